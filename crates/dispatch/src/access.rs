@@ -1,8 +1,8 @@
-//! The access file: how workers and clients find their server, know it, and prove that they may
-//! speak to it.
+//! The access file: the server's addresses, its certificate, and the secret that peers must
+//! present.
 //!
-//! Written by the server when it listens, mode 0600, in a folder that all machines of the pool see.
-//! Whoever can read it is the pool's owner; a file that others can read is refused.
+//! The server writes it with mode 0600 when it listens, into a folder that all machines of the pool
+//! see. Reading it means access to the pool, so a file that other users can read is rejected.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,63 +15,63 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
-/// The file's name in a pool's folder.
+/// The file's name in the pool's folder.
 pub const FILE: &str = "access.json";
 
-/// What leads to a server.
+/// How to reach a server and prove access to it.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Where it may be reached, in the order in which to try.
+    /// The server's addresses, in the order in which to try them.
     pub addresses: Vec<SocketAddr>,
-    /// The name of its socket for clients on its own machine, where it has one.
-    pub beside: Option<String>,
-    /// Its certificate, in DER: the only one that is believed.
+    /// The name of the socket for clients on the server's machine, if it has one.
+    pub local_socket: Option<String>,
+    /// The server's certificate in DER. Peers accept no other.
     pub certificate: Vec<u8>,
-    /// What a peer has to know.
+    /// The secret that a peer must present.
     pub secret: SecretSlice<u8>,
 }
 
-/// Why an access file is of no use.
+/// Why an access file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// There is none.
-    #[error("no server has left its access file at {0}")]
+    /// The file does not exist.
+    #[error("no server is running: there is no access file {0}")]
     Missing(PathBuf),
-    /// Others can read or write it.
-    #[error("{path} may be read by others (mode {mode:04o})")]
+    /// Other users can read or write the file.
+    #[error("{path} is accessible to other users: its mode is {mode:04o}, not 0600")]
     Open {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// It is somebody else's.
+    /// The file belongs to another user.
     #[error("{0} belongs to another user")]
     Foreign(PathBuf),
-    /// It is not an access file.
-    #[error("{path} is not an access file: {problem}")]
+    /// The content is invalid.
+    #[error("{path} is not a valid access file: {problem}")]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// It cannot be read or written.
+    /// Reading or writing the file failed.
     #[error("{path}: {error}")]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         error: io::Error,
     },
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct AccessFile {
     addresses: Vec<SocketAddr>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    beside: Option<String>,
+    #[serde(default, rename = "beside", skip_serializing_if = "Option::is_none")]
+    local_socket: Option<String>,
     certificate: String,
     secret: String,
 }
@@ -85,11 +85,11 @@ impl Access {
             _ => AccessError::Io { path: path.clone(), error },
         };
         let mut file = fs::File::open(&path).map_err(io)?;
-        let facts = file.metadata().map_err(io)?;
-        if facts.mode() & 0o077 != 0 {
-            return Err(AccessError::Open { path, mode: facts.mode() & 0o7777 });
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.mode() & 0o077 != 0 {
+            return Err(AccessError::Open { path, mode: metadata.mode() & 0o7777 });
         }
-        if facts.uid() != rustix::process::geteuid().as_raw() {
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(AccessError::Foreign(path));
         }
         let mut text = String::new();
@@ -98,61 +98,62 @@ impl Access {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let file: AccessFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let bytes = |text: &str| STANDARD.decode(text).map_err(|error| error.to_string());
-        let secret = bytes(&written.secret)?;
-        if written.addresses.is_empty() || secret.len() < 16 {
-            return Err("it names no address, or its secret is too short".into());
+        let secret = bytes(&file.secret)?;
+        if file.addresses.is_empty() || secret.len() < 16 {
+            return Err("it has no address, or a secret of less than 16 bytes".into());
         }
         Ok(Self {
-            addresses: written.addresses,
-            beside: written.beside,
-            certificate: bytes(&written.certificate)?,
+            addresses: file.addresses,
+            local_socket: file.local_socket,
+            certificate: bytes(&file.certificate)?,
             secret: secret.into(),
         })
     }
 
-    /// Writes the access file of the pool in `folder`: whole or not at all.
+    /// Writes the access file of the pool in `folder` atomically.
     pub fn write(&self, folder: &Path) -> Result<(), AccessError> {
         let path = folder.join(FILE);
-        let written = Written {
+        let file = AccessFile {
             addresses: self.addresses.clone(),
-            beside: self.beside.clone(),
+            local_socket: self.local_socket.clone(),
             certificate: STANDARD.encode(&self.certificate),
             secret: STANDARD.encode(self.secret.expose_secret()),
         };
-        let text = serde_json::to_string_pretty(&written);
+        let text = serde_json::to_string_pretty(&file);
         let text = text.map_err(|error| AccessError::Damaged {
             path: path.clone(),
             problem: error.to_string(),
         })?;
-        write_whole(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
+        write_atomically(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
     }
 
-    /// Removes the access file of the pool in `folder`: nobody is to come any more.
+    /// Removes the access file of the pool in `folder`, so that no peer tries to connect.
     pub fn remove(folder: &Path) {
         let _ = fs::remove_file(folder.join(FILE));
     }
 }
 
-/// Writes a file of mode 0600 beside its place, and moves it there.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = fs::remove_file(&beside);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+/// Writes a temporary file of mode 0600 beside `path`, syncs it and renames it to `path`.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = fs::remove_file(&temporary);
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    let moved = written.and_then(|()| fs::rename(&beside, path));
-    moved.inspect_err(|_| _ = fs::remove_file(&beside))
+    let moved = written.and_then(|()| fs::rename(&temporary, path));
+    moved.inspect_err(|_| _ = fs::remove_file(&temporary))
 }
 
-/// Removes what somebody left beside `path` who was killed while writing it.
-pub(crate) fn remove_halves(path: &Path) {
+/// Removes temporary files that a killed process left beside `path`.
+pub(crate) fn remove_partial_writes(path: &Path) {
     let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return };
-    let begin = format!("{}.", stem.to_string_lossy());
+    let prefix = format!("{}.", stem.to_string_lossy());
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(&begin) && name.ends_with(".new") {
+        if name.starts_with(&prefix) && name.ends_with(".new") {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -167,7 +168,7 @@ mod tests {
     fn access() -> Access {
         Access {
             addresses: vec!["127.0.0.1:7".parse().unwrap()],
-            beside: Some("longshore-7".into()),
+            local_socket: Some("longshore-7".into()),
             certificate: vec![1, 2, 3],
             secret: vec![7; 32].into(),
         }
@@ -178,7 +179,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         access().write(folder.path()).unwrap();
         let read = Access::read(folder.path()).unwrap();
-        assert_eq!((&read.addresses, &read.beside), (&access().addresses, &access().beside));
+        assert_eq!(
+            (&read.addresses, &read.local_socket),
+            (&access().addresses, &access().local_socket)
+        );
         assert_eq!(read.secret.expose_secret(), access().secret.expose_secret());
         assert!(!format!("{read:?}").contains("7, 7"));
     }
@@ -197,7 +201,7 @@ mod tests {
     fn a_missing_or_damaged_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(Access::read(folder.path()), Err(AccessError::Missing(_))));
-        write_whole(&folder.path().join(FILE), b"{}").unwrap();
+        write_atomically(&folder.path().join(FILE), b"{}").unwrap();
         assert!(matches!(Access::read(folder.path()), Err(AccessError::Damaged { .. })));
     }
 }

@@ -1,4 +1,4 @@
-//! A client of a server: one connection, one request at a time.
+//! Client of a dispatch server: one connection, one request at a time.
 
 use std::io;
 use std::path::Path;
@@ -7,51 +7,51 @@ use longshore::store::Refusal;
 use tokio::io::AsyncWriteExt;
 
 use crate::access::Access;
-use crate::link::{Link, LinkError, connect};
+use crate::link::{LinkError, ServerConnection, connect};
 use crate::request::{Reply, Request};
-use crate::wire::Role;
-use crate::wire::frame::{put_json, take_json};
+use crate::wire::PeerRole;
+use crate::wire::frame::{decode_json, encode_json};
 
-/// Why a request got no answer, or a bad one.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// There is no connection.
+    /// No connection could be established.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The connection broke.
-    #[error("the server went away: {0}")]
+    #[error("the connection to the server broke: {0}")]
     Broken(#[from] io::Error),
-    /// The server cannot do it.
+    /// The server rejected the request.
     #[error("{0}")]
     Refused(String),
-    /// What was submitted was not taken in.
-    #[error("it was not taken in: {0}")]
+    /// The store rejected the submission.
+    #[error("the submission was rejected: {0}")]
     NotTaken(Refusal),
 }
 
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Client {
-    link: Link,
+    connection: ServerConnection,
 }
 
 impl Client {
     /// Connects to the server of the pool in `folder`.
     pub async fn connect(folder: &Path) -> Result<Self, ClientError> {
         let access = Access::read(folder).map_err(LinkError::from)?;
-        Ok(Self { link: connect(&access, Role::Client).await? })
+        Ok(Self { connection: connect(&access, PeerRole::Client).await? })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the reply.
     pub async fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
         let mut bytes = Vec::new();
-        put_json(request, &mut bytes)?;
-        self.link.writer.write_all(&bytes).await?;
-        self.link.writer.flush().await?;
-        let frame = self.link.reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof);
+        encode_json(request, &mut bytes)?;
+        self.connection.writer.write_all(&bytes).await?;
+        self.connection.writer.flush().await?;
+        let frame = self.connection.reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof);
         let frame = frame.map_err(io::Error::from)?;
-        match take_json(&frame)? {
+        match decode_json(&frame)? {
             Reply::Error(why) => Err(ClientError::Refused(why)),
             Reply::NotTaken(why) => Err(ClientError::NotTaken(why)),
             reply => Ok(reply),

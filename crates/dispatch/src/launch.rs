@@ -1,15 +1,16 @@
-//! Starting and releasing workers: how many there should be, and who is asked for them.
+//! Starts and releases workers.
 //!
-//! [`scale`] decides, without a system; [`Launcher`] carries it out. A launch that fails backs off, and
-//! only that: nothing ever stops a pool from trying again.
+//! [`scale`] decides how many workers there should be, without I/O; [`Launcher`] submits and
+//! cancels their jobs. After a failed launch the next one is delayed, but a pool never stops
+//! trying.
 
-mod fates;
-mod intents;
+mod exit_reasons;
+mod instrumented;
+mod launch_journal;
 mod launcher;
-mod outlook;
 pub mod scale;
-mod watched;
+mod status_snapshot;
 
-pub use intents::Intents;
-pub use launcher::{Launcher, Recipe, Round, Sight, Submitted};
-pub use outlook::{Asking, Explanation, Outlook};
+pub use launch_journal::LaunchJournal;
+pub use launcher::{Launcher, Recipe, RoundInput, RoundReport, SubmittedJob};
+pub use status_snapshot::{Asking, Explanation, LauncherStatus};

@@ -1,5 +1,5 @@
-//! Connecting to a server: every address that its access file names, until one works. Clients on the
-//! server's own machine need none of them.
+//! Connects to a server by the addresses in its access file, one after the other. A client on the
+//! server's machine uses the local socket instead.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,147 +16,158 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use crate::access::{Access, AccessError};
-use crate::wire::frame::{Frames, put_json, take_json};
-use crate::wire::{Hello, LIMIT, Role, VERSION, Welcome};
-use crate::{beside, secure};
+use crate::wire::frame::{FrameReader, decode_json, encode_json};
+use crate::wire::{Hello, MAX_FRAME, PROTOCOL_VERSION, PeerRole, Welcome};
+use crate::{local_socket, tls};
 
-/// How long one address may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A server whose system does not confirm what we say for so long is gone. A network that swallows
-/// everything tells nobody, and TCP by itself would hope for a quarter of an hour.
-const SILENCE: Duration = Duration::from_secs(10);
+/// Connect timeout per address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The connection fails if sent data stays unacknowledged for this long. Without it, TCP would
+/// retry for a quarter of an hour when a network drops packets silently.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// By network, or past it.
+/// TLS over TCP, or the local socket.
 type Stream = Either<TlsStream<TcpStream>, UnixStream>;
 
-/// A connection on which both sides know each other.
+/// An authenticated connection.
 #[derive(Debug)]
-pub struct Link {
-    /// What the server says.
-    pub reader: Frames<ReadHalf<Stream>>,
-    /// Where our words go.
+pub struct ServerConnection {
+    /// Messages of the server.
+    pub reader: FrameReader<ReadHalf<Stream>>,
+    /// Messages to the server.
     pub writer: WriteHalf<Stream>,
-    /// The address that worked. None on the server's own machine.
+    /// The address that was connected to; `None` over the local socket.
     pub address: Option<SocketAddr>,
 }
 
-/// Why there is no connection.
+/// Why no connection could be established.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The access file is of no use.
+    /// The access file cannot be used.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// No address worked.
-    #[error("the server cannot be reached: {words}")]
+    /// No address could be connected to.
+    #[error("the server cannot be reached: {reasons}")]
     Unreachable {
-        /// What went wrong at each.
-        words: String,
-        /// Somebody answered who is not the server that left the file, or does not know us.
+        /// The error of each address.
+        reasons: String,
+        /// A peer answered with another certificate than the access file's, or rejected the secret.
         stranger: bool,
     },
-    /// The server speaks another version.
-    #[error("the server refuses us: {0}")]
+    /// The server speaks no common protocol version.
+    #[error("the server rejected the connection: {0}")]
     Refused(String),
     /// TLS could not be set up.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
 
-/// Connects to the server that left `access`.
-pub async fn connect(access: &Access, role: Role) -> Result<Link, LinkError> {
-    if let (Role::Client, Some(name)) = (role, &access.beside)
-        && let Some(link) = connect_beside(name, access).await
+/// Connects to the server that wrote `access`.
+pub async fn connect(access: &Access, role: PeerRole) -> Result<ServerConnection, LinkError> {
+    if let (PeerRole::Client, Some(name)) = (role, &access.local_socket)
+        && let Some(connection) = connect_locally(name, access).await
     {
-        return link;
+        return connection;
     }
-    let tls = TlsConnector::from(secure::client(&access.certificate)?);
+    let connector = TlsConnector::from(tls::client_config(&access.certificate)?);
     let (mut failures, mut stranger) = (Vec::new(), false);
     for address in &access.addresses {
-        match timeout(PATIENCE, connect_to(&tls, *address, access, role)).await {
-            Ok(Ok(link)) => return link,
+        match timeout(CONNECT_TIMEOUT, connect_to(&connector, *address, access, role)).await {
+            Ok(Ok(connection)) => return connection,
             Ok(Err(error)) => {
-                stranger |= is_of_stranger(&error);
+                stranger |= is_wrong_identity(&error);
                 failures.push(format!("{address}: {error}"));
             }
-            Err(_) => failures.push(format!("{address}: no answer within {PATIENCE:?}")),
+            Err(_) => failures.push(format!("{address}: no answer within {CONNECT_TIMEOUT:?}")),
         }
     }
-    Err(LinkError::Unreachable { words: failures.join("; "), stranger })
+    Err(LinkError::Unreachable { reasons: failures.join("; "), stranger })
 }
 
-/// None if the server is on another machine, or shut off from us here: there are its addresses then.
-async fn connect_beside(name: &str, access: &Access) -> Option<Result<Link, LinkError>> {
-    let said = timeout(PATIENCE, async {
-        let stream = Either::Right(beside::connect(name).await?);
-        introduce(stream, access, Role::Client).await
+/// Returns `None` if the local socket cannot be reached, because the server is on another machine
+/// or isolated from this process. The caller then tries the addresses.
+async fn connect_locally(
+    name: &str,
+    access: &Access,
+) -> Option<Result<ServerConnection, LinkError>> {
+    let attempt = timeout(CONNECT_TIMEOUT, async {
+        let stream = Either::Right(local_socket::connect(name).await?);
+        handshake(stream, access, PeerRole::Client).await
     });
-    let link = said.await.ok()?.ok()?;
-    Some(link.map(|(reader, writer)| Link { reader, writer, address: None }))
+    let connection = attempt.await.ok()?.ok()?;
+    Some(connection.map(|(reader, writer)| ServerConnection { reader, writer, address: None }))
 }
 
-/// Whether somebody answered who has another certificate (`secure` says so), or another secret.
-fn is_of_stranger(error: &io::Error) -> bool {
+/// Whether the peer has another certificate ([`tls`] reports it) or another secret.
+fn is_wrong_identity(error: &io::Error) -> bool {
     let inner = error.get_ref();
     let tls = inner.and_then(|inner| inner.downcast_ref());
-    let secret: Option<&UnknownSecret> = inner.and_then(|inner| inner.downcast_ref());
+    let secret: Option<&SecretRejected> = inner.and_then(|inner| inner.downcast_ref());
     matches!(tls, Some(rustls::Error::General(_))) || secret.is_some()
 }
 
-/// The server ended the conversation at our first word.
+/// The server closed the connection after the hello.
 #[derive(Debug, thiserror::Error)]
-#[error("it does not know our secret")]
-struct UnknownSecret;
+#[error("the server rejected the secret")]
+struct SecretRejected;
 
 #[cfg(target_os = "linux")]
-fn notice_silence(stream: &TcpStream) -> io::Result<()> {
-    let limit = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+fn set_user_timeout(stream: &TcpStream) -> io::Result<()> {
+    let limit = u32::try_from(TCP_USER_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, limit)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn notice_silence(_: &TcpStream) -> io::Result<()> {
-    let _ = SILENCE;
+fn set_user_timeout(_: &TcpStream) -> io::Result<()> {
+    let _ = TCP_USER_TIMEOUT;
     Ok(())
 }
 
 async fn connect_to(
-    tls: &TlsConnector,
+    connector: &TlsConnector,
     address: SocketAddr,
     access: &Access,
-    role: Role,
-) -> io::Result<Result<Link, LinkError>> {
+    role: PeerRole,
+) -> io::Result<Result<ServerConnection, LinkError>> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    notice_silence(&stream)?;
-    let stream = Either::Left(tls.connect(secure::server_name(), stream).await?);
-    let introduced = introduce(stream, access, role).await?;
-    Ok(introduced.map(|(reader, writer)| Link { reader, writer, address: Some(address) }))
+    set_user_timeout(&stream)?;
+    let stream = Either::Left(connector.connect(tls::server_name(), stream).await?);
+    let established = handshake(stream, access, role).await?;
+    Ok(established.map(|(reader, writer)| ServerConnection {
+        reader,
+        writer,
+        address: Some(address),
+    }))
 }
 
-/// Proves that we may speak, and hears whether we understand each other.
-async fn introduce(
+/// Sends the secret and negotiates the protocol version.
+async fn handshake(
     stream: Stream,
     access: &Access,
-    role: Role,
-) -> io::Result<Result<(Frames<ReadHalf<Stream>>, WriteHalf<Stream>), LinkError>> {
+    role: PeerRole,
+) -> io::Result<Result<(FrameReader<ReadHalf<Stream>>, WriteHalf<Stream>), LinkError>> {
     let (read, mut writer) = tokio::io::split(stream);
     let secret = STANDARD.encode(access.secret.expose_secret());
     let mut bytes = Vec::new();
-    put_json(&Hello { oldest: VERSION, newest: VERSION, role, secret }, &mut bytes)?;
+    encode_json(
+        &Hello { oldest: PROTOCOL_VERSION, newest: PROTOCOL_VERSION, role, secret },
+        &mut bytes,
+    )?;
     writer.write_all(&bytes).await?;
     writer.flush().await?;
-    let mut reader = Frames::new(read, LIMIT);
+    let mut reader = FrameReader::new(read, MAX_FRAME);
     let welcome = match reader.next().await {
         Ok(Some(welcome)) => welcome,
-        // It says nothing to those who do not know its secret.
-        Ok(None) => return Err(io::Error::other(UnknownSecret)),
+        // The server sends nothing to a peer with a wrong secret.
+        Ok(None) => return Err(io::Error::other(SecretRejected)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(io::Error::other(UnknownSecret));
+            return Err(io::Error::other(SecretRejected));
         }
         Err(error) => return Err(error),
     };
-    Ok(match take_json(&welcome)? {
+    Ok(match decode_json(&welcome)? {
         Welcome::Version(_) => Ok((reader, writer)),
         Welcome::Refused(why) => Err(LinkError::Refused(why)),
     })

@@ -1,6 +1,6 @@
-//! What clients ask of a server, in JSON.
+//! Requests of clients to a server and its replies, in JSON.
 
-mod operate;
+mod admin;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,181 +15,182 @@ use serde::{Deserialize, Serialize};
 use crate::launch::{Asking, Explanation};
 use crate::script::{Report, Script};
 
-pub use operate::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
+pub use admin::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
 
-/// A client's request. Each is answered by one [`Reply`].
+/// A client's request. The server answers each with one [`Reply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Take this in.
+    /// Submit a script or an array.
     Submit(Box<Submission>),
-    /// How do you do?
+    /// Report the status of the pool.
     Status,
-    /// What is known of this unit? If it has not ended, so much time may pass until it has.
+    /// Return a unit. If it has not ended, wait up to this long for its end.
     Unit(UnitId, Duration),
-    /// How far is this array?
+    /// Return an array's counts.
     Array(BatchId),
-    /// What is there to be seen of this unit? Of this tenant's only, if one is named; so with the
-    /// requests that follow.
+    /// Return all details of a unit. If a tenant is named, only that tenant's units are visible;
+    /// this also holds for the requests below.
     Show(Option<TenantId>, UnitId),
-    /// Which units are there?
+    /// List units.
     Units(Option<TenantId>, Units),
-    /// Do this to these units.
+    /// Cancel or retry units.
     Operate(Option<TenantId>, Vec<UnitId>, Deed),
-    /// Which arrays are there?
+    /// List arrays.
     Arrays(Option<TenantId>, Arrays),
-    /// Do this to this array, or only show it.
+    /// Pause, resume, cancel or retry an array; without an action, only return it.
     Steer(Option<TenantId>, BatchId, Option<ArrayAction>),
-    /// Why is nothing being launched?
+    /// Explain why no workers are being launched.
     Explain,
-    /// Have so many workers: at least, and at most.
+    /// Set the pool's minimum and maximum number of workers.
     Scale {
-        /// At least.
+        /// Minimum.
         min: u32,
-        /// At most.
+        /// Maximum.
         max: u32,
     },
-    /// Come to an end.
+    /// Shut the server down.
     Stop(Ending),
 }
 
-/// How a server comes to its end.
+/// How a server shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// Nothing new is begun; what runs is ended first, for at most this long.
+    /// Start no more scripts and wait up to this long for running ones.
     Drain(Duration),
-    /// What runs is interrupted, and will run again some day.
+    /// Interrupt running scripts. They run again under the next server.
     Now,
 }
 
 /// One script, or an array of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Submission {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
-    /// What is run.
+    /// What to run.
     pub script: Script,
-    /// How often, and with what.
+    /// How many runs, and their parameters.
     pub items: Items,
-    /// How early it goes.
+    /// Scheduling priority.
     pub priority: Priority,
-    /// Threads that each takes up.
+    /// Threads of each run.
     pub threads: u32,
-    /// What else each takes up.
+    /// Named resources of each run.
     pub resources: BTreeMap<String, u32>,
-    /// What has to be done before.
+    /// Units that must be done first.
     pub after: Vec<UnitId>,
-    /// How a run is repeated.
+    /// Retry policy.
     pub policy: Policy,
-    /// Someone will wait for it.
+    /// A client will wait for the end.
     pub awaited: bool,
-    /// When it is taken, and when it is run.
+    /// When to accept it and when to run it.
     #[serde(default)]
     pub conditions: Conditions,
 }
 
-/// When something is taken, and when it is run.
+/// When a submission is accepted, and when it is run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
-    /// Not run before this time.
+    /// Earliest start.
     pub not_before: Option<Timestamp>,
-    /// Failed if it is not done by then.
+    /// The units fail if they are not done by then.
     pub deadline: Option<Timestamp>,
-    /// By what a script is recognised that was submitted before. An array is by its name.
+    /// Dedup key of a script. An array is deduplicated by its name.
     pub key: Option<Dedup>,
-    /// How long there may be no room for it; if it does not say, a script is refused at once, and an
-    /// array waits as long as it takes.
+    /// How long to wait while the queue is full. By default a script is rejected at once, and an
+    /// array waits without limit.
     pub room: Option<Duration>,
 }
 
-/// How often a script is run, and with what.
+/// How many runs a submission has, and their parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Items {
-    /// Once. The client makes the id, so that asking again changes nothing.
+    /// One run. The client chooses the id, so that repeating the request changes nothing.
     Once(UnitId),
-    /// Once for each of these, counted together under a name.
+    /// An array: one run per item, counted together under a name.
     Each {
-        /// The name. Asking again with it goes on where it stopped.
+        /// The array's name. Repeating a request with it continues where the first one stopped.
         batch: BatchId,
-        /// For what.
+        /// The items.
         of: Many,
-        /// How many may run at once.
+        /// Maximum number of items that run at the same time.
         at_most: Option<u32>,
-        /// So many failures are too many: the rest is given up.
+        /// Number of failures at which the rest of the array is given up.
         max_fails: Option<u64>,
-        /// The first one's id, from which [`nth`] makes the others', if the client must know them.
+        /// The id of the first unit, if the client must know all ids: [`nth`] derives the others
+        /// from it.
         #[serde(default)]
         first: Option<UnitId>,
     },
 }
 
-/// The id of a unit of an array, by its place from 0, whose first has the id `first`. Those of one
-/// array lie together, as ids do that are made one after the other.
-pub fn nth(first: UnitId, place: u64) -> UnitId {
-    // The low 62 bits are random; what is above them says when it was made, and how.
-    const RANDOM: u128 = (1 << 62) - 1;
+/// The id of an array's unit at `index` (from 0), derived from the id of its first unit. Like ids
+/// that are generated one after another, the ids of an array are close together.
+pub fn nth(first: UnitId, index: u64) -> UnitId {
+    // The low 62 bits are random. The bits above them hold the time and the version.
+    const RANDOM_BITS: u128 = (1 << 62) - 1;
     let id = u128::from_be_bytes(*first.as_bytes());
-    let low = (id & RANDOM).wrapping_add(u128::from(place)) & RANDOM;
-    UnitId::from_bytes(((id & !RANDOM) | low).to_be_bytes())
+    let low = (id & RANDOM_BITS).wrapping_add(u128::from(index)) & RANDOM_BITS;
+    UnitId::from_bytes(((id & !RANDOM_BITS) | low).to_be_bytes())
 }
 
-/// What an array is made of.
+/// The items of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Many {
-    /// Every number of these ranges, each with its ends.
+    /// Every number of these inclusive ranges.
     Ranges(Vec<(u64, u64)>),
     /// Every line, numbered from 0.
     Lines(Vec<String>),
 }
 
-/// A server's answer.
+/// A server's reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// It is in, durably.
+    /// The submission is stored durably.
     Submitted {
-        /// How many.
+        /// Number of units.
         units: u64,
-        /// The unit that has its key, if there was one before it.
+        /// The unit that already has the dedup key.
         #[serde(default)]
         existing: Option<UnitId>,
     },
-    /// It was not taken in, and why.
+    /// The store rejected the submission.
     NotTaken(Refusal),
-    /// This is how.
+    /// Status of the pool.
     Status(Box<Status>),
-    /// This is known.
+    /// A unit.
     Unit(Box<UnitView>),
-    /// So far.
+    /// Counts of an array.
     Array(ArrayView),
-    /// This is to be seen.
+    /// Details of a unit.
     Shown(Box<Shown>),
-    /// These units, and how the list goes on.
+    /// A page of units, and the cursor of the next page.
     Units(Vec<Listed>, Option<String>),
-    /// It was done.
+    /// Result of cancelling or retrying units.
     Operated(Changed),
-    /// These arrays, and how the list goes on.
+    /// A page of arrays, and the cursor of the next page.
     Arrays(Vec<Batch>, Option<String>),
-    /// This is the array now.
+    /// The array after the action.
     Steered(Box<Batch>),
-    /// This is why.
+    /// Why no workers are being launched.
     Explained(Explanation),
-    /// It shall be done.
+    /// The request is accepted.
     Yes,
-    /// It cannot be done, and why.
+    /// The request failed.
     Error(String),
 }
 
-/// What is known of a unit.
+/// A unit's state and result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnitView {
     /// Its identity.
     pub unit: UnitId,
-    /// Where it stands.
+    /// Its state.
     pub state: UnitState,
     /// Attempts used so far.
     pub attempt: u32,
@@ -197,81 +198,81 @@ pub struct UnitView {
     pub lost: u32,
     /// Why it failed, or why its last run did.
     pub failure: Option<Failure>,
-    /// What its worker told of its last run.
+    /// The report of its last run.
     pub report: Option<Report>,
 }
 
-/// How far an array is.
+/// Counts of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArrayView {
     /// Its name.
     pub batch: BatchId,
-    /// Where it stands.
+    /// Its status.
     pub status: BatchStatus,
-    /// How many units it has.
+    /// Number of units.
     pub total: u64,
-    /// Those that were done.
+    /// Done units.
     pub done: u64,
-    /// Those that failed.
+    /// Failed units.
     pub failed: u64,
-    /// Those that were cancelled.
+    /// Cancelled units.
     pub cancelled: u64,
 }
 
-/// How a pool does.
+/// Status of a pool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// The process of the server.
+    /// The server's process id.
     pub pid: u32,
-    /// How long it has been up.
+    /// Uptime of the server.
     pub up: Duration,
-    /// What is to come of it: `working`, `draining`.
+    /// `working` or `draining`.
     pub mood: String,
-    /// What its workers are started by.
+    /// The base system that starts its workers.
     pub base: String,
-    /// Workers that there should be, at least and at most.
+    /// Minimum and maximum number of workers.
     pub size: (u32, u32),
     /// Threads of each worker that it launches.
     pub threads: u32,
     /// Its workers.
     pub workers: Vec<WorkerStatus>,
-    /// Scripts that wait in the store.
+    /// Scripts that are ready in the store.
     pub ready: u64,
-    /// Scripts that wait for others, or for their time.
+    /// Scripts that are blocked by others or scheduled for later.
     pub later: u64,
-    /// Scripts that the server has claimed; some run, some wait for room.
+    /// Scripts that the server has claimed, running or waiting for free threads.
     pub claimed: u64,
-    /// Scripts that run, as far as it is known.
+    /// Running scripts, as of the workers' last heartbeats.
     pub running: u64,
-    /// Scripts that were done, failed and cancelled since the store was made.
+    /// Scripts done since the store was created.
     pub done: u64,
-    /// Those that failed.
+    /// Scripts failed since then.
     pub failed: u64,
-    /// Those that were cancelled.
+    /// Scripts cancelled since then.
     pub cancelled: u64,
-    /// What whoever starts its workers has been asked and has not answered.
+    /// The query that the base system has not answered yet.
     #[serde(default)]
     pub asking: Option<Asking>,
 }
 
-/// How a worker does.
+/// Status of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
     /// Its identity.
     pub uid: String,
-    /// Where it runs.
+    /// Its host name.
     pub host: String,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Threads in all.
+    /// Number of threads.
     pub threads: u32,
-    /// Threads of what it was given, running or not.
+    /// Threads of its assigned scripts, running or waiting.
     pub load: u32,
-    /// Scripts that it was given and has not ended.
+    /// Number of its assigned scripts.
     pub holds: u64,
     /// `working`, `draining`, `away`.
     pub mood: String,
-    /// The load average of its machine.
+    /// Load average of its machine.
     pub average: f32,
 }
 
@@ -285,7 +286,7 @@ mod tests {
     fn ids_of_an_array_are_all_different_and_as_old_as_the_first() {
         let full = UnitId::from_bytes([0xff; 16]);
         for first in [UnitId::new(), full] {
-            let ids: HashSet<UnitId> = (0..1000).map(|place| nth(first, place)).collect();
+            let ids: HashSet<UnitId> = (0..1000).map(|index| nth(first, index)).collect();
             assert_eq!((ids.len(), nth(first, 0)), (1000, first));
             assert!(ids.iter().all(|id| id.as_bytes()[..8] == first.as_bytes()[..8]));
         }

@@ -1,4 +1,4 @@
-//! A script as it is submitted, and how its run ended.
+//! A script as it is submitted, and the report of its run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,46 +7,47 @@ use std::time::Duration;
 use longshore::{Failure, Outcome, Payload, Policy, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
-/// The kind of units that are scripts.
+/// The unit kind of scripts.
 pub const KIND: &str = "script";
 
-/// How runs of scripts are repeated unless their submitter says otherwise: one that was lost with its
-/// worker is, one that failed is not, since it may have done half its work.
+/// The default retry policy of scripts. A run that was lost with its worker is repeated. A failed
+/// run is not, because it may have done half its work.
 pub fn policy() -> Policy {
     Policy { retry: RetryPolicy::never(), ..Policy::default() }
 }
 
-/// What is run. The payload of a lone unit, or what the units of an array have in common.
+/// What to run: the payload of a single unit, or the shared definition of an array's units.
 ///
-/// Travels in JSON and in a form without names, so every field is always written.
+/// It is sent as JSON and as postcard. Postcard has no field names, so every field is always
+/// written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Script {
-    /// The script: absolute. Run as `bash PATH`, so it need not be executable.
+    /// Absolute path. Run as `bash PATH`, so the file need not be executable.
     pub path: PathBuf,
     /// Its arguments.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Where it runs.
+    /// Working directory.
     pub dir: PathBuf,
-    /// The script must be below this folder; `None` if that is not to be checked.
+    /// The script must be inside this folder; `None` skips the check.
     #[serde(default)]
     pub root: Option<PathBuf>,
-    /// For people.
+    /// Name to show.
     #[serde(default)]
     pub name: Option<String>,
-    /// Variables that it gets beside those which every script gets.
+    /// Additional environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Where its output goes.
     #[serde(default)]
     pub output: Output,
-    /// How long it may run.
+    /// Run time limit.
     #[serde(default)]
     pub time: Option<Duration>,
-    /// Where files are left that say that it has ended.
+    /// Folder for the sentinel files that report the end of the run.
     #[serde(default)]
     pub sentinels: Option<PathBuf>,
-    /// What the system is to hold it to, as `cpu` → 60.
+    /// Resource limits, as `cpu` → 60.
     #[serde(default)]
     pub limits: BTreeMap<String, u64>,
 }
@@ -55,23 +56,23 @@ pub struct Script {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
-    /// Nowhere.
+    /// It is discarded.
     Nothing,
-    /// The last of it is kept with the unit's end.
+    /// The end of the output is stored with the result.
     #[default]
     Tail,
-    /// Into files; `%u` is the unit's id, `%i` its place in an array, `%a` the attempt.
+    /// Files; `%u` is the unit's id, `%i` its array index, `%a` the attempt.
     Files {
-        /// Of standard output.
+        /// File for standard output.
         stdout: PathBuf,
-        /// Of standard error; with `None` both go into one.
+        /// File for standard error; with `None`, both go to `stdout`.
         stderr: Option<PathBuf>,
     },
-    /// All of it into one file of the worker's in this folder, with an index.
+    /// One data file per worker in this folder, with an index.
     Stream(PathBuf),
 }
 
-/// A unit's own part of an array: its payload.
+/// Payload of an array's unit: its index and its line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item(pub u64, #[serde(default)] pub Option<String>);
 
@@ -79,82 +80,83 @@ pub struct Item(pub u64, #[serde(default)] pub Option<String>);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// By itself, with this code.
+    /// The script exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// A signal ended the script.
     Signalled(i32),
-    /// It ran longer than it might.
+    /// The script exceeded its time limit.
     TimedOut,
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled,
-    /// Its worker had to stop.
+    /// The worker had to stop.
     Interrupted,
-    /// It could not be begun, for a reason that will not go away.
+    /// The script could not be started, for a permanent reason.
     Refused(String),
-    /// It could not be begun this time.
+    /// The script could not be started this time.
     Hindered(String),
 }
 
-/// What a worker tells about a run.
+/// A worker's report of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// How it ended.
+    /// How the run ended.
     pub end: End,
-    /// Where it ran.
+    /// Host name of the worker.
     pub host: String,
-    /// When it was sent, in microseconds since 1970; so are the next two.
+    /// When the unit was submitted, in microseconds since 1970 like the next two.
     pub queued: i64,
-    /// When it began.
+    /// When the run started.
     pub started: i64,
-    /// When it ended.
+    /// When the run ended.
     pub ended: i64,
-    /// CPU time of it and of all it waited for.
+    /// CPU time of the script and of all children that it waited for.
     pub cpu: Duration,
-    /// The most memory one of its processes used, in bytes. No less than its worker uses itself: until
-    /// a script has begun, it lives in its worker's memory.
+    /// Peak memory of the largest process, in bytes. It is at least the worker's own memory,
+    /// because a script shares that until it has been executed.
     pub peak_memory: u64,
-    /// The last of its output.
+    /// The end of the output.
     pub tail: String,
-    /// What went wrong beside: output that could not be written, files that could not be left.
+    /// Minor errors, such as output or sentinel files that could not be written.
     pub remarks: Vec<String>,
-    /// Where all of its output is, if it was kept.
-    pub output: Option<Kept>,
+    /// Location of the complete output, if it was stored.
+    pub output: Option<OutputLocation>,
 }
 
-/// Where in a worker's file the output of a run is.
+/// Location of a run's output in a worker's data file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// The file.
+pub struct OutputLocation {
+    /// The data file.
     pub file: PathBuf,
-    /// The entry of the index that leads to it.
+    /// The first index entry of the output.
     pub entry: u64,
-    /// How many bytes it is in all.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 impl Report {
-    /// What a unit's holder says of this end.
+    /// The unit's outcome.
     pub fn outcome(&self) -> Outcome {
-        let failure = |code: String, words: String| {
+        let failure = |code: String, reason: String| {
             let host = &self.host;
             let tail = self.tail.trim_end();
-            let said = if tail.is_empty() { String::new() } else { format!("; it said: {tail}") };
-            Failure::new(code, format!("{words} on {host}{said}"))
+            let output_note =
+                if tail.is_empty() { String::new() } else { format!("; output: {tail}") };
+            Failure::new(code, format!("{reason} on {host}{output_note}"))
         };
-        let again = |failure| Outcome::Retry { failure, after: None };
+        let retry = |failure| Outcome::Retry { failure, after: None };
         match &self.end {
             End::Exited(0) => Outcome::Done(Payload::json(self).ok()),
             End::Exited(code) => {
-                again(failure(format!("exit-{code}"), format!("it ended with exit code {code}")))
+                retry(failure(format!("exit-{code}"), format!("it ended with exit code {code}")))
             }
             End::Signalled(signal) => {
-                again(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
+                retry(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
             }
-            End::TimedOut => again(failure("timeout".into(), "it ran longer than it might".into())),
+            End::TimedOut => retry(failure("timeout".into(), "it exceeded its time limit".into())),
             End::Cancelled => Outcome::Cancel,
             End::Interrupted => Outcome::Interrupted,
-            End::Refused(words) => Outcome::Fail(failure("refused".into(), words.clone())),
-            End::Hindered(words) => again(failure("not-started".into(), words.clone())),
+            End::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),
+            End::Hindered(reason) => retry(failure("not-started".into(), reason.clone())),
         }
     }
 }

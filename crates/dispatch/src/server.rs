@@ -1,19 +1,20 @@
-//! The worker server: hands scripts from the store to workers, and records how they ended.
+//! The dispatch server: hands scripts from the store to workers and records their results.
 //!
-//! It alone opens the store. Everything that must survive it is in there, or in its state file:
-//! killed and started again in the same folder it takes its claims and its workers back.
+//! Only the server opens the store. What must survive a restart is in the store or in the state
+//! file: a server that is killed and started again in the same folder takes its claims and workers
+//! back.
 
-mod bodies;
-mod claims;
+mod claimer;
+mod client_api;
 mod core;
-mod desk;
-mod door;
-mod doubts;
-mod ends;
-mod former;
-mod line;
+mod handshake;
 mod options;
+mod restore;
+mod result_writer;
+mod script_cache;
 mod state;
+mod unresolved_losses;
+mod worker_connection;
 
 use std::collections::HashSet;
 use std::fs::{File, TryLockError};
@@ -30,46 +31,46 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
+use self::client_api::ClientApi;
 use self::core::{Core, Event};
-use self::desk::Desk;
-use self::door::{Door, Guest, Listener};
-use self::former::former;
+use self::handshake::{Acceptor, AuthenticatedPeer, Listener};
 pub use self::options::{Launch, Options, ServerError, Timing};
-use self::state::State;
-use crate::access::{self, Access, remove_halves};
-use crate::launch::{Intents, Launcher, Sight};
+use self::restore::restore_session;
+use self::state::ServerState;
+use crate::access::{self, Access, remove_partial_writes};
+use crate::launch::{LaunchJournal, Launcher, RoundInput};
 use crate::request::Ending;
 use crate::script::End;
-use crate::wire::Role;
-use crate::{beside, link};
+use crate::wire::PeerRole;
+use crate::{link, local_socket};
 
-/// Events that may wait for the core; whoever has more to say waits.
-const EVENTS: usize = 1024;
+/// Capacity of the core's event channel; senders wait when it is full.
+const EVENT_BUFFER: usize = 1024;
 
-/// How often the number of workers is looked at.
-const ROUND: Duration = Duration::from_millis(500);
+/// Interval between two rounds of the launcher.
+const SCALE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a system may take to say why the job of a lost worker ended: a scheduler looks at its jobs every
-/// so often, and cleans up before it says how one ended.
-const DOUBT: Duration = Duration::from_secs(30);
-/// How long a round of the launcher may take that was under way when the server ended: a job that was
-/// just submitted must be known to be ended.
-const LAST_ROUND: Duration = Duration::from_secs(90);
-/// How often another port is tried where one is not free on every address.
-const PORTS: u32 = 10;
+/// How long the base system may take to report why a lost worker's job ended. Schedulers poll their
+/// jobs, and clean up before they report an end.
+const EXIT_REASON_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long shutdown waits for the launcher's current round. A job that was just submitted must be
+/// known, so that it can be cancelled.
+const FINAL_ROUND_TIMEOUT: Duration = Duration::from_secs(90);
+/// How many ports are tried until one is free on every address.
+const PORT_ATTEMPTS: u32 = 10;
 
-/// What a server has done, in one life.
+/// What a server process has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Report {
-    /// Runs that ended well.
+pub struct ServerReport {
+    /// Successful runs.
     pub done: u64,
-    /// Runs that did not.
+    /// Other runs.
     pub failed: u64,
     session_lost: bool,
 }
 
-impl Report {
-    fn on_end(&mut self, end: &End) {
+impl ServerReport {
+    fn count(&mut self, end: &End) {
         match end {
             End::Exited(0) => self.done += 1,
             _ => self.failed += 1,
@@ -80,36 +81,36 @@ impl Report {
 /// A server that listens.
 pub struct Server {
     options: Options,
-    state: State,
+    state: ServerState,
     listeners: Vec<TcpListener>,
-    beside: Option<UnixListener>,
+    local_listener: Option<UnixListener>,
     events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
-    seats: watch::Sender<usize>,
-    /// Nobody else may serve from the same state: two would adopt each other's claims.
+    worker_count: watch::Sender<usize>,
+    /// Lock on the state folder: two servers with the same state would adopt each other's claims.
     lock: File,
 }
 
-/// Ends a server, from beside it.
+/// Handle to a server, for other tasks of its process.
 #[derive(Clone)]
 pub struct Control {
     events: mpsc::Sender<Event>,
-    seats: watch::Receiver<usize>,
+    worker_count: watch::Receiver<usize>,
 }
 
 impl Control {
-    /// Has the server come to its end.
+    /// Shuts the server down.
     pub async fn end(&self, ending: Ending) {
-        let _ = self.events.send(Event::End(ending)).await;
+        let _ = self.events.send(Event::Shutdown(ending)).await;
     }
 
-    /// Returns once there are so many workers.
-    pub async fn workers(&mut self, count: usize) {
-        let _ = self.seats.wait_for(|seats| *seats >= count).await;
+    /// Waits until this many workers are connected.
+    pub async fn wait_for_workers(&mut self, count: usize) {
+        let _ = self.worker_count.wait_for(|worker_count| *worker_count >= count).await;
     }
 }
 
 impl Server {
-    /// Listens, and leaves the access file.
+    /// Listens, and writes the access file.
     pub async fn bind(options: Options) -> Result<Self, ServerError> {
         let at = |path: &Path| path.display().to_string();
         for folder in [&options.folder, &options.state] {
@@ -117,85 +118,95 @@ impl Server {
             made.map_err(|error| ServerError::Io(at(folder), error))?;
         }
         let lock = lock(&options.state)?;
-        // Its former life is over, or it would have the lock: whoever answers is somebody else.
-        if let Ok(former) = Access::read(&options.folder)
-            && link::connect(&former, Role::Client).await.is_ok()
+        // This process has the lock, so the server that wrote the file is gone. If one answers, it
+        // has its state elsewhere.
+        if let Ok(previous) = Access::read(&options.folder)
+            && link::connect(&previous, PeerRole::Client).await.is_ok()
         {
-            return Err(ServerError::Served(options.folder));
+            return Err(ServerError::AlreadyServed(options.folder));
         }
-        remove_halves(&options.folder.join(access::FILE));
-        let mut state = State::load(&options.state)
+        remove_partial_writes(&options.folder.join(access::FILE));
+        let mut state = ServerState::load(&options.state)
             .map_err(|error| ServerError::Io(at(&options.state), error))?;
         let listeners = listen(&options.listen, state.port).await?;
         let addresses =
             listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
-        let addresses = addresses.map_err(|error| ServerError::Io("its address".into(), error))?;
+        let addresses = addresses
+            .map_err(|error| ServerError::Io("cannot read the listening address".into(), error))?;
         state.port = addresses.first().map_or(0, SocketAddr::port);
         let saved = state.save(&options.state);
         saved.map_err(|error| ServerError::Io(at(&options.state), error))?;
         let certificate = state.identity.certificate.clone();
-        let (name, beside) = beside::listen().unzip();
-        let access = Access { addresses, beside: name, certificate, secret: state.secret() };
+        let (name, local_listener) = local_socket::listen().unzip();
+        let access = Access { addresses, local_socket: name, certificate, secret: state.secret() };
         access.write(&options.folder)?;
-        let seats = watch::Sender::new(0);
-        let events = mpsc::channel(EVENTS);
-        Ok(Self { options, state, listeners, beside, events, seats, lock })
+        let worker_count = watch::Sender::new(0);
+        let events = mpsc::channel(EVENT_BUFFER);
+        Ok(Self { options, state, listeners, local_listener, events, worker_count, lock })
     }
 
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// How it is ended.
+    /// A handle to the server.
     pub fn control(&self) -> Control {
-        Control { events: self.events.0.clone(), seats: self.seats.subscribe() }
+        Control { events: self.events.0.clone(), worker_count: self.worker_count.subscribe() }
     }
 
-    /// Serves until it is ended.
-    // Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
-    pub fn run(self) -> BoxFuture<'static, Result<Report, ServerError>> {
+    /// Serves until it is shut down.
+    // Boxed, so that it is compiled in this crate. In the caller's it would be optimised less.
+    pub fn run(self) -> BoxFuture<'static, Result<ServerReport, ServerError>> {
         Box::pin(self.serve())
     }
 
-    async fn serve(self) -> Result<Report, ServerError> {
-        let Self { mut options, mut state, listeners, beside, events: (send, events), seats, lock } =
-            self;
+    async fn serve(self) -> Result<ServerReport, ServerError> {
+        let Self {
+            mut options,
+            mut state,
+            listeners,
+            local_listener,
+            events: (send, events),
+            worker_count,
+            lock,
+        } = self;
         let launch = options.launch.take();
         let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
         let jobs = state.jobs.clone();
-        let intents = Intents::load(&options.state)
+        let journal = LaunchJournal::load(&options.state)
             .map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
         let mut launcher = launch.map(|Launch { system, recipe, size }| {
-            Launcher::new(system, recipe, size, jobs).with_intents(intents)
+            Launcher::new(system, recipe, size, jobs).with_journal(journal)
         });
         let Options { store, timing, .. } = &options;
         let session = SessionId::new();
-        let (held, told) = former(&options, &mut state, session).await?;
-        let held = claims::prepare(store, held, HashSet::new()).await;
-        let mut core = Core::new(Arc::clone(store), session, *timing, seats);
+        let (held, worker_leases) = restore_session(&options, &mut state, session).await?;
+        let held = claimer::prepare(store, held, HashSet::new()).await;
+        let mut core = Core::new(Arc::clone(store), session, *timing, worker_count);
         if launcher.is_some() {
-            core = core.with_doubt(DOUBT);
+            core = core.with_exit_reason_timeout(EXIT_REASON_TIMEOUT);
         }
-        core.adopt(held, &told, state.workers.clone());
-        let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
-        let outlook = launcher.as_ref().map(Launcher::outlook);
-        let desk = Desk::new(Arc::clone(store), send.clone(), outlook, base);
-        let listeners = listeners.into_iter().map(Listener::Network);
-        let doors = listeners.chain(beside.map(Listener::Beside)).map(|listener| {
-            let (door, desk, send) = (door.clone(), desk.clone(), send.clone());
-            door.open(listener, move |guest: Guest| {
-                let (desk, send) = (desk.clone(), send.clone());
+        core.restore(held, &worker_leases, state.workers.clone());
+        let acceptor =
+            Acceptor::new(TlsAcceptor::from(state.identity.server_config()?), state.secret());
+        let launcher_status = launcher.as_ref().map(Launcher::status);
+        let api = ClientApi::new(Arc::clone(store), send.clone(), launcher_status, base);
+        let listeners = listeners.into_iter().map(Listener::Tcp);
+        let accept_loops = listeners.chain(local_listener.map(Listener::Local)).map(|listener| {
+            let (acceptor, api, send) = (acceptor.clone(), api.clone(), send.clone());
+            acceptor.accept_loop(listener, move |peer: AuthenticatedPeer| {
+                let (api, send) = (api.clone(), send.clone());
                 async move {
-                    match guest.role {
-                        Role::Worker => line::carry(guest, send).await,
-                        Role::Client => desk.serve(guest).await,
+                    match peer.role {
+                        PeerRole::Worker => worker_connection::run(peer, send).await,
+                        PeerRole::Client => api.serve(peer).await,
                     }
                 }
             })
         });
-        let doors = futures_util::future::join_all(doors);
-        let upkeep = services::all(
+        let accept_loops = futures_util::future::join_all(accept_loops);
+        let maintenance = services::all(
             Arc::clone(store),
             move || Some(session),
             Arc::new(Notify::new()),
@@ -203,19 +214,19 @@ impl Server {
         );
         let report = {
             let launcher = launcher.as_mut();
-            let mut scale = pin!(scale(&desk, launcher, &send, &mut state, &options.state));
+            let mut scaling = pin!(scale_loop(&api, launcher, &send, &mut state, &options.state));
             let report = tokio::select! {
                 report = core.run(events) => report,
-                _ = doors => Report::default(),
-                () = upkeep => Report::default(),
-                () = &mut scale => Report::default(),
+                _ = accept_loops => ServerReport::default(),
+                () = maintenance => ServerReport::default(),
+                () = &mut scaling => ServerReport::default(),
             };
             Access::remove(&options.folder);
-            let _ = tokio::time::timeout(LAST_ROUND, scale).await;
+            let _ = tokio::time::timeout(FINAL_ROUND_TIMEOUT, scaling).await;
             report
         };
         if let Some(mut launcher) = launcher {
-            launcher.end().await;
+            launcher.cancel_all().await;
             state.jobs.clone_from(launcher.jobs());
         }
         if report.session_lost {
@@ -229,65 +240,65 @@ impl Server {
     }
 }
 
-/// Keeps as many workers as there should be, and notes which there are, until the core has ended.
-async fn scale(
-    desk: &Desk,
+/// Starts and releases workers and saves which there are, until the core has ended.
+async fn scale_loop(
+    api: &ClientApi,
     mut launcher: Option<&mut Launcher>,
     core: &mpsc::Sender<Event>,
-    state: &mut State,
+    state: &mut ServerState,
     folder: &Path,
 ) {
-    while let Ok(view) = desk.view().await {
+    while let Ok(view) = api.view().await {
         let mut changed = false;
         if let Some(launcher) = &mut launcher {
-            let sight = Sight {
+            let input = RoundInput {
                 now: view.now,
-                threads: view.threads + desk.ready().await,
+                threads: view.threads + api.ready().await,
                 present: &view.present,
                 lost: &view.lost,
-                closing: view.closing,
+                shutting_down: view.shutting_down,
             };
-            let round = launcher.round(sight).await;
+            let round = launcher.run_round(input).await;
             if !round.released.is_empty() {
                 let _ = core.send(Event::Release(round.released)).await;
             }
-            if !round.fates.is_empty() {
-                let _ = core.send(Event::Fates(round.fates)).await;
+            if !round.exit_reasons.is_empty() {
+                let _ = core.send(Event::ExitReasons(round.exit_reasons)).await;
             }
-            changed = state.keep_jobs(launcher.jobs());
+            changed = state.set_jobs(launcher.jobs());
         }
-        changed |= state.keep_workers(view.workers);
+        changed |= state.set_workers(view.workers);
         if changed && let Err(error) = state.save(folder) {
-            tracing::warn!(%error, "the workers and their jobs cannot be noted");
+            tracing::warn!(%error, "saving the workers and their jobs failed");
         }
         tokio::select! {
-            () = tokio::time::sleep(ROUND) => {}
+            () = tokio::time::sleep(SCALE_INTERVAL) => {}
             () = core.closed() => return,
         }
     }
 }
 
-/// Keeps others from serving from this folder, as long as what is returned lives.
+/// Locks the state folder. The lock is held until the returned file is dropped.
 fn lock(folder: &Path) -> Result<File, ServerError> {
     let failed = |error| ServerError::Io(folder.display().to_string(), error);
     let lock = File::open(folder).map_err(failed)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(ServerError::Taken(folder.to_path_buf())),
+        Err(TryLockError::WouldBlock) => Err(ServerError::StateLocked(folder.to_path_buf())),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
-/// Listens on every address, all at one port: the former one if it is free.
+/// Listens on all addresses with one port: the previous one, if it is free.
 async fn listen(addresses: &[IpAddr], port: u16) -> Result<Vec<TcpListener>, ServerError> {
-    let mut tried = listen_at(addresses, port).await;
-    for _ in 0..PORTS {
-        if tried.is_ok() {
+    let mut bound = listen_at(addresses, port).await;
+    for _ in 0..PORT_ATTEMPTS {
+        if bound.is_ok() {
             break;
         }
-        tried = listen_at(addresses, 0).await;
+        bound = listen_at(addresses, 0).await;
     }
-    tried
+    bound
 }
 
 async fn listen_at(addresses: &[IpAddr], port: u16) -> Result<Vec<TcpListener>, ServerError> {

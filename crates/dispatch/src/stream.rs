@@ -1,17 +1,17 @@
-//! The output of many scripts in few files: how it is kept, and how it is read.
+//! Output of many scripts in few files: the format and its reader.
 //!
-//! A worker has two files in a folder: `<worker>.out` with the bytes as they came, and `<worker>.idx`
-//! with one [`Entry`] per piece of them. A piece is in the first file before its entry is in the
-//! second, and both carry a checksum: whatever a killed worker or a full disk left half is recognised.
-//! Written by `worker/stream.rs`; [`find`] and [`Run::copy`] read.
+//! Each worker has two files in a folder: `<worker>.out` with the bytes in order of arrival, and
+//! `<worker>.idx` with one [`IndexEntry`] per piece. A piece is written before its index entry, and
+//! both have checksums. So a reader recognises what a killed worker or a full disk left incomplete.
+//! `worker/stream_writer.rs` writes the files; [`find`] and [`Run::copy`] read them.
 
-mod entry;
-mod find;
+mod index_entry;
+mod reader;
 
-pub use entry::{Channel, Entry, batch_mark, checksum};
-pub use find::{Copied, Found, Piece, Run, Which, find};
+pub use index_entry::{Channel, IndexEntry, batch_hash, crc32};
+pub use reader::{CopyReport, Found, OutputPiece, Run, Which, find};
 
-/// How the name of a file ends that has the bytes.
-pub const BYTES: &str = "out";
-/// How the name of a file ends that has the entries.
-pub const INDEX: &str = "idx";
+/// Extension of the data file.
+pub const DATA_EXTENSION: &str = "out";
+/// Extension of the index file.
+pub const INDEX_EXTENSION: &str = "idx";

@@ -1,76 +1,78 @@
-//! Base systems: what starts jobs on this machine or on a cluster.
+//! Base systems: they start jobs on this machine or on a cluster.
 //!
-//! One seam, [`System`], and one small file for each: this machine, Slurm, Grid Engine, PBS in two
-//! dialects, LSF. A system is asked for the state of many jobs in one query; a job that it does not
-//! know any more is [`JobState::Gone`] and never an error. What a job's script says is decided by a
-//! pure function per system; `call` runs the system's commands; [`wait`] waits for many jobs.
+//! [`System`] has one implementation each for this machine, Slurm, Grid Engine, PBS (two dialects)
+//! and LSF. The state of many jobs takes one query; a job that the system does not know any more is
+//! [`JobState::Gone`], never an error. A function without I/O per system writes the job's script;
+//! `command` runs the system's commands; [`wait`] waits for many jobs.
 //!
-//! A system knows nothing of pools: whether a job is somebody's script or a persistent worker is the
-//! business of [`QueueSystem`] and of whoever made the [`Job`].
+//! A system does not know about pools: [`QueueSystem`] and the creator of a [`Job`] decide whether
+//! the job is a user's script or a persistent worker.
 
-mod call;
+mod command;
+mod config;
+mod duration;
 mod error;
 mod job;
+mod job_script;
+mod job_state;
 mod local;
 mod lsf;
-mod name;
 mod pbs;
-mod script;
+mod queue_system;
 mod sge;
-mod site;
 mod slurm;
-mod span;
-mod state;
-mod wait;
+mod wait_jobs;
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
+pub use config::{PbsDialect, Retries, Site};
 pub use error::SystemError;
 pub use job::{Array, Job, Program, Terms};
-pub use name::{BaseSystem, QueueSystem, Role, UnknownSystem};
-pub use site::{Dialect, Retries, Site};
-pub use state::{Cause, End, Exit, JobId, JobState};
-pub use wait::{Pace, wait};
+pub use job_state::{Cause, End, Exit, JobId, JobState};
+pub use queue_system::{BaseSystem, QueueSystem, Role, UnknownQueueSystem};
+pub use wait_jobs::{Pace, wait};
 
-/// What starts jobs. Everything can be asked again after a restart: a job is known by its id alone.
+/// Starts and observes jobs. A job is identified by its id alone, so all queries work after a
+/// restart.
 #[async_trait]
 pub trait System: Send + Sync {
-    /// Which of the systems it is.
+    /// The kind of system.
     fn base(&self) -> BaseSystem;
 
-    /// Its name, as people write it.
+    /// Its name, as users write it.
     fn name(&self) -> &'static str {
         self.base().name()
     }
 
-    /// The text that is submitted for a job; for a system that submits no text, what it runs.
+    /// The script that is submitted for a job; for the local system, the command line.
     fn script(&self, job: &Job) -> Result<String, SystemError>;
 
-    /// Submits a job. Asked again, with growing pauses, while the system cannot be reached; what it
-    /// refuses is told at once, in its own words.
+    /// Submits a job. Retries with growing pauses while the system is unreachable. A rejection is
+    /// returned at once, with the system's message.
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError>;
 
-    /// The state of jobs, each of them, in one query.
+    /// The state of each job, in one query.
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError>;
 
-    /// Ends jobs. Those that have ended, or that nobody knows, need not be ended.
+    /// Cancels jobs. Ended and unknown jobs are not an error.
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError>;
 
-    /// Jobs that wait or run and were submitted under these names; none where the system cannot say.
+    /// Waiting and running jobs with these names; empty if the system cannot look them up.
     async fn find(&self, _names: &[String]) -> Result<Vec<(String, JobId)>, SystemError> {
         Ok(Vec::new())
     }
 
-    /// How jobs ended that [`status`](Self::status) does not know any more, as the system's books
-    /// say. An end that is not in the books yet is left out; where there are no books, it is unknown.
+    /// How jobs ended that [`status`](Self::status) does not know any more, by the system's
+    /// accounting. A job that is not in the accounting yet is left out. Without accounting, the end
+    /// is unknown.
     async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
         Ok(gone.iter().map(|id| (id.clone(), End::unknown())).collect())
     }
 }
 
-/// The base system of this name, whose commands are where `site` says.
+/// The base system of this kind, with its commands and settings in `site`.
 pub fn system(base: BaseSystem, site: Site) -> Box<dyn System> {
     match base {
         BaseSystem::Local => Box::new(local::Local::new(site)),

@@ -1,8 +1,8 @@
-//! What a server and its peers say to each other.
+//! Protocol between a server and its peers.
 //!
-//! A connection begins with a [`Hello`] and a [`Welcome`] in JSON, which any version can read; then
-//! workers speak [`FromWorker`] and [`ToWorker`] in a compact form, clients [`crate::request`]s in
-//! JSON. How messages become bytes is in [`frame`].
+//! A connection begins with a [`Hello`] and a [`Welcome`] in JSON, which any version can read.
+//! After that, workers exchange [`FromWorker`] and [`ToWorker`] in postcard, and clients exchange
+//! [`crate::request`]s in JSON. [`frame`] turns messages into bytes.
 
 pub mod frame;
 
@@ -15,171 +15,173 @@ use serde::{Deserialize, Serialize};
 
 use crate::script::{Report, Script};
 
-/// The newest version of the protocol that this program speaks, and the only one so far.
-pub const VERSION: u16 = 1;
+/// The protocol version of this program, and the only one so far.
+pub const PROTOCOL_VERSION: u16 = 1;
 
-/// The largest frame from somebody who has not shown the secret.
-pub const STRANGER_LIMIT: usize = 4 * 1024;
-/// The largest frame otherwise.
-pub const LIMIT: usize = 64 * 1024 * 1024;
+/// Maximum frame size before the peer has presented the secret.
+pub const MAX_UNAUTHENTICATED_FRAME: usize = 4 * 1024;
+/// Maximum frame size after that.
+pub const MAX_FRAME: usize = 64 * 1024 * 1024;
 
-/// Who begins a conversation.
+/// What a connecting peer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Runs scripts.
+pub enum PeerRole {
+    /// It runs scripts.
     Worker,
-    /// Submits and asks.
+    /// It submits scripts and sends requests.
     Client,
 }
 
-/// The first word, of whoever connects.
+/// The first message of a connecting peer.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
-    /// The oldest version it speaks.
+    /// Oldest protocol version that the peer speaks.
     pub oldest: u16,
-    /// The newest.
+    /// Newest protocol version that the peer speaks.
     pub newest: u16,
-    /// What it is.
-    pub role: Role,
-    /// The secret of the access file, in base64.
+    /// The peer's role.
+    pub role: PeerRole,
+    /// The access file's secret in base64.
     pub secret: String,
 }
 
-/// The answer to somebody who knows the secret. Nobody else gets one.
+/// The server's reply to a peer with the right secret. A peer with a wrong one gets no reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Welcome {
-    /// Go on in this version.
+    /// Use this protocol version.
     Version(u16),
-    /// There is no version that both speak.
+    /// There is no common version.
     Refused(String),
 }
 
-/// The newest version that both speak.
-pub fn common_version(oldest: u16, newest: u16) -> Result<u16, String> {
-    if oldest <= VERSION && VERSION <= newest {
-        return Ok(VERSION);
+/// The newest version that both sides speak.
+pub fn negotiate_version(oldest: u16, newest: u16) -> Result<u16, String> {
+    if oldest <= PROTOCOL_VERSION && PROTOCOL_VERSION <= newest {
+        return Ok(PROTOCOL_VERSION);
     }
-    Err(format!("the server speaks version {VERSION}, you speak {oldest} to {newest}"))
+    Err(format!(
+        "the server speaks version {PROTOCOL_VERSION}, the peer speaks {oldest} to {newest}"
+    ))
 }
 
-/// A worker as it introduces itself, at first and after each loss of the connection.
+/// A worker's registration, sent first on each new connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Register {
-    /// Fresh at each start of the process.
+    /// Identity, new at each start of the process.
     pub uid: String,
-    /// Where it runs.
+    /// Host name.
     pub host: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Longshore's version there.
+    /// Longshore version of the worker.
     pub version: String,
-    /// What it was launched as, if a pool launched it.
+    /// Launch number, if the pool launched the worker.
     pub launch: Option<u64>,
-    /// How many threads its scripts may use together.
+    /// Threads that its scripts may use together.
     pub threads: u32,
-    /// What else its scripts may take up, as `gpu` → 4.
+    /// Named resources, as `gpu` → 4.
     pub resources: BTreeMap<String, u32>,
-    /// How long it will still live, if it knows.
+    /// Remaining lifetime, if it is limited.
     pub lifetime: Option<Duration>,
-    /// What it holds from earlier: waiting, running, or ended and not yet acknowledged.
-    pub holds: Vec<Lease>,
+    /// Leases that it still has: waiting, running, or ended and not yet acknowledged.
+    pub held_leases: Vec<Lease>,
 }
 
-/// How busy a worker's machine is.
+/// Load of a worker's machine.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Load {
-    /// Scripts that run.
+pub struct WorkerLoad {
+    /// Number of running scripts.
     pub running: u32,
-    /// The machine's load average of the last minute.
-    pub average: f32,
-    /// Its memory that could be used, in MiB.
+    /// Load average of the last minute.
+    pub load_average: f32,
+    /// Available memory in MiB.
     pub available_memory: u64,
 }
 
-/// What became of a script.
+/// A worker's report about a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Word {
-    /// It has begun.
+pub enum TaskEvent {
+    /// The script started.
     Started(Lease),
-    /// It has ended. Repeated until it is acknowledged.
+    /// The script ended. The worker repeats this until the server acknowledges it.
     Ended(Lease, Box<Report>),
-    /// It was not begun, and goes back.
+    /// The script was not started; the worker returns the task.
     Returned(Lease),
 }
 
-/// A worker's words.
+/// Message of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// Here I am.
+    /// Registers the worker.
     Register(Box<Register>),
-    /// I live.
-    Beat(Load),
-    /// This happened, in this order.
-    Said(Vec<Word>),
-    /// I take nothing new and will leave when I have ended what I hold.
+    /// Reports that the worker is alive, and its load.
+    Heartbeat(WorkerLoad),
+    /// Reports task events in order.
+    TaskEvents(Vec<TaskEvent>),
+    /// The worker accepts no more tasks and leaves when its tasks have ended.
     Draining,
-    /// I hold nothing any more, and leave.
+    /// The worker has no tasks and leaves.
     Leaving,
 }
 
-/// A script to be run.
+/// A task for a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Order {
-    /// Which unit, and which of its lives.
+pub struct TaskOrder {
+    /// The unit's lease.
     pub lease: Lease,
-    /// What is run: a [`ToWorker::Body`] that came before.
-    pub body: u64,
-    /// Which attempt this is, from 1.
+    /// The script, sent earlier by [`ToWorker::Script`].
+    pub script_id: u64,
+    /// Attempt number, from 1.
     pub attempt: u32,
-    /// When it was sent, in microseconds since 1970.
+    /// When the unit was submitted, in microseconds since 1970.
     pub queued: i64,
-    /// Its place in an array.
+    /// Index in the array.
     pub index: Option<u64>,
-    /// Its line of the file that the array was made of.
+    /// Line of the file that the array was made from.
     pub line: Option<String>,
-    /// How many threads it takes up.
+    /// Threads that it occupies.
     pub threads: u32,
-    /// What else it takes up.
+    /// Named resources that it occupies.
     pub resources: BTreeMap<String, u32>,
-    /// How long it may take from now on, by the unit's deadline.
+    /// Time left until the unit's deadline.
     pub time_left: Option<Duration>,
 }
 
-/// What scripts of an array have in common.
+/// What the tasks of an array share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Body {
-    /// What is run.
+pub struct ScriptDefinition {
+    /// What to run.
     pub script: Script,
-    /// The array's name.
+    /// Name of the array.
     pub batch: Option<String>,
 }
 
-/// The server's words to a worker.
+/// Message of the server to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// You are one of mine. What you hold and is not yours any more is to be ended and forgotten.
-    Seated {
-        /// How often to beat.
-        beat: Duration,
-        /// What is not yours any more.
+    /// The worker is registered. It must stop and drop the tasks in `forget`.
+    Registered {
+        /// Interval between heartbeats.
+        heartbeat_interval: Duration,
+        /// Leases that no longer belong to the worker.
         forget: Vec<Lease>,
     },
-    /// Orders will name this by its number.
-    Body(u64, Box<Body>),
-    /// No order will name this number again.
-    Drop(u64),
-    /// Run these, in this order, each as soon as it fits.
-    Run(Vec<Order>),
-    /// Give these back if they have not begun.
-    Recall(Vec<Lease>),
-    /// End these.
+    /// Defines the script with this id for the orders that follow.
+    Script(u64, Box<ScriptDefinition>),
+    /// No order will use the script with this id again.
+    DropScript(u64),
+    /// Run these tasks in order, each when its resources are free.
+    Run(Vec<TaskOrder>),
+    /// Return these tasks if they have not started.
+    Retract(Vec<Lease>),
+    /// Cancel these units.
     Cancel(Vec<UnitId>),
-    /// The ends of these are recorded, or nobody wants them any more.
-    Recorded(Vec<Lease>),
-    /// Take nothing new, end what you hold, and leave.
+    /// Acknowledges the ends of these tasks: they are recorded, or no longer needed.
+    ResultsRecorded(Vec<Lease>),
+    /// Accept no more tasks, end the current ones and leave.
     Drain,
-    /// Leave now; what runs is interrupted.
+    /// Leave now and interrupt running scripts.
     Stop(String),
 }

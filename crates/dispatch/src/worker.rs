@@ -1,21 +1,21 @@
-//! A worker: takes scripts from a server, runs them, and tells how they ended until the server has
-//! heard it.
+//! A worker: takes scripts from a server, runs them, and reports their ends until the server
+//! acknowledges them.
 //!
-//! One task does everything: a script costs it little, and there is nothing to lock. What it holds is
-//! in `hands`; a connection that breaks takes nothing away from it.
+//! One task does everything: a script costs it little, and nothing needs a lock. Its tasks are in
+//! `task_table`; a broken connection does not affect them.
 
-mod aside;
-mod check;
-mod hands;
-mod hours;
+mod cancel;
+mod lifetime;
 mod options;
-mod orphans;
+mod orphan_processes;
 mod output;
-mod run;
-mod sentinel;
-mod stop;
-mod stream;
-mod talk;
+mod script_check;
+mod script_run;
+mod sentinel_files;
+mod server_loop;
+mod signal_grace;
+mod stream_writer;
+mod task_table;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -33,22 +33,23 @@ use longshore_pool::warden::Warden;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use self::aside::Aside;
-use self::hands::Hands;
+use self::cancel::{CancelSignal, StopReason};
 pub use self::options::{Command, Hooks, Life, Options, WorkerError};
-use self::orphans::Orphans;
-use self::run::{Known, Shop};
-use self::stop::{Stop, Why};
-use self::stream::Streams;
+use self::orphan_processes::OrphanReaper;
+use self::script_run::{CheckedScript, WorkerContext};
+use self::signal_grace::SignalGrace;
+use self::stream_writer::OutputStreams;
+use self::task_table::TaskTable;
 use crate::access::Access;
-use crate::link::{Link, LinkError, connect};
+use crate::link::{LinkError, ServerConnection, connect};
 use crate::script::{End, Report};
-use crate::wire::{Role, Word};
+use crate::wire::{PeerRole, TaskEvent};
 
-/// How long the last words to a server may take.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// Works until there is nothing more to do, or it is told to end.
-// Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+/// How long running scripts may take to end at shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Works until there is nothing left to do, or until a command ends it.
+// Boxed, so that it is compiled in this crate. In the caller's it would be optimised less.
 pub fn work(
     options: Options,
     commands: mpsc::Receiver<Command>,
@@ -65,78 +66,80 @@ async fn run_worker(
     let mut worker = Worker::new(options)?;
     let hooks = worker.options.hooks.clone();
     if let Some(hook) = hooks.before {
-        let run = run::hook(Arc::clone(&worker.shop), hook.clone()).await;
+        let run = script_run::run_hook(Arc::clone(&worker.context), hook.clone()).await;
         run.map_err(|problem| WorkerError::Hook(hook, problem))?;
     }
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-    let mut lost = Instant::now();
+    let mut disconnected_at = Instant::now();
     let folder = worker.options.folder.clone();
     let ended = loop {
-        let link = tokio::select! {
-            link = find(folder.clone()) => link,
+        let connection = tokio::select! {
+            connection = find_server(folder.clone()) => connection,
             command = commands.recv() => {
-                worker.on_told(command.unwrap_or(Command::Stop));
-                if worker.hands.is_idle() {
+                worker.on_command(command.unwrap_or(Command::Stop));
+                if worker.tasks.is_idle() {
                     break Ok(());
                 }
                 continue;
             }
         };
-        match link {
-            Ok(link) => {
-                if let Some(address) = link.address {
+        match connection {
+            Ok(connection) => {
+                if let Some(address) = connection.address {
                     connected(address);
                 }
                 backoff.reset();
-                match worker.converse(link, &mut commands).await {
+                match worker.serve(connection, &mut commands).await {
                     Ok(()) => break Ok(()),
                     Err(error) => tracing::warn!(%error, "the connection to the server broke"),
                 }
-                lost = Instant::now();
+                disconnected_at = Instant::now();
             }
             Err(error @ LinkError::Refused(_)) => break Err(error),
-            Err(error) if lost.elapsed() >= worker.options.server_lost => break Err(error),
-            Err(error) => tracing::debug!(%error, "no server yet"),
+            Err(error) if disconnected_at.elapsed() >= worker.options.server_lost => {
+                break Err(error);
+            }
+            Err(error) => tracing::debug!(%error, "cannot connect to the server yet"),
         }
-        // Scripts go on meanwhile.
+        // Scripts continue while there is no server.
         let until = Instant::now() + backoff.next_wait();
         worker.run_until(until).await;
     };
     worker.close().await;
     if let Some(hook) = hooks.after
-        && let Err(problem) = run::hook(Arc::clone(&worker.shop), hook.clone()).await
+        && let Err(problem) = script_run::run_hook(Arc::clone(&worker.context), hook.clone()).await
     {
         tracing::warn!(hook = %hook.display(), problem, "the hook after the last script failed");
     }
     ended?;
-    Ok(worker.life)
+    Ok(worker.summary)
 }
 
-async fn find(folder: PathBuf) -> Result<Link, LinkError> {
-    connect(&Access::read(&folder)?, Role::Worker).await
+async fn find_server(folder: PathBuf) -> Result<ServerConnection, LinkError> {
+    connect(&Access::read(&folder)?, PeerRole::Worker).await
 }
 
 struct Worker {
     options: Options,
-    shop: Arc<Shop>,
+    context: Arc<WorkerContext>,
     uid: String,
-    began: Instant,
-    hands: Hands,
-    bodies: HashMap<u64, Arc<Known>>,
-    stops: HashMap<UnitId, Arc<Stop>>,
-    aside: Aside,
+    started: Instant,
+    tasks: TaskTable,
+    scripts: HashMap<u64, Arc<CheckedScript>>,
+    cancel_signals: HashMap<UnitId, Arc<CancelSignal>>,
+    signal_grace: SignalGrace,
     running: FuturesUnordered<BoxFuture<'static, (Lease, Report)>>,
-    /// What has to be said.
-    words: Vec<Word>,
+    /// Events to report to the server.
+    events: Vec<TaskEvent>,
     idle_since: Instant,
-    mood: Mood,
-    life: Life,
-    /// Ends those who outlive us, should we be killed.
+    phase: Phase,
+    summary: Life,
+    /// Kills scripts that are left behind if this process is killed.
     _warden: Arc<Warden>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum Phase {
     Working,
     Draining(Instant),
     Leaving,
@@ -147,125 +150,131 @@ impl Worker {
         let warden = Warden::shared();
         let mut env = options.env.clone();
         let (name, mark) = warden.mark();
-        // A script may leave processes behind that left its group.
+        // The warden kills processes with the mark when the worker ends, even if they left their
+        // script's group.
         warden.sweep();
-        let orphans = options.alone.then(|| Orphans::adopt(&format!("{name}={mark}")));
+        let orphans =
+            options.alone.then(|| OrphanReaper::become_subreaper(&format!("{name}={mark}")));
         let orphans = orphans.transpose().unwrap_or_else(|error| {
-            tracing::warn!(%error, "processes that leave their script's group end with the worker");
+            tracing::warn!(%error, "cannot become a subreaper: processes that leave their script's group live until the worker ends");
             None
         });
         env.push((name.into(), mark.into()));
         let uid = SessionId::new().to_string();
-        let shop = Shop {
+        let context = WorkerContext {
             host: host(),
             bash: find_bash().ok_or(WorkerError::NoBash)?,
             roots: options.roots.clone(),
             env,
             clock: Arc::new(SystemClock),
             idle_run: options.idle_run,
-            nowhere: File::options().read(true).write(true).open("/dev/null")?,
-            streams: Streams::new(uid.clone()),
+            dev_null: File::options().read(true).write(true).open("/dev/null")?,
+            streams: OutputStreams::new(uid.clone()),
             orphans: Mutex::new(orphans),
         };
         let threads = options.threads.max(1);
         let now = Instant::now();
         Ok(Self {
-            hands: Hands::new(threads, options.resources.clone()),
+            tasks: TaskTable::new(threads, options.resources.clone()),
             options: Options { threads, ..options },
-            shop: Arc::new(shop),
+            context: Arc::new(context),
             uid,
-            began: now,
-            bodies: HashMap::new(),
-            stops: HashMap::new(),
-            aside: Aside::default(),
+            started: now,
+            scripts: HashMap::new(),
+            cancel_signals: HashMap::new(),
+            signal_grace: SignalGrace::default(),
             running: FuturesUnordered::new(),
-            words: Vec::new(),
+            events: Vec::new(),
             idle_since: now,
-            mood: Mood::Working,
-            life: Life::default(),
+            phase: Phase::Working,
+            summary: Life::default(),
             _warden: warden,
         })
     }
 
-    /// Lets scripts run without a server.
+    /// Runs scripts without a server.
     async fn run_until(&mut self, until: Instant) {
         loop {
-            self.begin_scripts();
+            self.start_scripts();
             tokio::select! {
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
                 () = sleep_until(until) => break,
             }
         }
-        self.look_at_the_clock();
+        self.check_deadlines();
     }
 
-    /// Begins what there is room for.
-    fn begin_scripts(&mut self) {
-        while let Some(begin) = self.hands.begin() {
-            let lease = begin.order.lease;
-            let Some(body) = self.bodies.get(&begin.order.body).cloned() else {
-                let words = "the server did not say what is to be run".to_owned();
-                let report = run::unbegun(&self.shop, &begin.order, End::Hindered(words));
-                self.words.extend(self.hands.end(lease, report));
+    /// Starts queued scripts as far as resources are free.
+    fn start_scripts(&mut self) {
+        while let Some(start) = self.tasks.start_next() {
+            let lease = start.order.lease;
+            let Some(script) = self.scripts.get(&start.order.script_id).cloned() else {
+                let reason = "the server sent no definition of the script".to_owned();
+                let report = script_run::report_unstarted(
+                    &self.context,
+                    &start.order,
+                    End::Hindered(reason),
+                );
+                self.events.extend(self.tasks.finish(lease, report));
                 continue;
             };
-            self.words.push(Word::Started(lease));
-            let stop = Arc::new(Stop::default());
-            self.stops.insert(lease.unit, Arc::clone(&stop));
-            let run = run::run(Arc::clone(&self.shop), begin, body, stop);
+            self.events.push(TaskEvent::Started(lease));
+            let cancel = Arc::new(CancelSignal::default());
+            self.cancel_signals.insert(lease.unit, Arc::clone(&cancel));
+            let run = script_run::run(Arc::clone(&self.context), start, script, cancel);
             self.running.push(Box::pin(run));
         }
     }
 
     fn on_end(&mut self, lease: Lease, report: Report) {
-        if let Some((lease, report)) = self.aside.sort(lease, report) {
-            self.settle(lease, report);
+        if let Some((lease, report)) = self.signal_grace.classify(lease, report) {
+            self.record_end(lease, report);
         }
     }
 
-    /// Whoever is in charge here has the worker end.
-    fn on_told(&mut self, command: Command) {
-        for (lease, report) in self.aside.on_told() {
-            self.settle(lease, report);
+    /// The process that hosts the worker was asked to drain or stop.
+    fn on_command(&mut self, command: Command) {
+        for (lease, report) in self.signal_grace.on_shutdown() {
+            self.record_end(lease, report);
         }
-        self.heed(command);
+        self.apply_command(command);
     }
 
-    fn settle(&mut self, lease: Lease, report: Report) {
-        self.stops.remove(&lease.unit);
+    fn record_end(&mut self, lease: Lease, report: Report) {
+        self.cancel_signals.remove(&lease.unit);
         match report.end {
-            End::Exited(0) => self.life.done += 1,
-            End::Interrupted => self.life.interrupted += 1,
-            _ => self.life.failed += 1,
+            End::Exited(0) => self.summary.done += 1,
+            End::Interrupted => self.summary.interrupted += 1,
+            _ => self.summary.failed += 1,
         }
-        self.words.extend(self.hands.end(lease, report));
+        self.events.extend(self.tasks.finish(lease, report));
         self.idle_since = Instant::now();
     }
 
-    fn heed(&mut self, command: Command) {
-        match (command, self.mood) {
-            (Command::Drain, Mood::Working) => {
-                self.mood = Mood::Draining(Instant::now() + self.options.drain);
-                self.words.extend(self.hands.give_back(None));
+    fn apply_command(&mut self, command: Command) {
+        match (command, self.phase) {
+            (Command::Drain, Phase::Working) => {
+                self.phase = Phase::Draining(Instant::now() + self.options.drain);
+                self.events.extend(self.tasks.return_queued(None));
             }
             (Command::Drain, _) => {}
             (Command::Stop, _) => {
-                self.mood = Mood::Leaving;
-                self.words.extend(self.hands.give_back(None));
-                let running = self.stops.keys().copied().collect();
-                self.stop_all(running, Why::Stopped);
+                self.phase = Phase::Leaving;
+                self.events.extend(self.tasks.return_queued(None));
+                let running = self.cancel_signals.keys().copied().collect();
+                self.cancel_all(running, StopReason::WorkerStopped);
             }
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.mood != Mood::Working && self.hands.is_empty() && self.words.is_empty()
+    fn is_finished(&self) -> bool {
+        self.phase != Phase::Working && self.tasks.is_empty() && self.events.is_empty()
     }
 
-    /// Ends what still runs.
+    /// Stops running scripts.
     async fn close(&mut self) {
-        self.on_told(Command::Stop);
-        let until = Instant::now() + FAREWELL;
+        self.on_command(Command::Stop);
+        let until = Instant::now() + SHUTDOWN_TIMEOUT;
         while !self.running.is_empty() && Instant::now() < until {
             tokio::select! {
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
@@ -275,7 +284,7 @@ impl Worker {
     }
 }
 
-/// The name of this machine.
+/// Name of this machine.
 fn host() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "unknown".to_owned() } else { name }
@@ -283,7 +292,8 @@ fn host() -> String {
 
 fn find_bash() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/bin", "/usr/bin"].map(PathBuf::from);
-    let mut places = std::env::split_paths(&path).chain(usual).map(|folder| folder.join("bash"));
-    places.find(|path| path.is_file())
+    let standard = ["/bin", "/usr/bin"].map(PathBuf::from);
+    let mut candidates =
+        std::env::split_paths(&path).chain(standard).map(|folder| folder.join("bash"));
+    candidates.find(|path| path.is_file())
 }

@@ -1,67 +1,67 @@
-//! How many workers there should be. Pure.
+//! Decides how many workers there should be. No I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::board::SeatId;
+use crate::scheduler::WorkerKey;
 
-/// What is wanted of a pool's size.
+/// Size of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Never fewer workers, whatever there is to do.
+    /// Minimum number of workers.
     pub min: u32,
-    /// Never more.
+    /// Maximum number of workers.
     pub max: u32,
-    /// Threads of each.
+    /// Threads per worker.
     pub threads: u32,
-    /// A worker above `min` is released after so long without a script.
+    /// A worker above `min` is released after this long without a script.
     pub idle: Duration,
 }
 
-/// The first wait after a launch failed; it doubles with each failure that follows.
-const FIRST_WAIT: Duration = Duration::from_secs(2);
-/// The longest.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// Delay after a failed launch; doubles with each further failure.
+const FIRST_BACKOFF: Duration = Duration::from_secs(2);
+/// Maximum delay.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
-/// A worker that is there.
+/// A registered worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Present {
-    /// Its seat.
-    pub seat: SeatId,
-    /// What it was launched as; `None` if somebody else started it.
+pub struct PresentWorker {
+    /// Its key.
+    pub key: WorkerKey,
+    /// Its launch number; `None` if the pool did not launch it.
     pub launch: Option<u64>,
-    /// Since when it has had nothing to do; `None` if it has.
+    /// When it became idle; `None` if it is busy.
     pub idle_since: Option<Duration>,
-    /// It takes scripts.
+    /// It accepts scripts.
     pub working: bool,
 }
 
-/// A worker that was asked for.
+/// State of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Launch {
-    /// Its job waits, or runs and the worker has not come yet.
+pub enum LaunchState {
+    /// The job waits, or its worker has not registered yet.
     Pending,
-    /// Its worker has been here.
+    /// The worker has registered.
     Arrived,
-    /// Its worker was here before the server was restarted, and is expected back.
+    /// The worker was registered before a server restart and may reconnect.
     Returning,
 }
 
-/// What is to be done.
+/// An action of the launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Ask for so many more workers.
+pub enum ScaleAction {
+    /// Launch this many workers.
     Launch(u32),
-    /// Let this worker end what it has, and go.
-    Release(SeatId),
-    /// This worker is not needed any more, and has not come yet.
-    Withdraw(u64),
+    /// Release this worker after it has ended its tasks.
+    Release(WorkerKey),
+    /// Cancel this launch: its worker has not registered yet.
+    CancelPending(u64),
 }
 
-/// Decides how many workers there are.
+/// Decides how many workers to launch and release.
 #[derive(Debug, Clone)]
 pub struct Scaler {
-    /// What is wanted.
+    /// The pool's size.
     pub size: Size,
     failures: u32,
     next_try: Duration,
@@ -73,84 +73,86 @@ impl Scaler {
         Self { size, failures: 0, next_try: Duration::ZERO }
     }
 
-    /// How many workers this many threads of scripts, waiting and running, call for.
+    /// How many workers are needed for this many threads of scripts, waiting and running.
     pub fn wanted(&self, threads: u64) -> u32 {
         let needed = threads.div_ceil(u64::from(self.size.threads.max(1)));
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         needed.clamp(self.size.min, self.size.max.max(self.size.min))
     }
 
-    /// A launch failed, or its worker never came.
+    /// A launch failed, or its worker never registered.
     pub fn on_failure(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
-        let doubled = FIRST_WAIT.saturating_mul(1 << (self.failures - 1).min(20));
-        self.next_try = now + doubled.min(LONGEST_WAIT);
+        let doubled = FIRST_BACKOFF.saturating_mul(1 << (self.failures - 1).min(20));
+        self.next_try = now + doubled.min(MAX_BACKOFF);
     }
 
-    /// A worker has come.
+    /// A worker has registered.
     pub fn on_arrival(&mut self) {
         (self.failures, self.next_try) = (0, Duration::ZERO);
     }
 
-    /// How long nothing is launched, because it failed so often; `None` if that is over.
-    pub fn waits(&self, now: Duration) -> Option<(Duration, u32)> {
+    /// Remaining delay before the next launch and the number of failures; `None` if there is no
+    /// delay.
+    pub fn backoff(&self, now: Duration) -> Option<(Duration, u32)> {
         let left = self.next_try.saturating_sub(now);
         (!left.is_zero()).then_some((left, self.failures))
     }
 
-    /// What is to be done, with so many threads of scripts waiting and running.
+    /// The actions for this many threads of scripts, waiting and running.
     pub fn decide(
         &self,
         now: Duration,
         threads: u64,
-        present: &[Present],
-        launches: &BTreeMap<u64, Launch>,
-    ) -> Vec<Step> {
+        present: &[PresentWorker],
+        launches: &BTreeMap<u64, LaunchState>,
+    ) -> Vec<ScaleAction> {
         let wanted = self.wanted(threads);
         let working = present.iter().filter(|worker| worker.working).count();
         let pending: Vec<u64> = launches
             .iter()
-            .filter(|(_, launch)| **launch == Launch::Pending)
+            .filter(|(_, launch)| **launch == LaunchState::Pending)
             .map(|(number, _)| *number)
             .collect();
-        let returning = launches.values().filter(|launch| **launch == Launch::Returning).count();
+        let returning =
+            launches.values().filter(|launch| **launch == LaunchState::Returning).count();
         let have = u32::try_from(working + pending.len() + returning).unwrap_or(u32::MAX);
         if have < wanted {
-            let may = self.waits(now).is_none();
-            return may.then_some(Step::Launch(wanted - have)).into_iter().collect();
+            let can_launch = self.backoff(now).is_none();
+            return can_launch.then_some(ScaleAction::Launch(wanted - have)).into_iter().collect();
         }
         let mut surplus = have - wanted;
-        let mut steps = Vec::new();
-        // Those that have not come yet cost nothing to do without; the last first.
+        let mut actions = Vec::new();
+        // Cancelling a pending launch costs nothing; the latest first.
         for number in pending.into_iter().rev().take(surplus as usize) {
-            steps.push(Step::Withdraw(number));
+            actions.push(ScaleAction::CancelPending(number));
             surplus -= 1;
         }
         let most = self.size.max.max(self.size.min) as usize;
-        let above = (have as usize - steps.len()).saturating_sub(most).min(surplus as usize);
-        steps.extend(self.releases(now, present, surplus as usize, above));
-        steps
+        let above = (have as usize - actions.len()).saturating_sub(most).min(surplus as usize);
+        actions.extend(self.releases(now, present, surplus as usize, above));
+        actions
     }
 
-    /// Lets up to `surplus` workers go that are idle, and `above` of them whatever they are at: they
-    /// end it first. Whoever somebody else has started is theirs to end.
+    /// Releases up to `surplus` idle workers, and `above` of them even if they are busy: they end
+    /// their tasks first. Workers that the pool did not launch are never released.
     fn releases(
         &self,
         now: Duration,
-        present: &[Present],
+        present: &[PresentWorker],
         surplus: usize,
         above: usize,
-    ) -> Vec<Step> {
-        let ours = |worker: &&Present| worker.working && worker.launch.is_some();
-        let mut ours: Vec<&Present> = present.iter().filter(ours).collect();
-        ours.sort_by_key(|worker| worker.idle_since.is_none());
-        let (first, others) = ours.split_at(above.min(ours.len()));
-        let idle = |worker: &&&Present| {
+    ) -> Vec<ScaleAction> {
+        let launched = |worker: &&PresentWorker| worker.working && worker.launch.is_some();
+        let mut launched: Vec<&PresentWorker> = present.iter().filter(launched).collect();
+        launched.sort_by_key(|worker| worker.idle_since.is_none());
+        let (first, others) = launched.split_at(above.min(launched.len()));
+        let idle = |worker: &&&PresentWorker| {
             let since = worker.idle_since.map(|since| now.saturating_sub(since));
             since.is_some_and(|idle| idle >= self.size.idle)
         };
         let idle = others.iter().filter(idle).take(surplus - above);
-        first.iter().chain(idle).map(|worker| Step::Release(worker.seat)).collect()
+        first.iter().chain(idle).map(|worker| ScaleAction::Release(worker.key)).collect()
     }
 }
 
@@ -164,10 +166,10 @@ mod tests {
         Scaler::new(Size { min, max, threads: 1, idle: Duration::from_secs(60) })
     }
 
-    /// Workers that the pool launched, each busy or idle for so many seconds.
-    fn present(idle: &[Option<u64>]) -> Vec<Present> {
-        let worker = |(n, idle): (u32, &Option<u64>)| Present {
-            seat: SeatId::new(n),
+    /// Workers launched by the pool, busy or idle for this many seconds.
+    fn present(idle: &[Option<u64>]) -> Vec<PresentWorker> {
+        let worker = |(n, idle): (u32, &Option<u64>)| PresentWorker {
+            key: WorkerKey::new(n),
             launch: Some(u64::from(n)),
             idle_since: idle.map(|seconds| NOW - Duration::from_secs(seconds)),
             working: true,
@@ -175,30 +177,34 @@ mod tests {
         (0..).zip(idle).map(worker).collect()
     }
 
-    fn decide(scaler: &Scaler, present: &[Present], launches: &[(u64, Launch)]) -> Vec<Step> {
+    fn decide(
+        scaler: &Scaler,
+        present: &[PresentWorker],
+        launches: &[(u64, LaunchState)],
+    ) -> Vec<ScaleAction> {
         scaler.decide(NOW, 0, present, &launches.iter().copied().collect())
     }
 
     #[test]
     fn who_is_not_needed_goes_after_a_while_and_who_is_too_many_at_once() {
         let workers = present(&[None, Some(5), Some(100)]);
-        let goes = |n| Step::Release(SeatId::new(n));
-        assert_eq!(decide(&scaler(1, 3), &workers, &[]), [goes(2)]);
-        assert_eq!(decide(&scaler(1, 1), &workers, &[]), [goes(1), goes(2)]);
-        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [goes(1), goes(2), goes(0)]);
+        let release = |n| ScaleAction::Release(WorkerKey::new(n));
+        assert_eq!(decide(&scaler(1, 3), &workers, &[]), [release(2)]);
+        assert_eq!(decide(&scaler(1, 1), &workers, &[]), [release(1), release(2)]);
+        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [release(1), release(2), release(0)]);
     }
 
     #[test]
     fn who_was_started_by_somebody_else_stays() {
         let mut workers = present(&[Some(100), Some(100)]);
         workers[0].launch = None;
-        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [Step::Release(SeatId::new(1))]);
+        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [ScaleAction::Release(WorkerKey::new(1))]);
     }
 
     #[test]
     fn a_worker_that_is_expected_back_is_neither_replaced_nor_withdrawn() {
-        let launches = [(1, Launch::Returning), (2, Launch::Pending)];
-        assert_eq!(decide(&scaler(3, 3), &[], &launches), [Step::Launch(1)]);
-        assert_eq!(decide(&scaler(0, 0), &[], &launches), [Step::Withdraw(2)]);
+        let launches = [(1, LaunchState::Returning), (2, LaunchState::Pending)];
+        assert_eq!(decide(&scaler(3, 3), &[], &launches), [ScaleAction::Launch(1)]);
+        assert_eq!(decide(&scaler(0, 0), &[], &launches), [ScaleAction::CancelPending(2)]);
     }
 }

@@ -1,13 +1,15 @@
-//! The heart of a server: one task that owns the board, hears everybody and tells everybody.
+//! The server's event loop: one task that owns the scheduler and exchanges messages with all
+//! workers.
 //!
-//! Waits for nobody. Claims, ends and beats are calls to the store that run beside it; a worker's
-//! words wait in its line. What is decided is decided by the board.
+//! It never waits for a single operation. Claims, results and heartbeats are store calls that run
+//! concurrently, and messages to a worker are buffered in its channel. The scheduler makes all
+//! decisions.
 
-mod ending;
-mod losses;
-mod pausing;
-mod views;
-mod workers;
+mod lost_workers;
+mod pause;
+mod shutdown;
+mod status;
+mod worker_messages;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,104 +24,106 @@ use longshore::{BatchId, Error, Outcome, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::bodies::Bodies;
-use super::claims::{Cargo, Claims, Entry, Taken, running};
-use super::doubts::Doubts;
-use super::ends::{Ends, Settled};
-use super::line::{LineId, Out};
-use super::{Report, Timing};
-use crate::board::{Board, SeatId};
-use crate::launch::scale::Present;
+use super::claimer::{ClaimedTasks, Claimer, PreparedTask, TaskData, or_pending};
+use super::result_writer::{ResultWriter, WriteReport};
+use super::script_cache::ScriptCache;
+use super::unresolved_losses::UnresolvedLosses;
+use super::worker_connection::{ConnectionId, WorkerSender};
+use super::{ServerReport, Timing};
+use crate::launch::scale::PresentWorker;
 use crate::request::{Ending, Status};
+use crate::scheduler::{TaskScheduler, WorkerKey};
 use crate::script;
 use crate::system::Cause;
-use crate::wire::{FromWorker, Load, Order, Register, ToWorker};
+use crate::wire::{FromWorker, Register, TaskOrder, ToWorker, WorkerLoad};
 
-/// How many events are heard at once.
-const AT_ONCE: usize = 512;
-/// Whoever did not turn to anybody for so long was deaf: a machine asleep, a disk that hangs.
-const DEAF: Duration = Duration::from_secs(1);
-/// How often the board is looked over without an event.
-const LOOK: Duration = Duration::from_millis(100);
+/// Maximum number of events per turn of the loop.
+const MAX_EVENTS: usize = 512;
+/// If a turn of the loop took this long, the process was stalled (suspended machine, hanging disk),
+/// and workers may have sent heartbeats that it could not read.
+const STALL_THRESHOLD: Duration = Duration::from_secs(1);
+/// Interval of maintenance without events.
+const TICK: Duration = Duration::from_millis(100);
 
-/// So long even a worker is waited for after a restart that was not noted in time: longer than the
-/// longest pause between two of its tries.
-const UNNOTED: Duration = Duration::from_secs(3);
+/// Minimum wait for workers after a restart. A worker that registered shortly before the crash is
+/// missing from the state file. Longer than the longest pause between two of its connection
+/// attempts.
+const MIN_RESTORE_WAIT: Duration = Duration::from_secs(3);
 
-/// What the core hears of.
+/// What the core reacts to.
 pub(super) enum Event {
-    Joined(LineId, Box<Register>, Out),
-    Words(LineId, FromWorker),
-    Gone(LineId),
+    Registered(ConnectionId, Box<Register>, WorkerSender),
+    Message(ConnectionId, FromWorker),
+    Disconnected(ConnectionId),
     Status(oneshot::Sender<Status>),
-    View(oneshot::Sender<View>),
-    Release(Vec<SeatId>),
-    /// Something was cancelled: the store says what.
-    BeatNow,
-    /// An array was paused: what of it has not begun goes back.
-    Paused(BatchId),
-    /// Why jobs ended whose workers are lost.
-    Fates(Vec<(u64, Cause)>),
-    End(Ending),
+    LauncherView(oneshot::Sender<LauncherView>),
+    Release(Vec<WorkerKey>),
+    /// A unit was cancelled: ask the store which.
+    HeartbeatNow,
+    /// An array was paused: return its units that have not started.
+    ArrayPaused(BatchId),
+    /// Why the jobs of lost workers ended.
+    ExitReasons(Vec<(u64, Cause)>),
+    Shutdown(Ending),
 }
 
-/// What a launcher has to see.
-pub(super) struct View {
+/// What the launcher needs to know.
+pub(super) struct LauncherView {
     pub(super) now: Duration,
-    /// Threads of everything that is claimed.
+    /// Threads of all claimed tasks.
     pub(super) threads: u64,
-    pub(super) present: Vec<Present>,
-    /// Launches whose workers are lost, and nobody knows why.
+    pub(super) present: Vec<PresentWorker>,
+    /// Launch numbers of lost workers without a known exit reason of their job.
     pub(super) lost: Vec<u64>,
-    /// The pool comes to its end: nobody is to be launched any more.
-    pub(super) closing: bool,
-    /// Workers that are here or expected back, by their identities.
+    /// The pool shuts down: launch no more workers.
+    pub(super) shutting_down: bool,
+    /// Uids of the workers that are registered or expected to reconnect.
     pub(super) workers: BTreeSet<String>,
 }
 
-/// What is known of a worker beside its seat.
-struct Member {
+/// A registered worker, beside its scheduler entry.
+struct ConnectedWorker {
     launch: Option<u64>,
-    line: LineId,
-    out: Out,
+    connection: ConnectionId,
+    sender: WorkerSender,
     host: String,
     pid: u32,
-    load: Load,
-    /// When it will end by itself, on the board's clock.
-    expires: Option<Duration>,
-    /// It was told to go: by us, or by whoever is in charge where it runs.
-    dismissed: bool,
+    load: WorkerLoad,
+    /// When its lifetime ends, in server uptime.
+    expires_at: Option<Duration>,
+    /// It was told to leave, by this server or by the system that it runs on.
+    released: bool,
 }
 
-/// Everything that the core owns.
+/// State of the event loop.
 pub(super) struct Core {
     store: Arc<dyn Store>,
     session: longshore::SessionId,
     timing: Timing,
-    began: Instant,
-    board: Board<Cargo>,
-    bodies: Bodies,
-    members: BTreeMap<SeatId, Member>,
-    lines: HashMap<LineId, SeatId>,
-    claims: Claims,
-    ends: Ends,
-    doubts: Doubts,
-    /// How long a system may take to say why a job ended; none if nobody can be asked.
-    doubt: Duration,
-    beat: Option<BoxFuture<'static, longshore::Result<BeatAnswer>>>,
-    next_beat: Instant,
-    next_tidy: Instant,
-    ending: Option<(Ending, Instant)>,
-    /// When it was last through with what it had heard.
-    turned: Instant,
-    astray_until: Option<Duration>,
-    /// Workers of an earlier life that have not come back.
-    expected: BTreeSet<String>,
-    /// What workers are to return because its array was paused.
-    recalled: HashSet<UnitId>,
-    report: Report,
-    /// Tells others how many workers there are.
-    seats: watch::Sender<usize>,
+    started_at: Instant,
+    scheduler: TaskScheduler<TaskData>,
+    scripts: ScriptCache,
+    workers: BTreeMap<WorkerKey, ConnectedWorker>,
+    connections: HashMap<ConnectionId, WorkerKey>,
+    claimer: Claimer,
+    results: ResultWriter,
+    unresolved: UnresolvedLosses,
+    /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
+    exit_reason_timeout: Duration,
+    heartbeat: Option<BoxFuture<'static, longshore::Result<BeatAnswer>>>,
+    next_heartbeat: Instant,
+    next_eviction: Instant,
+    shutdown: Option<(Ending, Instant)>,
+    /// When the last turn of the loop ended.
+    last_turn: Instant,
+    restore_deadline: Option<Duration>,
+    /// Uids of workers that were registered before the restart and have not reconnected.
+    expected_workers: BTreeSet<String>,
+    /// Units that workers must return because their array was paused.
+    retracted: HashSet<UnitId>,
+    report: ServerReport,
+    /// Publishes the number of workers.
+    worker_count: watch::Sender<usize>,
 }
 
 impl Core {
@@ -127,287 +131,295 @@ impl Core {
         store: Arc<dyn Store>,
         session: longshore::SessionId,
         timing: Timing,
-        seats: watch::Sender<usize>,
+        worker_count: watch::Sender<usize>,
     ) -> Self {
         let now = Instant::now();
         Self {
-            claims: Claims::new(Arc::clone(&store), session),
-            ends: Ends::new(Arc::clone(&store), session),
+            claimer: Claimer::new(Arc::clone(&store), session),
+            results: ResultWriter::new(Arc::clone(&store), session),
             store,
             session,
             timing,
-            began: now,
-            board: Board::default(),
-            bodies: Bodies::default(),
-            members: BTreeMap::new(),
-            lines: HashMap::new(),
-            doubts: Doubts::default(),
-            doubt: Duration::ZERO,
-            beat: None,
-            next_beat: now,
-            next_tidy: now,
-            ending: None,
-            turned: now,
-            astray_until: None,
-            expected: BTreeSet::new(),
-            recalled: HashSet::new(),
-            report: Report::default(),
-            seats,
+            started_at: now,
+            scheduler: TaskScheduler::default(),
+            scripts: ScriptCache::default(),
+            workers: BTreeMap::new(),
+            connections: HashMap::new(),
+            unresolved: UnresolvedLosses::default(),
+            exit_reason_timeout: Duration::ZERO,
+            heartbeat: None,
+            next_heartbeat: now,
+            next_eviction: now,
+            shutdown: None,
+            last_turn: now,
+            restore_deadline: None,
+            expected_workers: BTreeSet::new(),
+            retracted: HashSet::new(),
+            report: ServerReport::default(),
+            worker_count,
         }
     }
 
     fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.started_at.elapsed()
     }
 
-    /// Somebody can be asked why jobs ended.
-    pub(super) fn with_doubt(mut self, doubt: Duration) -> Self {
-        self.doubt = doubt;
+    /// Waits this long for the exit reasons of lost workers' jobs.
+    pub(super) fn with_exit_reason_timeout(mut self, timeout: Duration) -> Self {
+        self.exit_reason_timeout = timeout;
         self
     }
 
-    /// Takes over what an earlier life had claimed, as its workers know it. They have a while to come
-    /// back.
-    pub(super) fn adopt(
+    /// Takes over the tasks that an earlier server process had claimed, under the leases that
+    /// workers know. Workers have `restart_grace` to reconnect.
+    pub(super) fn restore(
         &mut self,
-        former: Taken,
-        told: &HashMap<UnitId, Lease>,
+        claimed: ClaimedTasks,
+        worker_leases: &HashMap<UnitId, Lease>,
         workers: BTreeSet<String>,
     ) {
         let now = self.now();
-        for unit in self.enter(former) {
-            let as_told = told.get(&unit.lease.unit).copied().unwrap_or(unit.lease);
-            let (lease, rank, need) = (unit.lease, unit.rank, unit.need);
-            self.board.add_astray(now, (lease, as_told), rank, need, unit.cargo);
+        for task in self.register_scripts(claimed) {
+            let worker_lease = worker_leases.get(&task.lease.unit).copied().unwrap_or(task.lease);
+            let (lease, rank, request) = (task.lease, task.rank, task.request);
+            self.scheduler.add_restored(now, (lease, worker_lease), rank, request, task.data);
         }
-        self.expected = workers;
-        self.astray_until = Some(now + self.timing.reunion);
+        self.expected_workers = workers;
+        self.restore_deadline = Some(now + self.timing.restart_grace);
     }
 
-    /// Runs until it has been ended and nothing is left to be said.
-    pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) -> Report {
-        let mut heard = Vec::with_capacity(AT_ONCE);
-        let mut tick = tokio::time::interval(LOOK);
+    /// Runs until it is shut down and all results are written.
+    pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) -> ServerReport {
+        let mut events_batch = Vec::with_capacity(MAX_EVENTS);
+        let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while !self.is_over() {
+        while !self.is_shut_down() {
             tokio::select! {
-                _ = events.recv_many(&mut heard, AT_ONCE) => {}
-                taken = self.claims.next() => self.on_taken(taken),
-                settled = self.ends.next() => settled.into_iter().for_each(|it| self.on_settled(it)),
-                answer = running(&mut self.beat) => self.on_beat(answer),
-                _ = tick.tick() => self.look_over(),
+                _ = events.recv_many(&mut events_batch, MAX_EVENTS) => {}
+                claimed = self.claimer.next() => self.on_claimed(claimed),
+                report = self.results.next() => report.into_iter().for_each(|it| self.on_written(it)),
+                answer = or_pending(&mut self.heartbeat) => self.on_heartbeat_reply(answer),
+                _ = tick.tick() => self.run_maintenance(),
             }
-            for event in heard.drain(..) {
+            for event in events_batch.drain(..) {
                 self.on_event(event);
             }
-            self.give();
-            if self.board.is_empty() {
-                self.ends.flush();
+            self.send_assignments();
+            if self.scheduler.is_empty() {
+                self.results.flush();
             } else {
-                self.ends.flush_due();
+                self.results.flush_due();
             }
-            if self.ending.is_none() {
-                self.claims.want(&self.board, &self.bodies);
+            if self.shutdown.is_none() {
+                self.claimer.claim_if_needed(&self.scheduler, &self.scripts);
             }
-            self.turned = Instant::now();
+            self.last_turn = Instant::now();
         }
-        self.farewell().await;
+        self.close().await;
         self.report
     }
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Joined(line, register, out) => self.on_joined(line, *register, out),
-            Event::Words(line, words) => self.on_words(line, words),
-            Event::Gone(line) => self.on_gone(line),
+            Event::Registered(connection, register, sender) => {
+                self.on_registered(connection, *register, sender);
+            }
+            Event::Message(connection, message) => self.on_message(connection, message),
+            Event::Disconnected(connection) => self.on_disconnected(connection),
             Event::Status(answer) => _ = answer.send(self.status()),
-            Event::View(answer) => _ = answer.send(self.view()),
-            Event::Release(seats) => seats.into_iter().for_each(|id| self.release(id)),
-            Event::BeatNow => {
-                self.next_beat = Instant::now();
-                self.look_over();
+            Event::LauncherView(answer) => _ = answer.send(self.view()),
+            Event::Release(workers) => workers.into_iter().for_each(|id| self.release_worker(id)),
+            Event::HeartbeatNow => {
+                self.next_heartbeat = Instant::now();
+                self.run_maintenance();
             }
-            Event::Paused(array) => self.on_paused(array),
-            Event::Fates(fates) => {
-                for (launch, cause) in fates {
-                    let judged = self.doubts.on_fate(launch, cause);
-                    self.judged(judged);
+            Event::ArrayPaused(array) => self.on_paused(array),
+            Event::ExitReasons(reasons) => {
+                for (launch, cause) in reasons {
+                    let resolved = self.unresolved.on_exit_reason(launch, cause);
+                    self.record_outcomes(resolved);
                 }
             }
-            Event::End(ending) => self.begin_to_end(ending),
+            Event::Shutdown(ending) => self.begin_shutdown(ending),
         }
     }
 
-    fn on_taken(&mut self, taken: Taken) {
+    fn on_claimed(&mut self, claimed: ClaimedTasks) {
         let now = self.now();
-        for unit in self.enter(taken) {
-            self.board.add(now, unit.lease, unit.rank, unit.need, unit.cargo);
+        for task in self.register_scripts(claimed) {
+            self.scheduler.add(now, task.lease, task.rank, task.request, task.data);
         }
     }
 
-    /// Gives each unit its body's number; those that cannot be read are ended.
-    fn enter(&mut self, taken: Taken) -> Vec<Entry> {
-        let mut entries = Vec::new();
-        for (source, body) in taken.bodies {
-            if self.bodies.number_of(&source).is_none() {
-                self.bodies.insert(source, body);
+    /// Assigns script ids to the tasks. Fails units with an unreadable payload.
+    fn register_scripts(&mut self, claimed: ClaimedTasks) -> Vec<PreparedTask> {
+        let mut tasks = Vec::new();
+        for (source, definition) in claimed.scripts {
+            if self.scripts.id_of(&source).is_none() {
+                self.scripts.insert(source, definition);
             }
         }
-        for mut unit in taken.units {
-            match self.bodies.number_of(&unit.source) {
-                Some(number) => {
-                    self.bodies.used(number);
-                    unit.cargo.body = number;
-                    entries.push(unit);
+        for mut task in claimed.tasks {
+            match self.scripts.id_of(&task.source) {
+                Some(script_id) => {
+                    self.scripts.add_use(script_id);
+                    task.data.script_id = script_id;
+                    tasks.push(task);
                 }
-                None => self.ends.push(Finish::new(unit.lease, unreadable()), None),
+                None => self.results.push(Finish::new(task.lease, unreadable_payload()), None),
             }
         }
-        for (lease, outcome) in taken.refused {
-            self.ends.push(Finish::new(lease, outcome), None);
+        for (lease, outcome) in claimed.rejected {
+            self.results.push(Finish::new(lease, outcome), None);
         }
-        entries
+        tasks
     }
 
-    fn on_settled(&mut self, settled: Settled) {
-        let mut told: BTreeMap<SeatId, Vec<Lease>> = BTreeMap::new();
-        for (end, answer) in settled.ends {
+    fn on_written(&mut self, report: WriteReport) {
+        let mut recorded: BTreeMap<WorkerKey, Vec<Lease>> = BTreeMap::new();
+        for (result, answer) in report.results {
             if matches!(answer, Finished::LeaseLost) {
-                tracing::warn!(unit = %end.lease.unit, "its end came too late: it is somebody else's");
+                tracing::warn!(unit = %result.lease.unit, "result rejected: the lease is lost");
             }
-            if let Some((seat, lease)) = end.worker {
-                told.entry(seat).or_default().push(lease);
+            if let Some((worker, lease)) = result.worker {
+                recorded.entry(worker).or_default().push(lease);
             }
         }
-        for (seat, leases) in told {
-            self.tell(seat, ToWorker::Recorded(leases));
+        for (worker, leases) in recorded {
+            self.send(worker, ToWorker::ResultsRecorded(leases));
         }
-        if settled.session_gone {
-            self.session_gone();
+        if report.session_gone {
+            self.on_session_lost();
         }
     }
 
-    /// Somebody took the server for dead: nothing that it holds is its own any more.
-    fn session_gone(&mut self) {
-        tracing::error!("the session is gone: everything that was claimed is somebody else's");
+    /// The store expired the session: the server's leases are no longer valid.
+    fn on_session_lost(&mut self) {
+        tracing::error!("the store expired this server's session; shutting down");
         self.report.session_lost = true;
-        self.begin_to_end(Ending::Now);
+        self.begin_shutdown(Ending::Now);
     }
 
-    /// What the board gives, to those who get it.
-    fn give(&mut self) {
+    /// Sends the scheduler's assignments to the workers.
+    fn send_assignments(&mut self) {
         let now = self.now();
-        let mut orders: BTreeMap<SeatId, Vec<Order>> = BTreeMap::new();
-        for given in self.board.schedule(now) {
-            let Some(task) = self.board.task(given.unit) else { continue };
-            let order = task.cargo.order(task.told, &task.need);
-            if let Some(body) = self.bodies.tell(task.cargo.body, given.seat) {
-                let number = task.cargo.body;
-                self.tell(given.seat, ToWorker::Body(number, Box::new((*body).clone())));
+        let mut orders: BTreeMap<WorkerKey, Vec<TaskOrder>> = BTreeMap::new();
+        for assignment in self.scheduler.schedule(now) {
+            let Some(task) = self.scheduler.task(assignment.unit) else { continue };
+            let order = task.data.to_order(task.worker_lease, &task.request);
+            if let Some(definition) =
+                self.scripts.take_unsent(task.data.script_id, assignment.worker)
+            {
+                let script_id = task.data.script_id;
+                self.send(
+                    assignment.worker,
+                    ToWorker::Script(script_id, Box::new((*definition).clone())),
+                );
             }
-            orders.entry(given.seat).or_default().push(order);
+            orders.entry(assignment.worker).or_default().push(order);
         }
-        for (seat, orders) in orders {
-            self.tell(seat, ToWorker::Run(orders));
-        }
-    }
-
-    fn tell(&self, id: SeatId, word: ToWorker) {
-        if let Some(member) = self.members.get(&id) {
-            // A line that has just gone: what is said here is said again when its worker is back.
-            let _ = member.out.send(word);
+        for (worker, orders) in orders {
+            self.send(worker, ToWorker::Run(orders));
         }
     }
 
-    fn drop_body(&mut self, number: u64) {
-        for seat in self.bodies.unused(number).into_iter().flatten() {
-            self.tell(seat, ToWorker::Drop(number));
+    fn send(&self, id: WorkerKey, message: ToWorker) {
+        if let Some(worker) = self.workers.get(&id) {
+            // If the connection has just broken, the worker gets this state when it registers
+            // again.
+            let _ = worker.sender.send(message);
         }
     }
 
-    /// What has to be looked at without an event.
-    fn look_over(&mut self) {
+    fn release_script(&mut self, script_id: u64) {
+        for worker in self.scripts.release(script_id).into_iter().flatten() {
+            self.send(worker, ToWorker::DropScript(script_id));
+        }
+    }
+
+    /// Periodic work.
+    fn run_maintenance(&mut self) {
         let now = self.now();
-        if self.turned.elapsed() >= DEAF {
-            self.board.on_deafness(now);
+        if self.last_turn.elapsed() >= STALL_THRESHOLD {
+            self.scheduler.reset_liveness(now);
         }
-        for id in self.board.overdue(now, self.timing.ttl, self.timing.grace) {
-            self.on_lost(now, id);
+        for id in self.scheduler.overdue(now, self.timing.worker_ttl, self.timing.reconnect_grace) {
+            self.on_worker_lost(now, id);
         }
-        for recall in self.board.recalls() {
-            let told = self.board.task(recall.unit).map(|task| task.told);
-            self.tell(recall.seat, ToWorker::Recall(told.into_iter().collect()));
+        for retraction in self.scheduler.tasks_to_retract() {
+            let lease = self.scheduler.task(retraction.unit).map(|task| task.worker_lease);
+            self.send(retraction.worker, ToWorker::Retract(lease.into_iter().collect()));
         }
-        self.look_for_the_astray(now);
-        let overdue = self.doubts.overdue(now);
-        self.judged(overdue);
-        if Instant::now() >= self.next_beat && self.beat.is_none() {
-            self.next_beat = Instant::now() + self.timing.store_ttl / 6;
+        self.resolve_restored(now);
+        let overdue = self.unresolved.expire(now);
+        self.record_outcomes(overdue);
+        if Instant::now() >= self.next_heartbeat && self.heartbeat.is_none() {
+            self.next_heartbeat = Instant::now() + self.timing.store_ttl / 6;
             let (store, session) = (Arc::clone(&self.store), self.session);
-            self.beat = Some(Box::pin(async move {
-                // It looks at every process below ours, of which there may be many.
+            self.heartbeat = Some(Box::pin(async move {
+                // Reads every descendant process, of which there may be many.
                 let cpu = tokio::task::spawn_blocking(longshore::cpu_time).await.ok().flatten();
                 store.beat(session, Beat { cpu, ..Beat::default() }).await
             }));
         }
-        if Instant::now() >= self.next_tidy && self.claims.is_idle() {
-            self.next_tidy = Instant::now() + Duration::from_secs(30);
-            for (number, seats) in self.bodies.idle() {
-                for seat in seats {
-                    self.tell(seat, ToWorker::Drop(number));
+        if Instant::now() >= self.next_eviction && self.claimer.is_idle() {
+            self.next_eviction = Instant::now() + Duration::from_secs(30);
+            for (script_id, workers) in self.scripts.evict_unused() {
+                for worker in workers {
+                    self.send(worker, ToWorker::DropScript(script_id));
                 }
             }
         }
-        if let Some((Ending::Drain(_), until)) = self.ending
+        if let Some((Ending::Drain(_), until)) = self.shutdown
             && Instant::now() >= until
         {
-            self.begin_to_end(Ending::Now);
+            self.begin_shutdown(Ending::Now);
         }
     }
 
-    fn on_beat(&mut self, answer: longshore::Result<BeatAnswer>) {
-        self.beat = None;
+    fn on_heartbeat_reply(&mut self, answer: longshore::Result<BeatAnswer>) {
+        self.heartbeat = None;
         let answer = match answer {
             Ok(answer) => answer,
-            Err(Error::SessionGone(_)) => return self.session_gone(),
-            Err(error) => return tracing::warn!(%error, "the store does not answer"),
+            Err(Error::SessionGone(_)) => return self.on_session_lost(),
+            Err(error) => return tracing::warn!(%error, "heartbeat to the store failed"),
         };
         for unit in answer.cancel {
-            match self.board.withdraw(unit) {
+            match self.scheduler.withdraw(unit) {
                 Some(task) => {
-                    self.drop_body(task.cargo.body);
-                    self.ends.push(Finish::new(task.lease, Outcome::Cancel), None);
+                    self.release_script(task.data.script_id);
+                    self.results.push(Finish::new(task.lease, Outcome::Cancel), None);
                 }
                 None => {
-                    if let Some(seat) = self.board.holder(unit) {
-                        self.tell(seat, ToWorker::Cancel(vec![unit]));
+                    if let Some(worker) = self.scheduler.holder(unit) {
+                        self.send(worker, ToWorker::Cancel(vec![unit]));
                     }
                 }
             }
         }
         for unit in answer.unwanted {
-            self.give_back(unit);
+            self.return_to_store(unit);
         }
     }
 
-    fn give_back(&mut self, unit: UnitId) {
-        if let Some(task) = self.board.withdraw(unit) {
-            self.drop_body(task.cargo.body);
-            self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
+    fn return_to_store(&mut self, unit: UnitId) {
+        if let Some(task) = self.scheduler.withdraw(unit) {
+            self.release_script(task.data.script_id);
+            self.results.push(Finish::new(task.lease, Outcome::Interrupted), None);
         }
     }
 }
 
-fn unreadable() -> Outcome {
-    let words = format!(
-        "its payload is neither a script nor an item of an array of kind `{}`",
+fn unreadable_payload() -> Outcome {
+    let message = format!(
+        "the payload is neither a script nor an item of an array of kind `{}`",
         script::KIND
     );
-    Outcome::Fail(longshore::Failure::new("bad-input", words))
+    Outcome::Fail(longshore::Failure::new("bad-input", message))
 }
 
-/// The next of futures that may be none: then never.
-pub(super) async fn next_of<T>(futures: &mut FuturesUnordered<BoxFuture<'static, T>>) -> T {
+/// Awaits the next future if there is one, and never resolves otherwise.
+pub(super) async fn next_or_pending<T>(futures: &mut FuturesUnordered<BoxFuture<'static, T>>) -> T {
     match futures.next().await {
         Some(done) => done,
         None => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! What a server is told before it begins, and why it may not.
+//! Configuration of a server, and its errors.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,101 +14,101 @@ use crate::launch::Recipe;
 use crate::launch::scale::Size;
 use crate::system::System;
 
-/// How long things may take.
+/// Timeouts and intervals.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// How often workers beat.
-    pub beat: Duration,
-    /// A worker that is silent for so long is lost.
-    pub ttl: Duration,
-    /// A worker whose connection broke is lost if it has not come back within this.
-    pub grace: Duration,
-    /// How long workers of an earlier life may take to come back.
-    pub reunion: Duration,
-    /// After this long without a beat the store takes the server for dead.
+    /// Interval between a worker's heartbeats.
+    pub heartbeat_interval: Duration,
+    /// A worker that sends nothing for this long is lost.
+    pub worker_ttl: Duration,
+    /// A disconnected worker is lost if it does not reconnect within this time.
+    pub reconnect_grace: Duration,
+    /// How long workers may take to reconnect after a restart of the server.
+    pub restart_grace: Duration,
+    /// The store expires the server's session after this long without a heartbeat.
     pub store_ttl: Duration,
-    /// How long the last words may take.
-    pub farewell: Duration,
+    /// How long the last messages and results may take at shutdown.
+    pub shutdown_timeout: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            beat: Duration::from_secs(2),
-            ttl: Duration::from_secs(15),
-            grace: Duration::from_secs(3),
-            reunion: Duration::from_secs(20),
+            heartbeat_interval: Duration::from_secs(2),
+            worker_ttl: Duration::from_secs(15),
+            reconnect_grace: Duration::from_secs(3),
+            restart_grace: Duration::from_secs(20),
             store_ttl: Duration::from_secs(60),
-            farewell: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(10),
         }
     }
 }
 
 impl Timing {
-    /// The usual, but for when a worker that is silent is lost.
+    /// Default timing with another `worker_ttl`.
     pub fn with_ttl(ttl: Duration) -> Self {
-        let usual = Self::default();
+        let default = Self::default();
         Self {
-            beat: usual.beat.min(ttl / 6),
-            ttl,
-            grace: usual.grace.min(ttl),
-            reunion: ttl + Duration::from_secs(5),
-            ..usual
+            heartbeat_interval: default.heartbeat_interval.min(ttl / 6),
+            worker_ttl: ttl,
+            reconnect_grace: default.reconnect_grace.min(ttl),
+            restart_grace: ttl + Duration::from_secs(5),
+            ..default
         }
     }
 }
 
-/// What a server has to know.
+/// Configuration of a server.
 pub struct Options {
-    /// Where its access file goes: a folder that its workers see.
+    /// Folder for the access file, visible to the workers.
     pub folder: PathBuf,
-    /// Where it keeps what must survive it: a folder on a local disk.
+    /// Folder for the server's own state, on a local disk.
     pub state: PathBuf,
-    /// Where the units are.
+    /// The store with the units.
     pub store: Arc<dyn Store>,
-    /// Addresses that it listens on, and that workers try in this order.
+    /// Addresses to listen on, in the order in which workers try them.
     pub listen: Vec<IpAddr>,
-    /// How its workers are started; `None` if others do that.
+    /// How to launch workers; `None` if they are started by other means.
     pub launch: Option<Launch>,
-    /// How long things may take.
+    /// Timeouts and intervals.
     pub timing: Timing,
     /// How long ended units are kept.
     pub retention: Retention,
 }
 
-/// How a server starts its workers.
+/// How a server launches its workers.
 pub struct Launch {
-    /// Who is asked.
+    /// The base system.
     pub system: Box<dyn System>,
-    /// For what.
+    /// Description of the job.
     pub recipe: Recipe,
-    /// For how many.
+    /// Number of workers.
     pub size: Size,
 }
 
-/// Why a server does not run.
+/// Why a server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// It cannot listen, or keep its state.
+    /// Listening or accessing the state folder failed.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
-    /// Its access file cannot be written.
+    /// Writing the access file failed.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// TLS could not be set up.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The store could not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] Error),
-    /// Another server keeps its state there.
-    #[error("another server runs with its state in {0}")]
-    Taken(PathBuf),
-    /// The pool has a server, on this machine or another, with its state elsewhere.
+    /// Another server uses this state folder.
+    #[error("another server uses the state folder {0}")]
+    StateLocked(PathBuf),
+    /// Another server serves this pool, with its state elsewhere.
     #[error("another server serves the pool in {0}")]
-    Served(PathBuf),
-    /// The store took the server for dead while it ran.
-    #[error("the store took this server for dead and gave its scripts to others")]
+    AlreadyServed(PathBuf),
+    /// The store expired the server's session.
+    #[error("the store expired this server's session and released its scripts")]
     SessionGone,
 }

@@ -1,8 +1,9 @@
-//! What a server keeps between two lives, on a local disk: who it is, and which session it had.
+//! State file of a server, on a local disk: identity, session, jobs and workers.
 //!
-//! Not which worker has which script: that changes a thousand times a second. A note that lags behind
-//! would clear just those that were begun last, and among them is the one that brings machines down. So
-//! what nobody comes back with counts as lost, if somebody is missing.
+//! It does not record which worker has which script: that changes a thousand times a second. A
+//! record that lags behind would miss the scripts that started last, and the script that crashes
+//! machines is among those. So if a worker is missing after a restart, tasks that no worker reports
+//! count as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,55 +14,57 @@ use longshore::{SessionId, UnitId};
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
-use crate::access::{remove_halves, write_whole};
-use crate::launch::Submitted;
-use crate::secure::Identity;
+use crate::access::{remove_partial_writes, write_atomically};
+use crate::launch::SubmittedJob;
+use crate::tls::ServerIdentity;
 
 const FILE: &str = "server.json";
 
-/// What is kept. Mode 0600: it holds the key and the secret.
+/// Content of the file. Its mode is 0600, because it holds the private key and the secret.
 #[derive(Serialize, Deserialize)]
-pub(super) struct State {
-    pub(super) identity: Identity,
+pub(super) struct ServerState {
+    pub(super) identity: ServerIdentity,
     secret: Vec<u8>,
-    /// Where it listened last: workers look there first.
+    /// The port of the last process: workers try it first.
     pub(super) port: u16,
-    /// The session of its last life, and the one before if that was not adopted yet.
+    /// The last session, and earlier sessions that were not adopted yet.
     pub(super) sessions: Vec<SessionId>,
-    /// Jobs of workers that it has asked for.
+    /// Jobs of launched workers, by launch number.
     #[serde(default)]
-    pub(super) jobs: BTreeMap<u64, Submitted>,
-    /// Workers that it knew last, by their identities.
+    pub(super) jobs: BTreeMap<u64, SubmittedJob>,
+    /// Uids of the last known workers.
     #[serde(default)]
     pub(super) workers: BTreeSet<String>,
-    /// Adopted claims under the fences that workers know, which may be those of an earlier life.
-    #[serde(default)]
-    told: BTreeMap<UnitId, Told>,
+    /// Adopted leases with the fences that workers know, which may be older than the store's.
+    #[serde(default, rename = "told")]
+    adopted: BTreeMap<UnitId, AdoptedLease>,
 }
 
-/// A claim that was to be adopted.
+/// The fences of an adopted lease.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct Told {
+struct AdoptedLease {
     /// The fence that its worker knows.
-    told: u64,
-    /// The fence that it had before; adopted, it has one more.
-    held: u64,
+    #[serde(rename = "told")]
+    worker_fence: u64,
+    /// The store's fence before the adoption, which increments it.
+    #[serde(rename = "held")]
+    store_fence: u64,
 }
 
-impl State {
-    /// What an earlier life left in `folder`, or a new beginning.
+impl ServerState {
+    /// Reads the state in `folder`, or creates a new one.
     pub(super) fn load(folder: &Path) -> io::Result<Self> {
-        remove_halves(&folder.join(FILE));
+        remove_partial_writes(&folder.join(FILE));
         match std::fs::read(folder.join(FILE)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::begin(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::create(),
             Err(error) => Err(error),
         }
     }
 
-    fn begin() -> io::Result<Self> {
-        let identity = Identity::generate().map_err(io::Error::other)?;
-        // Two random ids hold 244 random bits between them.
+    fn create() -> io::Result<Self> {
+        let identity = ServerIdentity::generate().map_err(io::Error::other)?;
+        // Two random ids have 244 random bits.
         let secret = [SessionId::new(), SessionId::new()].map(|id| *id.as_bytes()).concat();
         Ok(Self {
             identity,
@@ -70,12 +73,12 @@ impl State {
             sessions: Vec::new(),
             jobs: BTreeMap::new(),
             workers: BTreeSet::new(),
-            told: BTreeMap::new(),
+            adopted: BTreeMap::new(),
         })
     }
 
-    /// Notes the jobs; whether there are others than before.
-    pub(super) fn keep_jobs(&mut self, jobs: &BTreeMap<u64, Submitted>) -> bool {
+    /// Updates the jobs. Returns whether they changed.
+    pub(super) fn set_jobs(&mut self, jobs: &BTreeMap<u64, SubmittedJob>) -> bool {
         if self.jobs == *jobs {
             return false;
         }
@@ -83,31 +86,36 @@ impl State {
         true
     }
 
-    /// Notes the workers; whether there are others than before.
-    pub(super) fn keep_workers(&mut self, workers: BTreeSet<String>) -> bool {
+    /// Updates the workers. Returns whether they changed.
+    pub(super) fn set_workers(&mut self, workers: BTreeSet<String>) -> bool {
         let changed = self.workers != workers;
         self.workers = workers;
         changed
     }
 
-    /// Notes claims that are to be adopted. Returns them as workers know them: a worker that has not
-    /// been back since the life before last knows an older fence than the store.
-    pub(super) fn keep_told(&mut self, held: &[Lease]) -> Vec<Lease> {
-        let before = std::mem::take(&mut self.told);
+    /// Records leases before their adoption. Returns them with the fences that workers know: a
+    /// worker that has not reconnected since the restart before last knows an older fence than the
+    /// store.
+    pub(super) fn record_worker_leases(&mut self, held: &[Lease]) -> Vec<Lease> {
+        let recorded = std::mem::take(&mut self.adopted);
         for lease in held {
-            let noted = before.get(&lease.unit).filter(|noted| {
-                // Not adopted after all, or adopted and never let go since.
-                noted.held == lease.fence || noted.held + 1 == lease.fence
+            let previous = recorded.get(&lease.unit).filter(|previous| {
+                // The adoption did not happen, or it did and the lease was never released since.
+                previous.store_fence == lease.fence || previous.store_fence + 1 == lease.fence
             });
-            let told = noted.map_or(lease.fence, |noted| noted.told);
-            self.told.insert(lease.unit, Told { told, held: lease.fence });
+            let worker_fence = previous.map_or(lease.fence, |previous| previous.worker_fence);
+            self.adopted
+                .insert(lease.unit, AdoptedLease { worker_fence, store_fence: lease.fence });
         }
-        self.told.iter().map(|(unit, noted)| Lease { unit: *unit, fence: noted.told }).collect()
+        self.adopted
+            .iter()
+            .map(|(unit, previous)| Lease { unit: *unit, fence: previous.worker_fence })
+            .collect()
     }
 
     pub(super) fn save(&self, folder: &Path) -> io::Result<()> {
         let bytes = serde_json::to_vec(self).map_err(io::Error::other)?;
-        write_whole(&folder.join(FILE), &bytes)
+        write_atomically(&folder.join(FILE), &bytes)
     }
 
     pub(super) fn secret(&self) -> SecretSlice<u8> {
@@ -115,10 +123,10 @@ impl State {
     }
 }
 
-/// Whether two secrets are the same, in a time that says nothing about them.
-pub(super) fn same(known: &SecretSlice<u8>, given: &[u8]) -> bool {
+/// Compares two secrets in constant time.
+pub(super) fn secrets_match(expected: &SecretSlice<u8>, presented: &[u8]) -> bool {
     use subtle::ConstantTimeEq;
-    known.expose_secret().ct_eq(given).into()
+    expected.expose_secret().ct_eq(presented).into()
 }
 
 #[cfg(test)]
@@ -127,17 +135,17 @@ mod tests {
 
     #[test]
     fn a_claim_is_remembered_as_its_worker_knows_it_over_many_lives() {
-        let mut state = State::begin().unwrap();
+        let mut state = ServerState::create().unwrap();
         let unit = UnitId::new();
         let lease = |fence| Lease { unit, fence };
-        assert_eq!(state.keep_told(&[lease(3)]), [lease(3)]);
-        // This life ended before it had adopted anything, the next one after.
-        assert_eq!(state.keep_told(&[lease(3)]), [lease(3)]);
-        assert_eq!(state.keep_told(&[lease(4)]), [lease(3)]);
-        assert_eq!(state.keep_told(&[lease(5)]), [lease(3)]);
-        // It was let go and claimed again: whoever holds it now was told so.
-        assert_eq!(state.keep_told(&[lease(8)]), [lease(8)]);
-        assert_eq!(state.keep_told(&[]), []);
-        assert_eq!(state.keep_told(&[lease(9)]), [lease(9)]);
+        assert_eq!(state.record_worker_leases(&[lease(3)]), [lease(3)]);
+        // This process ended before the adoption, the next one after it.
+        assert_eq!(state.record_worker_leases(&[lease(3)]), [lease(3)]);
+        assert_eq!(state.record_worker_leases(&[lease(4)]), [lease(3)]);
+        assert_eq!(state.record_worker_leases(&[lease(5)]), [lease(3)]);
+        // The unit was released and claimed again, so its worker knows the new fence.
+        assert_eq!(state.record_worker_leases(&[lease(8)]), [lease(8)]);
+        assert_eq!(state.record_worker_leases(&[]), []);
+        assert_eq!(state.record_worker_leases(&[lease(9)]), [lease(9)]);
     }
 }

@@ -1,103 +1,103 @@
-//! What may go wrong with a base system, by what its caller can do about it.
+//! Errors of base systems, by what the caller can do about them.
 
 use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
 
-use super::name::BaseSystem;
+use super::queue_system::BaseSystem;
 
-/// Why a base system did not do what it was asked for.
+/// Why an operation of a base system failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SystemError {
-    /// The job cannot be told to this system; nothing was submitted.
+    /// The system cannot express this job; nothing was submitted.
     #[error("{system} cannot run job `{job}`: {what}")]
-    BadJob {
-        /// Which system.
+    InvalidJob {
+        /// The system.
         system: BaseSystem,
         /// The job's name.
         job: String,
-        /// What is wrong with it.
+        /// What is wrong with the job.
         what: String,
     },
-    /// The system said no, and would again.
-    #[error("{system} refused: {words}")]
+    /// The system rejected the operation, and would again.
+    #[error("{system} refused: {message}")]
     Refused {
-        /// Which system.
+        /// The system.
         system: BaseSystem,
-        /// Its own words.
-        words: String,
+        /// The system's message.
+        message: String,
     },
-    /// The system cannot be reached, or has no time for us just now.
-    #[error("{system} cannot be reached: {words}")]
-    Away {
-        /// Which system.
+    /// The system is unreachable or overloaded.
+    #[error("{system} cannot be reached: {message}")]
+    Unreachable {
+        /// The system.
         system: BaseSystem,
-        /// Its own words.
-        words: String,
+        /// The system's message.
+        message: String,
     },
-    /// A command gave no answer in time, or lost it. What it was to do may have been done.
-    #[error("{system} gave no answer: {words}")]
-    Silent {
-        /// Which system.
+    /// A command timed out, or its answer was lost. It may have been executed.
+    #[error("{system} gave no answer: {message}")]
+    NoAnswer {
+        /// The system.
         system: BaseSystem,
-        /// What was asked, and what is known.
-        words: String,
+        /// What happened.
+        message: String,
     },
-    /// A command's answer is not one that we know.
-    #[error("{system} answered in a way that we do not understand: {command}: {said}")]
-    Garbled {
-        /// Which system.
-        system: BaseSystem,
-        /// The command.
-        command: String,
-        /// What it said.
-        said: String,
-    },
-    /// The system's commands are not on this machine.
-    #[error("{system} is not here: there is no command `{command}`")]
-    Missing {
-        /// Which system.
+    /// The output of a command cannot be parsed.
+    #[error("unexpected output of {system}'s `{command}`: {output}")]
+    UnexpectedOutput {
+        /// The system.
         system: BaseSystem,
         /// The command.
         command: String,
+        /// The output.
+        output: String,
     },
-    /// This machine did not do it.
+    /// A command of the system is not installed.
+    #[error("{system} is not installed: there is no command `{command}`")]
+    CommandNotFound {
+        /// The system.
+        system: BaseSystem,
+        /// The command.
+        command: String,
+    },
+    /// An operation on this machine failed.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What happened.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl SystemError {
-    /// Whether the same may succeed later, and cannot have been done already.
+    /// Whether a retry may succeed, and cannot execute the operation twice.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Away { .. } => true,
-            Self::BadJob { .. }
+            Self::Unreachable { .. } => true,
+            Self::InvalidJob { .. }
             | Self::Refused { .. }
-            | Self::Silent { .. }
-            | Self::Garbled { .. }
-            | Self::Missing { .. }
+            | Self::NoAnswer { .. }
+            | Self::UnexpectedOutput { .. }
+            | Self::CommandNotFound { .. }
             | Self::Io { .. } => false,
         }
     }
 
-    /// Whether a question may be asked again: whoever only asks need not mind a lost answer.
-    pub fn may_ask_again(&self) -> bool {
-        self.is_retryable() || matches!(self, Self::Silent { .. })
+    /// Whether a query may be repeated: for a query, a lost answer does no harm.
+    pub fn is_query_retryable(&self) -> bool {
+        self.is_retryable() || matches!(self, Self::NoAnswer { .. })
     }
 
     pub(super) fn io(what: impl Into<String>, source: io::Error) -> Self {
         Self::Io { what: what.into(), source }
     }
 
-    pub(super) fn too_slow(system: BaseSystem, command: &str, limit: Duration) -> Self {
-        let words = format!("`{command}` was ended after {} s", limit.as_secs_f64());
-        Self::Silent { system, words }
+    pub(super) fn timed_out(system: BaseSystem, command: &str, limit: Duration) -> Self {
+        let message = format!("`{command}` timed out after {} s", limit.as_secs_f64());
+        Self::NoAnswer { system, message }
     }
 }

@@ -1,4 +1,4 @@
-//! A job: what is to be started, where, with what, and on whose account.
+//! A job: program, resources, output and attributes.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -7,38 +7,38 @@ use std::time::Duration;
 
 use super::error::SystemError;
 
-/// What a system is to start.
+/// A job for a base system.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// What people see in the system's lists. A system that is picky about names sees a tame one.
+    /// Name in the system's lists. It is sanitised for systems that restrict names.
     pub name: String,
-    /// What it runs.
+    /// The program.
     pub program: Program,
-    /// Where it runs.
+    /// Working directory.
     pub dir: PathBuf,
     /// Threads, all on one node.
     pub threads: NonZeroU32,
     /// Memory in MiB, for the whole job.
     pub memory: Option<u64>,
-    /// How long it may run.
+    /// Time limit.
     pub time: Option<Duration>,
-    /// Where its standard output goes; nowhere if not said. Folders that are missing are made. A
-    /// task of an array has a file of its own, with `.` and its index at the end.
+    /// File for standard output; discarded if `None`. Missing folders are created. Each task of an
+    /// array has its own file, with `.` and its index appended.
     pub stdout: Option<PathBuf>,
-    /// Where its errors go; to its output if not said.
+    /// File for standard error; by default it goes to `stdout`.
     pub stderr: Option<PathBuf>,
-    /// Variables beside those that it inherits.
+    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
-    /// Run it many times.
+    /// Run the job as an array.
     pub array: Option<Array>,
-    /// What the site wants to know.
+    /// Attributes that the site requires.
     pub terms: Terms,
-    /// More of the system's own options, a line each, as they are: `--constraint=haswell`.
+    /// Additional options of the system, one per line, passed on unchanged: `--constraint=haswell`.
     pub options: Vec<String>,
 }
 
 impl Job {
-    /// A job of one thread that runs `program` in `dir`, and nothing beside.
+    /// A job of one thread that runs `program` in `dir`.
     pub fn new(name: impl Into<String>, program: Program, dir: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -56,36 +56,37 @@ impl Job {
         }
     }
 
-    /// Where its output goes, and its errors if elsewhere: one file must not be opened twice, since each
-    /// would write over the other.
-    pub(super) fn files(&self) -> (Option<&Path>, Option<&Path>) {
+    /// The output file, and the error file if it is another: a file that is opened twice would be
+    /// overwritten.
+    pub(super) fn output_files(&self) -> (Option<&Path>, Option<&Path>) {
         let (out, err) = (self.stdout.as_deref(), self.stderr.as_deref());
         (out, err.filter(|err| Some(*err) != out))
     }
 
-    /// Makes the folders of its output: a scheduler fails a job without them, some without a word.
-    pub(super) fn make_folders(&self) -> Result<(), SystemError> {
+    /// Creates the folders of the output files. Schedulers fail a job without them, some without a
+    /// message.
+    pub(super) fn create_output_folders(&self) -> Result<(), SystemError> {
         let files = [&self.stdout, &self.stderr].into_iter().flatten();
         for folder in files.filter_map(|file| file.parent()) {
             std::fs::create_dir_all(folder).map_err(|error| {
-                SystemError::io(format!("no folder {}", folder.display()), error)
+                SystemError::io(format!("cannot create folder {}", folder.display()), error)
             })?;
         }
         Ok(())
     }
 }
 
-/// What a job runs.
+/// The program of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     /// A script, as `bash PATH ARGUMENTS`: it need not be executable.
     Script {
-        /// The script.
+        /// Path of the script.
         path: PathBuf,
         /// Its arguments.
         args: Vec<String>,
     },
-    /// A program and its arguments.
+    /// A command line.
     Command(Vec<String>),
 }
 
@@ -95,56 +96,56 @@ impl Program {
         Self::Script { path: path.into(), args: Vec::new() }
     }
 
-    /// The words of its command line; `None` where a path cannot be written as text.
-    pub(super) fn words(&self) -> Option<Vec<String>> {
+    /// The command line; `None` if a path is not valid UTF-8.
+    pub(super) fn argv(&self) -> Option<Vec<String>> {
         match self {
-            Self::Command(words) => Some(words.clone()),
+            Self::Command(argv) => Some(argv.clone()),
             Self::Script { path, args } => {
-                let mut words = vec!["bash".to_owned(), path.to_str()?.to_owned()];
-                words.extend(args.iter().cloned());
-                Some(words)
+                let mut argv = vec!["bash".to_owned(), path.to_str()?.to_owned()];
+                argv.extend(args.iter().cloned());
+                Some(argv)
             }
         }
     }
 }
 
-/// One job, many times: each task has an index of its own, in `LONGSHORE_ARRAY_INDEX`.
+/// Runs a job once per index; `LONGSHORE_ARRAY_INDEX` holds the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Array {
-    /// The first index.
+    /// First index.
     pub first: u32,
-    /// The last index.
+    /// Last index.
     pub last: u32,
-    /// How many may run at once, if not all.
+    /// Maximum number of tasks that run at the same time.
     pub throttle: Option<NonZeroU32>,
 }
 
 impl Array {
-    /// The indices as all systems write them.
+    /// The range of indices, in a format that all systems share.
     pub(super) fn range(self) -> String {
         format!("{}-{}", self.first, self.last)
     }
 
-    /// What a system that writes `%4` appends for the throttle.
-    pub(super) fn percent(self) -> String {
+    /// The throttle in the format `%4`, for systems that use it.
+    pub(super) fn throttle_suffix(self) -> String {
         self.throttle.map_or_else(String::new, |most| format!("%{most}"))
     }
 }
 
-/// What a site wants to know about a job. A system that has no such thing refuses the job: what was
-/// asked for is not left out in silence.
+/// Attributes of a job that sites require. If the system does not support one, the job is rejected
+/// rather than submitted without it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Whom it is charged to.
+    /// Account to charge.
     pub account: Option<String>,
-    /// Whom to write to if it fails.
+    /// Address to notify if the job fails.
     pub email: Option<String>,
-    /// Where it waits: Slurm's partition, everybody else's queue.
+    /// Queue; for Slurm, the partition.
     pub queue: Option<String>,
-    /// The quality of service.
+    /// Quality of service.
     pub qos: Option<String>,
-    /// A reservation to run in.
+    /// Reservation to run in.
     pub reservation: Option<String>,
-    /// The project it belongs to.
+    /// Project.
     pub project: Option<String>,
 }

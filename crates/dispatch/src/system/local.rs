@@ -1,11 +1,11 @@
-//! This machine: a job is a process group of its own.
+//! Runs jobs on this machine, each in its own process group.
 //!
-//! A job is known by its leader's number and when that was started, so that a number that was given
-//! to another process is not taken for it, and so that a server that was restarted finds its jobs
-//! again. It outlives whoever started it. Threads and memory are not limited here.
+//! A job's id is the process id and start time of its leader. So a reused process id is not
+//! mistaken for the job, and a restarted server finds its jobs. A job outlives the process that
+//! submitted it. Threads and memory are not limited.
 
-mod process;
-mod table;
+mod children;
+mod leader;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,41 +16,41 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::process::Command;
 
-use super::call::clean;
+use super::command::remove_job_variables;
+use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
-use super::name::BaseSystem;
-use super::site::Site;
-use super::state::{JobId, JobState};
-use super::{System, script, span};
-use process::Leader;
-use table::{Row, Table};
+use super::job_state::{JobId, JobState};
+use super::queue_system::BaseSystem;
+use super::{System, duration, job_script};
+use children::{ChildJob, ChildTable};
+use leader::Leader;
 
-/// How long a job may clean up after TERM before KILL; the same after its time limit.
+/// Time between TERM and KILL, also after the time limit.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often we look whether a job that was cancelled has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of checks whether cancelled jobs have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The system.
+/// The local system.
 #[derive(Debug)]
 pub(super) struct Local {
     site: Site,
-    /// Those that this process started: it has to wait for them, and so learns their exits.
-    children: Table,
+    /// Jobs of this process, which must wait for them and learns their exits.
+    children: ChildTable,
 }
 
 impl Local {
     pub(super) fn new(site: Site) -> Self {
-        Self { site, children: Table::default() }
+        Self { site, children: ChildTable::default() }
     }
 
     fn command(&self, job: &Job) -> Result<Command, SystemError> {
-        let words = words(job)?;
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&job.dir).process_group(0);
-        clean(command.as_std_mut());
+        let argv = argv(job)?;
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).current_dir(&job.dir).process_group(0);
+        remove_job_variables(command.as_std_mut());
         command.envs(&self.site.env).envs(&job.env);
-        let (out, err) = outputs(job)?;
+        let (out, err) = open_outputs(job)?;
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         Ok(command)
     }
@@ -71,19 +71,23 @@ impl System for Local {
     }
 
     fn script(&self, job: &Job) -> Result<String, SystemError> {
-        Ok(words(job)?.iter().map(|word| script::quote(word)).collect::<Vec<_>>().join(" "))
+        Ok(argv(job)?
+            .iter()
+            .map(|argument| job_script::shell_quote(argument))
+            .collect::<Vec<_>>()
+            .join(" "))
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let mut command = self.command(job)?;
-        let what = || format!("job `{}` does not start", job.name);
+        let what = || format!("cannot start job `{}`", job.name);
         let child = command.spawn().map_err(|error| SystemError::io(what(), error))?;
-        // It is not waited for yet, so there is something to read.
+        // The child has not been waited for, so its `/proc` entry exists.
         let leader = child.id().and_then(Leader::of);
         let leader = leader
             .ok_or_else(|| SystemError::io(what(), std::io::Error::other("it is not in /proc")))?;
         let id = JobId::new(leader.to_string());
-        self.children.add(id.clone(), Row { leader, child, time: job.time });
+        self.children.add(id.clone(), ChildJob { leader, child, time: job.time });
         Ok(id)
     }
 
@@ -97,13 +101,13 @@ impl System for Local {
         let leaders: Vec<Leader> =
             left.iter().filter_map(|id| Leader::parse(id.as_str())).collect();
         left.iter().for_each(|id| self.children.cancel(id));
-        leaders.iter().for_each(Leader::ask_to_end);
+        leaders.iter().for_each(Leader::terminate);
         let ended = async {
             while left.iter().any(live) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        // Those that are left are killed below, and so is what others left behind.
+        // Jobs that ignore TERM are killed below, with processes that others left behind.
         let _ = tokio::time::timeout(GRACE, ended).await;
         leaders.iter().for_each(Leader::kill);
         Ok(())
@@ -111,31 +115,30 @@ impl System for Local {
 }
 
 /// The command line of a job.
-fn words(job: &Job) -> Result<Vec<String>, SystemError> {
-    let bad = |what: String| SystemError::BadJob {
+fn argv(job: &Job) -> Result<Vec<String>, SystemError> {
+    let bad = |what: String| SystemError::InvalidJob {
         system: BaseSystem::Local,
         job: job.name.escape_debug().to_string(),
         what,
     };
-    script::check(job).map_err(bad)?;
+    job_script::check(job).map_err(bad)?;
     if job.array.is_some() {
         return Err(bad("it has no arrays; submit the tasks one by one".to_owned()));
     }
     if let Some(option) = job.options.first() {
         return Err(bad(format!("it has no options such as `{option}`")));
     }
-    let words =
-        job.program.words().ok_or_else(|| bad("the script's path is not text".to_owned()))?;
-    let Some(time) = job.time else { return Ok(words) };
-    let (grace, limit) = (GRACE.as_secs().to_string(), span::seconds(time).to_string());
+    let argv = job.program.argv().ok_or_else(|| bad("the script's path is not text".to_owned()))?;
+    let Some(time) = job.time else { return Ok(argv) };
+    let (grace, limit) = (GRACE.as_secs().to_string(), duration::seconds(time).to_string());
     let timeout = ["timeout", "--kill-after", &grace, &limit].map(str::to_owned);
-    Ok(timeout.into_iter().chain(words).collect())
+    Ok(timeout.into_iter().chain(argv).collect())
 }
 
-/// Opens the files of a job's output.
-fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
-    job.make_folders()?;
-    let (out, err) = job.files();
+/// Opens a job's output files.
+fn open_outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
+    job.create_output_folders()?;
+    let (out, err) = job.output_files();
     let Some(out) = out else {
         let err = err.map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
         return Ok((Stdio::null(), err?));
@@ -143,12 +146,14 @@ fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
     let out = open(out)?;
     let err = match err {
         Some(path) => open(path)?,
-        None => out.try_clone().map_err(|error| SystemError::io("no second output", error))?,
+        None => out
+            .try_clone()
+            .map_err(|error| SystemError::io("cannot duplicate the output file", error))?,
     };
     Ok((out.into(), err.into()))
 }
 
 fn open(path: &Path) -> Result<File, SystemError> {
     File::create(path)
-        .map_err(|error| SystemError::io(format!("no file {}", path.display()), error))
+        .map_err(|error| SystemError::io(format!("cannot create file {}", path.display()), error))
 }

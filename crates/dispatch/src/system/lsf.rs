@@ -1,23 +1,23 @@
 //! IBM Spectrum LSF.
 //!
-//! Jobs are submitted by `bsub`, asked after by one `bjobs` and ended by `bkill`. A job that has ended
-//! is known for `CLEAN_PERIOD` (an hour, unless the site says otherwise).
+//! `bsub` submits jobs, one `bjobs` queries them, and `bkill` cancels them. LSF lists ended jobs
+//! for `CLEAN_PERIOD` (by default an hour).
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::call::{CHUNK, Caller, Signs};
+use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
+use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
-use super::name::BaseSystem;
-use super::script::{Opens, Writer, tame};
-use super::site::Site;
-use super::state::{Cause, End, Exit, JobId, JobState, states};
-use super::{System, span};
+use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
+use super::job_state::{Cause, End, Exit, JobId, JobState, merge_states};
+use super::queue_system::BaseSystem;
+use super::{System, duration};
 
-const SIGNS: Signs = Signs {
-    away: &[
+const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
+    unreachable: &[
         "LSF is down",
         "Cannot connect to LSF",
         "Failed in an LSF library call",
@@ -27,38 +27,40 @@ const SIGNS: Signs = Signs {
         "concurrent query limit exceeded",
         "Pending job threshold reached",
     ],
-    unclear: &["Request timed out", "Communication timed out", "A socket operation has failed"],
+    ambiguous: &["Request timed out", "Communication timed out", "A socket operation has failed"],
 };
-/// What LSF says about an id that it has never had, or has forgotten.
-const UNKNOWN: [&str; 2] = ["is not found", "No matching job found"];
-/// What is asked about a job.
-const FIELDS: &str = "jobid stat exit_code exit_reason pend_reason delimiter='|'";
-/// LSF's commands wait for a daemon that is away for ever, unless they are told how often to try.
-const TRIES: (&str, &str) = ("LSB_NTRIES", "2");
+/// Errors about unknown and forgotten ids.
+const UNKNOWN_JOB: [&str; 2] = ["is not found", "No matching job found"];
+/// Fields to query.
+const QUERY_FIELDS: &str = "jobid stat exit_code exit_reason pend_reason delimiter='|'";
+/// Without this, LSF's commands wait for an unreachable daemon for ever.
+const NTRIES: (&str, &str) = ("LSB_NTRIES", "2");
 
-/// The system.
+/// The LSF system.
 #[derive(Debug)]
 pub(super) struct Lsf {
-    caller: Caller,
+    runner: CommandRunner,
 }
 
 impl Lsf {
     pub(super) fn new(mut site: Site) -> Self {
-        site.env.entry(TRIES.0.to_owned()).or_insert_with(|| TRIES.1.to_owned());
-        Self { caller: Caller::new(BaseSystem::Lsf, site) }
+        site.env.entry(NTRIES.0.to_owned()).or_insert_with(|| NTRIES.1.to_owned());
+        Self { runner: CommandRunner::new(BaseSystem::Lsf, site) }
     }
 
-    async fn look(&self, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, SystemError> {
-        let mut args = vec!["-a", "-noheader", "-o", FIELDS];
+    async fn query(&self, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, SystemError> {
+        let mut args = vec!["-a", "-noheader", "-o", QUERY_FIELDS];
         args.extend(ids.iter().map(JobId::as_str));
-        let answer = self.caller.ask("bjobs", &args).await?;
-        let mut complaints = answer.err.lines().filter(|line| !line.trim().is_empty());
-        let is_unknown = |line: &str| UNKNOWN.iter().any(|words| line.contains(words));
-        if !answer.is_ok() && !complaints.all(is_unknown) {
-            return Err(self.caller.failure(&answer, &SIGNS));
+        let output = self.runner.run("bjobs", &args).await?;
+        let mut complaints = output.err.lines().filter(|line| !line.trim().is_empty());
+        let is_unknown = |line: &str| UNKNOWN_JOB.iter().any(|pattern| line.contains(pattern));
+        if !output.is_ok() && !complaints.all(is_unknown) {
+            return Err(self.runner.failure(&output, &ERROR_PATTERNS));
         }
-        let lines = answer.out.lines().filter(|line| !line.trim().is_empty());
-        lines.map(|line| state(line).ok_or_else(|| self.caller.garbled("bjobs", line))).collect()
+        let lines = output.out.lines().filter(|line| !line.trim().is_empty());
+        lines
+            .map(|line| state(line).ok_or_else(|| self.runner.unexpected_output("bjobs", line)))
+            .collect()
     }
 }
 
@@ -73,87 +75,89 @@ impl System for Lsf {
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
-        self.caller.submit(("bsub", &[]), job, &script(job)?, &SIGNS, submitted).await
+        self.runner.submit(("bsub", &[]), job, &script(job)?, &ERROR_PATTERNS, parse_job_id).await
     }
 
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
-        let mut seen = Vec::new();
-        for ids in ids.chunks(CHUNK) {
-            seen.extend(self.look(ids).await?);
+        let mut found = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            found.extend(self.query(ids).await?);
         }
-        Ok(states(ids, seen))
+        Ok(merge_states(ids, found))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
-        for ids in ids.chunks(CHUNK) {
+        for ids in ids.chunks(MAX_IDS) {
             let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
-            let answer = self.caller.ask("bkill", &args).await?;
+            let output = self.runner.run("bkill", &args).await?;
             let fine = |line: &str| {
                 let over = line.contains("already finished") || line.contains("being terminated");
-                over || line.trim().is_empty() || UNKNOWN.iter().any(|words| line.contains(words))
+                over || line.trim().is_empty()
+                    || UNKNOWN_JOB.iter().any(|pattern| line.contains(pattern))
             };
-            if !answer.is_ok() && !answer.err.lines().all(fine) {
-                return Err(self.caller.failure(&answer, &SIGNS));
+            if !output.is_ok() && !output.err.lines().all(fine) {
+                return Err(self.runner.failure(&output, &ERROR_PATTERNS));
             }
         }
         Ok(())
     }
 }
 
-/// What `bsub` is told.
+/// The script for `bsub`.
 fn script(job: &Job) -> Result<String, SystemError> {
-    // LSF keeps the output to itself until the job has ended, and then appends a report.
-    let mut script = Writer::new(BaseSystem::Lsf, "#BSUB", job, Opens::Bash)?;
+    // LSF writes its own output file only after the job's end, with a report appended.
+    let mut script = ScriptWriter::new(BaseSystem::Lsf, "#BSUB", job, OutputOpenedBy::Bash)?;
     let terms = &job.terms;
-    let (name, array) = (tame(&job.name, 128), job.array);
-    let tasks = array.map(|array| format!("[{}]{}", array.range(), array.percent()));
+    let (name, array) = (sanitise_name(&job.name, 128), job.array);
+    let tasks = array.map(|array| format!("[{}]{}", array.range(), array.throttle_suffix()));
     if array.is_some_and(|array| array.first == 0) {
-        return Err(script.bad("its arrays begin at 1"));
+        return Err(script.invalid_job("its arrays begin at 1"));
     }
-    script.line(format_args!("-J \"{name}{}\"", tasks.unwrap_or_default()));
-    script.line("-rn");
-    script.line(format_args!("-n {}", job.threads));
-    script.line("-R \"span[hosts=1]\"");
+    script.directive(format_args!("-J \"{name}{}\"", tasks.unwrap_or_default()));
+    script.directive("-rn");
+    script.directive(format_args!("-n {}", job.threads));
+    script.directive("-R \"span[hosts=1]\"");
     if let Some(memory) = job.memory {
-        script.line(format_args!("-R \"rusage[mem={memory}]\""));
+        script.directive(format_args!("-R \"rusage[mem={memory}]\""));
     }
     if let Some(time) = job.time {
-        script.line(format_args!("-W {}", span::minutes(time)));
+        script.directive(format_args!("-W {}", duration::minutes(time)));
     }
-    let (out, _) = script.outputs();
-    script.line(format_args!("-oo {out}"));
-    script.word("the queue", "-q ", terms.queue.as_deref())?;
-    script.word("the project", "-P ", terms.project.as_deref())?;
-    script.word("the reservation", "-U ", terms.reservation.as_deref())?;
-    script.lacks("accounts", terms.account.as_deref(), "name the project instead")?;
-    script.lacks("quality of service", terms.qos.as_deref(), "leave it out")?;
+    let (out, _) = script.output_paths();
+    script.directive(format_args!("-oo {out}"));
+    script.checked_directive("the queue", "-q ", terms.queue.as_deref())?;
+    script.checked_directive("the project", "-P ", terms.project.as_deref())?;
+    script.checked_directive("the reservation", "-U ", terms.reservation.as_deref())?;
+    script.reject_unsupported("accounts", terms.account.as_deref(), "name the project instead")?;
+    script.reject_unsupported("quality of service", terms.qos.as_deref(), "leave it out")?;
     if terms.email.is_some() {
-        script.word("the address", "-u ", terms.email.as_deref())?;
-        script.line("-N");
+        script.checked_directive("the address", "-u ", terms.email.as_deref())?;
+        script.directive("-N");
     }
-    script.options();
-    script.body("LSB_JOBINDEX")
+    script.append_options();
+    script.finish("LSB_JOBINDEX")
 }
 
 /// The id in `Job <12> is submitted to queue <normal>.`
-fn submitted(said: &str) -> Option<JobId> {
-    let (_, rest) = said.split_once("Job <")?;
+fn parse_job_id(output: &str) -> Option<JobId> {
+    let (_, rest) = output.split_once("Job <")?;
     let (id, rest) = rest.split_once('>')?;
-    JobId::numbered(id).filter(|_| rest.contains("is submitted"))
+    JobId::from_digits(id).filter(|_| rest.contains("is submitted"))
 }
 
-/// The state that a line of `bjobs` tells. What it does not know is a `-`.
+/// Parses a line of `bjobs`. A field without a value is `-`.
 fn state(line: &str) -> Option<(JobId, JobState)> {
     let fields: Vec<&str> = line.split('|').map(str::trim).collect();
     let [id, state, code, reason, why, ..] = fields[..] else { return None };
-    let told = |text: &str| Some(text.to_owned()).filter(|text| text != "-" && !text.is_empty());
+    let reported =
+        |text: &str| Some(text.to_owned()).filter(|text| text != "-" && !text.is_empty());
     let state = match state {
-        "PEND" | "WAIT" | "PROV" => JobState::Waiting { why: told(why) },
+        "PEND" | "WAIT" | "PROV" => JobState::Waiting { why: reported(why) },
         "PSUSP" => JobState::Stuck { why: "it is held".to_owned() },
         "RUN" | "USUSP" | "SSUSP" => JobState::Running,
-        "DONE" => JobState::Ended(End::by_itself(Exit::Code(0))),
+        "DONE" => JobState::Ended(End::exited(Exit::Code(0))),
         "EXIT" => JobState::Ended(end(code, reason)),
-        // Its host does not answer, or has lost it; with `-rn` it does not run elsewhere.
+        // Its host is unreachable or has lost it. With `-rn` it does not run elsewhere.
         "UNKWN" => JobState::Running,
         "ZOMBI" => JobState::Ended(End { exit: None, cause: Cause::NodeLost }),
         _ => return None,
@@ -161,7 +165,7 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
     Some((JobId::new(id.split('[').next()?), state))
 }
 
-/// How a job ended that did not end well.
+/// The end of a failed job.
 fn end(code: &str, reason: &str) -> End {
     let cause = match reason.split([':', ' ']).next().unwrap_or_default() {
         "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => Cause::TimeLimit,
@@ -171,7 +175,7 @@ fn end(code: &str, reason: &str) -> End {
         "TERM_ZOMBIE" | "TERM_RC_RECLAIM" | "TERM_HOST_LOST" => Cause::NodeLost,
         _ => Cause::Itself,
     };
-    let exit = code.parse().ok().map(Exit::of_shell);
+    let exit = code.parse().ok().map(Exit::from_shell);
     End { exit: exit.filter(|exit| *exit != Exit::Code(0)), cause }
 }
 
@@ -198,8 +202,12 @@ mod tests {
             ("EXIT|137|TERM_MEMLIMIT: job killed|-", ended(Some(Exit::Signal(9)), Cause::Memory)),
             ("ZOMBI|-|-|-", ended(None, Cause::NodeLost)),
         ];
-        for (said, wanted) in all {
-            assert_eq!(state(&format!("7[2]|{said}")), Some((JobId::new("7"), wanted)), "{said}");
+        for (output, wanted) in all {
+            assert_eq!(
+                state(&format!("7[2]|{output}")),
+                Some((JobId::new("7"), wanted)),
+                "{output}"
+            );
         }
         assert_eq!(state("7|NONSENSE|-|-|-"), None);
     }
@@ -207,8 +215,8 @@ mod tests {
     #[test]
     fn the_id_is_read_from_a_sentence() {
         let id = Some(JobId::new("12"));
-        assert_eq!(submitted("Job <12> is submitted to queue <normal>.\n"), id);
-        assert_eq!(submitted("Note.\nJob <12> is submitted to default queue <normal>."), id);
-        assert_eq!(submitted("Request aborted by esub. Job not submitted."), None);
+        assert_eq!(parse_job_id("Job <12> is submitted to queue <normal>.\n"), id);
+        assert_eq!(parse_job_id("Note.\nJob <12> is submitted to default queue <normal>."), id);
+        assert_eq!(parse_job_id("Request aborted by esub. Job not submitted."), None);
     }
 }

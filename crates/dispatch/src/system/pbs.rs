@@ -1,8 +1,8 @@
-//! PBS, in two dialects: OpenPBS (and PBS Professional), and Torque with what imitates it.
+//! PBS in two dialects: OpenPBS (with PBS Professional), and Torque (with its imitations).
 //!
-//! Jobs are submitted by `qsub`, asked after by one `qstat` and ended by `qdel`. Which dialect it is
-//! says `qstat --version`, unless the site says so. OpenPBS tells how a job ended where the server
-//! keeps a history; Torque tells it for as long as it lists a job that is complete.
+//! `qsub` submits jobs, one `qstat` queries them, and `qdel` cancels them. If the site does not
+//! name the dialect, `qstat --version` tells it. OpenPBS reports how a job ended if the server
+//! keeps a history; Torque reports it for as long as it lists the completed job.
 
 mod openpbs;
 mod torque;
@@ -13,16 +13,16 @@ use async_trait::async_trait;
 use tokio::sync::OnceCell;
 
 use super::System;
-use super::call::{Answer, CHUNK, Caller, Signs, again};
+use super::command::{CommandOutput, CommandRunner, ErrorPatterns, MAX_IDS, retry};
+use super::config::{PbsDialect, Site};
 use super::error::SystemError;
 use super::job::Job;
-use super::name::BaseSystem;
-use super::script::{Opens, Writer, tame};
-use super::site::{Dialect, Site};
-use super::state::{Exit, JobId, JobState, states};
+use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
+use super::job_state::{Exit, JobId, JobState, merge_states};
+use super::queue_system::BaseSystem;
 
-const SIGNS: Signs = Signs {
-    away: &[
+const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
+    unreachable: &[
         "cannot connect to server",
         "Cannot connect to",
         "Connection refused",
@@ -32,7 +32,7 @@ const SIGNS: Signs = Signs {
         "Server shutting down",
         "Unable to communicate",
     ],
-    unclear: &[
+    ambiguous: &[
         "Premature end of message",
         "End of File",
         "Communication failure",
@@ -40,8 +40,8 @@ const SIGNS: Signs = Signs {
         "Socket timed out",
     ],
 };
-/// What is not worth a complaint about an id.
-const OVER: [&str; 5] = [
+/// Errors about ended jobs.
+const HARMLESS_ERRORS: [&str; 5] = [
     "Unknown Job",
     "has finished",
     "invalid state for job",
@@ -49,43 +49,43 @@ const OVER: [&str; 5] = [
     "history",
 ];
 
-/// The system.
+/// The PBS system.
 #[derive(Debug)]
 pub(super) struct Pbs {
-    caller: Caller,
-    found: OnceCell<Dialect>,
+    runner: CommandRunner,
+    detected: OnceCell<PbsDialect>,
 }
 
 impl Pbs {
     pub(super) fn new(site: Site) -> Self {
-        Self { caller: Caller::new(BaseSystem::Pbs, site), found: OnceCell::new() }
+        Self { runner: CommandRunner::new(BaseSystem::Pbs, site), detected: OnceCell::new() }
     }
 
-    async fn dialect(&self) -> Result<Dialect, SystemError> {
-        if let Some(told) = self.caller.site.dialect {
-            return Ok(told);
+    async fn dialect(&self) -> Result<PbsDialect, SystemError> {
+        if let Some(reported) = self.runner.site.dialect {
+            return Ok(reported);
         }
         let find = || async {
-            let answer = self.caller.ask("qstat", &["--version"]).await?;
-            let is_open = answer.out.contains("pbs_version") || answer.err.contains("pbs_version");
-            Ok(if is_open { Dialect::OpenPbs } else { Dialect::Torque })
+            let output = self.runner.run("qstat", &["--version"]).await?;
+            let is_open = output.out.contains("pbs_version") || output.err.contains("pbs_version");
+            Ok(if is_open { PbsDialect::OpenPbs } else { PbsDialect::Torque })
         };
-        self.found.get_or_try_init(find).await.copied()
+        self.detected.get_or_try_init(find).await.copied()
     }
 
-    fn failure(&self, answer: &Answer) -> SystemError {
-        self.caller.failure(answer, &SIGNS)
+    fn failure(&self, output: &CommandOutput) -> SystemError {
+        self.runner.failure(output, &ERROR_PATTERNS)
     }
 
-    async fn look(
+    async fn query(
         &self,
-        dialect: Dialect,
+        dialect: PbsDialect,
         ids: &[JobId],
     ) -> Result<Vec<(JobId, JobState)>, SystemError> {
         let ids: Vec<&str> = ids.iter().map(JobId::as_str).collect();
         match dialect {
-            Dialect::OpenPbs => openpbs::look(self, &ids).await,
-            Dialect::Torque => torque::look(self, &ids).await,
+            PbsDialect::OpenPbs => openpbs::query(self, &ids).await,
+            PbsDialect::Torque => torque::query(self, &ids).await,
         }
     }
 }
@@ -97,29 +97,31 @@ impl System for Pbs {
     }
 
     fn script(&self, job: &Job) -> Result<String, SystemError> {
-        let known = self.caller.site.dialect.or(self.found.get().copied());
-        script(job, known.unwrap_or(Dialect::OpenPbs))
+        let known = self.runner.site.dialect.or(self.detected.get().copied());
+        script(job, known.unwrap_or(PbsDialect::OpenPbs))
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let dialect = self.dialect().await?;
         let script = script(job, dialect)?;
-        job.make_folders()?;
+        job.create_output_folders()?;
         let script = &script;
-        again(self.caller.site.retries, move || async move {
-            let answer = match dialect {
-                Dialect::OpenPbs => self.caller.tell("qsub", &[], &job.dir, script).await?,
-                Dialect::Torque => torque::submit(&self.caller, job, script).await?,
-            };
-            let id = answer.out.trim();
-            let is_id = id.starts_with(|sign: char| sign.is_ascii_digit())
-                && !id.contains(char::is_whitespace);
-            match answer.is_ok() {
-                true if is_id => Ok(JobId::new(id)),
-                true if answer.err.is_empty() && id.is_empty() => {
-                    Err(self.caller.garbled("qsub", "nothing at all"))
+        retry(self.runner.site.retries, move || async move {
+            let output = match dialect {
+                PbsDialect::OpenPbs => {
+                    self.runner.run_with_input("qsub", &[], &job.dir, script).await?
                 }
-                _ => Err(self.failure(&answer)),
+                PbsDialect::Torque => torque::submit(&self.runner, job, script).await?,
+            };
+            let id = output.out.trim();
+            let is_id =
+                id.starts_with(|c: char| c.is_ascii_digit()) && !id.contains(char::is_whitespace);
+            match output.is_ok() {
+                true if is_id => Ok(JobId::new(id)),
+                true if output.err.is_empty() && id.is_empty() => {
+                    Err(self.runner.unexpected_output("qsub", "nothing at all"))
+                }
+                _ => Err(self.failure(&output)),
             }
         })
         .await
@@ -127,70 +129,70 @@ impl System for Pbs {
 
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
         let dialect = self.dialect().await?;
-        let mut seen = Vec::new();
-        for ids in ids.chunks(CHUNK) {
-            seen.extend(self.look(dialect, ids).await?);
+        let mut found = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            found.extend(self.query(dialect, ids).await?);
         }
-        Ok(states(ids, seen))
+        Ok(merge_states(ids, found))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
-        for ids in ids.chunks(CHUNK) {
+        for ids in ids.chunks(MAX_IDS) {
             let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
-            let answer = self.caller.ask("qdel", &args).await?;
-            if !answer.is_ok() && !only_over(&answer) {
-                return Err(self.failure(&answer));
+            let output = self.runner.run("qdel", &args).await?;
+            if !output.is_ok() && !is_harmless(&output) {
+                return Err(self.failure(&output));
             }
         }
         Ok(())
     }
 }
 
-/// Whether all that a command complains about is that jobs have ended.
-fn only_over(answer: &Answer) -> bool {
-    let said = answer.err.lines().chain(answer.out.lines());
-    let mut said = said.filter(|line| !line.trim().is_empty());
-    said.all(|line| OVER.iter().any(|words| line.contains(words)))
+/// Whether a command reports only errors about ended jobs.
+fn is_harmless(output: &CommandOutput) -> bool {
+    let output = output.err.lines().chain(output.out.lines());
+    let mut output = output.filter(|line| !line.trim().is_empty());
+    output.all(|line| HARMLESS_ERRORS.iter().any(|pattern| line.contains(pattern)))
 }
 
-/// What `qsub` is told.
-fn script(job: &Job, dialect: Dialect) -> Result<String, SystemError> {
-    // PBS keeps the output to itself until the job has ended.
-    let mut script = Writer::new(BaseSystem::Pbs, "#PBS", job, Opens::Bash)?;
+/// The script for `qsub`.
+fn script(job: &Job, dialect: PbsDialect) -> Result<String, SystemError> {
+    // PBS writes its own output file only after the job's end.
+    let mut script = ScriptWriter::new(BaseSystem::Pbs, "#PBS", job, OutputOpenedBy::Bash)?;
     let terms = &job.terms;
-    // Fifteen letters are what every version takes.
-    script.line(format_args!("-N {}", tame(&job.name, 15)));
-    script.line("-S /bin/bash");
-    script.line("-V");
-    script.line("-r n");
+    // All versions accept fifteen characters.
+    script.directive(format_args!("-N {}", sanitise_name(&job.name, 15)));
+    script.directive("-S /bin/bash");
+    script.directive("-V");
+    script.directive("-r n");
     match dialect {
-        Dialect::OpenPbs => openpbs::resources(&mut script, job)?,
-        Dialect::Torque => torque::resources(&mut script, job)?,
+        PbsDialect::OpenPbs => openpbs::resources(&mut script, job)?,
+        PbsDialect::Torque => torque::resources(&mut script, job)?,
     }
-    let (out, _) = script.outputs();
-    script.line(format_args!("-o {out}"));
-    script.line("-j oe");
-    script.word("the queue", "-q ", terms.queue.as_deref())?;
-    script.word("the account", "-A ", terms.account.as_deref())?;
+    let (out, _) = script.output_paths();
+    script.directive(format_args!("-o {out}"));
+    script.directive("-j oe");
+    script.checked_directive("the queue", "-q ", terms.queue.as_deref())?;
+    script.checked_directive("the account", "-A ", terms.account.as_deref())?;
     let instead = "name the queue of the reservation instead";
-    script.lacks("reservations by name", terms.reservation.as_deref(), instead)?;
+    script.reject_unsupported("reservations by name", terms.reservation.as_deref(), instead)?;
     if terms.email.is_some() {
-        script.word("the address", "-M ", terms.email.as_deref())?;
-        script.line("-m a");
+        script.checked_directive("the address", "-M ", terms.email.as_deref())?;
+        script.directive("-m a");
     }
-    script.options();
-    script.body(match dialect {
-        Dialect::OpenPbs => "PBS_ARRAY_INDEX",
-        Dialect::Torque => "PBS_ARRAYID",
+    script.append_options();
+    script.finish(match dialect {
+        PbsDialect::OpenPbs => "PBS_ARRAY_INDEX",
+        PbsDialect::Torque => "PBS_ARRAYID",
     })
 }
 
-/// The exit in a PBS exit status: of a program that died of a signal it is that and 256.
-fn exit(status: i64) -> Option<Exit> {
+/// Decodes a PBS exit status: 256 and more is a signal.
+fn parse_exit(status: i64) -> Option<Exit> {
     let number = i32::try_from(status).ok()?;
     match number {
         256.. => Some(Exit::Signal(number - 256)),
-        0..256 => Some(Exit::of_shell(number)),
+        0..256 => Some(Exit::from_shell(number)),
         _ => None,
     }
 }

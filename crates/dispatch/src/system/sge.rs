@@ -1,24 +1,24 @@
-//! Grid Engine: Sun's and its heirs.
+//! Grid Engine: Sun's and its successors.
 //!
-//! Jobs are submitted by `qsub`, asked after by one `qstat` for all of the user's jobs and ended by
-//! `qdel`. A job leaves the list as soon as it has ended; how it ended is in the books (`qacct`), a
-//! while later and one job at a time.
+//! `qsub` submits jobs, one `qstat` queries all of the user's jobs, and `qdel` cancels jobs. An
+//! ended job leaves the list at once. Its end appears in the accounting (`qacct`) a while later,
+//! and is queried job by job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
-use super::call::{CHUNK, Caller, Signs};
+use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
+use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
-use super::name::BaseSystem;
-use super::script::{Opens, Writer, tame};
-use super::site::Site;
-use super::state::{Cause, End, Exit, JobId, JobState, states};
-use super::{System, span};
+use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
+use super::job_state::{Cause, End, Exit, JobId, JobState, merge_states};
+use super::queue_system::BaseSystem;
+use super::{System, duration};
 
-const SIGNS: Signs = Signs {
-    away: &[
+const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
+    unreachable: &[
         "unable to send message to qmaster",
         "unable to contact qmaster",
         "commlib error",
@@ -26,53 +26,53 @@ const SIGNS: Signs = Signs {
         "got select error",
         "Connection refused",
     ],
-    unclear: &[
+    ambiguous: &[
         "got read error",
         "got send timeout",
         "failed receiving gdi request",
         "got no response",
     ],
 };
-/// The parallel environment in which all threads are on one host, as nearly every site calls it.
-const THREADS: &str = "smp";
+/// The usual name of the parallel environment with all threads on one host.
+const PARALLEL_ENVIRONMENT: &str = "smp";
 
-/// The system.
+/// The Grid Engine system.
 #[derive(Debug)]
 pub(super) struct GridEngine {
-    caller: Caller,
+    runner: CommandRunner,
 }
 
 impl GridEngine {
     pub(super) fn new(site: Site) -> Self {
-        Self { caller: Caller::new(BaseSystem::Sge, site) }
+        Self { runner: CommandRunner::new(BaseSystem::Sge, site) }
     }
 
-    /// Why jobs are in the error state, in the system's words.
-    async fn reasons(&self, ids: &[&str]) -> Result<BTreeMap<JobId, String>, SystemError> {
+    /// Why jobs are in the error state.
+    async fn error_reasons(&self, ids: &[&str]) -> Result<BTreeMap<JobId, String>, SystemError> {
         if ids.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let answer = self.caller.ask("qstat", &["-j", &ids.join(",")]).await?;
-        Ok(reasons(&answer.out))
+        let output = self.runner.run("qstat", &["-j", &ids.join(",")]).await?;
+        Ok(parse_error_reasons(&output.out))
     }
 
     async fn end(&self, id: &JobId) -> Result<Option<End>, SystemError> {
-        let answer = self.caller.ask("qacct", &["-j", id.as_str()]).await?;
-        if answer.is_ok() {
-            return Ok(end(&answer.out));
+        let output = self.runner.run("qacct", &["-j", id.as_str()]).await?;
+        if output.is_ok() {
+            return Ok(parse_accounting(&output.out));
         }
-        // Not yet, or nothing at all yet.
-        let words = answer.words();
-        if words.contains("not found") || words.contains("No such file") {
+        // The job, or the whole accounting file, does not exist yet.
+        let message = output.message();
+        if message.contains("not found") || message.contains("No such file") {
             return Ok(None);
         }
-        Err(self.caller.failure(&answer, &SIGNS))
+        Err(self.runner.failure(&output, &ERROR_PATTERNS))
     }
 }
 
-/// The id that `qsub` prints. An array's is followed by its range: 4.1-3:1.
-fn submitted(said: &str) -> Option<JobId> {
-    JobId::numbered(said.trim().split('.').next()?)
+/// The id that `qsub` prints. For an array, the range follows: `4.1-3:1`.
+fn parse_job_id(output: &str) -> Option<JobId> {
+    JobId::from_digits(output.trim().split('.').next()?)
 }
 
 #[async_trait]
@@ -87,57 +87,58 @@ impl System for GridEngine {
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let qsub = ("qsub", &["-terse"][..]);
-        self.caller.submit(qsub, job, &script(job)?, &SIGNS, submitted).await
+        self.runner.submit(qsub, job, &script(job)?, &ERROR_PATTERNS, parse_job_id).await
     }
 
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
-        let answer = self.caller.ask("qstat", &["-xml", "-u", "$user"]).await?;
-        if !answer.is_ok() {
-            return Err(self.caller.failure(&answer, &SIGNS));
+        let output = self.runner.run("qstat", &["-xml", "-u", "$user"]).await?;
+        if !output.is_ok() {
+            return Err(self.runner.failure(&output, &ERROR_PATTERNS));
         }
-        let jobs = jobs(&answer.out).ok_or_else(|| self.caller.garbled("qstat", &answer.out))?;
+        let jobs = parse_jobs(&output.out)
+            .ok_or_else(|| self.runner.unexpected_output("qstat", &output.out))?;
         let ours: BTreeSet<&str> = ids.iter().map(JobId::as_str).collect();
-        let wrong = jobs.iter().filter(|(id, state)| state.contains('E') && ours.contains(id));
-        let wrong: Vec<&str> = wrong.map(|(id, _)| *id).collect();
-        let reasons = self.reasons(&wrong).await?;
-        let seen = jobs.into_iter().map(|(id, letters)| {
+        let failed_ids = jobs.iter().filter(|(id, state)| state.contains('E') && ours.contains(id));
+        let failed_ids: Vec<&str> = failed_ids.map(|(id, _)| *id).collect();
+        let reasons = self.error_reasons(&failed_ids).await?;
+        let found = jobs.into_iter().map(|(id, flags)| {
             let id = JobId::new(id);
-            let state = state(letters, reasons.get(&id));
+            let state = state(flags, reasons.get(&id));
             (id, state)
         });
-        Ok(states(ids, seen))
+        Ok(merge_states(ids, found))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
-        for ids in ids.chunks(CHUNK) {
+        for ids in ids.chunks(MAX_IDS) {
             let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
-            let answer = self.caller.ask("qdel", &args).await?;
-            let said = answer.out.lines().chain(answer.err.lines());
+            let output = self.runner.run("qdel", &args).await?;
+            let lines = output.out.lines().chain(output.err.lines());
             let bad = |line: &str| {
                 let fine =
                     ["does not exist", "has registered", "has deleted", "already in deletion"];
-                !line.trim().is_empty() && !fine.iter().any(|words| line.contains(words))
+                !line.trim().is_empty() && !fine.iter().any(|pattern| line.contains(pattern))
             };
-            if !answer.is_ok() && said.into_iter().any(bad) {
-                return Err(self.caller.failure(&answer, &SIGNS));
+            if !output.is_ok() && lines.into_iter().any(bad) {
+                return Err(self.runner.failure(&output, &ERROR_PATTERNS));
             }
         }
         Ok(())
     }
 
     async fn find(&self, names: &[String]) -> Result<Vec<(String, JobId)>, SystemError> {
-        let tame: Vec<String> = names.iter().map(|name| named(name)).collect();
-        let answer = self.caller.ask("qstat", &["-j", &tame.join(",")]).await?;
-        if !answer.is_ok() && !answer.words().contains("do not exist") {
-            return Err(self.caller.failure(&answer, &SIGNS));
+        let sanitised: Vec<String> = names.iter().map(|name| scheduler_job_name(name)).collect();
+        let output = self.runner.run("qstat", &["-j", &sanitised.join(",")]).await?;
+        if !output.is_ok() && !output.message().contains("do not exist") {
+            return Err(self.runner.failure(&output, &ERROR_PATTERNS));
         }
-        // A job's number comes before its name.
+        // `job_number` precedes `job_name`.
         let (mut found, mut number) = (Vec::new(), None);
-        for line in answer.out.lines() {
+        for line in output.out.lines() {
             if let Some(text) = line.strip_prefix("job_number:") {
                 number = Some(JobId::new(text.trim()));
             } else if let Some(text) = line.strip_prefix("job_name:")
-                && let Some(at) = tame.iter().position(|tame| tame == text.trim())
+                && let Some(at) = sanitised.iter().position(|name| name == text.trim())
             {
                 found.extend(number.take().map(|number| (names[at].clone(), number)));
             }
@@ -154,120 +155,121 @@ impl System for GridEngine {
     }
 }
 
-/// A job's name as Grid Engine knows it.
-fn named(name: &str) -> String {
-    tame(name, 128)
+/// A job's name in Grid Engine.
+fn scheduler_job_name(name: &str) -> String {
+    sanitise_name(name, 128)
 }
 
-/// What `qsub` is told.
+/// The script for `qsub`.
 fn script(job: &Job) -> Result<String, SystemError> {
-    let mut script = Writer::new(BaseSystem::Sge, "#$", job, Opens::System)?;
+    let mut script = ScriptWriter::new(BaseSystem::Sge, "#$", job, OutputOpenedBy::System)?;
     let terms = &job.terms;
-    script.line(format_args!("-N {}", named(&job.name)));
-    script.line("-S /bin/bash");
-    script.line("-cwd");
-    script.line("-V");
-    script.line("-r n");
-    // A site whose environment has another name says so after `--`.
+    script.directive(format_args!("-N {}", scheduler_job_name(&job.name)));
+    script.directive("-S /bin/bash");
+    script.directive("-cwd");
+    script.directive("-V");
+    script.directive("-r n");
+    // If the site's environment has another name, the user passes it after `--`.
     let own = job.options.iter().any(|option| option.trim_start().starts_with("-pe "));
     if job.threads.get() > 1 && !own {
-        script.line(format_args!("-pe {THREADS} {}", job.threads));
+        script.directive(format_args!("-pe {PARALLEL_ENVIRONMENT} {}", job.threads));
     }
     if let Some(memory) = job.memory {
-        // Counted per slot.
+        // The limit applies per slot.
         let each = memory.div_ceil(u64::from(job.threads.get()));
-        script.line(format_args!("-l h_vmem={each}M"));
+        script.directive(format_args!("-l h_vmem={each}M"));
     }
     if let Some(time) = job.time {
-        script.line(format_args!("-l h_rt={}", span::seconds(time)));
+        script.directive(format_args!("-l h_rt={}", duration::seconds(time)));
     }
-    let (out, err) = script.outputs();
-    script.line(format_args!("-o {out}"));
+    let (out, err) = script.output_paths();
+    script.directive(format_args!("-o {out}"));
     match err {
-        Some(err) => script.line(format_args!("-e {err}")),
-        None => script.line("-j y"),
+        Some(err) => script.directive(format_args!("-e {err}")),
+        None => script.directive("-j y"),
     }
-    script.word("the queue", "-q ", terms.queue.as_deref())?;
-    script.word("the account", "-A ", terms.account.as_deref())?;
-    script.word("the project", "-P ", terms.project.as_deref())?;
-    script.word("the reservation", "-ar ", terms.reservation.as_deref())?;
-    script.lacks("quality of service", terms.qos.as_deref(), "leave it out")?;
+    script.checked_directive("the queue", "-q ", terms.queue.as_deref())?;
+    script.checked_directive("the account", "-A ", terms.account.as_deref())?;
+    script.checked_directive("the project", "-P ", terms.project.as_deref())?;
+    script.checked_directive("the reservation", "-ar ", terms.reservation.as_deref())?;
+    script.reject_unsupported("quality of service", terms.qos.as_deref(), "leave it out")?;
     if terms.email.is_some() {
-        script.word("the address", "-M ", terms.email.as_deref())?;
-        script.line("-m a");
+        script.checked_directive("the address", "-M ", terms.email.as_deref())?;
+        script.directive("-m a");
     }
     if let Some(array) = job.array {
         if array.first == 0 {
-            return Err(script.bad("its arrays begin at 1"));
+            return Err(script.invalid_job("its arrays begin at 1"));
         }
-        script.line(format_args!("-t {}", array.range()));
+        script.directive(format_args!("-t {}", array.range()));
         if let Some(most) = array.throttle {
-            script.line(format_args!("-tc {most}"));
+            script.directive(format_args!("-tc {most}"));
         }
     }
-    script.options();
-    script.body("SGE_TASK_ID")
+    script.append_options();
+    script.finish("SGE_TASK_ID")
 }
 
-/// The id and the letters of each job in `qstat`'s list.
-fn jobs(xml: &str) -> Option<Vec<(&str, &str)>> {
+/// The id and the state flags of each job in `qstat`'s XML.
+fn parse_jobs(xml: &str) -> Option<Vec<(&str, &str)>> {
     xml.contains("<job_info").then_some(())?;
     let rows = xml.split("<job_list").skip(1);
-    rows.map(|row| Some((tag(row, "JB_job_number")?, tag(row, "state")?))).collect()
+    rows.map(|row| Some((element_text(row, "JB_job_number")?, element_text(row, "state")?)))
+        .collect()
 }
 
-/// The text of the first element of this name.
-fn tag<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+/// The text of the first element with this name.
+fn element_text<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     rest.split_once(&format!("</{name}>")).map(|(text, _)| text.trim())
 }
 
-/// What a job's letters mean: `E` error, `h` hold, `q` queued, `w` waiting, `r` running, `t` moving to
-/// its host, `s`, `S`, `T` suspended, `d` being deleted, `R` restarted.
-fn state(letters: &str, reason: Option<&String>) -> JobState {
-    if letters.contains('E') {
-        return JobState::Stuck { why: reason.cloned().unwrap_or_else(|| letters.to_owned()) };
+/// State flags: `E` error, `h` hold, `q` queued, `w` waiting, `r` running, `t` transferring to its
+/// host, `s`, `S`, `T` suspended, `d` being deleted, `R` restarted.
+fn state(flags: &str, reason: Option<&String>) -> JobState {
+    if flags.contains('E') {
+        return JobState::Stuck { why: reason.cloned().unwrap_or_else(|| flags.to_owned()) };
     }
-    if letters.contains(['q', 'w']) {
-        let held = letters.contains('h').then(|| "it is held".to_owned());
+    if flags.contains(['q', 'w']) {
+        let held = flags.contains('h').then(|| "it is held".to_owned());
         return JobState::Waiting { why: held };
     }
     JobState::Running
 }
 
-/// The error reasons in what `qstat -j` says.
-fn reasons(said: &str) -> BTreeMap<JobId, String> {
+/// Parses the error reasons in the output of `qstat -j`.
+fn parse_error_reasons(output: &str) -> BTreeMap<JobId, String> {
     let (mut reasons, mut id) = (BTreeMap::new(), None);
-    for line in said.lines() {
+    for line in output.lines() {
         if let Some(number) = line.strip_prefix("job_number:") {
             id = Some(JobId::new(number.trim()));
         } else if let (Some(id), Some(rest)) = (&id, line.strip_prefix("error reason")) {
-            let words = rest.split_once(':').map_or(rest, |(_, words)| words).trim();
-            reasons.entry(id.clone()).or_insert_with(|| words.to_owned());
+            let reason = rest.split_once(':').map_or(rest, |(_, reason)| reason).trim();
+            reasons.entry(id.clone()).or_insert_with(|| reason.to_owned());
         }
     }
     reasons
 }
 
-/// The end that the books tell; of an array, the worst.
-fn end(said: &str) -> Option<End> {
+/// Parses the output of `qacct`. The end of an array is the worst of its tasks'.
+fn parse_accounting(output: &str) -> Option<End> {
     let value = |line: &str, name: &str| {
         let number = line.strip_prefix(name)?.split_whitespace().next()?;
         number.parse::<i32>().ok()
     };
     let mut failed = 0;
     let mut ends = Vec::new();
-    for line in said.lines() {
+    for line in output.lines() {
         failed = value(line, "failed ").unwrap_or(failed);
-        ends.extend(value(line, "exit_status ").map(|code| one_end(failed, code)));
+        ends.extend(value(line, "exit_status ").map(|code| task_end(failed, code)));
     }
-    let worst = ends.into_iter().map(JobState::Ended).reduce(JobState::with);
+    let worst = ends.into_iter().map(JobState::Ended).reduce(JobState::merge);
     worst.and_then(|state| if let JobState::Ended(end) = state { Some(end) } else { None })
 }
 
-/// Codes of `failed` below 26 mean that the program never ran, or not on that host.
-fn one_end(failed: i32, code: i32) -> End {
-    let exit = Some(Exit::of_shell(code));
+/// `failed` codes below 26 mean that the program did not run, or not on that host.
+fn task_end(failed: i32, code: i32) -> End {
+    let exit = Some(Exit::from_shell(code));
     match failed {
         0 | 100 => End { exit, cause: Cause::Itself },
         37 => End { exit, cause: Cause::TimeLimit },
@@ -284,25 +286,28 @@ mod tests {
         let waiting = |why: Option<&str>| JobState::Waiting { why: why.map(str::to_owned) };
         assert_eq!(state("qw", None), waiting(None));
         assert_eq!(state("hqw", None), waiting(Some("it is held")));
-        for letters in ["t", "r", "Rr", "dr", "s", "T"] {
-            assert_eq!(state(letters, None), JobState::Running, "{letters}");
+        for flags in ["t", "r", "Rr", "dr", "s", "T"] {
+            assert_eq!(state(flags, None), JobState::Running, "{flags}");
         }
         assert_eq!(state("Eqw", None), JobState::Stuck { why: "Eqw".to_owned() });
     }
 
     #[test]
     fn the_books_tell_an_end_and_of_an_array_the_worst() {
-        let book = |failed: &str, exit: &str| {
+        let accounting = |failed: &str, exit: &str| {
             format!("taskid       1\nfailed       {failed}\nexit_status  {exit}\n====\n")
         };
-        let good = book("0    ", "0                   ");
-        assert_eq!(end(&good), Some(End::by_itself(Exit::Code(0))));
-        let killed = book("100 : assumedly after job", "137                  (Killed)");
-        assert_eq!(end(&killed), Some(End::by_itself(Exit::Signal(9))));
-        assert_eq!(end(&format!("{good}{killed}{good}")), end(&killed));
-        let late = book("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137");
-        assert_eq!(end(&late).map(|end| end.cause), Some(Cause::TimeLimit));
-        assert_eq!(end(&book("26  : opening input/output file", "0")), Some(End::unknown()));
-        assert_eq!(end("error: job id 3 not found"), None);
+        let good = accounting("0    ", "0                   ");
+        assert_eq!(parse_accounting(&good), Some(End::exited(Exit::Code(0))));
+        let killed = accounting("100 : assumedly after job", "137                  (Killed)");
+        assert_eq!(parse_accounting(&killed), Some(End::exited(Exit::Signal(9))));
+        assert_eq!(parse_accounting(&format!("{good}{killed}{good}")), parse_accounting(&killed));
+        let late = accounting("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137");
+        assert_eq!(parse_accounting(&late).map(|end| end.cause), Some(Cause::TimeLimit));
+        assert_eq!(
+            parse_accounting(&accounting("26  : opening input/output file", "0")),
+            Some(End::unknown())
+        );
+        assert_eq!(parse_accounting("error: job id 3 not found"), None);
     }
 }

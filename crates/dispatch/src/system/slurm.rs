@@ -1,24 +1,24 @@
 //! Slurm.
 //!
-//! Jobs are submitted by `sbatch`, asked after by one `squeue` and ended by `scancel`. A job that has
-//! ended is known for `MinJobAge` (five minutes, unless the site says otherwise); `sacct` is not
-//! used, since many sites have none. A job is never requeued: its former self may still run.
+//! `sbatch` submits jobs, one `squeue` queries them, and `scancel` cancels them. Slurm lists ended
+//! jobs for `MinJobAge` (by default five minutes). `sacct` is not used, because many sites have no
+//! accounting. Jobs are never requeued, because the first run may still be running.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::call::{Answer, CHUNK, Caller, Signs};
+use super::command::{CommandOutput, CommandRunner, ErrorPatterns, MAX_IDS};
+use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
-use super::name::BaseSystem;
-use super::script::{Opens, Writer, tame};
-use super::site::Site;
-use super::state::{Cause, End, Exit, JobId, JobState, states};
-use super::{System, span};
+use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
+use super::job_state::{Cause, End, Exit, JobId, JobState, merge_states};
+use super::queue_system::BaseSystem;
+use super::{System, duration};
 
-const SIGNS: Signs = Signs {
-    away: &[
+const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
+    unreachable: &[
         "Unable to contact slurm controller",
         "temporarily unable to accept",
         "Resource temporarily unavailable",
@@ -29,52 +29,54 @@ const SIGNS: Signs = Signs {
         "slurm_load_ctl_conf error",
         "DNS SRV lookup failed",
     ],
-    unclear: &[
+    ambiguous: &[
         "Socket timed out",
         "Zero Bytes were transmitted",
         "Connection reset",
         "Unexpected message",
     ],
 };
-/// What is asked about a job: `|` stands after each.
-const FIELDS: &str = "ArrayJobID:|,State:|,exit_code:|,Reason:|";
-/// What Slurm says about an id that it has never had, or has forgotten.
-const UNKNOWN: &str = "Invalid job id";
+/// Fields to query, each followed by `|`.
+const QUERY_FIELDS: &str = "ArrayJobID:|,State:|,exit_code:|,Reason:|";
+/// Error about unknown and forgotten ids.
+const UNKNOWN_JOB: &str = "Invalid job id";
 
-/// The system.
+/// The Slurm system.
 #[derive(Debug)]
 pub(super) struct Slurm {
-    caller: Caller,
+    runner: CommandRunner,
 }
 
 impl Slurm {
     pub(super) fn new(site: Site) -> Self {
-        Self { caller: Caller::new(BaseSystem::Slurm, site) }
+        Self { runner: CommandRunner::new(BaseSystem::Slurm, site) }
     }
 
-    async fn look(&self, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, SystemError> {
+    async fn query(&self, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, SystemError> {
         let ids = ids.iter().map(JobId::as_str).collect::<Vec<_>>().join(",");
-        let args = ["--noheader", "--states=all", "--jobs", &ids, "--Format", FIELDS];
-        let answer = self.caller.ask("squeue", &args).await?;
-        if answer.is_ok() {
-            return self.read(&answer.out);
+        let args = ["--noheader", "--states=all", "--jobs", &ids, "--Format", QUERY_FIELDS];
+        let output = self.runner.run("squeue", &args).await?;
+        if output.is_ok() {
+            return self.parse_lines(&output.out);
         }
-        if answer.err.contains(UNKNOWN) { Ok(Vec::new()) } else { Err(self.failure(&answer)) }
+        if output.err.contains(UNKNOWN_JOB) { Ok(Vec::new()) } else { Err(self.failure(&output)) }
     }
 
-    fn read(&self, said: &str) -> Result<Vec<(JobId, JobState)>, SystemError> {
-        let lines = said.lines().filter(|line| !line.trim().is_empty());
-        lines.map(|line| state(line).ok_or_else(|| self.caller.garbled("squeue", line))).collect()
+    fn parse_lines(&self, output: &str) -> Result<Vec<(JobId, JobState)>, SystemError> {
+        let lines = output.lines().filter(|line| !line.trim().is_empty());
+        lines
+            .map(|line| state(line).ok_or_else(|| self.runner.unexpected_output("squeue", line)))
+            .collect()
     }
 
-    fn failure(&self, answer: &Answer) -> SystemError {
-        self.caller.failure(answer, &SIGNS)
+    fn failure(&self, output: &CommandOutput) -> SystemError {
+        self.runner.failure(output, &ERROR_PATTERNS)
     }
 }
 
 /// The id that `sbatch` prints. In a federation the cluster's name follows.
-fn submitted(said: &str) -> Option<JobId> {
-    JobId::numbered(said.trim().split(';').next()?)
+fn parse_job_id(output: &str) -> Option<JobId> {
+    JobId::from_digits(output.trim().split(';').next()?)
 }
 
 #[async_trait]
@@ -89,90 +91,90 @@ impl System for Slurm {
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let sbatch = ("sbatch", &["--parsable"][..]);
-        self.caller.submit(sbatch, job, &script(job)?, &SIGNS, submitted).await
+        self.runner.submit(sbatch, job, &script(job)?, &ERROR_PATTERNS, parse_job_id).await
     }
 
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
-        let mut seen = Vec::new();
-        for ids in ids.chunks(CHUNK) {
-            seen.extend(self.look(ids).await?);
+        let mut found = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            found.extend(self.query(ids).await?);
         }
-        Ok(states(ids, seen))
+        Ok(merge_states(ids, found))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
-        for ids in ids.chunks(CHUNK) {
+        for ids in ids.chunks(MAX_IDS) {
             let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
-            let answer = self.caller.ask("scancel", &args).await?;
-            let known =
-                |line: &&str| !line.contains(UNKNOWN) && !line.contains("already completing");
-            if !answer.is_ok() && answer.err.lines().any(|line| known(&line)) {
-                return Err(self.failure(&answer));
+            let output = self.runner.run("scancel", &args).await?;
+            let is_error =
+                |line: &&str| !line.contains(UNKNOWN_JOB) && !line.contains("already completing");
+            if !output.is_ok() && output.err.lines().any(|line| is_error(&line)) {
+                return Err(self.failure(&output));
             }
         }
         Ok(())
     }
 
     async fn find(&self, names: &[String]) -> Result<Vec<(String, JobId)>, SystemError> {
-        let tame: Vec<String> = names.iter().map(|name| named(name)).collect();
+        let sanitised: Vec<String> = names.iter().map(|name| scheduler_job_name(name)).collect();
         let format = "ArrayJobID:|,Name:|";
-        let args = ["--noheader", "--me", "--name", &tame.join(","), "--Format", format];
-        let answer = self.caller.ask("squeue", &args).await?;
-        if !answer.is_ok() {
-            return Err(self.failure(&answer));
+        let args = ["--noheader", "--me", "--name", &sanitised.join(","), "--Format", format];
+        let output = self.runner.run("squeue", &args).await?;
+        if !output.is_ok() {
+            return Err(self.failure(&output));
         }
-        let jobs = answer.out.lines().filter_map(|line| {
+        let jobs = output.out.lines().filter_map(|line| {
             let (id, name) = line.split_once('|')?;
             let name = name.trim().trim_end_matches('|');
-            let at = tame.iter().position(|tame| tame == name)?;
+            let at = sanitised.iter().position(|candidate| candidate == name)?;
             Some((names[at].clone(), JobId::new(id.trim())))
         });
         Ok(jobs.collect())
     }
 }
 
-/// A job's name as Slurm knows it.
-fn named(name: &str) -> String {
-    tame(name, 64)
+/// A job's name in Slurm.
+fn scheduler_job_name(name: &str) -> String {
+    sanitise_name(name, 64)
 }
 
-/// What `sbatch` is told.
+/// The script for `sbatch`.
 fn script(job: &Job) -> Result<String, SystemError> {
-    let mut script = Writer::new(BaseSystem::Slurm, "#SBATCH", job, Opens::System)?;
+    let mut script = ScriptWriter::new(BaseSystem::Slurm, "#SBATCH", job, OutputOpenedBy::System)?;
     let terms = &job.terms;
-    script.line(format_args!("--job-name={}", named(&job.name)));
-    script.line("--no-requeue");
-    script.line("--nodes=1");
-    script.line("--ntasks=1");
-    script.line(format_args!("--cpus-per-task={}", job.threads));
+    script.directive(format_args!("--job-name={}", scheduler_job_name(&job.name)));
+    script.directive("--no-requeue");
+    script.directive("--nodes=1");
+    script.directive("--ntasks=1");
+    script.directive(format_args!("--cpus-per-task={}", job.threads));
     if let Some(memory) = job.memory {
-        script.line(format_args!("--mem={memory}M"));
+        script.directive(format_args!("--mem={memory}M"));
     }
     if let Some(time) = job.time {
-        script.line(format_args!("--time={}", span::days(time)));
+        script.directive(format_args!("--time={}", duration::days(time)));
     }
-    let (out, err) = script.outputs();
-    script.line(format_args!("--output={out}"));
+    let (out, err) = script.output_paths();
+    script.directive(format_args!("--output={out}"));
     if let Some(err) = err {
-        script.line(format_args!("--error={err}"));
+        script.directive(format_args!("--error={err}"));
     }
-    script.word("the partition", "--partition=", terms.queue.as_deref())?;
-    script.word("the account", "--account=", terms.account.as_deref())?;
-    script.word("the quality of service", "--qos=", terms.qos.as_deref())?;
-    script.word("the reservation", "--reservation=", terms.reservation.as_deref())?;
-    script.lacks("projects", terms.project.as_deref(), "name the account instead")?;
+    script.checked_directive("the partition", "--partition=", terms.queue.as_deref())?;
+    script.checked_directive("the account", "--account=", terms.account.as_deref())?;
+    script.checked_directive("the quality of service", "--qos=", terms.qos.as_deref())?;
+    script.checked_directive("the reservation", "--reservation=", terms.reservation.as_deref())?;
+    script.reject_unsupported("projects", terms.project.as_deref(), "name the account instead")?;
     if terms.email.is_some() {
-        script.word("the address", "--mail-user=", terms.email.as_deref())?;
-        script.line("--mail-type=FAIL");
+        script.checked_directive("the address", "--mail-user=", terms.email.as_deref())?;
+        script.directive("--mail-type=FAIL");
     }
     if let Some(array) = job.array {
-        script.line(format_args!("--array={}{}", array.range(), array.percent()));
+        script.directive(format_args!("--array={}{}", array.range(), array.throttle_suffix()));
     }
-    script.options();
-    script.body("SLURM_ARRAY_TASK_ID")
+    script.append_options();
+    script.finish("SLURM_ARRAY_TASK_ID")
 }
 
-/// The state that a line of `squeue` tells.
+/// Parses a line of `squeue`.
 fn state(line: &str) -> Option<(JobId, JobState)> {
     let mut fields = line.split('|').map(str::trim);
     let (id, state, exit, reason) =
@@ -180,7 +182,7 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
     let why = || Some(reason.to_owned()).filter(|why| why != "None" && !why.is_empty());
     let ended = |cause| JobState::Ended(end(exit, cause));
     let state = match state {
-        "PENDING" if is_hopeless(reason) => JobState::Stuck { why: reason.to_owned() },
+        "PENDING" if is_permanent(reason) => JobState::Stuck { why: reason.to_owned() },
         "PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_FED" | "RESV_DEL_HOLD" => {
             JobState::Waiting { why: why() }
         }
@@ -191,29 +193,29 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
         "OUT_OF_MEMORY" => ended(Cause::Memory),
         "NODE_FAIL" | "BOOT_FAIL" => ended(Cause::NodeLost),
         "PREEMPTED" => ended(Cause::Preempted),
-        // Whatever else it does (COMPLETING, SUSPENDED, SIGNALING, …), its processes may be there.
+        // In all other states (COMPLETING, SUSPENDED, SIGNALING, …) its processes may exist.
         _ => JobState::Running,
     };
     Some((JobId::new(id), state))
 }
 
-/// Reasons that no time heals.
-fn is_hopeless(reason: &str) -> bool {
+/// Whether the job will not start by itself.
+fn is_permanent(reason: &str) -> bool {
     let held = ["JobHeldAdmin", "JobHeldUser", "BadConstraints", "InvalidAccount", "InvalidQOS"];
     held.contains(&reason)
         || reason == "DependencyNeverSatisfied"
         || reason.starts_with("launch failed")
 }
 
-/// A job that was ended has a zero here, too, which is not its program's; one without memory has a
-/// signal that there is not.
+/// A cancelled or killed job has exit 0 here, which is not its program's. A job out of memory has
+/// an invalid signal number.
 fn end(exit: &str, cause: Cause) -> End {
     let exit = match exit.split_once(':') {
         Some((code, signal)) => code.parse().ok().zip(signal.parse().ok()).map(|pair| match pair {
             (code, 0) => Exit::Code(code),
             (_, signal) => Exit::Signal(signal),
         }),
-        None => exit.parse().ok().map(Exit::of_wait_status),
+        None => exit.parse().ok().map(Exit::from_wait_status),
     };
     let is_its_own = |exit: &Exit| match exit {
         Exit::Code(0) => cause == Cause::Itself,
@@ -250,8 +252,8 @@ mod tests {
             ("NODE_FAIL|0|NodeDown", ended(None, Cause::NodeLost)),
             ("PREEMPTED|0|None", ended(None, Cause::Preempted)),
         ];
-        for (said, wanted) in all {
-            assert_eq!(state(&format!("7|{said}|")), Some((JobId::new("7"), wanted)), "{said}");
+        for (output, wanted) in all {
+            assert_eq!(state(&format!("7|{output}|")), Some((JobId::new("7"), wanted)), "{output}");
         }
         assert_eq!(state("slurm_load_jobs error"), None);
     }

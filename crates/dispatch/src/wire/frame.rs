@@ -1,4 +1,4 @@
-//! Messages as bytes: a length of four bytes, then so many of a message.
+//! Frames messages: a length of four bytes, then the message.
 
 use std::io;
 use std::time::Duration;
@@ -9,46 +9,47 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 
-/// A frame that has begun must be whole within this: who sends slower costs memory for nothing.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Read at once.
-const CHUNK: usize = 64 * 1024;
+/// A started frame must be complete within this time, so that a slow peer does not hold memory.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes to read at once.
+const READ_CHUNK: usize = 64 * 1024;
 
 /// Reads frames.
 #[derive(Debug)]
-pub struct Frames<R> {
-    from: R,
+pub struct FrameReader<R> {
+    reader: R,
     buffer: BytesMut,
     limit: usize,
-    begun: Option<Instant>,
+    frame_started: Option<Instant>,
 }
 
-impl<R: AsyncRead + Unpin> Frames<R> {
-    /// Frames of at most `limit` bytes.
-    pub fn new(from: R, limit: usize) -> Self {
-        Self { from, buffer: BytesMut::new(), limit, begun: None }
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// Reads frames of at most `limit` bytes.
+    pub fn new(reader: R, limit: usize) -> Self {
+        Self { reader, buffer: BytesMut::new(), limit, frame_started: None }
     }
 
-    /// From now on frames may be as large as this.
+    /// Changes the maximum frame size.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// The next frame; `None` once the other side has closed. Dropped while it waits, it has lost
-    /// nothing.
+    /// The next frame; `None` once the peer has closed the connection. Cancel safe.
     pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
-            if let Some(frame) = self.whole()? {
-                self.begun = None;
+            if let Some(frame) = self.buffered_frame()? {
+                self.frame_started = None;
                 return Ok(Some(frame));
             }
-            self.buffer.reserve(CHUNK);
-            let read = self.from.read_buf(&mut self.buffer);
-            let count = match self.begun {
-                Some(begun) => timeout_at(begun + PATIENCE, read).await.map_err(|_| slow())??,
+            self.buffer.reserve(READ_CHUNK);
+            let read = self.reader.read_buf(&mut self.buffer);
+            let count = match self.frame_started {
+                Some(frame_started) => timeout_at(frame_started + FRAME_TIMEOUT, read)
+                    .await
+                    .map_err(|_| frame_timeout())??,
                 None => read.await?,
             };
-            self.begun.get_or_insert_with(Instant::now);
+            self.frame_started.get_or_insert_with(Instant::now);
             match (count, self.buffer.is_empty()) {
                 (0, true) => return Ok(None),
                 (0, false) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -57,17 +58,17 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// A frame that has come already, without waiting.
+    /// The next frame, if it is already buffered.
     pub fn ready(&mut self) -> io::Result<Option<Bytes>> {
-        self.whole()
+        self.buffered_frame()
     }
 
-    fn whole(&mut self) -> io::Result<Option<Bytes>> {
+    fn buffered_frame(&mut self) -> io::Result<Option<Bytes>> {
         let Some(length) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > self.limit {
-            let words = format!("a message of {length} bytes, where {} are the limit", self.limit);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+            let message = format!("a frame of {length} bytes exceeds the limit of {}", self.limit);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         if self.buffer.len() < 4 + length {
             return Ok(None);
@@ -77,36 +78,39 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 }
 
-fn slow() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "a message came too slowly")
+fn frame_timeout() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the frame was not complete in time")
 }
 
-/// Appends a message in the compact form.
-pub fn put<M: Serialize>(message: &M, to: &mut Vec<u8>) -> io::Result<()> {
-    framed(to, |to| postcard::to_io(message, to).map(drop).map_err(invalid))
+/// Appends a message in postcard.
+pub fn encode<M: Serialize>(message: &M, buffer: &mut Vec<u8>) -> io::Result<()> {
+    with_length(buffer, |buffer| postcard::to_io(message, buffer).map(drop).map_err(invalid))
 }
 
-/// Reads a message in the compact form.
-pub fn take<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
+/// Decodes a message from postcard.
+pub fn decode<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
     postcard::from_bytes(frame).map_err(invalid)
 }
 
 /// Appends a message in JSON.
-pub fn put_json<M: Serialize>(message: &M, to: &mut Vec<u8>) -> io::Result<()> {
-    framed(to, |to| serde_json::to_writer(to, message).map_err(invalid))
+pub fn encode_json<M: Serialize>(message: &M, buffer: &mut Vec<u8>) -> io::Result<()> {
+    with_length(buffer, |buffer| serde_json::to_writer(buffer, message).map_err(invalid))
 }
 
-/// Reads a message in JSON.
-pub fn take_json<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
+/// Decodes a message from JSON.
+pub fn decode_json<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
     serde_json::from_slice(frame).map_err(invalid)
 }
 
-fn framed(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
-    let start = to.len();
-    to.extend_from_slice(&[0; 4]);
-    write(to).inspect_err(|_| to.truncate(start))?;
-    let length = u32::try_from(to.len() - start - 4).map_err(invalid)?;
-    to[start..start + 4].copy_from_slice(&length.to_le_bytes());
+fn with_length(
+    buffer: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> io::Result<()> {
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; 4]);
+    write(buffer).inspect_err(|_| buffer.truncate(start))?;
+    let length = u32::try_from(buffer.len() - start - 4).map_err(invalid)?;
+    buffer[start..start + 4].copy_from_slice(&length.to_le_bytes());
     Ok(())
 }
 
@@ -119,22 +123,22 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
-    use crate::wire::{FromWorker, Load};
+    use crate::wire::{FromWorker, WorkerLoad};
 
     #[tokio::test]
     async fn messages_arrive_whole_in_whatever_pieces_they_come() {
         let mut bytes = Vec::new();
-        let beat = FromWorker::Beat(Load { running: 3, ..Load::default() });
+        let beat = FromWorker::Heartbeat(WorkerLoad { running: 3, ..WorkerLoad::default() });
         for message in [&beat, &FromWorker::Leaving] {
-            put(message, &mut bytes).unwrap();
+            encode(message, &mut bytes).unwrap();
         }
         let (pieces, mut theirs) = tokio::io::duplex(1);
         let send = async move { theirs.write_all(&bytes).await.unwrap() };
-        let mut frames = Frames::new(pieces, 100);
+        let mut frames = FrameReader::new(pieces, 100);
         let receive = async {
             for message in [beat, FromWorker::Leaving] {
                 let frame = frames.next().await.unwrap().unwrap();
-                assert_eq!(take::<FromWorker>(&frame).unwrap(), message);
+                assert_eq!(decode::<FromWorker>(&frame).unwrap(), message);
             }
             assert!(frames.next().await.unwrap().is_none());
         };
@@ -143,14 +147,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_above_the_limit_is_refused_before_it_is_read() {
-        let mut frames = Frames::new(&[0xff, 0xff, 0xff, 0x7f, 1][..], 100);
+        let mut frames = FrameReader::new(&[0xff, 0xff, 0xff, 0x7f, 1][..], 100);
         let error = frames.next().await.unwrap_err();
-        assert!(error.to_string().contains("100 are the limit"), "{error}");
+        assert!(error.to_string().contains("the limit of 100"), "{error}");
     }
 
     #[tokio::test]
     async fn a_message_that_breaks_off_is_an_error() {
-        let mut frames = Frames::new(&[9, 0, 0, 0, 1][..], 100);
+        let mut frames = FrameReader::new(&[9, 0, 0, 0, 1][..], 100);
         let error = frames.next().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
@@ -159,16 +163,16 @@ mod tests {
     async fn a_message_that_comes_too_slowly_is_an_error() {
         let (ours, mut theirs) = tokio::io::duplex(64);
         theirs.write_all(&[9, 0, 0, 0, 1]).await.unwrap();
-        let error = Frames::new(ours, 100).next().await.unwrap_err();
+        let error = FrameReader::new(ours, 100).next().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     proptest::proptest! {
         #[test]
         fn any_bytes_are_a_message_or_an_error(bytes: Vec<u8>) {
-            let _ = take::<FromWorker>(&bytes);
-            let _ = take::<crate::wire::ToWorker>(&bytes);
-            let _ = take_json::<crate::wire::Hello>(&bytes);
+            let _ = decode::<FromWorker>(&bytes);
+            let _ = decode::<crate::wire::ToWorker>(&bytes);
+            let _ = decode_json::<crate::wire::Hello>(&bytes);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker is told before it begins, and how its life can go.
+//! Configuration of a worker, its report and its errors.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,83 +8,85 @@ use std::time::Duration;
 
 use crate::link::LinkError;
 
-/// What a worker has to know.
+/// Configuration of a worker.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where its server's access file is.
+    /// Folder with the server's access file.
     pub folder: PathBuf,
-    /// How many threads its scripts may use together. Below 1 becomes 1.
+    /// Threads that its scripts may use together; at least 1.
     pub threads: u32,
-    /// What else its scripts may take up.
+    /// Named resources.
     pub resources: BTreeMap<String, u32>,
-    /// What it was launched as.
+    /// Launch number, if the pool launched it.
     pub launch: Option<u64>,
-    /// How long it may live: it takes nothing new in time to end before.
+    /// Lifetime. The worker drains early enough to end within it.
     pub lifetime: Option<Duration>,
-    /// It ends after so long without a script.
+    /// The worker ends after this long without a script.
     pub idle: Option<Duration>,
-    /// How long it looks for a server that is gone.
+    /// How long it tries to reconnect to a lost server.
     pub server_lost: Duration,
-    /// How long a drain may take.
+    /// Maximum duration of a drain.
     pub drain: Duration,
-    /// Every script must be inside one of these; none means wherever its submitter says.
+    /// Every script must be inside one of these folders; empty to use only the submission's own
+    /// root.
     pub roots: Vec<PathBuf>,
-    /// What scripts inherit.
+    /// Environment that scripts inherit.
     pub env: Vec<(OsString, OsString)>,
-    /// A script that runs before the first, and one after the last.
+    /// Scripts to run before the first and after the last task.
     pub hooks: Hooks,
-    /// Scripts are not run, but count as done after this long: to measure everything else.
+    /// Scripts are not run, but succeed after this long. For benchmarks of everything else.
     pub idle_run: Option<Duration>,
-    /// Nobody else in this process has children, and [`super::work`] is called on its first thread: who leaves
-    /// a script's process group and outlives it is ended, too.
+    /// No other code in this process has child processes, and [`super::work`] is called on its main
+    /// thread. Then the worker also kills processes that left a script's process group and outlive
+    /// it.
     pub alone: bool,
 }
 
-/// Scripts around a worker's life.
+/// Scripts around a worker's lifetime.
 #[derive(Debug, Clone, Default)]
 pub struct Hooks {
-    /// Before the first script. If it fails, the worker ends.
+    /// Runs before the first task. If it fails, the worker ends.
     pub before: Option<PathBuf>,
-    /// After the last.
+    /// Runs after the last task.
     pub after: Option<PathBuf>,
 }
 
-/// What a worker is told from beside it.
+/// Command to a worker from its own process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Take nothing new, end what runs.
+    /// Accept no more tasks and wait for running ones.
     Drain,
-    /// End now.
+    /// Stop now.
     Stop,
 }
 
-/// How a worker's life went.
+/// Summary of a worker's lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Life {
-    /// Scripts that ended well.
+    /// Successful scripts.
     pub done: u64,
-    /// Scripts that did not.
+    /// Failed scripts.
     pub failed: u64,
-    /// Scripts that were interrupted by its end.
+    /// Scripts that the worker's end interrupted.
     pub interrupted: u64,
-    /// Why it ended, for people.
+    /// Why the worker ended, to show.
     pub why: String,
 }
 
-/// Why a worker could not work.
+/// Why a worker failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// There is no server.
+    /// No connection to a server.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// There is no `/dev/null`.
+    /// Opening `/dev/null` failed.
     #[error("/dev/null: {0}")]
     Nowhere(#[from] io::Error),
-    /// There is no `bash`.
-    #[error("there is no `bash` here")]
+    /// `bash` was not found.
+    #[error("there is no `bash` in PATH, /bin or /usr/bin")]
     NoBash,
-    /// The hook before the first script failed.
-    #[error("the hook before the first script {0}: {1}")]
+    /// The hook before the first task failed.
+    #[error("the hook before the first script failed: {0}: {1}")]
     Hook(PathBuf, String),
 }

@@ -1,4 +1,4 @@
-//! Where a script's output goes.
+//! Connects and captures a script's output.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,33 +9,33 @@ use std::process::Command;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use super::stream::{Sink, Streams};
-use crate::script::{Kept, Output};
+use super::stream_writer::{OutputStreams, StreamSink};
+use crate::script::{Output, OutputLocation};
 use crate::stream::Channel;
-use crate::wire::Order;
+use crate::wire::TaskOrder;
 
-/// So much of the end is kept.
-const TAIL: usize = 4 * 1024;
-/// Read at once.
-const CHUNK: usize = 64 * 1024;
+/// Length of the stored end of the output.
+const MAX_TAIL: usize = 4 * 1024;
+/// Bytes to read at once.
+const READ_CHUNK: usize = 64 * 1024;
 
-/// Where the output of one run goes.
+/// Destination of a run's output.
 pub(super) enum Destination {
     Nothing,
     Tail,
     Files(File, File),
-    Stream(Option<Sink>),
+    Stream(Option<StreamSink>),
 }
 
 impl Destination {
-    /// Opens what has to be open before the script begins.
+    /// Opens the files that the script needs.
     pub(super) fn open(
         output: &Output,
-        order: &Order,
-        (streams, batch): (&Streams, Option<&str>),
+        order: &TaskOrder,
+        (streams, batch): (&OutputStreams, Option<&str>),
     ) -> Result<Self, String> {
         let open = |path: &Path| {
-            let path = filled(path, order);
+            let path = expand_placeholders(path, order);
             open(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
         match output {
@@ -55,15 +55,15 @@ impl Destination {
         }
     }
 
-    /// Connects a command, and returns what listens to it.
+    /// Connects a command's output. Returns the capture, if the worker reads the output itself.
     pub(super) fn connect(
         &mut self,
         command: &mut Command,
-        nowhere: &File,
-    ) -> io::Result<Option<Capture>> {
+        dev_null: &File,
+    ) -> io::Result<Option<OutputCapture>> {
         match self {
             Self::Nothing => {
-                command.stdout(nowhere.try_clone()?).stderr(nowhere.try_clone()?);
+                command.stdout(dev_null.try_clone()?).stderr(dev_null.try_clone()?);
                 Ok(None)
             }
             Self::Files(out, err) => {
@@ -73,19 +73,19 @@ impl Destination {
             Self::Tail => {
                 let (reader, writer) = io::pipe()?;
                 command.stdout(writer.try_clone()?).stderr(writer);
-                Ok(Some(Capture::new(reader, None, None)?))
+                Ok(Some(OutputCapture::new(reader, None, None)?))
             }
             Self::Stream(sink) => {
                 let (out, to_out) = io::pipe()?;
                 let (err, to_err) = io::pipe()?;
                 command.stdout(to_out).stderr(to_err);
-                Ok(Some(Capture::new(out, Some(err), sink.take())?))
+                Ok(Some(OutputCapture::new(out, Some(err), sink.take())?))
             }
         }
     }
 }
 
-/// Opens a file for output, with the folders that it needs.
+/// Opens a file for output and creates its folder.
 fn open(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -93,8 +93,8 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).write(true).truncate(true).open(path)
 }
 
-/// A path with the marks `%u`, `%i` and `%a` filled in.
-fn filled(path: &Path, order: &Order) -> PathBuf {
+/// Replaces `%u`, `%i` and `%a` in a path.
+fn expand_placeholders(path: &Path, order: &TaskOrder) -> PathBuf {
     let text = path.to_string_lossy();
     if !text.contains('%') {
         return path.to_path_buf();
@@ -104,47 +104,47 @@ fn filled(path: &Path, order: &Order) -> PathBuf {
     text.replace("%a", &order.attempt.to_string()).into()
 }
 
-/// Listens to a script and keeps the last of what it says.
+/// Reads a script's output and keeps the end of it.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub(super) struct OutputCapture {
     reader: pipe::Receiver,
-    /// Of standard error, if it is apart.
+    /// Standard error, if it is captured separately.
     errors: Option<pipe::Receiver>,
     tail: Vec<u8>,
     bytes: u64,
-    /// Where all of it goes, if it is kept.
-    sink: Option<Sink>,
+    /// Stores the complete output.
+    sink: Option<StreamSink>,
 }
 
-impl Capture {
+impl OutputCapture {
     fn new(
         reader: io::PipeReader,
         errors: Option<io::PipeReader>,
-        sink: Option<Sink>,
+        sink: Option<StreamSink>,
     ) -> io::Result<Self> {
         let receiver = |pipe| pipe::Receiver::from_owned_fd(OwnedFd::from(pipe));
         let errors = errors.map(receiver).transpose()?;
         Ok(Self { reader: receiver(reader)?, errors, tail: Vec::new(), bytes: 0, sink })
     }
 
-    /// Listens until nobody can say anything any more. Dropped while it waits, it has lost nothing.
-    pub(super) async fn listen(&mut self) {
+    /// Reads until all writers have closed the pipe. Cancel safe.
+    pub(super) async fn read_to_end(&mut self) {
         if self.errors.is_some() {
-            return self.listen_to_both().await;
+            return self.read_both().await;
         }
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; READ_CHUNK];
         while let Ok(count @ 1..) = self.reader.read(&mut chunk).await {
-            keep(&mut self.tail, chunk.get(..count).unwrap_or_default());
+            append_tail(&mut self.tail, chunk.get(..count).unwrap_or_default());
             self.bytes += count as u64;
         }
     }
 
-    async fn listen_to_both(&mut self) {
-        let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
+    async fn read_both(&mut self) {
+        let (mut out, mut err) = (vec![0; READ_CHUNK], vec![0; READ_CHUNK]);
         let (mut out_open, mut err_open) = (true, true);
         let Some(errors) = &mut self.errors else { return };
         while out_open || err_open {
-            let (channel, said) = tokio::select! {
+            let (channel, bytes) = tokio::select! {
                 read = self.reader.read(&mut out), if out_open => {
                     let count = read.unwrap_or(0);
                     out_open = count > 0;
@@ -156,29 +156,29 @@ impl Capture {
                     (Channel::Stderr, err.get(..count).unwrap_or_default())
                 }
             };
-            keep(&mut self.tail, said);
-            self.bytes += said.len() as u64;
-            if let Some(sink) = self.sink.as_mut().filter(|_| !said.is_empty()) {
-                sink.take(channel, said);
+            append_tail(&mut self.tail, bytes);
+            self.bytes += bytes.len() as u64;
+            if let Some(sink) = self.sink.as_mut().filter(|_| !bytes.is_empty()) {
+                sink.take(channel, bytes);
             }
         }
     }
 
-    /// The last of it, where all of it is, and what went wrong.
-    pub(super) fn finish(self) -> (String, Option<Kept>, Option<String>) {
-        let from = self.tail.len().saturating_sub(TAIL);
+    /// The end of the output, the location of the complete output, and an error.
+    pub(super) fn finish(self) -> (String, Option<OutputLocation>, Option<String>) {
+        let from = self.tail.len().saturating_sub(MAX_TAIL);
         let tail = String::from_utf8_lossy(self.tail.get(from..).unwrap_or_default());
-        let cut = if self.bytes > TAIL as u64 { "…" } else { "" };
-        let (kept, problem) = self.sink.map_or((None, None), Sink::finish);
-        (format!("{cut}{tail}"), kept, problem)
+        let cut = if self.bytes > MAX_TAIL as u64 { "…" } else { "" };
+        let (location, problem) = self.sink.map_or((None, None), StreamSink::finish);
+        (format!("{cut}{tail}"), location, problem)
     }
 }
 
-/// Appends, and drops from the front now and then: twice the tail at most.
-fn keep(tail: &mut Vec<u8>, said: &[u8]) {
-    let from = said.len().saturating_sub(TAIL);
-    tail.extend_from_slice(said.get(from..).unwrap_or_default());
-    if tail.len() > 2 * TAIL {
-        tail.drain(..tail.len() - TAIL);
+/// Appends to the tail and trims it to at most twice its length.
+fn append_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
+    let from = bytes.len().saturating_sub(MAX_TAIL);
+    tail.extend_from_slice(bytes.get(from..).unwrap_or_default());
+    if tail.len() > 2 * MAX_TAIL {
+        tail.drain(..tail.len() - MAX_TAIL);
     }
 }

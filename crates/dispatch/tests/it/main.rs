@@ -1,15 +1,15 @@
-//! Dispatch from outside.
+//! Integration tests of dispatch.
 
 #[cfg(test)]
-mod beside;
+mod admin;
 #[cfg(test)]
-mod kit;
-#[cfg(test)]
-mod operate;
+mod local_socket;
 #[cfg(test)]
 mod pool;
 #[cfg(test)]
-mod silence;
+mod pool_fixture;
+#[cfg(test)]
+mod silent_worker;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]

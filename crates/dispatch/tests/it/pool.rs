@@ -1,10 +1,10 @@
-//! A pool as a whole: scripts in, ends out.
+//! Scripts through a whole pool.
 
 use longshore::UnitState;
 use longshore_dispatch::script::{End, Output, Report};
 use longshore_dispatch::worker::Command;
 
-use crate::kit::{Pool, array, eventually, once};
+use crate::pool_fixture::{Pool, array, eventually, once};
 
 #[tokio::test]
 async fn scripts_run_and_their_ends_are_recorded() {
@@ -15,15 +15,15 @@ async fn scripts_run_and_their_ends_are_recorded() {
         "echo $LONGSHORE_ARRAY_INDEX >> seen; exit $((LONGSHORE_ARRAY_INDEX % 2))",
     );
     assert_eq!(pool.submit(array(script, "a", 1, 40)).await, 40);
-    let counts = pool.at_rest().await;
+    let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, counts.failed), (20, 20));
     let seen = std::fs::read_to_string(pool.path("seen")).unwrap();
     let mut seen: Vec<u32> = seen.lines().map(|line| line.parse().unwrap()).collect();
     seen.sort_unstable();
     assert_eq!(seen, (1..=40).collect::<Vec<_>>());
     pool.drain().await;
-    let life = worker.life.await.unwrap().unwrap();
-    assert_eq!((life.done, life.failed), (20, 20));
+    let summary = worker.summary.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.failed), (20, 20));
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn an_end_tells_code_times_and_the_last_words() {
     ] {
         let (id, submission) = once(pool.script("job.sh", text));
         pool.submit(submission).await;
-        let unit = pool.ended(id).await;
+        let unit = pool.wait_for_end(id).await;
         assert_eq!(unit.state, state, "{text}");
         if let Some(end) = end {
             let report: Report = unit.result.unwrap().parse().unwrap();
@@ -47,7 +47,7 @@ async fn an_end_tells_code_times_and_the_last_words() {
             assert!(report.peak_memory > 0 && !report.cpu.is_zero());
         } else {
             let failure = unit.failure.unwrap();
-            assert!(failure.message.contains("it said: hello"), "{failure}");
+            assert!(failure.message.contains("output: hello"), "{failure}");
         }
     }
 }
@@ -61,13 +61,13 @@ async fn a_killed_server_takes_its_workers_and_scripts_back() {
     eventually(async || (pool.counts().await.done > 10).then_some(())).await;
     pool.kill_server().await;
     pool.start_server_again().await;
-    let counts = pool.at_rest().await;
+    let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, counts.failed), (100, 0));
     let runs = std::fs::read_to_string(pool.path("runs")).unwrap().lines().count();
     assert_eq!(runs, 100, "no script ran twice");
     pool.drain().await;
     for worker in workers {
-        worker.life.await.unwrap().unwrap();
+        worker.summary.await.unwrap().unwrap();
     }
 }
 
@@ -79,10 +79,10 @@ async fn scripts_of_a_lost_worker_run_again() {
     pool.submit(array(script, "a", 1, 2)).await;
     let runs = || std::fs::read_to_string(pool.path("runs")).unwrap_or_default().lines().count();
     eventually(async || (runs() == 2).then_some(())).await;
-    lost.life.abort();
+    lost.summary.abort();
     std::fs::write(pool.path("go"), "").unwrap();
     let _other = pool.worker(2);
-    let counts = pool.at_rest().await;
+    let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, counts.failed, runs()), (2, 0, 4));
 }
 
@@ -96,10 +96,10 @@ async fn a_worker_that_drains_ends_what_runs_and_gives_back_the_rest() {
     eventually(async || (runs() == 1).then_some(())).await;
     first.commands.send(Command::Drain).await.unwrap();
     std::fs::write(pool.path("go"), "").unwrap();
-    let life = first.life.await.unwrap().unwrap();
-    assert_eq!((life.done, life.interrupted), (1, 0));
+    let summary = first.summary.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.interrupted), (1, 0));
     let _second = pool.worker(2);
-    let counts = pool.at_rest().await;
+    let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, runs()), (3, 3), "nothing ran twice");
 }
 
@@ -112,7 +112,7 @@ async fn output_goes_where_it_was_told() {
     script.output = Output::Files { stdout, stderr };
     let (id, submission) = once(script);
     pool.submit(submission).await;
-    pool.ended(id).await;
+    pool.wait_for_end(id).await;
     let read = |name: String| std::fs::read_to_string(pool.path(&name)).unwrap();
     assert_eq!(read(format!("logs/{id}.1.out")), "out\n");
     assert_eq!(read(format!("logs/{id}.err")), "err\n");

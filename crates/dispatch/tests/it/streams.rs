@@ -1,12 +1,12 @@
-//! Output of many scripts in few files.
+//! Output of many scripts in shared files.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use longshore_dispatch::script::{Output, Report, Script};
-use longshore_dispatch::stream::{Channel, Entry, Which, find};
+use longshore_dispatch::stream::{Channel, IndexEntry, Which, find};
 
-use crate::kit::{Pool, array, once};
+use crate::pool_fixture::{Pool, array, once};
 
 fn streamed(pool: &Pool, text: &str) -> Script {
     let mut script = pool.script(&format!("{}.sh", longshore::UnitId::new()), text);
@@ -14,8 +14,8 @@ fn streamed(pool: &Pool, text: &str) -> Script {
     script
 }
 
-/// What was said, by everybody who fits.
-fn said(folder: &Path, which: Which<'_>, only: Option<Channel>) -> String {
+/// The output of all selected runs.
+fn output_of(folder: &Path, which: Which<'_>, only: Option<Channel>) -> String {
     let mut bytes = Vec::new();
     for run in find(folder, which).unwrap().runs {
         run.copy(only, &mut bytes).unwrap();
@@ -36,17 +36,17 @@ async fn many_scripts_make_two_files_per_worker_and_each_is_found_again() {
     pool.submit(array(streamed(&pool, text), "a", 1, 40)).await;
     let (other, submission) = once(streamed(&pool, "echo alone"));
     pool.submit(submission).await;
-    assert_eq!(pool.at_rest().await.done, 41);
+    assert_eq!(pool.wait_until_idle().await.done, 41);
     assert!(files(&pool, "out").len() <= 2 && files(&pool, "idx").len() <= 2);
     let folder = pool.path("logs");
     let wanted: String = (1..=40).map(|n| format!("out {n}\n")).collect();
-    assert_eq!(said(&folder, Which::Array("a", None), Some(Channel::Stdout)), wanted);
-    assert_eq!(said(&folder, Which::Array("a", Some(7)), Some(Channel::Stderr)), "err 7\n");
-    assert_eq!(said(&folder, Which::Unit(other), None), "alone\n");
-    assert_eq!(said(&folder, Which::Array("b", None), None), "");
+    assert_eq!(output_of(&folder, Which::Array("a", None), Some(Channel::Stdout)), wanted);
+    assert_eq!(output_of(&folder, Which::Array("a", Some(7)), Some(Channel::Stderr)), "err 7\n");
+    assert_eq!(output_of(&folder, Which::Unit(other), None), "alone\n");
+    assert_eq!(output_of(&folder, Which::Array("b", None), None), "");
     let report: Report = pool.unit(other).await.result.unwrap().parse().unwrap();
-    let kept = report.output.unwrap();
-    assert_eq!((kept.file.parent(), kept.bytes), (Some(folder.as_path()), 6));
+    let location = report.output.unwrap();
+    assert_eq!((location.file.parent(), location.bytes), (Some(folder.as_path()), 6));
 }
 
 #[tokio::test]
@@ -57,23 +57,27 @@ async fn of_a_script_that_ran_again_the_last_run_is_shown() {
     let (id, mut submission) = once(script);
     submission.policy.retry = longshore::RetryPolicy { max_attempts: 2, ..Default::default() };
     pool.submit(submission).await;
-    pool.ended(id).await;
+    pool.wait_for_end(id).await;
     let found = find(&pool.path("logs"), Which::Unit(id)).unwrap();
     assert_eq!(found.runs.len(), 1);
     assert_eq!((found.runs[0].attempt, found.runs[0].whole), (2, true));
-    assert_eq!(said(&pool.path("logs"), Which::Unit(id), None), "", "the last one said nothing");
+    assert_eq!(
+        output_of(&pool.path("logs"), Which::Unit(id), None),
+        "",
+        "the last one said nothing"
+    );
 }
 
 #[tokio::test]
-async fn long_output_comes_in_pieces_and_nothing_of_it_is_missing() {
+async fn u64_output_comes_in_pieces_and_nothing_of_it_is_missing() {
     let pool = Pool::start().await;
     let _worker = pool.worker(1);
     let (id, submission) = once(streamed(&pool, "seq 400000; echo end >&2"));
     pool.submit(submission).await;
-    let report: Report = pool.ended(id).await.result.unwrap().parse().unwrap();
+    let report: Report = pool.wait_for_end(id).await.result.unwrap().parse().unwrap();
     let run = find(&pool.path("logs"), Which::Unit(id)).unwrap().runs.pop().unwrap();
     assert!(run.pieces.len() > 5 && run.whole, "{}", run.pieces.len());
-    let text = said(&pool.path("logs"), Which::Unit(id), Some(Channel::Stdout));
+    let text = output_of(&pool.path("logs"), Which::Unit(id), Some(Channel::Stdout));
     let wanted: String = (1..=400_000).map(|n| format!("{n}\n")).collect();
     assert!(text == wanted, "{} bytes of {}", text.len(), wanted.len());
     assert_eq!(report.output.unwrap().bytes, wanted.len() as u64 + 4);
@@ -85,17 +89,17 @@ async fn what_a_killed_worker_left_half_is_not_shown_and_hides_nothing() {
     let _worker = pool.worker(1);
     for name in ["a", "b", "c"] {
         pool.submit(array(streamed(&pool, &format!("echo {name}")), name, 1, 1)).await;
-        pool.at_rest().await;
+        pool.wait_until_idle().await;
     }
     let index = files(&pool, "idx").pop().unwrap();
     let length = std::fs::metadata(&index).unwrap().len();
-    assert_eq!(length, 3 * Entry::LENGTH as u64);
+    assert_eq!(length, 3 * IndexEntry::LENGTH as u64);
     let file = std::fs::File::options().write(true).open(&index).unwrap();
-    // One entry is damaged, the last is cut, and of the first the bytes are not what they were.
-    file.write_all_at(b"x", Entry::LENGTH as u64 + 20).unwrap();
+    // The second entry is damaged, the last is truncated; the data of the first is damaged below.
+    file.write_all_at(b"x", IndexEntry::LENGTH as u64 + 20).unwrap();
     file.set_len(length - 1).unwrap();
     let folder = pool.path("logs");
-    assert_eq!(said(&folder, Which::Array("a", None), None), "a\n");
+    assert_eq!(output_of(&folder, Which::Array("a", None), None), "a\n");
     assert_eq!(find(&folder, Which::Array("b", None)).unwrap().torn, 1);
     assert!(find(&folder, Which::Array("c", None)).unwrap().runs.is_empty());
     let bytes = std::fs::File::options().write(true).open(files(&pool, "out").pop().unwrap());

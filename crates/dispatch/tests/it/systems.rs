@@ -1,10 +1,10 @@
-//! Base systems: the same cases for each, on the real ones where they can be had.
+//! Base systems: the same cases for each, on real ones where available.
 
 mod cases;
+mod fixture;
 mod local;
 mod lsf;
 mod pbs;
-mod place;
 mod scripts;
 mod sge;
 mod slurm;

@@ -1,20 +1,22 @@
-//! The wire, spoken badly: a bad peer costs its own connection and nothing else.
+//! Invalid protocol use: a bad peer loses its own connection and affects no other.
 
 use std::io;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longshore_dispatch::access::Access;
-use longshore_dispatch::secure;
-use longshore_dispatch::wire::frame::{Frames, put, put_json, take_json};
-use longshore_dispatch::wire::{FromWorker, Hello, Load, Role, VERSION, Welcome};
+use longshore_dispatch::tls;
+use longshore_dispatch::wire::frame::{FrameReader, decode_json, encode, encode_json};
+use longshore_dispatch::wire::{
+    FromWorker, Hello, PROTOCOL_VERSION, PeerRole, Welcome, WorkerLoad,
+};
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::kit::{Pool, array, once};
+use crate::pool_fixture::{Pool, array, once};
 
 type Tls = TlsStream<TcpStream>;
 
@@ -23,47 +25,47 @@ fn access(pool: &Pool) -> Access {
 }
 
 async fn dial(access: &Access) -> Tls {
-    let tls = TlsConnector::from(secure::client(&access.certificate).unwrap());
+    let tls = TlsConnector::from(tls::client_config(&access.certificate).unwrap());
     let stream = TcpStream::connect(access.addresses[0]).await.unwrap();
-    tls.connect(secure::server_name(), stream).await.unwrap()
+    tls.connect(tls::server_name(), stream).await.unwrap()
 }
 
 fn hello(access: &Access, versions: (u16, u16)) -> Hello {
     let secret = STANDARD.encode(access.secret.expose_secret());
-    Hello { oldest: versions.0, newest: versions.1, role: Role::Worker, secret }
+    Hello { oldest: versions.0, newest: versions.1, role: PeerRole::Worker, secret }
 }
 
 async fn say_hello(stream: &mut Tls, hello: &Hello) {
     let mut bytes = Vec::new();
-    put_json(hello, &mut bytes).unwrap();
+    encode_json(hello, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
 }
 
-/// Somebody who was let in as a worker.
-async fn guest(pool: &Pool) -> Tls {
+/// An authenticated worker connection.
+async fn authenticated_worker(pool: &Pool) -> Tls {
     let access = access(pool);
     let mut stream = dial(&access).await;
-    say_hello(&mut stream, &hello(&access, (VERSION, VERSION))).await;
+    say_hello(&mut stream, &hello(&access, (PROTOCOL_VERSION, PROTOCOL_VERSION))).await;
     let mut length = [0; 4];
     stream.read_exact(&mut length).await.unwrap();
     let mut welcome = vec![0; u32::from_le_bytes(length) as usize];
     stream.read_exact(&mut welcome).await.unwrap();
-    assert!(matches!(take_json(&welcome).unwrap(), Welcome::Version(VERSION)));
+    assert!(matches!(decode_json(&welcome).unwrap(), Welcome::Version(PROTOCOL_VERSION)));
     stream
 }
 
-/// Everything that is said until the end of the connection, however that comes.
-async fn heard(mut stream: Tls) -> Vec<u8> {
+/// All bytes until the connection ends, in whatever way.
+async fn read_to_end(mut stream: Tls) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _: io::Result<usize> = stream.read_to_end(&mut bytes).await;
     bytes
 }
 
-/// The pool still does its work.
+/// Asserts that the pool still runs scripts.
 async fn assert_works(pool: &Pool) {
     let (id, submission) = once(pool.script("fine.sh", "exit 0"));
     pool.submit(submission).await;
-    assert_eq!(pool.ended(id).await.state, longshore::UnitState::Done);
+    assert_eq!(pool.wait_for_end(id).await.state, longshore::UnitState::Done);
 }
 
 #[tokio::test]
@@ -73,16 +75,19 @@ async fn a_peer_without_the_secret_learns_nothing() {
     let access = access(&pool);
     for secret in ["", "AAAA", "not base64 at all!", &STANDARD.encode([0; 32])] {
         let mut stream = dial(&access).await;
-        let bad = Hello { secret: secret.to_owned(), ..hello(&access, (VERSION, VERSION)) };
+        let bad = Hello {
+            secret: secret.to_owned(),
+            ..hello(&access, (PROTOCOL_VERSION, PROTOCOL_VERSION))
+        };
         say_hello(&mut stream, &bad).await;
-        assert_eq!(heard(stream).await, b"", "{secret}");
+        assert_eq!(read_to_end(stream).await, b"", "{secret}");
     }
-    // Nor does it learn which versions are spoken.
+    // It does not learn the server's versions either.
     let mut stream = dial(&access).await;
     let bad = Hello { secret: "AAAA".to_owned(), ..hello(&access, (99, 99)) };
     say_hello(&mut stream, &bad).await;
-    assert_eq!(heard(stream).await, b"");
-    // Without TLS there is nothing but the end, and what TLS says about it.
+    assert_eq!(read_to_end(stream).await, b"");
+    // Without TLS the server closes the connection, after a TLS alert at most.
     let mut plain = TcpStream::connect(access.addresses[0]).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -97,10 +102,10 @@ async fn another_version_is_refused_with_words() {
     let access = access(&pool);
     let mut stream = dial(&access).await;
     say_hello(&mut stream, &hello(&access, (98, 99))).await;
-    let mut frames = Frames::new(stream, 4096);
-    let welcome: Welcome = take_json(&frames.next().await.unwrap().unwrap()).unwrap();
-    let Welcome::Refused(words) = welcome else { panic!("{welcome:?}") };
-    assert!(words.contains("version 1") && words.contains("98 to 99"), "{words}");
+    let mut frames = FrameReader::new(stream, 4096);
+    let welcome: Welcome = decode_json(&frames.next().await.unwrap().unwrap()).unwrap();
+    let Welcome::Refused(reason) = welcome else { panic!("{welcome:?}") };
+    assert!(reason.contains("version 1") && reason.contains("98 to 99"), "{reason}");
     assert!(frames.next().await.unwrap().is_none(), "and that is the end");
 }
 
@@ -110,29 +115,29 @@ async fn what_makes_no_sense_costs_only_its_connection() {
     let _worker = pool.worker(1);
     let script = pool.script("job.sh", "echo x >> runs; sleep 0.01");
     pool.submit(array(script, "a", 1, 100)).await;
-    // A stranger's message that would be large.
+    // Before authentication: a frame above the limit.
     let mut stream = dial(&access(&pool)).await;
     stream.write_all(&5000_u32.to_le_bytes()).await.unwrap();
-    assert_eq!(heard(stream).await, b"");
-    // A guest's that would be larger than anything.
-    let mut stream = guest(&pool).await;
+    assert_eq!(read_to_end(stream).await, b"");
+    // After authentication: a frame above the limit.
+    let mut stream = authenticated_worker(&pool).await;
     stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
-    assert_eq!(heard(stream).await, b"");
-    // Garbage after a good beginning.
-    let mut stream = guest(&pool).await;
+    assert_eq!(read_to_end(stream).await, b"");
+    // Garbage after a valid handshake.
+    let mut stream = authenticated_worker(&pool).await;
     stream.write_all(&[3, 0, 0, 0, 255, 255, 255]).await.unwrap();
-    assert_eq!(heard(stream).await, b"");
-    // Words of somebody who has not said who it is are not heard, and hurt nobody.
-    let mut stream = guest(&pool).await;
+    assert_eq!(read_to_end(stream).await, b"");
+    // Messages before the registration are ignored.
+    let mut stream = authenticated_worker(&pool).await;
     let mut bytes = Vec::new();
-    put(&FromWorker::Beat(Load::default()), &mut bytes).unwrap();
-    put(&FromWorker::Leaving, &mut bytes).unwrap();
+    encode(&FromWorker::Heartbeat(WorkerLoad::default()), &mut bytes).unwrap();
+    encode(&FromWorker::Leaving, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
-    // One that drips, byte by byte, holds up nobody.
-    let mut slow = guest(&pool).await;
+    // A peer that sends single bytes blocks no other.
+    let mut slow = authenticated_worker(&pool).await;
     slow.write_all(&[200, 0]).await.unwrap();
     slow.flush().await.unwrap();
-    let counts = pool.at_rest().await;
+    let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, counts.failed), (100, 0));
     slow.write_all(&[0]).await.unwrap();
     assert_works(&pool).await;
@@ -145,7 +150,7 @@ async fn a_crowd_of_strangers_keeps_nobody_out() {
     let pool = Pool::start().await;
     let _worker = pool.worker(1);
     let address = access(&pool).addresses[0];
-    // They say nothing, or half a word: more than may be about it at once.
+    // More connections than concurrent handshakes, which send nothing or half a message.
     let mut crowd = Vec::new();
     for n in 0..400 {
         let mut stranger = TcpStream::connect(address).await.unwrap();

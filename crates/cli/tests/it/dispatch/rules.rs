@@ -97,7 +97,7 @@ fn a_launch_that_fails_is_explained_and_tried_again() {
     pool.start_server().ends(1).says("dispatch explain");
     let explained = || pool.run(&["dispatch", "explain", "--json"]).ok().json();
     let trouble = eventually(LONG, || explained()["trouble"].as_str().map(str::to_owned));
-    assert!(trouble.contains("ended before its worker came"), "{trouble}");
+    assert!(trouble.contains("ended before its worker registered"), "{trouble}");
     let log = trouble.rsplit("see ").next().unwrap();
     let said = std::fs::read_to_string(log).unwrap();
     assert!(said.contains("the hook before the first script"), "{said}");
@@ -135,7 +135,7 @@ fn a_worker_leaves_in_time_when_its_life_is_nearly_over() {
     assert_eq!((&status["done"], &status["failed"]), (&20.into(), &0.into()));
     let repeats = pool.lines("runs").len() - 20;
     assert!(repeats <= 5, "{repeats} were interrupted");
-    let started = pool.place.read("pool/server.log").matches("a worker is here").count();
+    let started = pool.place.read("pool/server.log").matches("worker registered").count();
     assert!(started >= 3, "{started} workers did it, one after the other");
     pool.stop();
 }

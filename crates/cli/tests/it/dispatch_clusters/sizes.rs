@@ -72,7 +72,7 @@ fn workers_whose_time_is_short(slurm: &Rc<Slurm>) {
     let status = pool.at_rest();
     assert_eq!((&status["done"], &status["failed"]), (&30.into(), &0.into()));
     assert!(launches(&pool) >= 2, "one life was not enough");
-    assert!(pool.place.read("pool/workers/0001.log").contains("its time is nearly over"));
+    assert!(pool.place.read("pool/workers/0001.log").contains("its lifetime is nearly over"));
     pool.stop();
     until_jobs(slurm, 0);
 }

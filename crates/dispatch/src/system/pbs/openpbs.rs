@@ -1,55 +1,55 @@
-//! OpenPBS: chunks (`select=1:ncpus=4`), and lists as JSON.
+//! OpenPBS: resources as chunks (`select=1:ncpus=4`), lists as JSON.
 
 use serde_json::Value;
 
-use super::{Pbs, exit, only_over};
+use super::{Pbs, is_harmless, parse_exit};
+use crate::system::duration;
 use crate::system::error::SystemError;
 use crate::system::job::Job;
-use crate::system::script::Writer;
-use crate::system::span;
-use crate::system::state::{Cause, End, JobId, JobState};
+use crate::system::job_script::ScriptWriter;
+use crate::system::job_state::{Cause, End, JobId, JobState};
 
-/// What a server says that keeps no history.
+/// Error of a server without a job history.
 const NO_HISTORY: &str = "not configured to maintain job history";
-/// A job that was deleted ends in this substate.
-const TERMINATED: i64 = 91;
+/// Substate of a deleted job.
+const DELETED_SUBSTATE: i64 = 91;
 
-/// What a job needs.
-pub(super) fn resources(script: &mut Writer<'_>, job: &Job) -> Result<(), SystemError> {
+/// Writes the directives for a job's resources.
+pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), SystemError> {
     let memory = job.memory.map_or_else(String::new, |memory| format!(":mem={memory}mb"));
-    script.line(format_args!("-l select=1:ncpus={}{memory}", job.threads));
+    script.directive(format_args!("-l select=1:ncpus={}{memory}", job.threads));
     if let Some(time) = job.time {
-        script.line(format_args!("-l walltime={}", span::hours(time)));
+        script.directive(format_args!("-l walltime={}", duration::hours(time)));
     }
-    script.word("the project", "-P ", job.terms.project.as_deref())?;
-    script.lacks("quality of service", job.terms.qos.as_deref(), "leave it out")?;
+    script.checked_directive("the project", "-P ", job.terms.project.as_deref())?;
+    script.reject_unsupported("quality of service", job.terms.qos.as_deref(), "leave it out")?;
     if let Some(array) = job.array {
-        script.line(format_args!("-J {}{}", array.range(), array.percent()));
+        script.directive(format_args!("-J {}{}", array.range(), array.throttle_suffix()));
     }
     Ok(())
 }
 
-/// The states of jobs, with those that have ended if the server keeps a history.
-pub(super) async fn look(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
+/// Queries jobs; with the ended ones if the server keeps a history.
+pub(super) async fn query(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
     let list = ["-x", "-f", "-F", "json"];
-    let mut answer = pbs.caller.ask("qstat", &[&list[..], ids].concat()).await?;
-    if answer.err.contains(NO_HISTORY) {
-        answer = pbs.caller.ask("qstat", &[&list[1..], ids].concat()).await?;
+    let mut output = pbs.runner.run("qstat", &[&list[..], ids].concat()).await?;
+    if output.err.contains(NO_HISTORY) {
+        output = pbs.runner.run("qstat", &[&list[1..], ids].concat()).await?;
     }
-    let mut complaints = answer.clone();
+    let mut complaints = output.clone();
     complaints.out.clear();
-    if !answer.is_ok() && !only_over(&complaints) {
-        return Err(pbs.failure(&answer));
+    if !output.is_ok() && !is_harmless(&complaints) {
+        return Err(pbs.failure(&output));
     }
-    if answer.out.trim().is_empty() {
+    if output.out.trim().is_empty() {
         return Ok(Vec::new());
     }
-    read(&answer.out).ok_or_else(|| pbs.caller.garbled("qstat", &answer.out))
+    parse_jobs(&output.out).ok_or_else(|| pbs.runner.unexpected_output("qstat", &output.out))
 }
 
-fn read(json: &str) -> Option<Vec<(JobId, JobState)>> {
-    let said: Value = serde_json::from_str(json).ok()?;
-    let Some(jobs) = said.get("Jobs") else { return Some(Vec::new()) };
+fn parse_jobs(json: &str) -> Option<Vec<(JobId, JobState)>> {
+    let output: Value = serde_json::from_str(json).ok()?;
+    let Some(jobs) = output.get("Jobs") else { return Some(Vec::new()) };
     let jobs = jobs.as_object()?.iter();
     jobs.map(|(id, job)| Some((JobId::new(id), state(job)?))).collect()
 }
@@ -66,27 +66,27 @@ fn state(job: &Value) -> Option<JobState> {
     })
 }
 
-/// Below zero are PBS's own: what it ended the job for, or why the job never ran.
+/// Negative codes are PBS's own: why it ended the job, or why the job did not run.
 fn end(job: &Value) -> End {
     let number = |name: &str| job.get(name).and_then(Value::as_i64);
     let status = number("Exit_status");
     let cause = match status {
         Some(-29 | -28) => Cause::TimeLimit,
         Some(-27 | -26) => Cause::Memory,
-        Some(0..) if number("substate") != Some(TERMINATED) => Cause::Itself,
-        _ if number("substate") == Some(TERMINATED) => Cause::Cancelled,
+        Some(0..) if number("substate") != Some(DELETED_SUBSTATE) => Cause::Itself,
+        _ if number("substate") == Some(DELETED_SUBSTATE) => Cause::Cancelled,
         _ => Cause::Unknown,
     };
-    End { exit: status.and_then(exit), cause }
+    End { exit: status.and_then(parse_exit), cause }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::state::Exit;
+    use crate::system::job_state::Exit;
 
     fn only(json: &str) -> JobState {
-        let jobs = read(&format!(r#"{{"timestamp":1,"Jobs":{{"0.vm":{json}}}}}"#)).unwrap();
+        let jobs = parse_jobs(&format!(r#"{{"timestamp":1,"Jobs":{{"0.vm":{json}}}}}"#)).unwrap();
         assert_eq!(jobs.len(), 1);
         jobs.into_iter().next().unwrap().1
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_finished_job_tells_its_exit_and_who_ended_it() {
         let end = |state: &str| only(&format!(r#"{{"job_state":"F",{state}}}"#));
-        let itself = |exit| JobState::Ended(End::by_itself(exit));
+        let itself = |exit| JobState::Ended(End::exited(exit));
         assert_eq!(end(r#""substate":92,"Exit_status":0"#), itself(Exit::Code(0)));
         assert_eq!(end(r#""substate":93,"Exit_status":5"#), itself(Exit::Code(5)));
         assert_eq!(end(r#""substate":93,"Exit_status":265"#), itself(Exit::Signal(9)));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_away_has_no_jobs_to_tell() {
-        assert_eq!(read(r#"{"timestamp":1,"pbs_version":"23.06.06"}"#), Some(Vec::new()));
-        assert_eq!(read("qstat: something else"), None);
+        assert_eq!(parse_jobs(r#"{"timestamp":1,"pbs_version":"23.06.06"}"#), Some(Vec::new()));
+        assert_eq!(parse_jobs("qstat: something else"), None);
     }
 }

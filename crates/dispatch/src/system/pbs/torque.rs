@@ -1,88 +1,93 @@
-//! Torque: nodes (`nodes=1:ppn=4`), and lists as text.
+//! Torque: resources as nodes (`nodes=1:ppn=4`), lists as text.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Pbs, exit, only_over};
-use crate::system::call::{Answer, Caller};
+use super::{Pbs, is_harmless, parse_exit};
+use crate::system::command::{CommandOutput, CommandRunner};
+use crate::system::duration;
 use crate::system::error::SystemError;
 use crate::system::job::Job;
-use crate::system::script::Writer;
-use crate::system::span;
-use crate::system::state::{Cause, End, JobId, JobState};
+use crate::system::job_script::ScriptWriter;
+use crate::system::job_state::{Cause, End, JobId, JobState};
 
-/// What a job needs.
-pub(super) fn resources(script: &mut Writer<'_>, job: &Job) -> Result<(), SystemError> {
-    script.line(format_args!("-l nodes=1:ppn={}", job.threads));
+/// Writes the directives for a job's resources.
+pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), SystemError> {
+    script.directive(format_args!("-l nodes=1:ppn={}", job.threads));
     if let Some(memory) = job.memory {
-        script.line(format_args!("-l mem={memory}mb"));
+        script.directive(format_args!("-l mem={memory}mb"));
     }
     if let Some(time) = job.time {
-        script.line(format_args!("-l walltime={}", span::hours(time)));
+        script.directive(format_args!("-l walltime={}", duration::hours(time)));
     }
-    script.lacks("projects", job.terms.project.as_deref(), "name the account instead")?;
-    script.word("the quality of service", "-l qos=", job.terms.qos.as_deref())?;
+    script.reject_unsupported(
+        "projects",
+        job.terms.project.as_deref(),
+        "name the account instead",
+    )?;
+    script.checked_directive("the quality of service", "-l qos=", job.terms.qos.as_deref())?;
     if let Some(array) = job.array {
-        script.line(format_args!("-t {}{}", array.range(), array.percent()));
+        script.directive(format_args!("-t {}{}", array.range(), array.throttle_suffix()));
     }
     Ok(())
 }
 
-/// Submits a script from a file: not all that imitates Torque reads its input. Slurm's imitation also
-/// believes only its command line about the output, and about not running a job again.
+/// Submits a script as a file, because some imitations of Torque do not read standard input.
+/// Slurm's imitation also ignores the directives for output and restart, so they are options of the
+/// command.
 pub(super) async fn submit(
-    caller: &Caller,
+    runner: &CommandRunner,
     job: &Job,
     script: &str,
-) -> Result<Answer, SystemError> {
-    let file = Brief::write(script)?;
+) -> Result<CommandOutput, SystemError> {
+    let file = TempScript::write(script)?;
     let path = file.0.display().to_string();
     let args = ["-r", "n", "-o", "/dev/null", "-j", "oe", &path];
-    caller.tell("qsub", &args, &job.dir, "").await
+    runner.run_with_input("qsub", &args, &job.dir, "").await
 }
 
-/// A script's file, there while it is submitted.
-struct Brief(PathBuf);
+/// A temporary file with the script, removed after the submission.
+struct TempScript(PathBuf);
 
-impl Brief {
+impl TempScript {
     fn write(script: &str) -> Result<Self, SystemError> {
         static WRITTEN: AtomicU32 = AtomicU32::new(0);
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let name = format!("longshore-job-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let what = || format!("no file {}", path.display());
+        let what = || format!("cannot create file {}", path.display());
         let mut options = std::fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path);
         let mut file = file.map_err(|error| SystemError::io(what(), error))?;
-        let brief = Self(path.clone());
+        let file_guard = Self(path.clone());
         file.write_all(script.as_bytes()).map_err(|error| SystemError::io(what(), error))?;
-        Ok(brief)
+        Ok(file_guard)
     }
 }
 
-impl Drop for Brief {
+impl Drop for TempScript {
     fn drop(&mut self) {
-        // Whoever cleans up folders for temporary files will find it.
+        // If this fails, the system's cleaning of temporary files removes it.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// The states of jobs, with those that are complete and still listed.
-pub(super) async fn look(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
-    let answer = pbs.caller.ask("qstat", &[&["-f"], ids].concat()).await?;
-    let mut complaints = answer.clone();
+/// Queries jobs; completed jobs are included while they are listed.
+pub(super) async fn query(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
+    let output = pbs.runner.run("qstat", &[&["-f"], ids].concat()).await?;
+    let mut complaints = output.clone();
     complaints.out.clear();
-    if !answer.is_ok() && !only_over(&complaints) {
-        return Err(pbs.failure(&answer));
+    if !output.is_ok() && !is_harmless(&complaints) {
+        return Err(pbs.failure(&output));
     }
-    Ok(read(&answer.out))
+    Ok(parse_jobs(&output.out))
 }
 
-/// Jobs are told one after another, an attribute per line.
-fn read(said: &str) -> Vec<(JobId, JobState)> {
-    let jobs = said.split("Job Id:").skip(1);
+/// Parses a list of jobs, one attribute per line.
+fn parse_jobs(output: &str) -> Vec<(JobId, JobState)> {
+    let jobs = output.split("Job Id:").skip(1);
     jobs.filter_map(|job| {
         let id = job.lines().next()?.trim();
         Some((JobId::new(id), state(job)?))
@@ -102,24 +107,24 @@ fn state(job: &str) -> Option<JobState> {
     })
 }
 
-/// Below zero are Torque's own: why the job never ran.
+/// Negative codes are Torque's own: why the job did not run.
 fn end(status: Option<&str>) -> End {
-    let exit = status.and_then(|status| status.parse().ok()).and_then(exit);
+    let exit = status.and_then(|status| status.parse().ok()).and_then(parse_exit);
     End { exit, cause: if exit.is_some() { Cause::Itself } else { Cause::Unknown } }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::state::Exit;
+    use crate::system::job_state::Exit;
 
     #[test]
     fn a_list_tells_each_job() {
-        let said = "Job Id: 7.head\n    Job_Name = a\n    job_state = C\n    exit_status = 271\n\n\
+        let output = "Job Id: 7.head\n    Job_Name = a\n    job_state = C\n    exit_status = 271\n\n\
                     Job Id: 8.head\n    job_state = Q\n    comment = Not enough nodes\n";
-        let ended = JobState::Ended(End::by_itself(Exit::Signal(15)));
+        let ended = JobState::Ended(End::exited(Exit::Signal(15)));
         let waiting = JobState::Waiting { why: Some("Not enough nodes".to_owned()) };
         let wanted = vec![(JobId::new("7.head"), ended), (JobId::new("8.head"), waiting)];
-        assert_eq!(read(said), wanted);
+        assert_eq!(parse_jobs(output), wanted);
     }
 }

@@ -1,64 +1,64 @@
-//! Jobs of this machine.
+//! Jobs on this machine.
 
 use std::time::Duration;
 
 use longshore_dispatch::system::{BaseSystem, Cause, Exit, JobState, Site, SystemError, system};
 
-use super::cases::{Tells, all};
-use super::place::{Place, eventually, is_alive};
+use super::cases::{Reporting, all};
+use super::fixture::{SystemFixture, eventually, is_alive};
 
-fn place() -> Place {
-    Place::new(system(BaseSystem::Local, Site::default()))
+fn fixture() -> SystemFixture {
+    SystemFixture::new(system(BaseSystem::Local, Site::default()))
 }
 
 #[tokio::test]
 async fn local_does_what_every_base_system_does() {
-    all(&place(), Tells::All).await;
+    all(&fixture(), Reporting::All).await;
 }
 
 #[tokio::test]
 async fn a_restarted_server_finds_its_jobs_again_and_ends_them() {
-    let place = place();
-    let id = place.submit("echo $$ > pid; touch ready; exec sleep 600").await;
-    place.file("ready").await;
+    let fixture = fixture();
+    let id = fixture.submit("echo $$ > pid; touch ready; exec sleep 600").await;
+    fixture.file("ready").await;
     let later = system(BaseSystem::Local, Site::default());
     let ids = [id.clone()];
     assert_eq!(later.status(&ids).await.unwrap()[&id], JobState::Running);
     later.cancel(&ids).await.unwrap();
-    assert!(!is_alive(&place.read("pid")));
-    assert_eq!(place.end(&id).await.exit, Some(Exit::Signal(15)));
+    assert!(!is_alive(&fixture.read("pid")));
+    assert_eq!(fixture.end(&id).await.exit, Some(Exit::Signal(15)));
 }
 
 #[tokio::test]
 async fn what_a_job_leaves_behind_ends_with_it() {
-    let place = place();
-    let id = place.submit("sleep 600 & echo $! > child; exit 7").await;
-    assert_eq!(place.end(&id).await.exit, Some(Exit::Code(7)));
-    let child = place.read("child");
+    let fixture = fixture();
+    let id = fixture.submit("sleep 600 & echo $! > child; exit 7").await;
+    assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(7)));
+    let child = fixture.read("child");
     eventually(async || !is_alive(&child)).await;
 }
 
 #[tokio::test]
 async fn a_job_that_takes_too_long_is_ended_with_its_children() {
-    let place = place();
-    let mut job = place.job("sleep 600 & echo $! > child; wait");
+    let fixture = fixture();
+    let mut job = fixture.job("sleep 600 & echo $! > child; wait");
     job.time = Some(Duration::from_secs(5));
-    let id = place.system.submit(&job).await.unwrap();
-    let end = place.end(&id).await;
+    let id = fixture.system.submit(&job).await.unwrap();
+    let end = fixture.end(&id).await;
     assert_eq!((end.exit, end.cause), (Some(Exit::Code(124)), Cause::TimeLimit));
-    let child = place.read("child");
+    let child = fixture.read("child");
     eventually(async || !is_alive(&child)).await;
 }
 
 #[tokio::test]
 async fn what_this_machine_cannot_do_is_told() {
-    let place = place();
-    let mut job = place.job("exit 0");
+    let fixture = fixture();
+    let mut job = fixture.job("exit 0");
     job.options = vec!["--gres=gpu:1".to_owned()];
-    let words = place.system.submit(&job).await.unwrap_err().to_string();
-    assert!(words.ends_with("it has no options such as `--gres=gpu:1`"), "{words}");
-    let mut job = place.job("exit 0");
-    job.dir = place.path("nowhere");
-    let error = place.system.submit(&job).await.unwrap_err();
+    let message = fixture.system.submit(&job).await.unwrap_err().to_string();
+    assert!(message.ends_with("it has no options such as `--gres=gpu:1`"), "{message}");
+    let mut job = fixture.job("exit 0");
+    job.dir = fixture.path("nowhere");
+    let error = fixture.system.submit(&job).await.unwrap_err();
     assert!(matches!(error, SystemError::Io { .. }), "{error}");
 }

@@ -1,60 +1,61 @@
-//! Jobs of LSF, as it is documented.
+//! Jobs of a fake LSF that follows the documentation.
 
 use std::num::NonZeroU32;
 
 use longshore_dispatch::system::{Array, BaseSystem, JobId, Site, SystemError, system};
 use longshore_testkit::servers::{Away, FakeBatch};
 
-use super::cases::{Tells, all};
-use super::place::{Place, site};
+use super::cases::{Reporting, all};
+use super::fixture::{SystemFixture, site};
 
-fn lsf() -> (FakeBatch, Place) {
+fn lsf() -> (FakeBatch, SystemFixture) {
     let fake = FakeBatch::start().unwrap();
     let site = Site { bin: Some(fake.bin()), ..site([fake.env()]) };
-    (fake, Place::new(system(BaseSystem::Lsf, site)))
+    (fake, SystemFixture::new(system(BaseSystem::Lsf, site)))
 }
 
 #[tokio::test]
 async fn lsf_does_what_every_base_system_does() {
-    let (_fake, place) = lsf();
-    all(&place, Tells::All).await;
+    let (_fake, fixture) = lsf();
+    all(&fixture, Reporting::All).await;
 }
 
 #[tokio::test]
 async fn tasks_of_an_lsf_array_have_an_index_and_a_file_each() {
-    let (_fake, place) = lsf();
-    let mut job = place.job("echo $LONGSHORE_ARRAY_INDEX; exit $((LONGSHORE_ARRAY_INDEX - 1))");
+    let (_fake, fixture) = lsf();
+    let mut job = fixture.job("echo $LONGSHORE_ARRAY_INDEX; exit $((LONGSHORE_ARRAY_INDEX - 1))");
     job.array = Some(Array { first: 1, last: 3, throttle: NonZeroU32::new(2) });
-    job.stdout = Some(place.path("task"));
-    let id = place.system.submit(&job).await.unwrap();
-    let end = place.end(&id).await;
+    job.stdout = Some(fixture.path("task"));
+    let id = fixture.system.submit(&job).await.unwrap();
+    let end = fixture.end(&id).await;
     assert!(!end.is_success(), "{end:?}");
-    let said: Vec<String> = (1..=3).map(|index| place.read(&format!("task.{index}"))).collect();
-    assert_eq!(said, ["1\n", "2\n", "3\n"]);
+    let outputs: Vec<String> =
+        (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
 }
 
 #[tokio::test]
 async fn lsf_refuses_a_directive_in_its_own_words() {
-    let (_fake, place) = lsf();
-    let mut job = place.job("exit 0");
+    let (_fake, fixture) = lsf();
+    let mut job = fixture.job("exit 0");
     job.terms.queue = Some("nowhere".to_owned());
-    let words = place.system.submit(&job).await.unwrap_err().to_string();
-    assert_eq!(words, "lsf refused: nowhere: No such queue. Job not submitted.");
-    let mut job = place.job("exit 0");
+    let message = fixture.system.submit(&job).await.unwrap_err().to_string();
+    assert_eq!(message, "lsf refused: nowhere: No such queue. Job not submitted.");
+    let mut job = fixture.job("exit 0");
     job.options = vec!["-zzz 3".to_owned()];
-    let error = place.system.submit(&job).await.unwrap_err();
+    let error = fixture.system.submit(&job).await.unwrap_err();
     assert!(matches!(error, SystemError::Refused { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn an_lsf_that_is_away_is_tried_again_and_then_told() {
-    let (fake, place) = lsf();
+    let (fake, fixture) = lsf();
     fake.set_away(Away::Yes).unwrap();
-    let error = place.system.submit(&place.job("exit 0")).await.unwrap_err();
-    assert!(matches!(error, SystemError::Away { .. }), "{error}");
-    let error = place.system.status(&[JobId::new("1")]).await.unwrap_err();
-    assert!(matches!(error, SystemError::Away { .. }), "{error}");
+    let error = fixture.system.submit(&fixture.job("exit 0")).await.unwrap_err();
+    assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
+    let error = fixture.system.status(&[JobId::new("1")]).await.unwrap_err();
+    assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
     fake.set_away(Away::No).unwrap();
-    let id = place.submit("exit 0").await;
-    assert!(place.end(&id).await.is_success());
+    let id = fixture.submit("exit 0").await;
+    assert!(fixture.end(&id).await.is_success());
 }

@@ -1,10 +1,10 @@
-//! What is submitted, to the letter.
+//! Job scripts, compared literally.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    Array, BaseSystem, Dialect, Job, Program, Site, SystemError, Terms, system,
+    Array, BaseSystem, Job, PbsDialect, Program, Site, SystemError, Terms, system,
 };
 
 fn script(base: BaseSystem, job: &Job) -> Result<String, SystemError> {
@@ -12,11 +12,11 @@ fn script(base: BaseSystem, job: &Job) -> Result<String, SystemError> {
 }
 
 fn torque(job: &Job) -> Result<String, SystemError> {
-    let site = Site { dialect: Some(Dialect::Torque), ..Site::default() };
+    let site = Site { dialect: Some(PbsDialect::Torque), ..Site::default() };
     system(BaseSystem::Pbs, site).script(job)
 }
 
-/// A job that asks for everything that all systems have.
+/// A job with everything that all systems support.
 fn job() -> Job {
     let program =
         Program::Script { path: "/home/a b/run.sh".into(), args: vec!["it's".to_owned()] };
@@ -35,7 +35,7 @@ fn job() -> Job {
     job
 }
 
-/// The same with an array and two files of output.
+/// The same job as an array, with separate error files.
 fn array() -> Job {
     let throttle = NonZeroU32::new(10);
     let array = Some(Array { first: 1, last: 100, throttle });
@@ -204,10 +204,10 @@ fn nothing_breaks_out_of_a_directive() {
                 ..job()
             },
         ] {
-            // This machine has no queues to break out of.
+            // The local system has no queues, so a bad queue name does no harm there.
             let is_bad = base != BaseSystem::Local || bad.terms.email.is_some();
             let answer = script(base, &bad);
-            assert_eq!(matches!(answer, Err(SystemError::BadJob { .. })), is_bad, "{answer:?}");
+            assert_eq!(matches!(answer, Err(SystemError::InvalidJob { .. })), is_bad, "{answer:?}");
         }
         let odd = Job {
             stdout: Some("/logs/%j $JOB_ID\n#SBATCH --x".into()),
@@ -242,6 +242,6 @@ fn what_a_system_does_not_have_is_not_left_out_in_silence() {
     assert_eq!(has(&qos), [true, false, false, false, true]);
     assert_eq!(has(&reservation), [true, true, false, true, false]);
     assert_eq!(has(&project), [false, true, true, true, false]);
-    let words = script(BaseSystem::Lsf, &account).unwrap_err().to_string();
-    assert_eq!(words, "lsf cannot run job `fit 7`: it has no accounts; name the project instead");
+    let message = script(BaseSystem::Lsf, &account).unwrap_err().to_string();
+    assert_eq!(message, "lsf cannot run job `fit 7`: it has no accounts; name the project instead");
 }

@@ -1,0 +1,131 @@
+//! Requests that list, inspect and change units and arrays.
+
+use longshore::{BatchId, BatchStatus, Failure, Priority, TenantId, Timestamp, UnitId, UnitState};
+use serde::{Deserialize, Serialize};
+
+use super::UnitView;
+use crate::script::Script;
+
+/// An action on units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// Cancel waiting units at once and stop running ones.
+    Cancel,
+    /// Run failed or cancelled units again, with a fresh number of attempts.
+    Retry,
+}
+
+/// An action on an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrayAction {
+    /// Start no more of its units.
+    Pause {
+        /// Reason to show.
+        reason: String,
+    },
+    /// Continue a paused array.
+    Resume,
+    /// Cancel the array and stop its running units.
+    Cancel,
+    /// Run its failed units again.
+    Retry,
+}
+
+/// Filter and page of a list of units, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Units {
+    /// Only units in this state.
+    pub state: Option<UnitState>,
+    /// Only units of this array.
+    pub batch: Option<BatchId>,
+    /// Cursor of the previous page.
+    pub after: Option<String>,
+    /// Page size.
+    pub limit: u32,
+}
+
+/// Filter and page of a list of arrays, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrays {
+    /// Only arrays with this status.
+    pub status: Option<BatchStatus>,
+    /// Cursor of the previous page.
+    pub after: Option<String>,
+    /// Page size.
+    pub limit: u32,
+}
+
+/// A unit in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its identity.
+    pub unit: UnitId,
+    /// Its state.
+    pub state: UnitState,
+    /// Its array.
+    pub batch: Option<BatchId>,
+    /// Its index in the array.
+    pub index: Option<u64>,
+    /// The name or path of a script that was submitted alone.
+    pub name: Option<String>,
+    /// Attempts used so far.
+    pub attempt: u32,
+    /// Runs lost with their workers.
+    pub lost: u32,
+    /// When it was submitted.
+    pub created_at: Timestamp,
+    /// When it entered its state.
+    pub since: Timestamp,
+    /// Why it failed, or why its last run did.
+    pub failure: Option<Failure>,
+}
+
+/// All details of a unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its state and result.
+    #[serde(flatten)]
+    pub view: UnitView,
+    /// The tenant that owns it.
+    pub tenant: TenantId,
+    /// Its array.
+    pub batch: Option<BatchId>,
+    /// Its index in the array.
+    pub index: Option<u64>,
+    /// Its priority.
+    pub priority: Priority,
+    /// When it was submitted.
+    pub created_at: Timestamp,
+    /// When it entered its state.
+    pub since: Timestamp,
+    /// A cancellation was requested while it ran.
+    pub cancel_requested: bool,
+    /// The script that it runs.
+    pub script: Option<Script>,
+    /// Its failed runs.
+    pub past: Vec<PastFailure>,
+}
+
+/// A failed run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PastFailure {
+    /// The attempt.
+    pub attempt: u32,
+    /// When it ended.
+    pub at: Timestamp,
+    /// The reason.
+    pub failure: Failure,
+}
+
+/// Result of an action on units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Changed {
+    /// Units that changed at once.
+    pub changed: u64,
+    /// Running units that were asked to stop.
+    pub requested: u64,
+    /// Units in a state that does not allow the action.
+    pub skipped: u64,
+}

@@ -1,0 +1,168 @@
+//! A worker's resources and the tasks that occupy them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use longshore::UnitId;
+
+use super::prefill::PrefillEstimator;
+use super::resource_request::ResourceRequest;
+
+/// Identifies a worker for as long as the server knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerKey(pub(super) u32);
+
+#[cfg(test)]
+impl WorkerKey {
+    /// The key with this number.
+    pub(crate) fn new(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+impl std::fmt::Display for WorkerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Whether a worker accepts tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerState {
+    /// It accepts tasks.
+    Working,
+    /// It ends its tasks and accepts no more.
+    Draining,
+    /// Its connection broke at this time.
+    Disconnected(Duration),
+}
+
+/// A worker as the scheduler sees it.
+#[derive(Debug, Clone)]
+pub struct WorkerEntry {
+    /// Its identity, new at each start of its process.
+    pub uid: String,
+    /// Number of threads.
+    pub threads: u32,
+    /// Named resources.
+    pub resources: BTreeMap<String, u32>,
+    /// Whether it accepts tasks.
+    pub state: WorkerState,
+    /// When its last message arrived.
+    pub last_seen: Duration,
+    /// When it last ended a task, or registered.
+    pub idle_since: Duration,
+    pub(super) prefill: PrefillEstimator,
+    /// Threads of all assigned tasks, running or waiting at the worker.
+    load: u32,
+    taken: BTreeMap<String, u32>,
+    /// Its task must run alone.
+    exclusive: bool,
+    /// In the order of assignment.
+    tasks: VecDeque<UnitId>,
+    /// Free threads as `by_free_threads` has them; `None` if the worker is not in that index.
+    pub(super) indexed_free: Option<u32>,
+}
+
+impl WorkerEntry {
+    /// A worker with these threads and resources, without tasks.
+    pub fn new(uid: impl Into<String>, threads: u32, resources: BTreeMap<String, u32>) -> Self {
+        Self {
+            uid: uid.into(),
+            threads: threads.max(1),
+            resources,
+            state: WorkerState::Working,
+            last_seen: Duration::ZERO,
+            idle_since: Duration::ZERO,
+            prefill: PrefillEstimator::default(),
+            load: 0,
+            taken: BTreeMap::new(),
+            exclusive: false,
+            tasks: VecDeque::new(),
+            indexed_free: None,
+        }
+    }
+
+    /// Threads that are free now.
+    pub fn free_threads(&self) -> u32 {
+        if self.exclusive { 0 } else { self.threads.saturating_sub(self.load) }
+    }
+
+    /// Threads of all assigned tasks.
+    pub fn load(&self) -> u32 {
+        self.load
+    }
+
+    /// All assigned tasks, in the order of assignment.
+    pub fn tasks(&self) -> Vec<UnitId> {
+        self.tasks.iter().copied().collect()
+    }
+
+    /// Number of assigned tasks.
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether the task could run here if the worker were empty.
+    pub fn could_fit(&self, request: &ResourceRequest) -> bool {
+        let has = |(name, amount): (&String, &u32)| self.resources.get(name) >= Some(amount);
+        request.threads <= self.threads && request.resources.iter().all(has)
+    }
+
+    /// Whether the task can run here now.
+    pub(super) fn fits(&self, request: &ResourceRequest) -> bool {
+        if request.exclusive && !self.tasks.is_empty() {
+            return false;
+        }
+        let free = |(name, amount): (&String, &u32)| {
+            let all = self.resources.get(name).copied().unwrap_or(0);
+            all.saturating_sub(self.taken.get(name).copied().unwrap_or(0)) >= *amount
+        };
+        request.threads <= self.free_threads() && request.resources.iter().all(free)
+    }
+
+    /// Threads' worth of tasks that are missing to a full prefill.
+    pub(super) fn prefill_deficit(&self) -> u32 {
+        if self.exclusive {
+            return 0;
+        }
+        let most = self.threads.saturating_add(self.prefill.credit(self.threads));
+        most.saturating_sub(self.load.max(self.threads))
+    }
+
+    /// Whether at least half of the prefill is used up.
+    pub(super) fn needs_prefill(&self) -> bool {
+        let credit = self.prefill.credit(self.threads);
+        credit > 0 && self.prefill_deficit() >= credit.div_ceil(2)
+    }
+
+    pub(super) fn assign(&mut self, unit: UnitId, request: &ResourceRequest) {
+        self.load += request.threads;
+        self.exclusive |= request.exclusive;
+        for (name, amount) in &request.resources {
+            *self.taken.entry(name.clone()).or_default() += amount;
+        }
+        self.tasks.push_back(unit);
+    }
+
+    pub(super) fn release(&mut self, unit: UnitId, request: &ResourceRequest) {
+        // Tasks end roughly in the order of assignment, so the position is near the front.
+        let Some(at) = self.tasks.iter().position(|task| *task == unit) else { return };
+        self.tasks.remove(at);
+        self.load = self.load.saturating_sub(request.threads);
+        self.exclusive &= !request.exclusive;
+        for (name, amount) in &request.resources {
+            if let Some(taken) = self.taken.get_mut(name) {
+                *taken = taken.saturating_sub(*amount);
+            }
+        }
+    }
+
+    /// Takes over tasks and statistics from this worker's entry before it reconnected.
+    pub(super) fn restore_from(&mut self, previous: Self) {
+        (self.load, self.taken, self.tasks) = (previous.load, previous.taken, previous.tasks);
+        self.exclusive = previous.exclusive;
+        (self.prefill, self.indexed_free, self.idle_since) =
+            (previous.prefill, previous.indexed_free, previous.idle_since);
+    }
+}

@@ -1,0 +1,279 @@
+//! Claims units from the store: one call at a time, concurrent with the core, as many as the
+//! scheduler asks for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use longshore::session::Lease;
+use longshore::store::{Claim, HeldUnit, Queues};
+use longshore::{BatchId, Failure, Kind, Outcome, Scope, SessionId, Store, Unit};
+use tokio::time::Instant;
+
+use super::script_cache::{ScriptCache, ScriptSource};
+use crate::scheduler::{ResourceRequest, TaskScheduler};
+use crate::script::{Item, KIND, Script};
+use crate::wire::{ScriptDefinition, TaskOrder};
+
+/// Maximum threads' worth of units per claim. A larger claim would delay other transactions.
+const MAX_CLAIM: u32 = 2048;
+/// How long to wait for the store's wake-up before claiming again.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay before the next attempt if the store fails.
+const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Data of a task in the scheduler.
+#[derive(Debug)]
+pub(super) struct TaskData {
+    pub(super) script_id: u64,
+    attempt: u32,
+    queued: i64,
+    item: Option<Item>,
+    /// When the run must have ended.
+    deadline: Option<Instant>,
+}
+
+impl TaskData {
+    /// Whether the task is not part of an array.
+    pub(super) fn is_single(&self) -> bool {
+        self.item.is_none()
+    }
+
+    pub(super) fn to_order(&self, lease: Lease, request: &ResourceRequest) -> TaskOrder {
+        TaskOrder {
+            lease,
+            script_id: self.script_id,
+            attempt: self.attempt,
+            queued: self.queued,
+            index: self.item.as_ref().map(|item| item.0),
+            line: self.item.as_ref().and_then(|item| item.1.clone()),
+            threads: request.threads,
+            resources: request.resources.clone(),
+            time_left: self.deadline.map(|at| at.saturating_duration_since(Instant::now())),
+        }
+    }
+}
+
+/// A claimed unit, ready for the scheduler.
+pub(super) struct PreparedTask {
+    pub(super) lease: Lease,
+    pub(super) rank: i64,
+    pub(super) request: ResourceRequest,
+    pub(super) source: ScriptSource,
+    pub(super) data: TaskData,
+}
+
+/// The units of a claim.
+#[derive(Default)]
+pub(super) struct ClaimedTasks {
+    pub(super) tasks: Vec<PreparedTask>,
+    pub(super) scripts: Vec<(ScriptSource, ScriptDefinition)>,
+    pub(super) rejected: Vec<(Lease, Outcome)>,
+}
+
+/// Result of a claim, and the store's wake sequence before it.
+struct ClaimResult {
+    tasks: ClaimedTasks,
+    wake_seq: u64,
+    empty: bool,
+}
+
+/// The claims of a server.
+pub(super) struct Claimer {
+    store: Arc<dyn Store>,
+    session: SessionId,
+    in_flight: Option<BoxFuture<'static, ClaimResult>>,
+    /// Set after an empty claim: resolves when the store may have units again.
+    wakeup: Option<BoxFuture<'static, u64>>,
+    wake_seq: u64,
+}
+
+impl Claimer {
+    pub(super) fn new(store: Arc<dyn Store>, session: SessionId) -> Self {
+        Self { store, session, in_flight: None, wakeup: None, wake_seq: 0 }
+    }
+
+    /// Whether no claim is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_none()
+    }
+
+    /// Starts a claim if the scheduler asks for tasks, the store may have some, and no claim is in
+    /// flight.
+    pub(super) fn claim_if_needed(
+        &mut self,
+        scheduler: &TaskScheduler<TaskData>,
+        scripts: &ScriptCache,
+    ) {
+        if self.in_flight.is_some() || self.wakeup.is_some() {
+            return;
+        }
+        let (threads, largest) = (scheduler.threads_to_claim(), scheduler.largest_worker());
+        if threads == 0 || largest.threads == 0 {
+            return;
+        }
+        // At least the widest worker: otherwise a wide unit would stay in the store and block those
+        // behind it.
+        let claim = self.claim(threads.max(largest.threads), largest);
+        let claim =
+            claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.batches());
+        self.in_flight = Some(Box::pin(claim));
+    }
+
+    fn claim(&self, threads: u32, largest: ResourceRequest) -> Claim {
+        let unlimited = largest.resources.keys().map(|name| (name.clone(), u32::MAX)).collect();
+        Claim {
+            session: self.session,
+            scope: Scope::All,
+            queues: Queues::All,
+            batch: None,
+            kinds: Kind::new(KIND).into_iter().collect(),
+            free: threads.min(MAX_CLAIM),
+            slots: largest.threads,
+            resources: unlimited,
+            all_resources: largest.resources,
+            ahead: 0,
+            // The scheduler itself runs exclusive tasks alone.
+            empty_handed: true,
+            except: Vec::new(),
+        }
+    }
+
+    /// The tasks of the claim in flight; none after a wake-up.
+    pub(super) async fn next(&mut self) -> ClaimedTasks {
+        tokio::select! {
+            claimed = or_pending(&mut self.in_flight) => {
+                self.in_flight = None;
+                self.wake_seq = claimed.wake_seq;
+                if claimed.empty {
+                    let (store, wake_seq) = (Arc::clone(&self.store), self.wake_seq);
+                    self.wakeup = Some(Box::pin(async move { store.wake(wake_seq, WAKE_TIMEOUT).await }));
+                }
+                claimed.tasks
+            }
+            wake_seq = or_pending(&mut self.wakeup) => {
+                (self.wakeup, self.wake_seq) = (None, wake_seq);
+                ClaimedTasks::default()
+            }
+        }
+    }
+}
+
+/// Awaits the future if there is one, and never resolves otherwise.
+pub(super) async fn or_pending<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn claim_and_prepare(
+    store: Arc<dyn Store>,
+    claim: Claim,
+    wake_seq: u64,
+    cached: HashSet<BatchId>,
+) -> ClaimResult {
+    let wake_seq = store.wake(wake_seq, Duration::ZERO).await;
+    match store.claim(claim).await {
+        Ok(claimed) => {
+            let empty = claimed.units.is_empty();
+            ClaimResult { tasks: prepare(&store, claimed.units, cached).await, wake_seq, empty }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "claiming units failed; retrying");
+            tokio::time::sleep(STORE_RETRY_DELAY).await;
+            ClaimResult { tasks: ClaimedTasks::default(), wake_seq, empty: false }
+        }
+    }
+}
+
+/// Turns units into tasks, and loads the definitions of arrays that are not `cached`.
+pub(super) async fn prepare(
+    store: &Arc<dyn Store>,
+    units: Vec<HeldUnit>,
+    mut cached: HashSet<BatchId>,
+) -> ClaimedTasks {
+    let mut claimed = ClaimedTasks::default();
+    for held in units {
+        let (task, definition) = match prepare_task(&held.unit, held.lease, held.alone) {
+            Ok(task) => task,
+            Err(problem) => {
+                let failure = Failure::new("bad-input", problem);
+                claimed.rejected.push((held.lease, Outcome::Fail(failure)));
+                continue;
+            }
+        };
+        if let ScriptSource::Batch(batch) = &task.source
+            && !cached.contains(batch)
+        {
+            match load_definition(store, batch).await {
+                Ok(definition) => {
+                    cached.insert(batch.clone());
+                    claimed.scripts.push((task.source.clone(), definition));
+                }
+                Err(outcome) => {
+                    claimed.rejected.push((held.lease, outcome));
+                    continue;
+                }
+            }
+        }
+        claimed.scripts.extend(definition.map(|definition| (task.source.clone(), definition)));
+        claimed.tasks.push(task);
+    }
+    claimed
+}
+
+async fn load_definition(
+    store: &Arc<dyn Store>,
+    batch: &BatchId,
+) -> Result<ScriptDefinition, Outcome> {
+    let invalid = |message: String| Outcome::Fail(Failure::new("bad-input", message));
+    let definition = store.definition(&Scope::All, batch).await;
+    // The store is unavailable: claim the unit again later.
+    let definition = definition.map_err(|_| Outcome::Snooze(STORE_RETRY_DELAY))?;
+    let definition =
+        definition.ok_or_else(|| invalid(format!("array `{batch}` has no script definition")))?;
+    let script = definition.parse();
+    let script = script.map_err(|error| {
+        invalid(format!("the definition of array `{batch}` is not a script: {error}"))
+    })?;
+    Ok(ScriptDefinition { script, batch: Some(batch.to_string()) })
+}
+
+fn prepare_task(
+    unit: &Unit,
+    lease: Lease,
+    exclusive: bool,
+) -> Result<(PreparedTask, Option<ScriptDefinition>), String> {
+    let item = unit.payload.as_bytes().first() == Some(&b'[');
+    let describe = |error: serde_json::Error| format!("the payload is not a script: {error}");
+    let (source, item, definition) = match (&unit.batch, item) {
+        (Some(batch), true) => {
+            let item: Item = unit.payload.parse().map_err(describe)?;
+            (ScriptSource::Batch(batch.clone()), Some(item), None)
+        }
+        _ => {
+            let script: Script = unit.payload.parse().map_err(describe)?;
+            let batch = unit.batch.as_ref().map(ToString::to_string);
+            (ScriptSource::Unit(unit.id), None, Some(ScriptDefinition { script, batch }))
+        }
+    };
+    let request = ResourceRequest {
+        threads: unit.weight.slots,
+        resources: unit.weight.resources.clone(),
+        exclusive,
+    };
+    // The store's clock at the time of the claim.
+    let now = unit.started_at.unwrap_or(unit.since);
+    let time_left = unit.deadline.map(|deadline| deadline.since(now));
+    let data = TaskData {
+        script_id: 0,
+        attempt: unit.attempt,
+        queued: unit.created_at.as_micros(),
+        item,
+        deadline: time_left.and_then(|left| Instant::now().checked_add(left)),
+    };
+    let rank = unit.priority.rank(unit.created_at).as_micros();
+    Ok((PreparedTask { lease, rank, request, source, data }, definition))
+}

@@ -1,0 +1,165 @@
+//! Answers clients. Submissions and queries go to the store; what concerns workers goes to the
+//! core.
+
+mod admin;
+mod submit;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::store::Queues;
+use longshore::{Client, Counts, Scope, Store, UnitId};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{mpsc, oneshot};
+
+use super::core::{Event, LauncherView};
+use super::handshake::AuthenticatedPeer;
+use crate::launch::LauncherStatus;
+use crate::request::{ArrayView, Reply, Request, Status, UnitView};
+use crate::wire::frame::{decode_json, encode_json};
+
+/// Answers clients.
+#[derive(Clone)]
+pub(super) struct ClientApi {
+    client: Client,
+    core: mpsc::Sender<Event>,
+    base: String,
+    /// A snapshot of the launcher. The launcher itself may wait long for its base system.
+    launcher: Option<Arc<LauncherStatus>>,
+}
+
+impl ClientApi {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        core: mpsc::Sender<Event>,
+        launcher: Option<Arc<LauncherStatus>>,
+        base: String,
+    ) -> Self {
+        Self { client: Client::new(store), core, base, launcher }
+    }
+
+    /// Number of scripts that are ready in the store.
+    pub(super) async fn ready(&self) -> u64 {
+        let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
+        totals.map_or(0, |totals| totals.counts.ready)
+    }
+
+    /// Answers one client until it disconnects.
+    pub(super) async fn serve(self, peer: AuthenticatedPeer) {
+        if let Err(error) = self.serve_requests(peer).await {
+            tracing::debug!(%error, "client connection failed");
+        }
+    }
+
+    async fn serve_requests(self, peer: AuthenticatedPeer) -> io::Result<()> {
+        let AuthenticatedPeer { mut reader, mut writer, .. } = peer;
+        let mut bytes = Vec::new();
+        while let Some(frame) = reader.next().await? {
+            let reply = match decode_json(&frame) {
+                Ok(request) => self.answer(request).await.unwrap_or_else(Reply::Error),
+                Err(error) => Reply::Error(format!("invalid request: {error}")),
+            };
+            bytes.clear();
+            encode_json(&reply, &mut bytes)?;
+            writer.write_all(&bytes).await?;
+            writer.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, request: Request) -> Result<Reply, String> {
+        match request {
+            Request::Submit(submission) => self.submit(*submission).await,
+            Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            Request::Unit(id, wait) => {
+                self.unit(id, wait).await.map(|unit| Reply::Unit(Box::new(unit)))
+            }
+            Request::Array(id) => {
+                let batch = self.client.store().batch(&Scope::All, &id).await;
+                let batch = batch.map_err(|error| error.to_string())?;
+                let Counts { done, failed, cancelled, .. } = batch.counts;
+                let total = batch.counts.total();
+                let status = batch.status;
+                Ok(Reply::Array(ArrayView { batch: id, status, total, done, failed, cancelled }))
+            }
+            Request::Show(tenant, id) => {
+                self.show(tenant, id).await.map(|shown| Reply::Shown(Box::new(shown)))
+            }
+            Request::Units(tenant, units) => {
+                self.list(tenant, units).await.map(|(units, next)| Reply::Units(units, next))
+            }
+            Request::Operate(tenant, units, action_requested) => {
+                self.operate(tenant, units, action_requested).await.map(Reply::Operated)
+            }
+            Request::Arrays(tenant, arrays) => {
+                self.arrays(tenant, arrays).await.map(|(arrays, next)| Reply::Arrays(arrays, next))
+            }
+            Request::Steer(tenant, id, action) => {
+                let array = self.array(tenant, &id, action).await;
+                array.map(|array| Reply::Steered(Box::new(array)))
+            }
+            Request::Explain => {
+                let now = self.view().await?.now;
+                Ok(Reply::Explained(self.launcher()?.explain(now)))
+            }
+            Request::Scale { min, max } => {
+                self.launcher()?.set_size(min, max);
+                Ok(Reply::Yes)
+            }
+            Request::Stop(ending) => {
+                let sent = self.core.send(Event::Shutdown(ending)).await;
+                sent.map(|()| Reply::Yes).map_err(|_| "the server has shut down".to_owned())
+            }
+        }
+    }
+
+    fn launcher(&self) -> Result<&LauncherStatus, String> {
+        let launcher = self.launcher.as_deref();
+        launcher.ok_or_else(|| "this server does not launch workers".to_owned())
+    }
+
+    /// The launcher's view of the core.
+    pub(super) async fn view(&self) -> Result<LauncherView, String> {
+        self.query_core(Event::LauncherView).await
+    }
+
+    async fn query_core<T>(&self, ask: fn(oneshot::Sender<T>) -> Event) -> Result<T, String> {
+        let (send, answer) = oneshot::channel();
+        let gone = "the server has shut down";
+        self.core.send(ask(send)).await.map_err(|_| gone.to_owned())?;
+        answer.await.map_err(|_| gone.to_owned())
+    }
+
+    async fn unit(&self, id: UnitId, wait: Duration) -> Result<UnitView, String> {
+        let unit = match self.client.wait(id, Some(wait)).await {
+            Ok(unit) => unit,
+            Err(_) => {
+                let unit = self.client.store().unit(&Scope::All, id).await;
+                unit.map_err(|error| error.to_string())?
+            }
+        };
+        Ok(admin::unit_view(&unit))
+    }
+
+    async fn status(&self) -> Result<Status, String> {
+        let status = self.query_core(Event::Status).await?;
+        let size = self.launcher.as_ref().map(|launcher| launcher.size());
+        let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
+        let counts = totals.map_err(|error| error.to_string())?.counts;
+        Ok(Status {
+            base: self.base.clone(),
+            size: size.map_or((0, 0), |size| (size.min, size.max)),
+            threads: size.map_or(0, |size| size.threads),
+            ready: counts.ready,
+            // As the store counts it: a unit stays leased until its result is written.
+            claimed: counts.leased,
+            later: counts.blocked + counts.scheduled,
+            done: counts.done,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+            asking: self.launcher.as_ref().and_then(|launcher| launcher.pending_query()),
+            ..status
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Snapshots of the core for the launcher and for status requests.
+
+use super::{ConnectedWorker, Core, LauncherView};
+use crate::launch::scale::PresentWorker;
+use crate::request::{Status, WorkerStatus};
+use crate::scheduler::{WorkerKey, WorkerState};
+
+impl Core {
+    pub(super) fn view(&self) -> LauncherView {
+        let present = self.workers.iter().filter_map(|(id, worker)| {
+            let entry = self.scheduler.worker(*id)?;
+            Some(PresentWorker {
+                key: *id,
+                launch: worker.launch,
+                idle_since: (entry.task_count() == 0).then_some(entry.idle_since),
+                working: entry.state != WorkerState::Draining,
+            })
+        });
+        let present = present.collect();
+        let connected = self.scheduler.workers().map(|(_, entry)| entry.uid.clone());
+        let workers = connected.chain(self.expected_workers.iter().cloned()).collect();
+        LauncherView {
+            now: self.now(),
+            threads: self.scheduler.threads(),
+            present,
+            lost: self.unresolved.launches(),
+            shutting_down: self.shutdown.is_some(),
+            workers,
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let worker_status = |(id, worker): (&WorkerKey, &ConnectedWorker)| {
+            let entry = self.scheduler.worker(*id)?;
+            Some(WorkerStatus {
+                uid: entry.uid.clone(),
+                host: worker.host.clone(),
+                pid: worker.pid,
+                threads: entry.threads,
+                load: entry.load(),
+                holds: entry.task_count() as u64,
+                mood: match entry.state {
+                    WorkerState::Working => "working",
+                    WorkerState::Draining => "draining",
+                    WorkerState::Disconnected(_) => "away",
+                }
+                .to_owned(),
+                average: worker.load.load_average,
+            })
+        };
+        Status {
+            pid: std::process::id(),
+            up: self.now(),
+            mood: if self.shutdown.is_some() { "draining" } else { "working" }.to_owned(),
+            workers: self.workers.iter().filter_map(worker_status).collect(),
+            claimed: self.scheduler.len() as u64,
+            running: self.workers.values().map(|worker| u64::from(worker.load.running)).sum(),
+            ..Status::default()
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Handles connections and messages of workers.
+
+use std::time::Duration;
+
+use longshore::Payload;
+use longshore::session::Lease;
+use longshore::store::Finish;
+
+use super::{ConnectedWorker, Core};
+use crate::scheduler::{WorkerEntry, WorkerKey};
+use crate::script;
+use crate::server::worker_connection::{ConnectionId, WorkerSender};
+use crate::wire::{FromWorker, Register, TaskEvent, ToWorker, WorkerLoad};
+
+impl Core {
+    pub(super) fn on_registered(
+        &mut self,
+        connection: ConnectionId,
+        register: Register,
+        sender: WorkerSender,
+    ) {
+        let now = self.now();
+        let Register { uid, host, pid, launch, threads, resources, lifetime, held_leases, .. } =
+            register;
+        self.expected_workers.remove(&uid);
+        let entry = WorkerEntry::new(uid, threads, resources);
+        let pending: Vec<Lease> =
+            held_leases.iter().filter(|lease| self.results.is_pending(**lease)).copied().collect();
+        let (id, mut diff) = self.scheduler.on_register(now, entry, &held_leases);
+        // Their results are being written; the worker is notified after that.
+        diff.forget.retain(|lease| !pending.contains(lease));
+        tracing::info!(worker = %id, host, pid, threads, "worker registered");
+        self.scripts.forget_worker(id);
+        let registered = ToWorker::Registered {
+            heartbeat_interval: self.timing.heartbeat_interval,
+            forget: diff.forget,
+        };
+        let _ = sender.send(registered);
+        if self.shutdown.is_some() {
+            let _ = sender.send(ToWorker::Drain);
+            self.scheduler.on_draining(id);
+        }
+        let expires_at = lifetime.map(|left| now + left);
+        let load = WorkerLoad::default();
+        let worker = ConnectedWorker {
+            launch,
+            connection,
+            sender,
+            host,
+            pid,
+            load,
+            expires_at,
+            released: false,
+        };
+        if let Some(previous) = self.workers.insert(id, worker) {
+            self.connections.remove(&previous.connection);
+        }
+        self.connections.insert(connection, id);
+        self.worker_count.send_replace(self.workers.len());
+    }
+
+    pub(super) fn on_message(&mut self, connection: ConnectionId, message: FromWorker) {
+        let Some(id) = self.connections.get(&connection).copied() else { return };
+        let now = self.now();
+        self.scheduler.on_heartbeat(now, id);
+        match message {
+            FromWorker::Register(_) => {}
+            FromWorker::Heartbeat(load) => {
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.load = load;
+                }
+            }
+            FromWorker::TaskEvents(events) => {
+                for event in events {
+                    self.on_task_event(now, id, event);
+                }
+            }
+            FromWorker::Draining => {
+                // Base systems signal a job before they kill it, so a loss after this is not the
+                // scripts' fault.
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.released = true;
+                }
+                self.scheduler.on_draining(id);
+            }
+            FromWorker::Leaving => {
+                self.scheduler.on_worker_left(now, id);
+                self.remove_worker(id);
+            }
+        }
+    }
+
+    fn on_task_event(&mut self, now: Duration, id: WorkerKey, event: TaskEvent) {
+        match event {
+            TaskEvent::Started(lease) => self.scheduler.on_task_started(id, lease),
+            TaskEvent::Returned(lease) => {
+                self.scheduler.on_task_returned(now, id, lease);
+                self.on_returned(lease.unit);
+            }
+            TaskEvent::Ended(lease, report) => {
+                self.retracted.remove(&lease.unit);
+                let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
+                match self.scheduler.on_task_done(now, id, lease, Duration::from_micros(ran)) {
+                    Some(task) => {
+                        self.release_script(task.data.script_id);
+                        self.report.count(&report.end);
+                        let mut finish = Finish::new(task.lease, report.outcome());
+                        if report.end != script::End::Exited(0) {
+                            // A failure has only a message, so the complete report is stored as the
+                            // checkpoint.
+                            finish.checkpoint = Payload::json(&*report).ok();
+                        }
+                        self.results.push(finish, Some((id, lease)));
+                        if task.data.is_single() {
+                            self.results.flush_soon();
+                        }
+                    }
+                    // Repeated by the worker, or the lease is no longer the worker's.
+                    None if self.results.is_pending(lease) => {}
+                    None => self.send(id, ToWorker::ResultsRecorded(vec![lease])),
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_disconnected(&mut self, connection: ConnectionId) {
+        let Some(id) = self.connections.remove(&connection) else { return };
+        self.scheduler.on_disconnect(self.now(), id);
+    }
+
+    /// Tells a worker that is not needed any more to leave.
+    pub(super) fn release_worker(&mut self, id: WorkerKey) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            tracing::info!(worker = %id, host = worker.host, "releasing a worker");
+            worker.released = true;
+            let _ = worker.sender.send(ToWorker::Drain);
+            self.scheduler.on_draining(id);
+        }
+    }
+
+    pub(super) fn remove_worker(&mut self, id: WorkerKey) {
+        if let Some(worker) = self.workers.remove(&id) {
+            self.connections.remove(&worker.connection);
+        }
+        self.scripts.forget_worker(id);
+        self.worker_count.send_replace(self.workers.len());
+    }
+}

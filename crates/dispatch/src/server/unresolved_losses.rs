@@ -1,0 +1,138 @@
+//! Lost workers, until the exit reason of their job is known.
+//!
+//! If the job was cancelled, preempted or out of time, its scripts are not to blame: they run
+//! again, and the run does not count as lost. The base system may report the reason late or never;
+//! without one, the loss counts.
+
+use std::time::Duration;
+
+use longshore::Outcome;
+use longshore::session::Lease;
+
+use crate::system::Cause;
+
+/// The scripts that were lost with one worker.
+#[derive(Debug)]
+pub(super) struct UnresolvedLoss {
+    /// The worker's launch number.
+    pub(super) launch: u64,
+    /// Leases of the scripts that it had started.
+    pub(super) leases: Vec<Lease>,
+    /// Description of the loss.
+    pub(super) description: String,
+    /// When the loss counts if no reason is known, in server uptime.
+    pub(super) deadline: Duration,
+}
+
+impl UnresolvedLoss {
+    /// The outcome of each script.
+    fn resolve(self, cause: Cause) -> impl Iterator<Item = (Lease, Outcome)> {
+        let outcome = match is_external(cause) {
+            true => Outcome::Interrupted,
+            false => Outcome::Lost(format!("{}{}", self.description, detail(cause))),
+        };
+        self.leases.into_iter().map(move |lease| (lease, outcome.clone()))
+    }
+}
+
+/// All unresolved losses of a server.
+#[derive(Debug, Default)]
+pub(super) struct UnresolvedLosses(Vec<UnresolvedLoss>);
+
+impl UnresolvedLosses {
+    pub(super) fn push(&mut self, loss: UnresolvedLoss) {
+        self.0.push(loss);
+    }
+
+    /// Launch numbers to ask the base system about.
+    pub(super) fn launches(&self) -> Vec<u64> {
+        self.0.iter().map(|loss| loss.launch).collect()
+    }
+
+    /// Resolves the loss of this launch.
+    pub(super) fn on_exit_reason(&mut self, launch: u64, cause: Cause) -> Vec<(Lease, Outcome)> {
+        self.resolve_where(|loss| loss.launch == launch, cause)
+    }
+
+    /// Resolves losses at their deadline, with an unknown cause.
+    pub(super) fn expire(&mut self, now: Duration) -> Vec<(Lease, Outcome)> {
+        self.resolve_where(|loss| now >= loss.deadline, Cause::Unknown)
+    }
+
+    /// Resolves all losses.
+    pub(super) fn resolve_all(&mut self) -> Vec<(Lease, Outcome)> {
+        self.resolve_where(|_| true, Cause::Unknown)
+    }
+
+    fn resolve_where(
+        &mut self,
+        is_due: impl Fn(&UnresolvedLoss) -> bool,
+        cause: Cause,
+    ) -> Vec<(Lease, Outcome)> {
+        let (due, left) = std::mem::take(&mut self.0).into_iter().partition(is_due);
+        self.0 = left;
+        let due: Vec<UnresolvedLoss> = due;
+        due.into_iter().flat_map(|loss| loss.resolve(cause)).collect()
+    }
+}
+
+/// Whether the cause has nothing to do with the scripts.
+fn is_external(cause: Cause) -> bool {
+    match cause {
+        Cause::Cancelled | Cause::TimeLimit | Cause::Preempted => true,
+        Cause::Itself | Cause::Memory | Cause::NodeLost | Cause::Unknown => false,
+    }
+}
+
+fn detail(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Memory => ": its job ran out of memory",
+        Cause::NodeLost => ": its node was lost",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore::UnitId;
+
+    use super::*;
+
+    fn loss(launch: u64) -> UnresolvedLoss {
+        let leases = vec![Lease { unit: UnitId::new(), fence: 1 }];
+        UnresolvedLoss {
+            launch,
+            leases,
+            description: "lost".into(),
+            deadline: Duration::from_secs(launch),
+        }
+    }
+
+    #[test]
+    fn only_what_scripts_may_have_a_part_in_counts() {
+        let all = [
+            (Cause::Cancelled, Outcome::Interrupted),
+            (Cause::Preempted, Outcome::Interrupted),
+            (Cause::TimeLimit, Outcome::Interrupted),
+            (Cause::Itself, Outcome::Lost("lost".into())),
+            (Cause::Unknown, Outcome::Lost("lost".into())),
+            (Cause::Memory, Outcome::Lost("lost: its job ran out of memory".into())),
+            (Cause::NodeLost, Outcome::Lost("lost: its node was lost".into())),
+        ];
+        for (cause, wanted) in all {
+            let mut losses = UnresolvedLosses(vec![loss(1), loss(2)]);
+            let resolved = losses.on_exit_reason(2, cause);
+            assert!(matches!(&resolved[..], [(_, outcome)] if *outcome == wanted), "{resolved:?}");
+            assert_eq!(losses.launches(), [1]);
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_tell_counts_after_a_while() {
+        let mut losses = UnresolvedLosses(vec![loss(1), loss(2)]);
+        let resolved = losses.expire(Duration::from_secs(1));
+        assert!(matches!(&resolved[..], [(_, Outcome::Lost(_))]), "{resolved:?}");
+        assert_eq!(losses.resolve_all().len(), 1);
+        assert_eq!(losses.launches(), [0; 0]);
+    }
+}

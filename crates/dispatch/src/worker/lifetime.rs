@@ -1,0 +1,68 @@
+//! Deadlines of a worker: when it drains by itself, and when it stops.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Command, Phase, Worker};
+
+/// Maximum time before the end of its lifetime at which a worker drains; at most a tenth of the
+/// lifetime.
+const MAX_DRAIN_MARGIN: Duration = Duration::from_secs(60);
+
+impl Worker {
+    /// When to call [`check_deadlines`](Self::check_deadlines) next.
+    pub(super) fn next_wakeup(&self) -> Instant {
+        let far = Instant::now() + Duration::from_secs(60);
+        let idle = self.options.idle.filter(|_| self.tasks.is_idle());
+        let drained = match self.phase {
+            Phase::Draining(until) => Some(until),
+            _ => None,
+        };
+        let idle = idle.map(|idle| self.idle_since + idle);
+        let orphans = self.context.with_orphans(|orphans| orphans.due()).flatten();
+        let times = [idle, self.drain_at(), drained, self.signal_grace.next_deadline(), orphans];
+        times.into_iter().flatten().min().unwrap_or(far).min(far)
+    }
+
+    /// When the worker drains because its lifetime ends.
+    fn drain_at(&self) -> Option<Instant> {
+        let lifetime = self.options.lifetime.filter(|_| self.phase == Phase::Working)?;
+        Some(self.started + lifetime.saturating_sub(drain_margin(lifetime)))
+    }
+
+    pub(super) fn check_deadlines(&mut self) {
+        let now = Instant::now();
+        self.context.with_orphans(|orphans| orphans.reap(now));
+        for (lease, report) in self.signal_grace.take_expired(now) {
+            self.record_end(lease, report);
+        }
+        if let Phase::Draining(until) = self.phase
+            && now >= until
+        {
+            self.apply_command(Command::Stop);
+        }
+        if self.drain_at().is_some_and(|at| now >= at) {
+            "its lifetime is nearly over".clone_into(&mut self.summary.why);
+            self.apply_command(Command::Drain);
+            if let (Phase::Draining(until), Some(lifetime)) =
+                (&mut self.phase, self.options.lifetime)
+            {
+                // The worker's allocation began before the worker did. Scripts that still run then
+                // are interrupted and reported, before the base system kills them.
+                *until = self.started + lifetime.saturating_sub(drain_margin(lifetime) / 4);
+            }
+        }
+        let idle =
+            self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
+        if idle.is_some_and(|idle| now >= self.idle_since + idle) {
+            "it was idle for too long".clone_into(&mut self.summary.why);
+            self.apply_command(Command::Drain);
+        }
+    }
+}
+
+/// How long before the end of its lifetime a worker drains.
+fn drain_margin(lifetime: Duration) -> Duration {
+    MAX_DRAIN_MARGIN.min(lifetime / 10)
+}

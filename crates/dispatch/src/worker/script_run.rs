@@ -1,0 +1,403 @@
+//! One run of a script, from its start until the last process in its group has ended.
+//!
+//! The command sets only the process group and the working directory, so that the standard library
+//! can use `posix_spawn`: a fork with hooks costs more the larger the worker is. If the worker is
+//! killed, its scripts are found by their mark (`longshore_pool::warden`).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longshore::session::Lease;
+use longshore::time::{Clock, Timestamp};
+use longshore_pool::warden::{Exit, Group};
+use tokio::time::{sleep, sleep_until, timeout};
+use wait4::{ResUse, Wait4};
+
+use super::cancel::{CancelSignal, StopReason};
+use super::orphan_processes::OrphanReaper;
+use super::output::{Destination, OutputCapture};
+use super::script_check::check;
+use super::sentinel_files::SentinelFiles;
+use super::stream_writer::OutputStreams;
+use super::task_table::TaskStart;
+use crate::script::{End, OutputLocation, Report, Script};
+use crate::wire::{ScriptDefinition, TaskOrder};
+
+/// How long to read output after the script has ended, while processes that it left behind keep the
+/// pipe open. Then they are killed.
+const OUTPUT_LINGER: Duration = Duration::from_millis(200);
+
+/// How long the result of a script check is valid.
+const CHECK_TTL: Duration = Duration::from_secs(1);
+
+/// What all runs of a worker share.
+pub(super) struct WorkerContext {
+    pub(super) host: String,
+    pub(super) bash: PathBuf,
+    /// Every script must be inside one of these folders, in addition to the submission's own root.
+    pub(super) roots: Vec<PathBuf>,
+    /// Environment that scripts inherit, with the warden's mark.
+    pub(super) env: Vec<(OsString, OsString)>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Scripts are not run, but succeed after this long. For benchmarks of everything else.
+    pub(super) idle_run: Option<Duration>,
+    /// Standard input, and discarded output.
+    pub(super) dev_null: File,
+    /// Writes output into shared files.
+    pub(super) streams: OutputStreams,
+    /// Kills processes that outlive their scripts, if the worker is a subreaper.
+    pub(super) orphans: Mutex<Option<OrphanReaper>>,
+}
+
+impl WorkerContext {
+    /// Calls `action` with the orphan reaper, if there is one.
+    pub(super) fn with_orphans<T>(&self, action: impl FnOnce(&mut OrphanReaper) -> T) -> Option<T> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(action)
+    }
+}
+
+/// A script definition with the cached result of its check. Checking a million runs one by one
+/// would cost as much as starting a tenth of them.
+pub(super) struct CheckedScript {
+    pub(super) definition: ScriptDefinition,
+    checked: Mutex<Option<(Instant, Result<PathBuf, String>)>>,
+}
+
+impl CheckedScript {
+    pub(super) fn new(definition: ScriptDefinition) -> Self {
+        Self { definition, checked: Mutex::new(None) }
+    }
+
+    fn checked(&self, check: impl FnOnce() -> Result<PathBuf, String>) -> Result<PathBuf, String> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*checked {
+            Some((at, answer)) if at.elapsed() < CHECK_TTL => answer.clone(),
+            _ => checked.insert((Instant::now(), check())).1.clone(),
+        }
+    }
+}
+
+/// Runs a script and reports its end. If the future is dropped, the whole group is killed.
+pub(super) async fn run(
+    context: Arc<WorkerContext>,
+    start: TaskStart,
+    script: Arc<CheckedScript>,
+    cancel: Arc<CancelSignal>,
+) -> (Lease, Report) {
+    let lease = start.order.lease;
+    let started = context.clock.now();
+    if let Some(time) = context.idle_run {
+        if !time.is_zero() {
+            sleep(time).await;
+        }
+        return (lease, report(&context, &start.order, started, RunResult::new(End::Exited(0))));
+    }
+    if start.deadline.is_some_and(|until| until <= tokio::time::Instant::now()) {
+        // The deadline passed while the task was queued.
+        return (lease, report_unstarted(&context, &start.order, End::TimedOut));
+    }
+    let ended =
+        ScriptRun { context: &context, start: &start, script: &script }.perform(&cancel).await;
+    (lease, report(&context, &start.order, started, ended))
+}
+
+/// Runs a hook of the worker.
+pub(super) async fn run_hook(context: Arc<WorkerContext>, path: PathBuf) -> Result<(), String> {
+    let mut command = tokio::process::Command::new(&context.bash);
+    command.arg(path).env_clear().envs(context.env.iter().cloned()).kill_on_drop(true);
+    match command.status().await {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("it failed with {status}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The report of a task that was not started.
+pub(super) fn report_unstarted(context: &WorkerContext, order: &TaskOrder, end: End) -> Report {
+    report(context, order, context.clock.now(), RunResult::new(end))
+}
+
+fn report(
+    context: &WorkerContext,
+    order: &TaskOrder,
+    started: Timestamp,
+    ended: RunResult,
+) -> Report {
+    let RunResult { end, used, tail, remarks, output } = ended;
+    Report {
+        end,
+        host: context.host.clone(),
+        queued: order.queued,
+        started: started.as_micros(),
+        ended: context.clock.now().as_micros(),
+        cpu: used.as_ref().map_or(Duration::ZERO, |used| used.rusage.utime + used.rusage.stime),
+        peak_memory: used.map_or(0, |used| used.rusage.maxrss),
+        tail,
+        remarks,
+        output,
+    }
+}
+
+/// How a run ended.
+struct RunResult {
+    end: End,
+    used: Option<ResUse>,
+    tail: String,
+    remarks: Vec<String>,
+    output: Option<OutputLocation>,
+}
+
+impl RunResult {
+    fn new(end: End) -> Self {
+        Self { end, used: None, tail: String::new(), remarks: Vec::new(), output: None }
+    }
+}
+
+struct ScriptRun<'a> {
+    context: &'a WorkerContext,
+    start: &'a TaskStart,
+    script: &'a CheckedScript,
+}
+
+impl ScriptRun<'_> {
+    fn script(&self) -> &Script {
+        &self.script.definition.script
+    }
+
+    async fn perform(&self, cancel: &CancelSignal) -> RunResult {
+        let path = match self.script.checked(|| self.check()) {
+            Ok(path) => path,
+            Err(problem) => return RunResult::new(End::Refused(problem)),
+        };
+        let mut remarks = Vec::new();
+        let sentinels = SentinelFiles::for_script(self.script(), self.start.order.index);
+        if let Some(sentinels) = &sentinels {
+            remarks.extend(sentinels.remove_old());
+        }
+        let mut ended = self.spawn_and_supervise(path, cancel).await;
+        if let Some(sentinels) = &sentinels {
+            remarks.extend(sentinels.write(&ended.end));
+        }
+        ended.remarks.splice(0..0, remarks);
+        ended
+    }
+
+    fn check(&self) -> Result<PathBuf, String> {
+        let script = self.script();
+        let own: Vec<PathBuf> = script.root.iter().cloned().collect();
+        let path = check(&script.path, &own)?;
+        if !self.context.roots.is_empty() {
+            check(&script.path, &self.context.roots)?;
+        }
+        if !script.dir.is_dir() {
+            return Err(format!("there is no working directory {}", script.dir.display()));
+        }
+        Ok(path)
+    }
+
+    async fn spawn_and_supervise(&self, path: PathBuf, cancel: &CancelSignal) -> RunResult {
+        let streams = (&self.context.streams, self.script.definition.batch.as_deref());
+        let destination = Destination::open(&self.script().output, &self.start.order, streams);
+        let mut destination = match destination {
+            Ok(destination) => destination,
+            Err(problem) => return RunResult::new(End::Hindered(problem)),
+        };
+        let child = self.command(path).and_then(|mut command| {
+            let capture = destination.connect(&mut command, &self.context.dev_null)?;
+            Ok((command.spawn()?, capture))
+        });
+        let (child, capture) = match child {
+            Ok(started) => started,
+            Err(error) => return RunResult::new(spawn_failure(&error)),
+        };
+        self.supervise(child, capture, cancel).await
+    }
+
+    fn command(&self, path: PathBuf) -> io::Result<Command> {
+        use std::os::unix::process::CommandExt;
+        let script = self.script();
+        let mut command = Command::new(&self.context.bash);
+        if script.sentinels.is_some() {
+            // The sentinel file gets the script's own exit code, not that of a pipe's last command.
+            command.args(["-o", "pipefail"]);
+        }
+        command.arg(path).args(&script.args).current_dir(&script.dir).process_group(0);
+        command.env_clear().envs(self.context.env.iter().map(|(name, value)| (name, value)));
+        command.envs(&script.env).envs(self.script_env()).stdin(self.context.dev_null.try_clone()?);
+        Ok(command)
+    }
+
+    /// Environment variables that describe the task.
+    fn script_env(&self) -> BTreeMap<String, String> {
+        let TaskStart { order, ids, .. } = self.start;
+        let mut script_env = BTreeMap::from([
+            ("LONGSHORE_UNIT_ID".to_owned(), order.lease.unit.to_string()),
+            ("LONGSHORE_ATTEMPT".to_owned(), order.attempt.to_string()),
+            ("LONGSHORE_NTHR".to_owned(), order.threads.to_string()),
+            ("LONGSHORE_HOST".to_owned(), self.context.host.clone()),
+        ]);
+        let mut set = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                script_env.insert(name.to_owned(), value);
+            }
+        };
+        set("LONGSHORE_ARRAY_INDEX", order.index.map(|index| index.to_string()));
+        set("LONGSHORE_LINE", order.line.clone());
+        set("LONGSHORE_BATCH", self.script.definition.batch.clone());
+        set("LONGSHORE_NAME", self.script().name.clone());
+        for (name, ids) in ids {
+            let name: String = name.chars().map(to_env_char).collect();
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            set(&format!("LONGSHORE_RESOURCE_{name}"), Some(ids.join(",")));
+            if name == "GPU" {
+                set("CUDA_VISIBLE_DEVICES", Some(ids.join(",")));
+            }
+        }
+        script_env
+    }
+
+    async fn supervise(
+        &self,
+        mut child: Child,
+        capture: Option<OutputCapture>,
+        cancel: &CancelSignal,
+    ) -> RunResult {
+        let Some(group) = Group::of(Some(child.id())) else {
+            return RunResult::new(End::Hindered("the script has no process id".into()));
+        };
+        let unit = self.start.order.lease.unit;
+        let pid = group.id();
+        self.context.with_orphans(|orphans| orphans.on_start(pid, unit));
+        let exit = Exit::of(&child);
+        let mut remarks = set_limits(&child, &self.script().limits);
+        let mut capture = capture;
+        let is_captured = capture.is_some();
+        let reason = {
+            let mut read_all = !is_captured;
+            let mut reading = std::pin::pin!(read_output(capture.as_mut()));
+            let mut limit = std::pin::pin!(self.time_limit());
+            let reason = loop {
+                tokio::select! {
+                    biased;
+                    () = exit.ended() => break None,
+                    reason = cancel.cancelled() => break Some(reason),
+                    () = &mut limit => break Some(StopReason::TimedOut),
+                    () = &mut reading, if !read_all => read_all = true,
+                }
+            };
+            if reason.is_some() {
+                // Keep reading meanwhile: a script may write much after TERM.
+                group.ask();
+                let mut gone = std::pin::pin!(timeout(TERM_GRACE, exit.ended()));
+                loop {
+                    tokio::select! {
+                        _ = &mut gone => break,
+                        () = &mut reading, if !read_all => read_all = true,
+                    }
+                }
+            }
+            if !read_all {
+                let _ = timeout(OUTPUT_LINGER, &mut reading).await;
+            }
+            reason
+        };
+        // The process id stays valid until the process is waited for, so the group can be killed
+        // now.
+        group.release();
+        let used = child.wait4().ok();
+        let now = tokio::time::Instant::now();
+        self.context.with_orphans(|orphans| orphans.on_end(now, pid));
+        let end = match (reason, &used) {
+            (Some(StopReason::Cancelled), _) => End::Cancelled,
+            (Some(StopReason::TimedOut), _) => End::TimedOut,
+            (Some(StopReason::WorkerStopped), _) => End::Interrupted,
+            (None, Some(used)) => exit_end(used),
+            (None, None) => End::Hindered("its exit status is unknown".into()),
+        };
+        let (tail, output) = match capture {
+            Some(capture) => {
+                let (tail, output, problem) = capture.finish();
+                remarks.extend(problem);
+                (tail, output)
+            }
+            None => (String::new(), None),
+        };
+        RunResult { end, used, tail, remarks, output }
+    }
+
+    /// Waits until the time limit or the deadline.
+    async fn time_limit(&self) {
+        let now = tokio::time::Instant::now();
+        let limit = self.script().time.and_then(|time| now.checked_add(time));
+        match [limit, self.start.deadline].into_iter().flatten().min() {
+            Some(until) => sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Time between TERM and KILL.
+const TERM_GRACE: Duration = Duration::from_secs(5);
+
+async fn read_output(capture: Option<&mut OutputCapture>) {
+    match capture {
+        Some(capture) => capture.read_to_end().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn to_env_char(c: char) -> char {
+    if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }
+}
+
+fn exit_end(used: &ResUse) -> End {
+    use std::os::unix::process::ExitStatusExt;
+    match (used.status.code(), used.status.signal()) {
+        (Some(code), _) => End::Exited(code),
+        (None, Some(signal)) => End::Signalled(signal),
+        (None, None) => End::Hindered("its wait status is unknown".into()),
+    }
+}
+
+fn spawn_failure(error: &io::Error) -> End {
+    match error.kind() {
+        io::ErrorKind::ArgumentListTooLong | io::ErrorKind::InvalidInput => {
+            End::Refused(format!("cannot start the script: {error}"))
+        }
+        // No processes or memory available: a retry may succeed.
+        _ => End::Hindered(format!("cannot start the script: {error}")),
+    }
+}
+
+/// Sets resource limits by their `ulimit` names. Returns a remark for each that could not be set.
+fn set_limits(child: &Child, limits: &BTreeMap<String, u64>) -> Vec<String> {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let mut remarks = Vec::new();
+    for (name, most) in limits {
+        let resource = match name.as_str() {
+            "as" => Resource::As,
+            "core" => Resource::Core,
+            "cpu" => Resource::Cpu,
+            "data" => Resource::Data,
+            "fsize" => Resource::Fsize,
+            "nofile" => Resource::Nofile,
+            "nproc" => Resource::Nproc,
+            "stack" => Resource::Stack,
+            other => {
+                remarks.push(format!("unknown limit `{other}`"));
+                continue;
+            }
+        };
+        let limit = Rlimit { current: Some(*most), maximum: Some(*most) };
+        if let Err(error) = prlimit(Some(Pid::from_child(child)), resource, limit) {
+            remarks.push(format!("cannot set limit `{name}`: {error}"));
+        }
+    }
+    remarks
+}

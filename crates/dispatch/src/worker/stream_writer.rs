@@ -1,0 +1,301 @@
+//! Writes the output of many scripts into two files per worker; the format is in `crate::stream`.
+//!
+//! Output is buffered and written in large pieces: a script with little output costs two system
+//! calls, and one with much output costs no more memory. Each write begins where the last
+//! successful one ended, so a partial write is overwritten.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::script::OutputLocation;
+use crate::stream::{Channel, DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, batch_hash, crc32};
+use crate::wire::TaskOrder;
+
+/// Bytes to buffer before a write.
+const WRITE_SIZE: usize = 256 * 1024;
+/// Bytes that are older than this are written with the next output, so that a reader sees them
+/// soon.
+const MAX_BUFFER_AGE: Duration = Duration::from_secs(1);
+/// Number of folders at which files without writers are closed.
+const MAX_OPEN_FOLDERS: usize = 16;
+
+/// A worker's files, by folder.
+#[derive(Debug)]
+pub(super) struct OutputStreams {
+    worker: String,
+    open: Mutex<HashMap<PathBuf, Arc<StreamFiles>>>,
+}
+
+impl OutputStreams {
+    pub(super) fn new(worker: String) -> Self {
+        Self { worker, open: Mutex::default() }
+    }
+
+    /// Opens the files in this folder, or returns the open ones.
+    fn stream(&self, folder: &Path) -> io::Result<Arc<StreamFiles>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = open.get(folder) {
+            return Ok(Arc::clone(stream));
+        }
+        if open.len() >= MAX_OPEN_FOLDERS {
+            open.retain(|_, stream| Arc::strong_count(stream) > 1);
+        }
+        let stream = Arc::new(StreamFiles::open(folder, &self.worker)?);
+        open.insert(folder.to_path_buf(), Arc::clone(&stream));
+        Ok(stream)
+    }
+
+    /// A sink for the output of one run. If the disk is full, the script runs and its output is
+    /// dropped.
+    pub(super) fn sink(
+        &self,
+        folder: &Path,
+        order: &TaskOrder,
+        batch: Option<&str>,
+    ) -> Result<StreamSink, String> {
+        let stream = match self.stream(folder) {
+            Ok(stream) => Ok(stream),
+            Err(error) if is_full(&error) => Err(error.to_string()),
+            Err(error) => return Err(format!("{}: {error}", folder.display())),
+        };
+        let (stream, problem) = match stream {
+            Ok(stream) => (Some(stream), None),
+            Err(problem) => (None, Some(problem)),
+        };
+        let entry_template = IndexEntry {
+            lease: order.lease,
+            attempt: order.attempt,
+            batch: batch_hash(batch),
+            index: order.index,
+            channel: Channel::Stdout,
+            last: false,
+            offset: 0,
+            length: 0,
+            sum: 0,
+        };
+        let (bytes, channels) = (Vec::new(), Vec::new());
+        let buffered_since = Instant::now();
+        Ok(StreamSink {
+            stream,
+            entry_template,
+            bytes,
+            channels,
+            buffered_since,
+            first: None,
+            written: 0,
+            dropped: 0,
+            problem,
+        })
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The data file and the index in one folder.
+#[derive(Debug)]
+struct StreamFiles {
+    path: PathBuf,
+    position: Mutex<AppendPosition>,
+}
+
+#[derive(Debug)]
+struct AppendPosition {
+    bytes: File,
+    index: File,
+    /// End of the last successful write in each file.
+    length: u64,
+    entries: u64,
+}
+
+impl StreamFiles {
+    fn open(folder: &Path, worker: &str) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let open = |end: &str| {
+            let path = folder.join(worker).with_added_extension(end);
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+            let length = file.metadata()?.len();
+            io::Result::Ok((path, file, length))
+        };
+        let (path, bytes, length) = open(DATA_EXTENSION)?;
+        let (_, index, indexed) = open(INDEX_EXTENSION)?;
+        let entries = indexed / IndexEntry::LENGTH as u64;
+        Ok(Self { path, position: Mutex::new(AppendPosition { bytes, index, length, entries }) })
+    }
+
+    fn position(&self) -> MutexGuard<'_, AppendPosition> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AppendPosition {
+    /// Writes consecutive pieces, then their entries. Returns the number of the first entry.
+    fn write(&mut self, bytes: &[u8], mut entries: Vec<IndexEntry>) -> io::Result<u64> {
+        if !bytes.is_empty() {
+            self.bytes.write_all_at(bytes, self.length)?;
+        }
+        let mut offset = self.length;
+        let mut written = Vec::with_capacity(entries.len() * IndexEntry::LENGTH);
+        for entry in &mut entries {
+            entry.offset = offset;
+            offset += u64::from(entry.length);
+            written.extend(entry.to_bytes());
+        }
+        let first = self.entries;
+        self.index.write_all_at(&written, first * IndexEntry::LENGTH as u64)?;
+        self.length = offset;
+        self.entries += entries.len() as u64;
+        Ok(first)
+    }
+}
+
+/// Stores the output of one run.
+#[derive(Debug)]
+pub(super) struct StreamSink {
+    stream: Option<Arc<StreamFiles>>,
+    /// What all entries of the run share.
+    entry_template: IndexEntry,
+    /// Bytes that are not written yet, and the channel and length of each part.
+    bytes: Vec<u8>,
+    channels: Vec<(Channel, usize)>,
+    buffered_since: Instant,
+    first: Option<u64>,
+    written: u64,
+    dropped: u64,
+    problem: Option<String>,
+}
+
+impl StreamSink {
+    /// Takes output of the script.
+    pub(super) fn take(&mut self, channel: Channel, bytes: &[u8]) {
+        if self.stream.is_none() || self.problem.is_some() {
+            self.dropped += bytes.len() as u64;
+            return;
+        }
+        if self.bytes.is_empty() {
+            self.buffered_since = Instant::now();
+        }
+        self.bytes.extend_from_slice(bytes);
+        match self.channels.last_mut() {
+            Some((last, length)) if *last == channel => *length += bytes.len(),
+            _ => self.channels.push((channel, bytes.len())),
+        }
+        if self.bytes.len() >= WRITE_SIZE || self.buffered_since.elapsed() >= MAX_BUFFER_AGE {
+            self.write(false);
+        }
+    }
+
+    fn write(&mut self, last: bool) {
+        let Some(stream) = &self.stream else { return };
+        let mut rest = self.bytes.as_slice();
+        let mut entries = Vec::with_capacity(self.channels.len().max(1));
+        for (channel, length) in self.channels.drain(..) {
+            let (piece, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+            rest = after;
+            let length = u32::try_from(length).unwrap_or(u32::MAX);
+            entries.push(IndexEntry { channel, length, sum: crc32(piece), ..self.entry_template });
+        }
+        if last {
+            match entries.last_mut() {
+                Some(entry) => entry.last = true,
+                // A run without output has an entry, too: it hides the output of an earlier run.
+                None => entries.push(IndexEntry { last, sum: crc32(&[]), ..self.entry_template }),
+            }
+        }
+        let length = self.bytes.len() as u64;
+        match stream.position().write(&self.bytes, entries) {
+            Ok(first) => {
+                self.first.get_or_insert(first);
+                self.written += length;
+            }
+            Err(error) => {
+                self.problem = Some(error.to_string());
+                self.dropped += length;
+            }
+        }
+        self.bytes.clear();
+    }
+
+    /// Writes the rest. Returns the location of the output, and an error.
+    pub(super) fn finish(mut self) -> (Option<OutputLocation>, Option<String>) {
+        if self.problem.is_none() {
+            self.write(true);
+        }
+        let dropped = self.dropped;
+        let problem =
+            self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
+        let path = self.stream.map(|stream| stream.path.clone());
+        let location = path.zip(self.first);
+        (location.map(|(file, entry)| OutputLocation { file, entry, bytes: self.written }), problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use longshore::UnitId;
+    use longshore::session::Lease;
+
+    use super::*;
+
+    fn order() -> TaskOrder {
+        TaskOrder {
+            lease: Lease { unit: UnitId::new(), fence: 1 },
+            script_id: 0,
+            attempt: 1,
+            queued: 0,
+            index: None,
+            line: None,
+            threads: 1,
+            resources: BTreeMap::new(),
+            time_left: None,
+        }
+    }
+
+    #[test]
+    fn on_a_full_disk_the_rest_is_dropped_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", folder.path().join("w.out")).unwrap();
+        let streams = OutputStreams::new("w".into());
+        let mut sink = streams.sink(folder.path(), &order(), None).unwrap();
+        for _ in 0..3 {
+            sink.take(Channel::Stdout, &vec![b'x'; WRITE_SIZE]);
+            assert!(sink.bytes.capacity() < 3 * WRITE_SIZE, "nothing is gathered in vain");
+        }
+        let (location, problem) = sink.finish();
+        assert_eq!(location, None);
+        let problem = problem.unwrap();
+        let wanted = format!("{} bytes of output were dropped: ", 3 * WRITE_SIZE);
+        assert!(problem.starts_with(&wanted) && problem.contains("No space"), "{problem}");
+    }
+
+    #[test]
+    fn a_write_that_failed_leaves_nothing_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let streams = OutputStreams::new("w".into());
+        let write = |text: &str| {
+            let mut sink = streams.sink(folder.path(), &order(), None).unwrap();
+            sink.take(Channel::Stdout, text.as_bytes());
+            sink.finish().0.unwrap()
+        };
+        write("first");
+        // As a partial write would leave it.
+        let index = folder.path().join("w.idx");
+        let file = OpenOptions::new().write(true).open(index).unwrap();
+        file.write_all_at(b"half", IndexEntry::LENGTH as u64).unwrap();
+        let location = write("second");
+        assert_eq!((location.entry, location.bytes), (1, 6));
+        let text = std::fs::read_to_string(folder.path().join("w.out")).unwrap();
+        assert_eq!(text, "firstsecond");
+        assert_eq!(file.metadata().unwrap().len(), 2 * IndexEntry::LENGTH as u64);
+    }
+}

@@ -1,0 +1,187 @@
+//! Tasks of a worker: queued, running, and ended without acknowledgement. No I/O.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use longshore::UnitId;
+use longshore::session::Lease;
+use tokio::time::Instant;
+
+use crate::script::Report;
+use crate::wire::{TaskEvent, TaskOrder};
+
+/// Tasks and free resources of a worker.
+#[derive(Debug)]
+pub(super) struct TaskTable {
+    threads: u32,
+    free: u32,
+    resources: BTreeMap<String, u32>,
+    /// Free instances of each resource.
+    free_ids: BTreeMap<String, Vec<u32>>,
+    queued: VecDeque<QueuedTask>,
+    running: HashMap<UnitId, RunningTask>,
+    unacknowledged: HashMap<Lease, (u64, Box<Report>)>,
+    next_seq: u64,
+}
+
+#[derive(Debug)]
+struct QueuedTask {
+    order: TaskOrder,
+    /// When the run must have ended.
+    deadline: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct RunningTask {
+    lease: Lease,
+    threads: u32,
+    ids: BTreeMap<String, Vec<u32>>,
+}
+
+/// A task to start, with the resource instances assigned to it.
+#[derive(Debug)]
+pub(super) struct TaskStart {
+    pub(super) order: TaskOrder,
+    pub(super) ids: BTreeMap<String, Vec<u32>>,
+    /// When the run must have ended.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl TaskTable {
+    pub(super) fn new(threads: u32, resources: BTreeMap<String, u32>) -> Self {
+        let ids = resources.iter().map(|(name, count)| (name.clone(), (0..*count).rev().collect()));
+        Self {
+            threads,
+            free: threads,
+            free_ids: ids.collect(),
+            resources,
+            queued: VecDeque::new(),
+            running: HashMap::new(),
+            unacknowledged: HashMap::new(),
+            next_seq: 0,
+        }
+    }
+
+    /// Queues a task. Its remaining time also elapses while it is queued.
+    pub(super) fn enqueue(&mut self, now: Instant, order: TaskOrder) {
+        let deadline = order.time_left.and_then(|left| now.checked_add(left));
+        self.queued.push_back(QueuedTask { order, deadline });
+    }
+
+    /// The next task, if its resources are free. Tasks start in order of arrival.
+    pub(super) fn start_next(&mut self) -> Option<TaskStart> {
+        let order = &self.queued.front()?.order;
+        // The server does not send tasks that never fit. If it does, they run with less.
+        let threads = order.threads.min(self.threads);
+        let needs = |(name, count): (&String, &u32)| {
+            let most = self.resources.get(name).copied().unwrap_or(0);
+            self.free_ids.get(name).map_or(0, Vec::len) >= (*count).min(most) as usize
+        };
+        if threads > self.free || !order.resources.iter().all(needs) {
+            return None;
+        }
+        let QueuedTask { order, deadline } = self.queued.pop_front()?;
+        self.free -= threads;
+        let mut ids = BTreeMap::new();
+        for (name, count) in &order.resources {
+            let free = self.free_ids.entry(name.clone()).or_default();
+            let from = free.len().saturating_sub(*count as usize);
+            ids.insert(name.clone(), free.split_off(from));
+        }
+        let running_task = RunningTask { lease: order.lease, threads, ids: ids.clone() };
+        self.running.insert(order.lease.unit, running_task);
+        Some(TaskStart { order, ids, deadline })
+    }
+
+    /// A script has ended. Its report is kept until the server acknowledges it.
+    pub(super) fn finish(&mut self, lease: Lease, report: Report) -> Option<TaskEvent> {
+        self.free_slot(lease.unit)?;
+        Some(self.finish_unstarted(lease, report))
+    }
+
+    fn free_slot(&mut self, unit: UnitId) -> Option<Lease> {
+        let running_task = self.running.remove(&unit)?;
+        self.free += running_task.threads;
+        for (name, ids) in running_task.ids {
+            self.free_ids.entry(name).or_default().extend(ids);
+        }
+        Some(running_task.lease)
+    }
+
+    /// The server has recorded the ends of these tasks.
+    pub(super) fn acknowledge(&mut self, leases: &[Lease]) {
+        for lease in leases {
+            self.unacknowledged.remove(lease);
+        }
+    }
+
+    /// Drops tasks that no longer belong to the worker. Returns the running ones, which must be
+    /// stopped.
+    pub(super) fn forget(&mut self, leases: &[Lease]) -> Vec<UnitId> {
+        self.queued.retain(|task| !leases.contains(&task.order.lease));
+        self.acknowledge(leases);
+        let running =
+            self.running.iter().filter(|(_, running_task)| leases.contains(&running_task.lease));
+        running.map(|(unit, _)| *unit).collect()
+    }
+
+    /// Removes queued tasks and returns them to the server: these, or all.
+    pub(super) fn return_queued(&mut self, which: Option<&[Lease]>) -> Vec<TaskEvent> {
+        let queued = std::mem::take(&mut self.queued).into_iter();
+        let is_selected =
+            |task: &QueuedTask| which.is_none_or(|all| all.contains(&task.order.lease));
+        let (returned, kept): (VecDeque<QueuedTask>, _) = queued.partition(is_selected);
+        self.queued = kept;
+        returned.into_iter().map(|task| TaskEvent::Returned(task.order.lease)).collect()
+    }
+
+    /// Removes a queued task.
+    pub(super) fn remove_queued(&mut self, unit: UnitId) -> Option<TaskOrder> {
+        let at = self.queued.iter().position(|task| task.order.lease.unit == unit)?;
+        self.queued.remove(at).map(|task| task.order)
+    }
+
+    /// A queued task has ended without being started.
+    pub(super) fn finish_unstarted(&mut self, lease: Lease, report: Report) -> TaskEvent {
+        let report = Box::new(report);
+        self.unacknowledged.insert(lease, (self.next_seq, report.clone()));
+        self.next_seq += 1;
+        TaskEvent::Ended(lease, report)
+    }
+
+    /// Leases of all tasks, for the registration.
+    pub(super) fn held_leases(&self) -> Vec<Lease> {
+        let queued = self.queued.iter().map(|task| task.order.lease);
+        let running = self.running.values().map(|running_task| running_task.lease);
+        queued.chain(running).chain(self.unacknowledged.keys().copied()).collect()
+    }
+
+    /// Events to repeat after a reconnect.
+    pub(super) fn unacknowledged_events(&self) -> Vec<TaskEvent> {
+        let running =
+            self.running.values().map(|running_task| TaskEvent::Started(running_task.lease));
+        let mut ended: Vec<_> = self.unacknowledged.iter().collect();
+        ended.sort_by_key(|(_, (at, _))| *at);
+        let ended =
+            ended.into_iter().map(|(lease, (_, report))| TaskEvent::Ended(*lease, report.clone()));
+        running.chain(ended).collect()
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Whether more than twice as many tasks are queued as the worker has threads.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.queued.len() > self.threads as usize * 2
+    }
+
+    /// Whether no task is queued or running.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queued.is_empty() && self.running.is_empty()
+    }
+
+    /// Whether there are no tasks at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_idle() && self.unacknowledged.is_empty()
+    }
+}

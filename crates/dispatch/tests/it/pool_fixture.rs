@@ -1,0 +1,228 @@
+//! A server and workers in one process, with their own store and folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::store::{Inspect, Queues, Retention};
+use longshore::{BatchId, Counts, Policy, Priority, RetryPolicy, Scope, TenantId, Unit, UnitId};
+use longshore_dispatch::client::Client;
+use longshore_dispatch::request::{Conditions, Ending, Items, Many, Reply, Request, Submission};
+use longshore_dispatch::script::{Output, Script};
+use longshore_dispatch::server::{Control, Options, Server, ServerError, ServerReport, Timing};
+use longshore_dispatch::worker::{self, Command, Hooks, Life, WorkerError};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Timeout that no successful test reaches.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// A pool for one test.
+pub(crate) struct Pool {
+    pub(crate) folder: TempDir,
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) control: Control,
+    server: Option<JoinHandle<Result<ServerReport, ServerError>>>,
+}
+
+/// A worker of a pool.
+pub(crate) struct WorkerHandle {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) summary: JoinHandle<Result<Life, WorkerError>>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test ends with its tasks")]
+fn spawn<F: Future<Output: Send + 'static> + Send + 'static>(task: F) -> JoinHandle<F::Output> {
+    tokio::spawn(task)
+}
+
+impl Pool {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("units.db");
+        let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+        store.migrate().await.unwrap();
+        let server = Server::bind(options(folder.path(), &store)).await.unwrap();
+        let control = server.control();
+        Self { folder, store, control, server: Some(spawn(server.run())) }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a script.
+    pub(crate) fn script(&self, name: &str, text: &str) -> Script {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        script(&path, self.folder.path())
+    }
+
+    pub(crate) fn worker(&self, threads: u32) -> WorkerHandle {
+        self.worker_with(worker_options(self.folder.path(), threads))
+    }
+
+    pub(crate) fn worker_with(&self, options: worker::Options) -> WorkerHandle {
+        let (commands, receiver) = mpsc::channel(4);
+        WorkerHandle { commands, summary: spawn(worker::work(options, receiver, |_| {})) }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.folder.path()).await.unwrap()
+    }
+
+    pub(crate) async fn submit(&self, submission: Submission) -> u64 {
+        match self.client().await.ask(&Request::Submit(Box::new(submission))).await.unwrap() {
+            Reply::Submitted { units, .. } => units,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn counts(&self) -> Counts {
+        self.store.totals(&Scope::All, &Queues::All).await.unwrap().counts
+    }
+
+    /// Waits until all units have ended.
+    pub(crate) async fn wait_until_idle(&self) -> Counts {
+        eventually(async || {
+            let counts = self.counts().await;
+            (counts.ready + counts.leased + counts.scheduled + counts.blocked == 0)
+                .then_some(counts)
+        })
+        .await
+    }
+
+    pub(crate) async fn unit(&self, id: UnitId) -> Unit {
+        self.store.unit(&Scope::All, id).await.unwrap()
+    }
+
+    /// Waits until the unit has ended.
+    pub(crate) async fn wait_for_end(&self, id: UnitId) -> Unit {
+        eventually(async || Some(self.unit(id).await).filter(|unit| unit.state.is_final())).await
+    }
+
+    /// Ends the server without a shutdown, like a kill.
+    pub(crate) async fn kill_server(&mut self) {
+        let server = self.server.take().unwrap();
+        server.abort();
+        let _ = server.await;
+    }
+
+    pub(crate) async fn start_server_again(&mut self) {
+        let server = Server::bind(options(self.folder.path(), &self.store)).await.unwrap();
+        self.control = server.control();
+        self.server = Some(spawn(server.run()));
+    }
+
+    /// A second server for the same pool, with its own state.
+    pub(crate) async fn second_server(&self) -> Result<Server, ServerError> {
+        let state = self.path("elsewhere");
+        Server::bind(Options { state, ..options(self.folder.path(), &self.store) }).await
+    }
+
+    pub(crate) async fn drain(mut self) -> ServerReport {
+        self.control.end(Ending::Drain(LONG)).await;
+        self.server.take().unwrap().await.unwrap().unwrap()
+    }
+}
+
+fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
+    let timing = Timing {
+        heartbeat_interval: Duration::from_millis(100),
+        worker_ttl: Duration::from_secs(2),
+        reconnect_grace: Duration::from_millis(300),
+        restart_grace: Duration::from_secs(10),
+        // The heartbeat that returns cancellations comes every ten minutes, unless one is
+        // triggered.
+        store_ttl: Duration::from_secs(3600),
+        ..Timing::default()
+    };
+    Options {
+        folder: folder.to_path_buf(),
+        state: folder.join("state"),
+        store: store.clone(),
+        listen: vec![[127, 0, 0, 1].into()],
+        launch: None,
+        timing,
+        retention: Retention::default(),
+    }
+}
+
+pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
+    worker::Options {
+        folder: folder.to_path_buf(),
+        threads,
+        resources: BTreeMap::new(),
+        launch: None,
+        lifetime: None,
+        idle: None,
+        server_lost: LONG,
+        drain: LONG,
+        roots: Vec::new(),
+        env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
+        hooks: Hooks::default(),
+        idle_run: None,
+        alone: false,
+    }
+}
+
+pub(crate) fn script(path: &Path, dir: &Path) -> Script {
+    Script {
+        path: path.to_path_buf(),
+        args: Vec::new(),
+        dir: dir.to_path_buf(),
+        root: Some(dir.to_path_buf()),
+        name: None,
+        env: BTreeMap::new(),
+        output: Output::default(),
+        time: None,
+        sentinels: None,
+        limits: BTreeMap::new(),
+    }
+}
+
+/// A script to run once.
+pub(crate) fn once(script: Script) -> (UnitId, Submission) {
+    let id = UnitId::new();
+    let submission = Submission {
+        tenant: TenantId::default(),
+        script,
+        items: Items::Once(id),
+        priority: Priority::NORMAL,
+        threads: 1,
+        resources: BTreeMap::new(),
+        after: Vec::new(),
+        policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
+        awaited: false,
+        conditions: Conditions::default(),
+    };
+    (id, submission)
+}
+
+/// A script to run once per number.
+pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submission {
+    let items = Items::Each {
+        batch: BatchId::new(name).unwrap(),
+        of: Many::Ranges(vec![(first, last)]),
+        at_most: None,
+        max_fails: None,
+        first: None,
+    };
+    Submission { items, ..once(script).1 }
+}
+
+/// Repeats `look` until it returns a value.
+pub(crate) async fn eventually<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = poll().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, looking).await.expect("it should have happened by now")
+}
