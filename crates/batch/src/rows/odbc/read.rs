@@ -17,32 +17,25 @@ use crate::rows::{Candidate, Row, SourceError, StatementInfo};
 const FROM: &str = "longshore_from";
 
 /// The columns and parameters of a statement.
-pub(super) fn describe(
-    connection: &OdbcConnection,
-    sql: &str,
-) -> Result<StatementInfo, SourceError> {
-    let (statement, read_only) = (positional(connection, sql)?, placeholders::is_read(sql));
+pub(super) fn describe(db: &OdbcConnection, sql: &str) -> Result<StatementInfo, SourceError> {
+    let (statement, read_only) = (positional(db, sql)?, placeholders::is_read(sql));
     let params = statement.names()?;
     if let Some(explain_prefix) =
-        connection.dialect.explain_prefix().filter(|_| placeholders::is_write(sql))
+        db.dialect.explain_prefix().filter(|_| placeholders::is_write(sql))
     {
-        explain(connection, explain_prefix, sql)?;
+        explain(db, explain_prefix, sql)?;
     }
-    let columns = columns(connection, &statement)?;
+    let columns = columns(db, &statement)?;
     let columns = columns.into_iter().map(|column| column.name).collect();
     Ok(StatementInfo { columns, params, read_only })
 }
 
 /// Makes the database plan a write without running it. All values are NULL.
-fn explain(
-    connection: &OdbcConnection,
-    explain_prefix: &str,
-    sql: &str,
-) -> Result<(), SourceError> {
+fn explain(db: &OdbcConnection, explain_prefix: &str, sql: &str) -> Result<(), SourceError> {
     let statement =
         PositionalStatement::around(PlaceholderStyle::QuestionMark, explain_prefix, sql, "")?;
     let nulls: Vec<_> = statement.names()?.into_iter().map(|name| (name, SqlValue::Null)).collect();
-    query(connection, &statement, &nulls).map(drop).map_err(|error| match error {
+    query(db, &statement, &nulls).map(drop).map_err(|error| match error {
         // Nothing was run, so the statement itself is wrong.
         SourceError::Data(message) => SourceError::Statement { message, offset: None },
         error => error,
@@ -50,18 +43,15 @@ fn explain(
 }
 
 /// The number of candidates.
-pub(super) fn count(
-    connection: &OdbcConnection,
-    candidates: &Candidates,
-) -> Result<u64, SourceError> {
-    positional(connection, &candidates.sql)?;
+pub(super) fn count(db: &OdbcConnection, candidates: &Candidates) -> Result<u64, SourceError> {
+    positional(db, &candidates.sql)?;
     let statement = PositionalStatement::around(
         PlaceholderStyle::QuestionMark,
         "SELECT count(*) FROM (",
         &candidates.sql,
         "\n) c",
     )?;
-    let rows = query(connection, &statement, &placeholders::candidate_params(candidates))?;
+    let rows = query(db, &statement, &placeholders::candidate_params(candidates))?;
     let count = rows.first().and_then(|row| row.columns.first()).map(|(_, count)| count);
     Ok(match count {
         Some(SqlValue::Int(count)) => u64::try_from(*count).unwrap_or(0),
@@ -72,47 +62,45 @@ pub(super) fn count(
 
 /// A page of candidates in key order.
 pub(super) fn candidates(
-    connection: &OdbcConnection,
+    db: &OdbcConnection,
     candidates: &Candidates,
     from: Option<&SqlValue>,
     limit: u32,
 ) -> Result<Vec<Candidate>, SourceError> {
     // The comparison depends on the key's type.
-    let columns = columns(connection, &positional(connection, &candidates.sql)?)?;
+    let columns = columns(db, &positional(db, &candidates.sql)?)?;
     let names = columns.iter().map(|column| column.name.as_str());
     let key = &columns[placeholders::column_index(names, &candidates.key)?];
-    let (head, tail) = page_sql(connection, candidates, key, from.is_some(), limit);
+    let (head, tail) = page_sql(db, candidates, key, from.is_some(), limit);
     let statement =
         PositionalStatement::around(PlaceholderStyle::QuestionMark, &head, &candidates.sql, &tail)?;
     let mut params = placeholders::candidate_params(candidates);
     params.extend(from.map(|from| (FROM.to_owned(), from.clone())));
     // Keys are read as the type that they are compared as: SQLite's driver infers a column's type
     // from its first row.
-    let rows =
-        query_as(connection, &statement, &params, |at, own| if at == 0 { key.kind } else { own })?;
+    let rows = query_as(db, &statement, &params, |at, own| if at == 0 { key.kind } else { own })?;
     rows.into_iter().map(|row| candidate(row, &candidates.key)).collect()
 }
 
 /// The SQL before and after the candidates' SQL that selects a page.
 fn page_sql(
-    connection: &OdbcConnection,
+    db: &OdbcConnection,
     candidates: &Candidates,
     key: &Column,
     bounded: bool,
     limit: u32,
 ) -> (String, String) {
     let named = |name: &str| {
-        let close = if connection.quote == '[' { ']' } else { connection.quote };
+        let close = if db.quote == '[' { ']' } else { db.quote };
         let name = name.replace(close, &format!("{close}{close}"));
-        format!("c.{}{name}{close}", connection.quote)
+        format!("c.{}{name}{close}", db.quote)
     };
     let columns = [Some(&candidates.key), candidates.priority.as_ref()];
     let columns: Vec<String> = columns.into_iter().flatten().map(|name| named(name)).collect();
-    let (key, from) =
-        connection.dialect.compared(key.kind, &named(&candidates.key), &format!(":{FROM}"));
+    let (key, from) = db.dialect.compared(key.kind, &named(&candidates.key), &format!(":{FROM}"));
     let bound = if bounded { format!("WHERE {key} >= {from} ") } else { String::new() };
     let head = format!("SELECT {} FROM (", columns.join(", "));
-    (head, format!("\n) c {bound}ORDER BY {key} {}", connection.dialect.limit(limit)))
+    (head, format!("\n) c {bound}ORDER BY {key} {}", db.dialect.limit(limit)))
 }
 
 fn candidate(row: Row, name: &str) -> Result<Candidate, SourceError> {
@@ -123,34 +111,34 @@ fn candidate(row: Row, name: &str) -> Result<Candidate, SourceError> {
 
 /// Runs a query.
 pub(super) fn fetch(
-    connection: &OdbcConnection,
+    db: &OdbcConnection,
     sql: &str,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
-    let statement = positional(connection, sql)?;
+    let statement = positional(db, sql)?;
     if !placeholders::is_read(sql) {
         return Err(placeholders::not_a_read_error());
     }
-    query(connection, &statement, params)
+    query(db, &statement, params)
 }
 
 fn query(
-    connection: &OdbcConnection,
+    db: &OdbcConnection,
     statement: &PositionalStatement,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
-    query_as(connection, statement, params, |_, own| own)
+    query_as(db, statement, params, |_, own| own)
 }
 
 /// Runs a query; `kind_of` overrides the type of a column, counted from 0.
 fn query_as(
-    connection: &OdbcConnection,
+    db: &OdbcConnection,
     statement: &PositionalStatement,
     params: &[(String, SqlValue)],
     kind_of: impl Fn(usize, Kind) -> Kind,
 ) -> Result<Vec<Row>, SourceError> {
-    let values = bind(statement.named(params)?, connection.dialect);
-    let cursor = connection.handle()?.execute(&statement.sql, values.as_slice(), None);
+    let values = bind(statement.named(params)?, db.dialect);
+    let cursor = db.handle()?.execute(&statement.sql, values.as_slice(), None);
     let Some(mut cursor) = cursor.map_err(|error| error::of_statement(statement, error))? else {
         return Ok(Vec::new());
     };
@@ -169,11 +157,11 @@ fn query_as(
 
 /// The columns of a statement that is not run.
 fn columns(
-    connection: &OdbcConnection,
+    db: &OdbcConnection,
     statement: &PositionalStatement,
 ) -> Result<Vec<Column>, SourceError> {
     let statement_error = |error| error::of_statement(statement, error);
-    let mut prepared = connection.handle()?.prepare(&statement.sql).map_err(statement_error)?;
+    let mut prepared = db.handle()?.prepare(&statement.sql).map_err(statement_error)?;
     described(&mut prepared).map_err(statement_error)
 }
 
@@ -190,10 +178,10 @@ fn described(result: &mut impl ResultSetMetadata) -> Result<Vec<Column>, odbc_ap
 
 /// Rewrites a statement that the database and our tokeniser read alike.
 pub(super) fn positional(
-    connection: &OdbcConnection,
+    db: &OdbcConnection,
     sql: &str,
 ) -> Result<PositionalStatement, SourceError> {
-    if connection.dialect == Dialect::Mysql {
+    if db.dialect == Dialect::Mysql {
         reject_mysql_quirks(sql)?;
     }
     PositionalStatement::of(PlaceholderStyle::QuestionMark, sql)

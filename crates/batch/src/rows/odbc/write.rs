@@ -11,11 +11,11 @@ use crate::rows::SourceError;
 use crate::rows::placeholders::{check_row_count, is_write, with_statement};
 
 /// Runs the effects in one transaction; autocommit is off.
-pub(super) fn apply(connection: &OdbcConnection, effects: &[Effect]) -> Result<(), SourceError> {
-    let handle = connection.handle()?;
-    let done = effects.iter().try_for_each(|effect| {
-        run(connection, effect).map_err(|error| with_statement(&effect.sql, error))
-    });
+pub(super) fn apply(db: &OdbcConnection, effects: &[Effect]) -> Result<(), SourceError> {
+    let handle = db.handle()?;
+    let done = effects
+        .iter()
+        .try_for_each(|effect| run(db, effect).map_err(|error| with_statement(&effect.sql, error)));
     match done {
         Ok(()) => handle.commit().map_err(error::of_run),
         Err(error) => match handle.rollback() {
@@ -28,14 +28,14 @@ pub(super) fn apply(connection: &OdbcConnection, effects: &[Effect]) -> Result<(
     }
 }
 
-fn run(connection: &OdbcConnection, effect: &Effect) -> Result<(), SourceError> {
+fn run(db: &OdbcConnection, effect: &Effect) -> Result<(), SourceError> {
     if !is_write(&effect.sql) {
         return Err(SourceError::Data("an effect may only insert, update or delete".to_owned()));
     }
-    let statement = positional(connection, &effect.sql)?;
-    let values = bind(statement.values(&effect.params)?, connection.dialect);
+    let statement = positional(db, &effect.sql)?;
+    let values = bind(statement.values(&effect.params)?, db.dialect);
     let statement_error = |error| error::of_statement(&statement, error);
-    let mut prepared = connection.handle()?.prepare(&statement.sql).map_err(statement_error)?;
+    let mut prepared = db.handle()?.prepare(&statement.sql).map_err(statement_error)?;
     let returned = match prepared.execute(values.as_slice()).map_err(error::of_run)? {
         Some(cursor) => Some(rows_of(cursor)?),
         None => None,
