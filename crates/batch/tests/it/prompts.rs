@@ -73,7 +73,7 @@ async fn a_query_that_could_read_another_tenants_prompts_or_write_is_refused() {
         ("SELECT prompt_text FROM ai_prompts WHERE customer = :tenant", "`:ref` or `:id`"),
         ("SELECT * FROM ai_prompts WHERE customer = :tenant AND request_id = :id", "one column"),
         ("DELETE FROM ai_prompts WHERE customer = :tenant AND request_id = :id", "SELECT"),
-        ("SELECT :tenant || :ref || :other", "there is no `:other`"),
+        ("SELECT :tenant || :ref || :other", "unknown parameter `:other`"),
         ("SELECT nonsense FROM ai_prompts WHERE :tenant = :id", "nonsense"),
     ] {
         let error = SqlPrompts::new(Arc::clone(&rows) as _, sql.to_owned()).await.err().unwrap();

@@ -43,7 +43,7 @@ async fn an_answer_that_was_cut_says_that_max_tokens_was_too_small(route: TestRo
     let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
     fixture.work(fixture.handler()).await;
     let (_, words) = fixture.failure(&id).await;
-    assert!(words.contains("max_tokens (50) was too small"), "{words}");
+    assert!(words.contains("max_tokens (50) is too small"), "{words}");
 }
 
 async fn no_answer_in_time_is_a_timeout_and_is_not_asked_again(route: TestRoute) {
