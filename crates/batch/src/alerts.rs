@@ -1,5 +1,5 @@
-//! When somebody should look at a batch. Pure: whoever watches passes the batch and the time, and
-//! does with the alerts what the definition says.
+//! Decides when a batch needs an operator's attention. Pure: the caller passes the batch and the
+//! time, and runs the action that the definition names.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use longshore::batch::{Batch, BatchStatus, stopped_by_threshold};
 use longshore::{BatchId, Timestamp};
 use serde::Serialize;
 
-/// Something that somebody should know of. Its JSON is what an action is told.
+/// A condition that an operator should know of. Its JSON is the input of the alert's action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Alert {
-    /// What it is.
+    /// The condition.
     pub code: AlertCode,
-    /// Which batch.
+    /// The batch.
     pub batch: BatchId,
-    /// In words.
+    /// A sentence for people.
     pub words: String,
 }
 
-/// What an alert is about.
+/// The condition that an alert reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AlertCode {
-    /// Nothing ended for a time.
+    /// No row ended for longer than `no_progress`.
     NoProgress,
-    /// The batch is over and some of its rows were never worked on.
+    /// The batch has ended, and some of its rows were never run.
     WorkLeft,
-    /// Too many rows failed.
+    /// The failure threshold stopped the batch.
     Threshold,
 }
 
@@ -48,84 +48,94 @@ impl std::fmt::Display for AlertCode {
     }
 }
 
-/// What a watcher remembers of one batch, so that each thing is said once.
+/// The alerts already raised for one batch, so that each is raised once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
-    standing: Option<Standing>,
-    /// When it began to stand like this.
+pub struct AlertHistory {
+    progress: Option<BatchProgress>,
+    /// Since when `progress` has not changed.
     since: Timestamp,
-    said: Vec<AlertCode>,
+    raised: Vec<AlertCode>,
 }
 
-/// What moves while a batch makes progress.
+/// The values that change while a batch makes progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Standing {
+struct BatchProgress {
     generation: u32,
     status: BatchStatus,
-    ended: u64,
+    finished: u64,
 }
 
-impl Seen {
-    /// Notes where the batch stands; what has moved since may be said again.
-    fn look(&mut self, batch: &Batch, now: Timestamp) {
+impl AlertHistory {
+    /// Records the batch's progress. Once it has changed, the alerts that depend on it may be
+    /// raised again.
+    fn observe(&mut self, batch: &Batch, now: Timestamp) {
         let Batch { generation, status, counts, .. } = batch;
         let (generation, status) = (*generation, *status);
-        let standing = Standing { generation, status, ended: counts.finished() };
-        let before = self.standing.replace(standing);
-        if before == Some(standing) {
+        let progress = BatchProgress { generation, status, finished: counts.finished() };
+        let before = self.progress.replace(progress);
+        if before == Some(progress) {
             return;
         }
         self.since = now;
         if before.is_some_and(|before| (before.generation, before.status) == (generation, status)) {
-            self.said.retain(|code| *code != AlertCode::NoProgress);
+            self.raised.retain(|code| *code != AlertCode::NoProgress);
         } else {
-            self.said.clear();
+            self.raised.clear();
         }
     }
 
-    /// The alert, unless it has been said.
-    fn say(&mut self, batch: &Batch, code: AlertCode, words: Option<String>) -> Option<Alert> {
-        let words = words.filter(|_| !self.said.contains(&code))?;
-        self.said.push(code);
+    /// The alert, unless it has been raised already.
+    fn raise(&mut self, batch: &Batch, code: AlertCode, words: Option<String>) -> Option<Alert> {
+        let words = words.filter(|_| !self.raised.contains(&code))?;
+        self.raised.push(code);
         Some(Alert { code, batch: batch.id.clone(), words })
     }
 }
 
-/// What is to be said of `batch` at `now` that was not said before. `no_progress` is how long
-/// nothing may end before it is worth a word.
-pub fn watch(batch: &Batch, no_progress: Duration, seen: &mut Seen, now: Timestamp) -> Vec<Alert> {
-    seen.look(batch, now);
-    let still = now.since(seen.since);
-    let stuck = still >= no_progress;
+/// The alerts for `batch` at `now` that were not raised before. `no_progress` is how long the batch
+/// may go without a row ending.
+pub fn evaluate(
+    batch: &Batch,
+    no_progress: Duration,
+    history: &mut AlertHistory,
+    now: Timestamp,
+) -> Vec<Alert> {
+    history.observe(batch, now);
+    let stalled_for = now.since(history.since);
+    let stalled = stalled_for >= no_progress;
     [
-        seen.say(batch, AlertCode::Threshold, threshold(batch)),
-        seen.say(batch, AlertCode::NoProgress, standstill(batch).filter(|_| stuck)),
-        seen.say(batch, AlertCode::WorkLeft, work_left(batch, stuck)),
+        history.raise(batch, AlertCode::Threshold, threshold_message(batch)),
+        history.raise(batch, AlertCode::NoProgress, no_progress_message(batch).filter(|_| stalled)),
+        history.raise(batch, AlertCode::WorkLeft, work_left_message(batch, stalled)),
     ]
     .into_iter()
     .flatten()
-    .map(|alert| timed(alert, still))
+    .map(|alert| with_duration(alert, stalled_for))
     .collect()
 }
 
-/// Says for how long, where that is the point.
-fn timed(alert: Alert, still: Duration) -> Alert {
+/// Adds the duration to an alert about missing progress.
+fn with_duration(alert: Alert, stalled_for: Duration) -> Alert {
     match alert.code {
         AlertCode::NoProgress => {
-            let words = format!("{} for {} s", alert.words, still.as_secs());
+            let words = format!("{} for {} s", alert.words, stalled_for.as_secs());
             Alert { words, ..alert }
         }
         AlertCode::WorkLeft | AlertCode::Threshold => alert,
     }
 }
 
-/// A paused or ended batch stands still by right.
-fn standstill(batch: &Batch) -> Option<String> {
+/// None for a paused or ended batch, which makes no progress by design.
+fn no_progress_message(batch: &Batch) -> Option<String> {
     let counts = &batch.counts;
     let words = match batch.status {
-        BatchStatus::Queued => format!("no worker has taken up any of {} rows", counts.live()),
+        BatchStatus::Queued => format!("no worker has claimed any of {} rows", counts.live()),
         BatchStatus::Running => {
-            format!("no row has ended, {} wait and {} are held", waiting(batch), counts.leased)
+            format!(
+                "no row has ended, {} are waiting and {} are leased",
+                waiting(batch),
+                counts.leased
+            )
         }
         _ => return None,
     };
@@ -136,19 +146,19 @@ fn waiting(batch: &Batch) -> u64 {
     batch.counts.live() - batch.counts.leased
 }
 
-/// Rows that a batch left behind: cancelled, or alive although it is over. The last of a batch
-/// that is given up take a moment to stop, so they are not spoken of at once.
-fn work_left(batch: &Batch, stuck: bool) -> Option<String> {
+/// Rows left in an ended batch: cancelled, or still live. The last rows of a cancelled batch take a
+/// moment to stop, so live rows count only after `no_progress`.
+fn work_left_message(batch: &Batch, stalled: bool) -> Option<String> {
     let (live, cancelled) = (batch.counts.live(), batch.counts.cancelled);
-    let over = batch.status.is_final() && (live == 0 || stuck);
+    let over = batch.status.is_final() && (live == 0 || stalled);
     (over && live + cancelled > 0).then(|| {
         let total = batch.counts.total();
         format!("the batch is {} and {} of {total} rows are left", batch.status, live + cancelled)
     })
 }
 
-/// The failures are what stopped the batch.
-fn threshold(batch: &Batch) -> Option<String> {
+/// Some if the failure threshold stopped the batch.
+fn threshold_message(batch: &Batch) -> Option<String> {
     let reason = batch.reason.as_ref().filter(|_| stopped_by_threshold(batch))?;
     Some(format!("the batch is {}: {reason}", batch.status))
 }

@@ -1,10 +1,9 @@
-//! A definition against its database, before any row is touched.
+//! Checks a definition against its database before any row is touched.
 //!
-//! Everything that can be wrong without looking at a row is found here: SQL that the database does
-//! not accept, columns that are not there, parameters that nobody would bind, templates, rules and
-//! schemas that do not compile. One mistake at a time, at the place where it was written. Nothing
-//! is run and nothing is read but the database's own description; only [`commands`] starts what a
-//! definition names.
+//! Finds every mistake that does not depend on a row: SQL that the database rejects, missing
+//! columns, parameters without a value, and templates, rules and schemas that do not compile.
+//! Reports one mistake at a time, at the line where it was written. Runs nothing and reads only the
+//! database's own description; only [`commands`] starts the programs that a definition names.
 
 mod ai;
 mod command;
@@ -14,7 +13,7 @@ mod pre;
 mod query;
 
 use crate::definition::{Action, Candidates, Definition, Post, Pre};
-use crate::file::{FileError, Places};
+use crate::file::{FileError, SourceMap};
 use crate::rows::RowSource;
 use crate::sql::{self, Clause};
 
@@ -22,76 +21,77 @@ pub use command::commands;
 pub use post::{ALERT_PARAMETERS, COMPLETION_PARAMETERS};
 use query::Query;
 
-/// A definition that can be worked with.
+/// The result of a successful check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Checked {
-    /// What is probably not meant.
+pub struct CheckReport {
+    /// Settings that are valid but probably a mistake.
     pub warnings: Vec<String>,
 }
 
-/// Checks `definition`; `places` says where its texts were written.
+/// Checks `definition`; `source_map` has the lines where its texts were written.
 pub async fn check(
     definition: &Definition,
-    places: &Places,
+    source_map: &SourceMap,
     source: &dyn RowSource,
-) -> Result<Checked, FileError> {
-    let desk = Desk { definition, places, source };
+) -> Result<CheckReport, FileError> {
+    let context = CheckContext { definition, source_map, source };
     let mut warnings = Vec::new();
-    let fields = ai::fields(&desk)?;
-    ai::provider(&desk)?;
+    let fields = ai::fields(&context)?;
+    ai::provider(&context)?;
     if let Post::Sql(post) = &definition.post {
-        post::rules(&desk, post, &fields)?;
+        post::rules(&context, post, &fields)?;
     }
-    candidates(&desk, &definition.candidates).await?;
+    candidates(&context, &definition.candidates).await?;
     match &definition.pre {
-        Pre::Sql(pre) => warnings.extend(pre::check(&desk, pre).await?),
-        Pre::Command(pre) => command::pre(&desk, pre).await?,
+        Pre::Sql(pre) => warnings.extend(pre::check(&context, pre).await?),
+        Pre::Command(pre) => command::pre(&context, pre).await?,
         Pre::Code(_) => {}
     }
     if let Some(mail) = &definition.mail {
-        warnings.extend(mail::check(&desk, mail).await?);
+        warnings.extend(mail::check(&context, mail).await?);
     }
     match &definition.post {
-        Post::Sql(post) => warnings.extend(post::statements(&desk, post, &fields).await?),
-        Post::Command(post) => command::post(&desk, post).await?,
+        Post::Sql(post) => warnings.extend(post::statements(&context, post, &fields).await?),
+        Post::Command(post) => command::post(&context, post).await?,
         Post::Code(_) => {}
     }
     let (completion, alerts) = (&definition.completion, &definition.alerts.action);
-    action(&desk, "completion", completion.as_ref(), &COMPLETION_PARAMETERS).await?;
-    action(&desk, "alerts", alerts.as_ref(), &ALERT_PARAMETERS).await?;
-    Ok(Checked { warnings })
+    check_action(&context, "completion", completion.as_ref(), &COMPLETION_PARAMETERS).await?;
+    check_action(&context, "alerts", alerts.as_ref(), &ALERT_PARAMETERS).await?;
+    Ok(CheckReport { warnings })
 }
 
-/// What every part of the check needs.
-struct Desk<'a> {
+/// The input of every part of the check.
+struct CheckContext<'a> {
     definition: &'a Definition,
-    places: &'a Places,
+    source_map: &'a SourceMap,
     source: &'a dyn RowSource,
 }
 
-impl Desk<'_> {
-    /// A mistake `lines` lines into the text under `key`.
+impl CheckContext<'_> {
+    /// An error `lines` lines into the text under `key`.
     fn error(&self, key: &str, lines: usize, message: impl Into<String>) -> FileError {
-        self.places.error(&self.definition.source, key, lines, message)
+        self.source_map.error(&self.definition.source, key, lines, message)
     }
 }
 
-async fn candidates(desk: &Desk<'_>, candidates: &Candidates) -> Result<(), FileError> {
-    let query = Query { desk, key: "candidates.sql", sql: &candidates.sql };
+async fn candidates(context: &CheckContext<'_>, candidates: &Candidates) -> Result<(), FileError> {
+    let query = Query { context, key: "candidates.sql", sql: &candidates.sql };
     if let Some((clause, at)) = sql::closing_clause(&candidates.sql) {
-        return Err(closed(&query, clause, at));
+        return Err(forbidden_clause(&query, clause, at));
     }
     let columns = query.columns().await?;
-    query.only_params(candidates.params.keys().map(String::as_str))?;
-    has_column(desk, "candidates.key", &candidates.key, &columns)?;
+    query.allow_params(candidates.params.keys().map(String::as_str))?;
+    require_column(context, "candidates.key", &candidates.key, &columns)?;
     match &candidates.priority {
-        Some(priority) => has_column(desk, "candidates.priority", priority, &columns),
+        Some(priority) => require_column(context, "candidates.priority", priority, &columns),
         None => Ok(()),
     }
 }
 
-/// An ORDER BY or LIMIT, which ours would clash with: rows are read page by page in key order.
-fn closed(query: &Query<'_>, clause: Clause, at: usize) -> FileError {
+/// The error for an ORDER BY or LIMIT: the candidates are read page by page in key order, with
+/// clauses of our own.
+fn forbidden_clause(query: &Query<'_>, clause: Clause, at: usize) -> FileError {
     match clause {
         Clause::Order => {
             let error = query.error_at(at, "the candidates' SQL must not have an ORDER BY");
@@ -104,8 +104,8 @@ fn closed(query: &Query<'_>, clause: Clause, at: usize) -> FileError {
     }
 }
 
-fn has_column(
-    desk: &Desk<'_>,
+fn require_column(
+    context: &CheckContext<'_>,
     key: &str,
     column: &str,
     columns: &[String],
@@ -113,12 +113,12 @@ fn has_column(
     if columns.iter().any(|known| known == column) {
         return Ok(());
     }
-    let error = desk.error(key, 0, format!("the candidates have no column `{column}`"));
-    Err(error.meant(column, columns.iter().map(String::as_str)))
+    let error = context.error(key, 0, format!("the candidates have no column `{column}`"));
+    Err(error.suggest(column, columns.iter().map(String::as_str)))
 }
 
-async fn action(
-    desk: &Desk<'_>,
+async fn check_action(
+    context: &CheckContext<'_>,
     section: &str,
     action: Option<&Action>,
     known: &[&str],
@@ -126,9 +126,9 @@ async fn action(
     let Some(Action::Sql(statements)) = action else { return Ok(()) };
     for (index, statement) in statements.iter().enumerate() {
         let key = format!("{section}.sql[{index}]");
-        let query = Query { desk, key: &key, sql: &statement.sql };
-        query.writes().await?;
-        query.only_params(known.iter().copied())?;
+        let query = Query { context, key: &key, sql: &statement.sql };
+        query.require_write().await?;
+        query.allow_params(known.iter().copied())?;
     }
     Ok(())
 }

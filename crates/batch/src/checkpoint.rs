@@ -1,7 +1,7 @@
-//! What a row's run keeps before POST, so that no answer is paid for twice.
+//! What a row's run saves before POST, so that no answer is paid for twice.
 //!
-//! Owns the record in a unit's checkpoint and the one decision that is made from it: whether the
-//! row is asked about, or goes straight to POST ([`Checkpoint::recall`]). Pure; the handler writes.
+//! Owns the record in a unit's checkpoint and the decision made from it: whether the run asks the
+//! model or goes straight to POST ([`Checkpoint::resume_point`]). Pure; the handler writes.
 
 use longshore::batch::Sums;
 use longshore::ledger::NewCall;
@@ -9,129 +9,133 @@ use longshore::{Payload, Unit};
 use longshore_ai::{Answer, Cost};
 use serde::{Deserialize, Serialize};
 
-/// The form of the record that this program writes and reads.
+/// The version of the record that this program writes and reads.
 const VERSION: u32 = 1;
 
-/// Upper bounds of the latency histogram, in milliseconds; beyond the last comes `inf`.
+/// Upper bounds of the latency histogram in milliseconds; the last bucket is `inf`.
 pub const LATENCY_BOUNDS: [u64; 15] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000];
 
-/// What a run has reached.
+/// The state that a run saves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// The form of this record: 1.
+    /// The version of this record: 1.
     pub version: u32,
-    /// The answer, if there is one that is still to be applied.
+    /// The answer that POST has not applied yet.
     pub answer: Option<Answer>,
-    /// What it cost when it came: prices may have changed since.
+    /// The answer's cost when it arrived: prices may have changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// Why there is none and none is to be asked for: POST is to be told, or is being told.
+    /// The error to pass to POST instead of an answer, when the model must not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<KeptError>,
-    /// How many questions have been asked and settled.
+    pub error: Option<StoredError>,
+    /// Calls that have been made and settled.
     pub asked: u32,
-    /// The call of a question that is parked until it goes with a provider's batch, or is out with one.
+    /// The call of a question that is parked, or was sent, in a provider batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<NewCall>,
-    /// POST has said FAIL to it, and that was recorded with it. Whoever runs the row again wants it
-    /// asked anew.
-    #[serde(default)]
-    pub judged: bool,
+    /// POST returned FAIL for the answer or error in this record. A later run asks the model again.
+    #[serde(default, rename = "judged")]
+    pub rejected: bool,
 }
 
-/// An error that asking again would not mend, or not without paying again.
+/// An error for POST: a retry would not help, or would pay again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptError {
-    /// Short and stable.
+pub struct StoredError {
+    /// A short, stable code.
     pub code: String,
-    /// In words.
+    /// A message for people.
     pub message: String,
-    /// It was told before it was known whether to ask again: POST may say so.
+    /// POST may still ask for a retry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
 }
 
-/// What a run starts from.
+/// The step at which a run starts.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Recalled {
-    /// Ask; nothing is known to be out.
+pub enum ResumePoint {
+    /// Ask the model: no call is known to be in flight.
     Ask,
-    /// An earlier worker died, perhaps while its question was out: it may have been billed.
+    /// An earlier worker died, perhaps with a call in flight: that call may have been billed.
     MaybeBilled,
-    /// There is an answer: apply it.
+    /// Apply this answer.
     Answer(Answer),
-    /// There is an error that POST has not heard of yet.
-    Error(KeptError),
+    /// Pass this error to POST.
+    Error(StoredError),
 }
 
 impl Checkpoint {
-    /// Nothing asked yet.
+    /// The record of a run that has asked nothing.
     pub fn empty() -> Self {
         let (answer, cost, error, parked) = (None, None, None, None);
-        Self { version: VERSION, answer, cost, error, parked, asked: 0, judged: false }
+        Self { version: VERSION, answer, cost, error, parked, asked: 0, rejected: false }
     }
 
-    /// Reads a unit's checkpoint. A record that cannot be read is an error: taking it for nothing
-    /// would pay twice.
+    /// Reads a unit's checkpoint. An unreadable record is an error: treating it as empty would pay
+    /// twice.
     pub fn of(unit: &Unit) -> Result<Self, String> {
         let Some(payload) = &unit.checkpoint else { return Ok(Self::empty()) };
-        let kept: Self = payload.parse().map_err(|error| error.to_string())?;
-        if kept.version > VERSION {
-            return Err(format!("it is of version {}, this program knows {VERSION}", kept.version));
+        let stored: Self = payload.parse().map_err(|error| error.to_string())?;
+        if stored.version > VERSION {
+            return Err(format!(
+                "it has version {}, this program reads version {VERSION}",
+                stored.version
+            ));
         }
-        Ok(kept)
+        Ok(stored)
     }
 
-    /// The record as it is kept.
-    pub fn payload(&self) -> Result<Payload, String> {
+    /// The record as a checkpoint payload.
+    pub fn to_payload(&self) -> Result<Payload, String> {
         Payload::json(self).map_err(|error| error.to_string())
     }
 
-    /// What a run starts from, after `lost` runs died with their workers.
-    pub fn recall(&self, lost: u32) -> Recalled {
+    /// The step at which a run starts, after `lost` runs died with their workers.
+    pub fn resume_point(&self, lost: u32) -> ResumePoint {
         match self {
-            Self { judged: false, answer: Some(answer), .. } => Recalled::Answer(answer.clone()),
-            Self { judged: false, error: Some(error), .. } => Recalled::Error(error.clone()),
-            _ if lost > 0 => Recalled::MaybeBilled,
-            _ => Recalled::Ask,
+            Self { rejected: false, answer: Some(answer), .. } => {
+                ResumePoint::Answer(answer.clone())
+            }
+            Self { rejected: false, error: Some(error), .. } => ResumePoint::Error(error.clone()),
+            _ if lost > 0 => ResumePoint::MaybeBilled,
+            _ => ResumePoint::Ask,
         }
     }
 
-    /// After a question was answered.
-    pub fn answered(&self, answer: Answer, cost: Cost) -> Self {
+    /// The record after an answer.
+    pub fn with_answer(&self, answer: Answer, cost: Cost) -> Self {
         let asked = self.asked.saturating_add(1);
         Self { answer: Some(answer), cost: Some(cost), asked, ..Self::empty() }
     }
 
-    /// After POST said RETRY: it is asked anew, with another request id. `unanswered` are the
-    /// questions of this run that brought no answer.
-    pub fn retried(&self, unanswered: u32) -> Self {
+    /// The record after POST returned RETRY: the next call has another request id. `unanswered` is
+    /// the number of this run's calls that returned no answer.
+    pub fn for_retry(&self, unanswered: u32) -> Self {
         Self { asked: self.asked.saturating_add(unanswered), ..Self::empty() }
     }
 
-    /// After `unanswered` questions that came to nothing but this error.
-    pub fn unheard(&self, error: KeptError, unanswered: u32) -> Self {
-        Self { error: Some(error), ..self.retried(unanswered) }
+    /// The record after `unanswered` calls that ended in this error.
+    pub fn with_error(&self, error: StoredError, unanswered: u32) -> Self {
+        Self { error: Some(error), ..self.for_retry(unanswered) }
     }
 
-    /// While the question of this call is parked.
-    pub fn parked(&self, call: NewCall) -> Self {
-        Self { parked: Some(call), ..self.retried(0) }
+    /// The record while this call waits in a provider batch.
+    pub fn with_parked_call(&self, call: NewCall) -> Self {
+        Self { parked: Some(call), ..self.for_retry(0) }
     }
 
-    /// After POST said FAIL to what is kept.
-    pub fn judged(&self) -> Self {
-        Self { judged: true, ..self.clone() }
+    /// The record after POST returned FAIL for it.
+    pub fn rejected(&self) -> Self {
+        Self { rejected: true, ..self.clone() }
     }
 
-    /// Whether there is something in it that POST is to be told.
-    pub fn holds_a_reply(&self) -> bool {
+    /// Whether it has an answer or an error for POST.
+    pub fn has_reply(&self) -> bool {
         self.answer.is_some() || self.error.is_some()
     }
 }
 
-/// What an answer adds to its batch's sums.
+/// The amounts that an answer adds to its batch's sums.
 pub fn sums(answer: &Answer, cost: Cost) -> Sums {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     Sums::from([
@@ -144,13 +148,13 @@ pub fn sums(answer: &Answer, cost: Cost) -> Sums {
     ])
 }
 
-/// The sum that counts answers that took about this long.
+/// The name of the histogram bucket for this latency.
 fn latency_sum(latency_ms: u64) -> String {
     let bound = LATENCY_BOUNDS.into_iter().find(|bound| latency_ms <= *bound);
     latency_name(bound)
 }
 
-/// The name of a part of the latency histogram; `None` is the last, without a bound.
+/// The name of a bucket of the latency histogram; `None` is the last, without a bound.
 pub fn latency_name(bound: Option<u64>) -> String {
     match bound {
         Some(bound) => format!("latency_ms_le_{bound}"),
@@ -175,46 +179,50 @@ mod tests {
         }
     }
 
-    fn error() -> KeptError {
-        KeptError { code: "TIMEOUT".into(), message: String::new(), retryable: false }
+    fn error() -> StoredError {
+        StoredError { code: "TIMEOUT".into(), message: String::new(), retryable: false }
     }
 
     #[test]
     fn what_is_kept_is_applied_and_not_asked_for_again_however_often_workers_die() {
-        let kept = Checkpoint::empty().answered(answer(), Cost(7));
-        let unheard = Checkpoint::empty().unheard(error(), 1);
+        let stored = Checkpoint::empty().with_answer(answer(), Cost(7));
+        let with_error = Checkpoint::empty().with_error(error(), 1);
         for lost in 0..4 {
-            assert_eq!(kept.recall(lost), Recalled::Answer(answer()));
-            assert_eq!(unheard.recall(lost), Recalled::Error(error()));
+            assert_eq!(stored.resume_point(lost), ResumePoint::Answer(answer()));
+            assert_eq!(with_error.resume_point(lost), ResumePoint::Error(error()));
         }
     }
 
     #[test]
     fn a_worker_that_died_without_leaving_an_answer_may_have_been_billed() {
-        let retried = Checkpoint::empty().answered(answer(), Cost(7)).retried(0);
-        for kept in [Checkpoint::empty(), retried] {
-            assert_eq!(kept.recall(1), Recalled::MaybeBilled);
-            assert_eq!(kept.recall(0), Recalled::Ask);
+        let for_retry = Checkpoint::empty().with_answer(answer(), Cost(7)).for_retry(0);
+        for stored in [Checkpoint::empty(), for_retry] {
+            assert_eq!(stored.resume_point(1), ResumePoint::MaybeBilled);
+            assert_eq!(stored.resume_point(0), ResumePoint::Ask);
         }
     }
 
     #[test]
     fn a_judged_reply_is_asked_for_anew_when_somebody_wants_the_row_again() {
-        for kept in [
-            Checkpoint::empty().answered(answer(), Cost(7)),
-            Checkpoint::empty().unheard(error(), 1),
+        for stored in [
+            Checkpoint::empty().with_answer(answer(), Cost(7)),
+            Checkpoint::empty().with_error(error(), 1),
         ] {
-            assert_eq!(kept.judged().recall(0), Recalled::Ask);
-            assert_eq!(kept.judged().recall(1), Recalled::MaybeBilled, "and its worker died");
+            assert_eq!(stored.rejected().resume_point(0), ResumePoint::Ask);
+            assert_eq!(
+                stored.rejected().resume_point(1),
+                ResumePoint::MaybeBilled,
+                "and its worker died"
+            );
         }
     }
 
     #[test]
     fn every_question_that_was_settled_is_counted_once() {
-        let first = Checkpoint::empty().answered(answer(), Cost(7));
-        assert_eq!((first.asked, first.retried(0).asked), (1, 1));
-        assert_eq!(Checkpoint::empty().retried(1).asked, 1);
-        assert_eq!(Checkpoint::empty().unheard(error(), 1).judged().retried(0).asked, 1);
+        let first = Checkpoint::empty().with_answer(answer(), Cost(7));
+        assert_eq!((first.asked, first.for_retry(0).asked), (1, 1));
+        assert_eq!(Checkpoint::empty().for_retry(1).asked, 1);
+        assert_eq!(Checkpoint::empty().with_error(error(), 1).rejected().for_retry(0).asked, 1);
     }
 
     #[test]
@@ -226,8 +234,8 @@ mod tests {
 
     #[test]
     fn the_record_is_read_back_as_written() {
-        let kept = Checkpoint::empty().answered(answer(), Cost(7));
-        assert_eq!(kept.payload().unwrap().parse::<Checkpoint>().unwrap(), kept);
+        let stored = Checkpoint::empty().with_answer(answer(), Cost(7));
+        assert_eq!(stored.to_payload().unwrap().parse::<Checkpoint>().unwrap(), stored);
         let plain = r#"{"version":1,"answer":null,"asked":2}"#;
         let plain: Checkpoint = serde_json::from_str(plain).unwrap();
         assert_eq!(plain, Checkpoint { asked: 2, ..Checkpoint::empty() });

@@ -1,13 +1,13 @@
-//! Commands that stay: worker processes in any language that make prompts (PRE) and decide (POST).
+//! Persistent worker processes in any language that make prompts (PRE) and decide (POST).
 //!
-//! [`Commands`] starts each command once per process of ours and keeps it for all batches that name
-//! it. What a command is told and what it may answer is in [`prepare`](CommandPrepare) and
-//! [`apply`](CommandApply); what a call that went wrong means for its row, in `trouble`.
+//! [`Commands`] starts each command once per process of ours and shares it among all batches that
+//! name it. [`CommandPrepare`] and [`CommandApply`] have the requests and responses; `error` maps a
+//! failed call to the row's outcome.
 
 mod apply;
+mod error;
 mod prepare;
-mod said;
-mod trouble;
+mod response;
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,19 +18,19 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::definition::Command;
+use crate::definition::CommandSpec;
 
 pub use self::apply::CommandApply;
+use self::error::{CallFailure, ThrottledWarnings, describe_error};
 pub use self::prepare::CommandPrepare;
-use self::trouble::{Trouble, Warnings, last_words};
 
-/// The operation of PRE.
+/// The name of PRE's operation.
 pub const PREPARE: &str = "prepare";
-/// The operation of POST.
+/// The name of POST's operation.
 pub const APPLY: &str = "apply";
 
-/// What a command inherits unless told more: what programs need to run at all, and where languages
-/// look for libraries. Everything else stays behind: a worker's environment may hold secrets.
+/// Environment variables that every command inherits: what programs need to run at all, and library
+/// paths of languages. Others are removed, because a worker's environment may hold secrets.
 pub const INHERITED: [&str; 10] = [
     "PATH",
     "HOME",
@@ -44,29 +44,29 @@ pub const INHERITED: [&str; 10] = [
     "PERL5LIB",
 ];
 
-/// How many commands are kept. One that nobody uses has no processes after a while.
-const MOST: usize = 64;
-/// A command that could not be started is not tried again for so long: every row asks.
-const REST: Duration = Duration::from_secs(5);
-/// How often a call is made again in place whose process died: anybody may have killed it, and a row
-/// that kills it each time still comes to its end.
-const DEATHS: u32 = 2;
+/// Commands kept. The pool stops the processes of an idle command after a while.
+const MAX_COMMANDS: usize = 64;
+/// Delay before a command that failed to start is started again: every row needs it.
+const RESTART_DELAY: Duration = Duration::from_secs(5);
+/// How often a call is repeated after its process died. The cause may lie outside the row; a row
+/// that kills the process each time still ends.
+const MAX_CRASH_RETRIES: u32 = 2;
 
-/// The commands of batches: each is started once, and shared.
+/// The commands of batches, each started once and shared.
 #[derive(Default)]
 pub struct Commands {
-    also_inherited: Vec<OsString>,
-    warnings: Warnings,
-    /// The most recently used first.
-    cells: Mutex<Vec<(Command, Arc<Cell>)>>,
+    extra_variables: Vec<OsString>,
+    warnings: ThrottledWarnings,
+    /// Most recently used first.
+    cells: Mutex<Vec<(CommandSpec, Arc<CommandCell>)>>,
 }
 
-type Cell = tokio::sync::Mutex<State>;
+type CommandCell = tokio::sync::Mutex<State>;
 
 #[derive(Default)]
 enum State {
     #[default]
-    Unopened,
+    New,
     Open(Arc<CommandPool>),
     Failed {
         until: Instant,
@@ -74,43 +74,43 @@ enum State {
     },
 }
 
-/// Why a command cannot be worked with.
+/// Why a command cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// No process of it became ready.
+    /// None of its processes became ready.
     #[error("`{command}` cannot be started in {dir}: {why}")]
     NotStarted {
         /// The command.
         command: String,
-        /// Where.
+        /// The working directory.
         dir: String,
-        /// What happened, and the end of what it said.
+        /// The error, and the end of the process's stderr.
         why: String,
     },
-    /// It is a worker, but not one for this.
+    /// The command lacks the operation.
     #[error("`{command}` has no operation `{operation}`; it has {known}")]
     NoOperation {
         /// The command.
         command: String,
-        /// What it lacks.
+        /// The missing operation.
         operation: &'static str,
-        /// What it has.
+        /// The operations that it has.
         known: String,
     },
 }
 
 impl Commands {
-    /// Commands that inherit these variables beside [`INHERITED`].
+    /// Commands that inherit these variables in addition to [`INHERITED`].
     pub fn inheriting<N: Into<OsString>>(names: impl IntoIterator<Item = N>) -> Self {
-        let also_inherited = names.into_iter().map(Into::into).collect();
-        Self { also_inherited, ..Self::default() }
+        let extra_variables = names.into_iter().map(Into::into).collect();
+        Self { extra_variables, ..Self::default() }
     }
 
-    /// A command that has `operation`, started if it is not.
+    /// Returns the command, starting it if necessary. Fails if it lacks `operation`.
     pub async fn open(
         &self,
-        command: &Command,
+        command: &CommandSpec,
         operation: &'static str,
     ) -> Result<Arc<CommandPool>, CommandError> {
         let cell = self.cell(command);
@@ -118,30 +118,30 @@ impl Commands {
         let pool = match &*state {
             State::Open(pool) => Arc::clone(pool),
             State::Failed { until, error } if *until > Instant::now() => return Err(error.clone()),
-            State::Failed { .. } | State::Unopened => match self.start(command).await {
+            State::Failed { .. } | State::New => match self.start(command).await {
                 Ok(pool) => {
                     let pool = Arc::new(pool);
                     *state = State::Open(Arc::clone(&pool));
                     pool
                 }
                 Err(error) => {
-                    let until = Instant::now() + REST;
+                    let until = Instant::now() + RESTART_DELAY;
                     *state = State::Failed { until, error: error.clone() };
                     return Err(error);
                 }
             },
         };
         drop(state);
-        pool.must_have(operation)?;
+        pool.require_operation(operation)?;
         Ok(pool)
     }
 
-    /// Says now and then that rows wait.
+    /// Logs at intervals that rows wait for the command.
     pub(crate) fn warn(&self, error: &CommandError) {
         self.warnings.warn(&error.to_string());
     }
 
-    /// Ends all commands in good order; those that do not end within `limit` are killed.
+    /// Shuts all commands down; kills processes that do not end within `limit`.
     pub async fn close(&self, limit: Duration) {
         let cells = std::mem::take(&mut *self.cells());
         let closing = cells.into_iter().map(|(_, cell)| async move {
@@ -152,26 +152,26 @@ impl Commands {
         futures_util::future::join_all(closing).await;
     }
 
-    fn cells(&self) -> std::sync::MutexGuard<'_, Vec<(Command, Arc<Cell>)>> {
+    fn cells(&self) -> std::sync::MutexGuard<'_, Vec<(CommandSpec, Arc<CommandCell>)>> {
         self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cell(&self, command: &Command) -> Arc<Cell> {
+    fn cell(&self, command: &CommandSpec) -> Arc<CommandCell> {
         let mut cells = self.cells();
         match cells.iter().position(|(known, _)| known == command) {
             Some(at) => cells[..=at].rotate_right(1),
             None => {
-                cells.truncate(MOST - 1);
+                cells.truncate(MAX_COMMANDS - 1);
                 cells.insert(0, (command.clone(), Arc::default()));
             }
         }
         Arc::clone(&cells[0].1)
     }
 
-    async fn start(&self, command: &Command) -> Result<CommandPool, CommandError> {
+    async fn start(&self, command: &CommandSpec) -> Result<CommandPool, CommandError> {
         let (min, max) = (command.min as usize, command.max.max(1) as usize);
         let settings = Settings {
-            // One shows whether it works at all; those that are too many leave when they are idle.
+            // Start at least one to see whether it works; the pool stops surplus idle processes.
             min: min.clamp(1, max),
             max,
             when_full: WhenFull::Wait,
@@ -180,24 +180,25 @@ impl Commands {
             ..Settings::default()
         };
         let not_started = |error: CallError| CommandError::NotStarted {
-            command: command.shown(),
+            command: command.command_line(),
             dir: command.dir.clone(),
-            why: last_words(error.kind),
+            why: describe_error(error.kind),
         };
-        let opened = WorkerPool::processes(command.shown(), self.program(command), settings).await;
+        let opened =
+            WorkerPool::processes(command.command_line(), self.program(command), settings).await;
         let pool = opened.map_err(not_started)?;
         pool.resize(min.min(max), max).map_err(not_started)?;
-        let (room, warnings) = (Semaphore::new(max), Warnings::default());
-        Ok(CommandPool { pool, command: command.clone(), room, warnings })
+        let (call_slots, warnings) = (Semaphore::new(max), ThrottledWarnings::default());
+        Ok(CommandPool { pool, command: command.clone(), call_slots, warnings })
     }
 
-    fn program(&self, command: &Command) -> Program {
-        let mut words = command.argv.iter();
+    fn program(&self, command: &CommandSpec) -> Program {
+        let mut argv = command.argv.iter();
         let inherited = INHERITED.iter().map(OsString::from);
-        Program::command(words.next().map(String::as_str).unwrap_or_default())
-            .args(words)
+        Program::command(argv.next().map(String::as_str).unwrap_or_default())
+            .args(argv)
             .directory(&command.dir)
-            .inherit_only(inherited.chain(self.also_inherited.iter().cloned()))
+            .inherit_only(inherited.chain(self.extra_variables.iter().cloned()))
     }
 }
 
@@ -210,50 +211,51 @@ impl std::fmt::Debug for Commands {
 /// The processes of one command.
 pub struct CommandPool {
     pool: WorkerPool,
-    command: Command,
-    /// A call that waits for a process has its time still before it.
-    room: Semaphore,
-    warnings: Warnings,
+    command: CommandSpec,
+    /// Bounds calls to the number of processes, so that a call's timeout does not run while it
+    /// waits for one.
+    call_slots: Semaphore,
+    warnings: ThrottledWarnings,
 }
 
 impl CommandPool {
-    fn must_have(&self, operation: &'static str) -> Result<(), CommandError> {
+    fn require_operation(&self, operation: &'static str) -> Result<(), CommandError> {
         let known = self.pool.list_operations();
         if known.iter().any(|known| known.name == operation) {
             return Ok(());
         }
         let known: Vec<String> =
             known.into_iter().map(|known| format!("`{}`", known.name)).collect();
-        let (command, known) = (self.command.shown(), known.join(", "));
+        let (command, known) = (self.command.command_line(), known.join(", "));
         Err(CommandError::NoOperation { command, operation, known })
     }
 
-    /// How long the next call may take: where no process is free, one is being started for it, and a
-    /// pool counts the waiting.
-    fn limit(&self) -> Duration {
-        let Command { timeout, start_timeout, .. } = self.command;
+    /// The timeout of the next call. If no process is free, the pool starts one and counts that
+    /// time towards the call's, so it is added.
+    fn call_timeout(&self) -> Duration {
+        let CommandSpec { timeout, start_timeout, .. } = self.command;
         let now = self.pool.stats();
         let free = now.workers.saturating_sub(now.busy + now.starting + now.abandoned);
         if free > 0 { timeout } else { timeout + start_timeout }
     }
 
-    /// Calls an operation. It may be called again for the same row, by the contract with commands: so
-    /// a call whose process died is made again.
-    async fn call(&self, operation: &str, arguments: &Value) -> Result<Value, Trouble> {
-        // Nobody closes it.
-        let _place = self.room.acquire().await.ok();
-        let mut deaths = 0;
+    /// Calls an operation. By the contract with commands it may be called again for the same row,
+    /// so the call is repeated if its process dies.
+    async fn call(&self, operation: &str, arguments: &Value) -> Result<Value, CallFailure> {
+        // The semaphore is never closed.
+        let _slot = self.call_slots.acquire().await.ok();
+        let mut crashes = 0;
         loop {
-            let options = CallOptions::default().timeout(self.limit()).cancel_on_drop();
+            let options = CallOptions::default().timeout(self.call_timeout()).cancel_on_drop();
             let error = match self.pool.call_with(operation, arguments, options).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            deaths += 1;
-            if deaths > DEATHS || !matches!(error.kind, ErrorKind::WorkerDied { .. }) {
-                return Err(self.trouble(error.kind));
+            crashes += 1;
+            if crashes > MAX_CRASH_RETRIES || !matches!(error.kind, ErrorKind::WorkerDied { .. }) {
+                return Err(self.call_failure(error.kind));
             }
-            tracing::warn!(%error, "a command died and is asked again");
+            tracing::warn!(%error, "a process of a command died; the call is repeated");
         }
     }
 }

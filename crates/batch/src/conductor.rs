@@ -1,13 +1,14 @@
-//! Whoever takes a batch's parked questions to their provider and brings the answers back: a unit beside the
-//! rows, in none of the batch's counts, that sleeps between two looks.
+//! The provider-batch runner: a unit that submits a batch's parked questions to the provider's
+//! batch API and delivers the answers. It is sent beside the rows, is in none of the batch's
+//! counts, and sleeps between polls.
 //!
-//! There is one per batch, called by the rows that park and gone when the batch is over and
-//! nothing of it is parked any more. Any worker runs it; should that die, another goes on. What it does in one
-//! run is in `visit`, what is settled for rows that ended without their answer in `leftovers`.
+//! Each batch has one runner. The rows that park a question enqueue it; it ends when the batch is
+//! over and no question is parked. Any worker can run it, and another takes over if that worker
+//! dies. `poll` has one run of it, `cleanup` settles calls of rows that ended without their answer.
 
-mod fenced;
-mod leftovers;
-mod visit;
+mod cleanup;
+mod fencing;
+mod poll;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,42 +22,43 @@ use longshore_ai::Desk;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use self::visit::Visit;
+use self::poll::PollRun;
 use crate::definition::{BULK_KIND, QUEUE};
 
-/// How long a worker believes that a conductor it has called is there. One that is lost is called again by
-/// rows that look.
-const BELIEVED: Duration = Duration::from_millis(200);
+/// How long a worker assumes that the runner it enqueued exists. A lost runner is enqueued again by
+/// the rows that poll.
+const ENQUEUE_DEBOUNCE: Duration = Duration::from_millis(200);
 
-/// How long it waits for a store that is away.
-const AWAY: Duration = Duration::from_secs(10);
+/// Delay before a retry when the store does not answer.
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Takes batches' questions to providers: the handler of [`crate::definition::BULK_KIND`].
+/// Runs provider batches: the handler of [`crate::definition::BULK_KIND`].
 pub struct BulkHandler {
-    desk: Desk,
+    inference: Desk,
     clock: Arc<dyn Clock>,
 }
 
-/// What its unit carries.
+/// The payload of its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BulkInput {
-    /// Which batch's questions.
+    /// The batch with the questions.
     pub batch: BatchId,
 }
 
 impl BulkHandler {
-    /// A handler that finds profiles and books at `desk`.
-    pub fn new(desk: Desk) -> Self {
-        Self { desk, clock: Arc::new(SystemClock) }
+    /// A handler that takes profiles and the ledger from `desk`.
+    pub fn new(inference: Desk) -> Self {
+        Self { inference, clock: Arc::new(SystemClock) }
     }
 
-    /// Where the time is read that deadlines and waits are compared with.
+    /// The clock for deadlines and waits.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// However often its workers die and whatever it meets, it is tried again: what it carries was paid for.
+    /// Retries without limit, whatever fails and however often workers die: the questions it
+    /// carries were paid for.
     pub fn policy() -> Policy {
         let retry = RetryPolicy { max_attempts: u32::MAX, ..RetryPolicy::default() };
         Policy { retry, max_lost: u32::MAX, ..Policy::default() }
@@ -69,34 +71,43 @@ impl Handler for BulkHandler {
 
     async fn run(&self, context: Context, input: BulkInput) -> HandlerResult<()> {
         let stop = context.cancelled();
-        let visit = Visit::new(&self.desk, &self.clock, &context, &input.batch);
+        let run = PollRun::new(&self.inference, &self.clock, &context, &input.batch);
         tokio::select! {
             biased;
-            ended = visit.run() => ended,
-            () = stop.cancelled() => Err(Verdict::retry("interrupted", "the run was told to end")),
+            result = run.run() => result,
+            () = stop.cancelled() => Err(Verdict::retry("interrupted", "the run was cancelled")),
         }
     }
 }
 
-/// The store did not answer.
-fn away(error: Error) -> Verdict {
-    if error.is_retryable() { Verdict::Snooze(AWAY) } else { Verdict::retry("store", error) }
+/// Snoozes while the store does not answer.
+fn store_error(error: Error) -> Verdict {
+    if error.is_retryable() {
+        Verdict::Snooze(STORE_RETRY_DELAY)
+    } else {
+        Verdict::retry("store", error)
+    }
 }
 
-/// Calls a batch's conductor.
+/// Enqueues a batch's runner when it may be missing.
 #[derive(Debug, Default)]
-pub(crate) struct Summons {
+pub(crate) struct RunnerStarter {
     last: Mutex<Option<Instant>>,
 }
 
-impl Summons {
-    /// Sees to it that there is one. Many rows that park together call once.
-    pub(crate) async fn call(&self, context: &Context, batch: &BatchId) -> Result<(), SendError> {
+impl RunnerStarter {
+    /// Enqueues the runner unless this worker did so recently: many rows that park together enqueue
+    /// it once.
+    pub(crate) async fn ensure_running(
+        &self,
+        context: &Context,
+        batch: &BatchId,
+    ) -> Result<(), SendError> {
         let now = Instant::now();
-        if self.last().is_some_and(|last| now.duration_since(last) < BELIEVED) {
+        if self.last().is_some_and(|last| now.duration_since(last) < ENQUEUE_DEBOUNCE) {
             return Ok(());
         }
-        summon(context.client(), &context.unit().tenant, batch).await?;
+        enqueue_runner(context.client(), &context.unit().tenant, batch).await?;
         *self.last() = Some(now);
         Ok(())
     }
@@ -106,9 +117,9 @@ impl Summons {
     }
 }
 
-/// Sends a batch's conductor, unless it is there. Whoever fills a batch does so before its rows, so that rows that
-/// fill their queue do not keep it out.
-pub(crate) async fn summon(
+/// Enqueues a batch's runner unless it is live. The initiator does this before it sends rows, so
+/// that rows that fill the queue do not keep the runner out.
+pub(crate) async fn enqueue_runner(
     client: &Client,
     tenant: &TenantId,
     batch: &BatchId,
@@ -118,12 +129,12 @@ pub(crate) async fn summon(
 }
 
 fn unit(tenant: &TenantId, batch: &BatchId) -> Result<NewUnit, String> {
-    let words = |error: longshore::name::NameError| error.to_string();
+    let message = |error: longshore::name::NameError| error.to_string();
     let payload = Payload::json(&BulkInput { batch: batch.clone() });
-    let kind = Kind::new(BULK_KIND).map_err(words)?;
+    let kind = Kind::new(BULK_KIND).map_err(message)?;
     Ok(NewUnit {
         tenant: tenant.clone(),
-        queue: QueueName::new(QUEUE).map_err(words)?,
+        queue: QueueName::new(QUEUE).map_err(message)?,
         dedup: Some(Dedup {
             key: dedup_key(batch),
             window: DedupWindow::WhileLive,
@@ -134,7 +145,7 @@ fn unit(tenant: &TenantId, batch: &BatchId) -> Result<NewUnit, String> {
     })
 }
 
-/// A claim's keys end with JSON, so this is none of a row's.
+/// The keys of rows end with JSON, so this key cannot clash with one.
 fn dedup_key(batch: &BatchId) -> String {
     format!("{BULK_KIND}:{batch}")
 }

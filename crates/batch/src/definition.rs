@@ -1,8 +1,8 @@
-//! What a batch is to do, complete: every file it names has been read into it, every default is
-//! filled in. Kept in the store with the batch, as JSON.
+//! The complete definition of a batch: the files it names are read into it, and every default is
+//! filled in. Stored with the batch as JSON.
 //!
-//! Plain data. Reading a batch file is [`crate::file`]'s part, checking against the database
-//! [`crate::check`]'s.
+//! Plain data. [`crate::file`] reads a batch file, [`crate::check`] checks a definition against the
+//! database.
 
 mod ai;
 mod command;
@@ -16,78 +16,79 @@ use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::ai::{Ai, ByProfile, ProviderBatch, Through};
-pub use self::command::{Command, CommandPost, CommandPre};
+pub use self::ai::{Ai, AskRoute, ProfileRef, ProviderBatchOptions};
+pub use self::command::{CommandPost, CommandPre, CommandSpec};
 pub use self::mail::{Mail, MailMode};
 
-/// The kind of unit that one row is.
+/// The kind of a row's unit.
 pub const ROW_KIND: &str = "batch.row";
-/// The kind of unit that announces a batch's end.
+/// The kind of the unit that runs a batch's completion action.
 pub const END_KIND: &str = "batch.end";
-/// The kind of unit that takes a batch's questions to a provider, if they go there together.
+/// The kind of the unit that submits a batch's questions to the provider's batch API.
 pub const BULK_KIND: &str = "batch.bulk";
-/// The queue they wait in; each tenant has its lane.
+/// The queue of these units; each tenant has its lane.
 pub const QUEUE: &str = "batch";
 
-/// Everything about a batch.
+/// Everything that a batch does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Definition {
-    /// The form of this record: 1.
+    /// The version of this record: 1.
     pub version: u32,
-    /// The file it was read from, for people; also how `batch run` finds its unfinished batch.
+    /// The file it was read from, for people; `batch run` also finds its unfinished batch by it.
     pub source: String,
-    /// What sort of batch.
+    /// The batch's type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whose it is.
+    /// The owner.
     pub tenant: TenantId,
-    /// Where the rows are.
+    /// The database with the rows.
     pub database: Database,
-    /// How many rows are worked on at once.
+    /// How many rows run at once.
     pub workers: Workers,
-    /// Which rows.
+    /// The rows.
     pub candidates: Candidates,
-    /// How a row becomes a question.
+    /// How a row becomes a prompt.
     pub pre: Pre,
-    /// Who is asked, and how.
+    /// The model, and how it is called.
     pub ai: Ai,
-    /// Rows are written to, and nobody is asked.
+    /// The message to each row, instead of a call to a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mail: Option<Mail>,
-    /// What becomes of the answer.
+    /// How an answer is applied.
     pub post: Post,
-    /// After RETRY.
+    /// The delays and the number of attempts after RETRY.
     pub retry: RetryPolicy,
-    /// What becomes of a row whose worker died while the question was out: it may have been billed.
+    /// What happens to a row after its worker died with a call in flight, which may have been
+    /// billed.
     pub on_lost: OnLost,
-    /// No row is asked about after this.
+    /// No call is made after this time.
     pub deadline: Option<Timestamp>,
-    /// How many failures are too many.
+    /// The number or share of failures that stops the batch.
     pub threshold: Option<FailureThreshold>,
-    /// What is done at the end, once per generation.
+    /// The action at the end, once per generation.
     pub completion: Option<Action>,
-    /// When somebody should look.
+    /// When an operator is alerted.
     pub alerts: Alerts,
 }
 
-/// Where the rows are.
+/// The database with the rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Database {
-    /// In the store's own database: SQL of POST commits in one transaction with the row's end.
+    /// In the store's own database: POST's SQL commits in one transaction with the row's finish.
     Store,
-    /// Elsewhere, as `sqlite:/path/orders.db`; `env:NAME` means the URL in that variable, so that
-    /// no password is kept. POST is at least once.
+    /// In another database, such as `sqlite:/path/orders.db`. `env:NAME` reads the URL from that
+    /// variable, so that no password is stored. POST runs at least once.
     Url(String),
 }
 
-/// How many rows at once.
+/// How many rows run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workers {
-    /// So many.
+    /// This many.
     Fixed(u32),
-    /// By measured latency and errors.
+    /// Adapted to measured latency and errors.
     Auto,
 }
 
@@ -97,79 +98,80 @@ impl Default for Workers {
     }
 }
 
-/// Which rows.
+/// The rows of a batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidates {
-    /// A SELECT without ORDER BY or LIMIT of its own; parameters as `:name`.
+    /// A SELECT without ORDER BY or LIMIT; parameters are written as `:name`.
     pub sql: String,
-    /// The column that names a row: unique, not null, number or text. Rows come in its order.
+    /// The column that identifies a row: unique, not null, a number or text. Rows are sent in its
+    /// order.
     pub key: String,
     /// The column with a row's priority, 1 (first) to 9 (last).
     pub priority: Option<String>,
     /// The parameters' values: null, bool, number or text.
     pub params: BTreeMap<String, Value>,
-    /// At most so many rows.
+    /// The maximum number of rows.
     pub limit: Option<u64>,
-    /// Batches with the same claim do not take the same row at the same time. `None`: they may.
+    /// Two batches with the same claim do not run the same row at the same time. `None`: no check.
     pub claim: Option<String>,
-    /// How many rows may wait unfinished before the initiator waits for the workers.
+    /// How many unfinished rows there may be before the initiator waits for the workers.
     pub ahead: u64,
 }
 
-/// How a row becomes a question.
+/// How a row becomes a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pre {
-    /// By SQL and a template.
+    /// SQL and a template.
     Sql(SqlPre),
-    /// By code, registered under this name ([`crate::step::Prepare`]).
+    /// Code registered under this name ([`crate::step::Prepare`]).
     Code(String),
-    /// By a command, which stays and is called for each row.
+    /// A persistent command, called for each row.
     Command(CommandPre),
 }
 
 /// PRE by SQL and a template.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SqlPre {
-    /// Reads the row: `:key` is bound. Exactly one row must come; its columns are the template's
+    /// Reads the row by `:key`. It must return exactly one row; its columns are the template's
     /// variables.
     pub sql: String,
     /// Further reads, each a list of rows under its name in the template.
     pub lists: BTreeMap<String, String>,
     /// The prompt, a minijinja template.
     pub template: String,
-    /// Where the template was written, for error messages.
+    /// Where the template was written, for messages.
     pub template_name: String,
 }
 
-/// What becomes of an answer.
+/// How an answer is applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Post {
-    /// By rules and SQL.
+    /// Rules and SQL.
     Sql(SqlPost),
-    /// By code, registered under this name ([`crate::step::Apply`]).
+    /// Code registered under this name ([`crate::step::Apply`]).
     Code(String),
-    /// By a command, which stays and is called for each row.
+    /// A persistent command, called for each row.
     Command(CommandPost),
 }
 
 /// POST by rules and SQL.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SqlPost {
-    /// The first that matches decides; none: by the reply alone.
+    /// The first rule that matches decides; without a match the reply decides.
     pub rules: Vec<Rule>,
-    /// What is run for every reply, before the others.
-    pub always: Vec<Statement>,
-    /// What is run on SUCCESS.
-    pub success: Vec<Statement>,
-    /// What is run on FAIL.
-    pub fail: Vec<Statement>,
-    /// What is run on RETRY.
-    pub retry: Vec<Statement>,
-    /// What is run instead of `success` for a row that PRE skipped.
+    /// Run for every reply, before the others.
+    pub always: Vec<SqlStatement>,
+    /// Run on SUCCESS.
+    pub success: Vec<SqlStatement>,
+    /// Run on FAIL.
+    pub fail: Vec<SqlStatement>,
+    /// Run on RETRY.
+    pub retry: Vec<SqlStatement>,
+    /// Run instead of `success` for a row that PRE skipped.
     #[serde(default)]
-    pub skip: Vec<Statement>,
+    pub skip: Vec<SqlStatement>,
 }
 
 /// One rule of POST.
@@ -178,54 +180,54 @@ pub struct Rule {
     /// A minijinja expression over `status`, `error_code`, `error_message`, `answer`, `text`,
     /// `finish_reason`, `attempt`.
     pub when: String,
-    /// What the row comes to.
-    pub then: Verdict,
-    /// Why, for lists and reports; a template over the same names.
+    /// The verdict for the row.
+    pub then: PostVerdict,
+    /// The reason for lists and reports; a template over the same names.
     pub reason: Option<String>,
     /// With RETRY: wait exactly this long.
     pub after: Option<Duration>,
 }
 
-/// What POST says of a row. Three suffice: see docs/batch.md.
+/// POST's verdict on a row; see docs/batch.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Verdict {
-    /// It is done.
+pub enum PostVerdict {
+    /// The row is done.
     Success,
-    /// It will not be.
+    /// The row fails.
     Fail,
-    /// It should be asked again.
+    /// The model is asked again.
     Retry,
 }
 
 /// One SQL statement with `:name` parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Statement {
+pub struct SqlStatement {
     /// INSERT, UPDATE or DELETE.
     pub sql: String,
-    /// How many rows it must change; anything else is a POST error.
+    /// How many rows it must change; another count is a POST error.
     pub rows: Option<u64>,
 }
 
-/// Something done once, at the end or when somebody should look.
+/// An action that runs once, at the end of a batch or for an alert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// A command; the facts come as JSON on its standard input.
+    /// A command with the facts as JSON on its standard input.
     Command(Vec<String>),
     /// A POST of the facts as JSON to this URL.
     Http(String),
     /// SQL with the facts bound (`:batch_id`, `:status`, `:generation`, `:total`, `:done`,
     /// `:failed`, `:cancelled`).
-    Sql(Vec<Statement>),
+    Sql(Vec<SqlStatement>),
 }
 
-/// When somebody should look.
+/// When an operator is alerted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alerts {
-    /// A running batch in which nothing ended for this long.
+    /// A running batch in which no row ends for this long raises an alert.
     pub no_progress: Duration,
-    /// What is done then, beside the log.
+    /// The action, in addition to the log.
     pub action: Option<Action>,
 }
 

@@ -1,8 +1,8 @@
-//! The end of a batch: does what its definition says, once per generation.
+//! Runs the completion action of a batch, once per generation.
 //!
-//! SQL commits with the callback's own end where the rows are in the store's database: exactly
-//! once. Everything else is at least once; `batch` and `generation` recognise a repeat. Commands
-//! and HTTP are done by whoever runs the worker, through [`Act`].
+//! SQL commits with the unit's own finish if the rows are in the store's database: exactly once.
+//! Every other action runs at least once; `batch` and `generation` identify a repeat. The program
+//! that runs the worker supplies commands and HTTP through [`Act`].
 
 use std::sync::Arc;
 
@@ -16,74 +16,78 @@ use longshore_ai::Cost;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::definition::{Action, Database, Definition, Statement};
-use crate::handler::{JobError, definition};
+use crate::definition::{Action, Database, Definition, SqlStatement};
+use crate::handler::{BatchLoadError, definition};
 use crate::rows::{SourceError, Sources};
 use crate::sql;
 use crate::sql_post::effect;
 use crate::value::from_json;
 
-/// Does what is not SQL: runs commands, calls URLs.
+/// Runs actions other than SQL: commands and HTTP calls.
 #[async_trait]
 pub trait Act: Send + Sync + 'static {
-    /// Does it, with these facts.
+    /// Runs the action with these facts as its input.
     async fn act(&self, action: &Action, facts: &Value) -> Result<(), ActError>;
 }
 
-/// Why it was not done.
+/// Why an action failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ActError {
-    /// What happened.
+    /// The error message.
     pub message: String,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub retryable: bool,
 }
 
-/// Announces ends: the handler of [`crate::definition::END_KIND`].
+/// Runs completion actions: the handler of [`crate::definition::END_KIND`].
 pub struct EndHandler {
     sources: Arc<Sources>,
     act: Arc<dyn Act>,
     clock: Arc<dyn Clock>,
 }
 
-/// What a callback carries; see [`longshore::batch::Callback`].
+/// The payload of a batch's callback; see [`longshore::batch::Callback`].
 #[derive(Debug, Clone, Deserialize)]
 pub struct Ended {
-    /// Which batch.
+    /// The batch.
     pub batch: BatchId,
-    /// How it ended.
+    /// Its final status.
     pub status: String,
-    /// Which of its ends this is.
+    /// The generation that ended.
     pub generation: u32,
-    /// Its units when it ended.
+    /// Its counts when it ended.
     pub counts: Counts,
 }
 
 impl EndHandler {
-    /// A handler that leaves commands and HTTP to `act`.
+    /// A handler that runs commands and HTTP calls through `act`.
     pub fn new(sources: Arc<Sources>, act: Arc<dyn Act>) -> Self {
         Self { sources, act, clock: Arc::new(SystemClock) }
     }
 
-    async fn announce(
+    async fn run_completion(
         &self,
         definition: &Definition,
         action: &Action,
         facts: &Value,
     ) -> Result<Vec<Effect>, Verdict> {
         match (action, &definition.database) {
-            (Action::Sql(statements), Database::Store) => bind(statements, facts).map_err(refused),
+            (Action::Sql(statements), Database::Store) => {
+                bind(statements, facts).map_err(action_error)
+            }
             (_, database) => {
-                let performed = perform(action, facts, database, &self.sources, &*self.act).await;
-                performed.map(|()| Vec::new()).map_err(refused)
+                let performed =
+                    run_action(action, facts, database, &self.sources, &*self.act).await;
+                performed.map(|()| Vec::new()).map_err(action_error)
             }
         }
     }
 }
 
-/// Does an action outside of any unit's end: SQL runs in the rows' database, the rest is `act`'s.
-pub async fn perform(
+/// Runs an action outside of any unit's finish: SQL in the rows' database, everything else through
+/// `act`.
+pub async fn run_action(
     action: &Action,
     facts: &Value,
     database: &Database,
@@ -110,38 +114,39 @@ impl Handler for EndHandler {
 
     async fn run(&self, context: Context, ended: Ended) -> HandlerResult<()> {
         let store = context.client().store();
-        // Anyone may send such a unit; only its own tenant's batches are its business.
+        // Any client can send such a unit; restrict it to batches of its own tenant.
         let own = Scope::Tenant(context.unit().tenant.clone());
-        let batch = store.batch(&own, &ended.batch).await.map_err(unknown)?;
+        let batch = store.batch(&own, &ended.batch).await.map_err(batch_error)?;
         if ended.generation > batch.announced {
             return Err(Verdict::fail("no-end", "the batch has not ended in that generation"));
         }
-        let definition = definition(&context, &ended.batch).await.map_err(JobError::verdict)?;
+        let definition =
+            definition(&context, &ended.batch).await.map_err(BatchLoadError::verdict)?;
         let Some(action) = &definition.completion else {
             return Ok(Reply::new(()));
         };
         let facts = facts(&ended, &batch, self.clock.now());
-        let effects = self.announce(&definition, action, &facts).await?;
+        let effects = self.run_completion(&definition, action, &facts).await?;
         Ok(Reply::new(()).with_effects(effects))
     }
 }
 
-fn unknown(error: longshore::Error) -> Verdict {
+fn batch_error(error: longshore::Error) -> Verdict {
     match error.is_retryable() {
         true => Verdict::retry("store", error),
         false => Verdict::fail("no-batch", error),
     }
 }
 
-fn refused(error: ActError) -> Verdict {
+fn action_error(error: ActError) -> Verdict {
     match error.retryable {
         true => Verdict::retry("completion", error),
         false => Verdict::fail("completion", error),
     }
 }
 
-/// What is said of an end. The tally is that of the end itself; money and time are the batch's as
-/// it stands now.
+/// The facts about an end. The counts are those at the end; cost and duration are the batch's as it
+/// is now.
 fn facts(ended: &Ended, batch: &Batch, now: Timestamp) -> Value {
     let Ended { batch: id, status, generation, counts } = ended;
     let sum = |name: &str| batch.sums.get(name).copied().unwrap_or_default();
@@ -164,16 +169,16 @@ fn facts(ended: &Ended, batch: &Batch, now: Timestamp) -> Value {
     })
 }
 
-/// Statements with the facts bound, the batch also as `:batch_id`.
-fn bind(statements: &[Statement], facts: &Value) -> Result<Vec<Effect>, ActError> {
-    statements.iter().map(|statement| bind_one(statement, facts)).collect()
+/// The statements with the facts bound; the batch is also `:batch_id`.
+fn bind(statements: &[SqlStatement], facts: &Value) -> Result<Vec<Effect>, ActError> {
+    statements.iter().map(|statement| bind_statement(statement, facts)).collect()
 }
 
-fn bind_one(statement: &Statement, facts: &Value) -> Result<Effect, ActError> {
+fn bind_statement(statement: &SqlStatement, facts: &Value) -> Result<Effect, ActError> {
     let fact = |name: &str| facts.get(if name == "batch_id" { "batch" } else { name });
     let names: Vec<String> = sql::parameters(&statement.sql).iter().map(|&n| n.into()).collect();
     if let Some(unknown) = names.iter().find(|name| fact(name).is_none()) {
-        let message = format!("`:{unknown}` is nothing that is known here: {}", statement.sql);
+        let message = format!("unknown parameter `:{unknown}`: {}", statement.sql);
         return Err(ActError { message, retryable: false });
     }
     Ok(effect(statement, &names, |name| from_json(fact(name).unwrap_or(&Value::Null))))

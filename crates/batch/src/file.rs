@@ -1,24 +1,24 @@
-//! The batch file, `batch.toml`: from what is written to a [`Definition`].
+//! Reads the batch file, `batch.toml`, into a [`Definition`].
 //!
-//! Reads the file and those it names, fills in defaults, and refuses what cannot be meant: one
-//! mistake at a time, with file, line and a hint. Asks no database: that is [`crate::check`]'s
-//! part, for which [`Places`] remembers where each text was written.
+//! Reads the file and the files it names, fills in defaults, and rejects invalid settings: one
+//! mistake at a time, with file, line and a hint. Does not access a database: [`crate::check`]
+//! does, and [`SourceMap`] has the lines of the texts for its messages.
 
 mod action;
 mod ai;
 mod candidates;
 mod command;
 mod database;
+pub mod duration;
 mod error;
 mod mail;
-mod places;
 mod policy;
 mod post;
 mod pre;
 mod prices;
 mod profile;
 mod section;
-pub mod span;
+mod source_map;
 mod statements;
 mod text;
 
@@ -29,14 +29,14 @@ use toml::de::DeTable;
 
 pub use error::{FileError, did_you_mean};
 pub use mail::zone_hint;
-pub use places::{Place, Places};
+pub use source_map::{SourceLocation, SourceMap};
 pub use text::MAX_FILE;
 
 use crate::definition::{Definition, MailMode, Workers};
 use section::{Field, Section};
 
-/// The name looked for in a folder.
-const FILE: &str = "batch.toml";
+/// The file name looked for in a folder.
+const FILE_NAME: &str = "batch.toml";
 
 const KEYS: [&str; 17] = [
     "type",
@@ -58,51 +58,52 @@ const KEYS: [&str; 17] = [
     "alerts",
 ];
 
-/// What the command line says; it wins over the file.
+/// Settings from the command line; they override the file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overrides {
-    /// Whose batch it is.
+    /// The owner.
     pub tenant: Option<TenantId>,
-    /// What sort of batch.
+    /// The batch's type.
     pub kind: Option<String>,
-    /// Values of the candidates' parameters, as they were typed. A value is a whole number, else a
-    /// number, else text; where the file's default is text, text.
+    /// Values of the candidates' parameters, as typed. A value is an integer, else a number, else
+    /// text; if the file's default is text, it is text.
     pub params: Vec<(String, String)>,
-    /// How many rows at once.
+    /// How many rows run at once.
     pub workers: Option<Workers>,
-    /// At most so many rows.
+    /// The maximum number of rows.
     pub limit: Option<u64>,
-    /// How often rows are written to.
+    /// How often a row gets a message.
     pub mode: Option<MailMode>,
-    /// Rows may be taken that another batch has taken.
+    /// Whether rows may run that another batch has.
     pub allow_duplicates: bool,
-    /// When the batch starts: a deadline counts from here. `None`: now.
+    /// When the batch starts, from which its deadline counts. `None`: now.
     pub now: Option<Timestamp>,
 }
 
-/// A batch file that was read.
+/// A batch file and its definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// What is to be done.
+    /// The definition.
     pub definition: Definition,
-    /// SQL that creates a SQLite database that is not there yet.
+    /// A SQL script that creates the SQLite database if it is missing.
     pub seed: Option<PathBuf>,
     /// The folder of the file.
     pub dir: PathBuf,
-    /// Where things were written.
-    pub places: Places,
+    /// The lines where the definition's texts were written.
+    pub places: SourceMap,
 }
 
-/// A batch file's text, and what it is called.
+/// A batch file's text and path.
 #[derive(Debug)]
 pub struct BatchFile {
-    /// As it was named by whoever started this, for messages.
-    shown: String,
-    /// Its folder, absolute.
+    /// The path as the user named it, for messages.
+    display_path: String,
+    /// Its folder, absolute and without symbolic links.
     dir: PathBuf,
-    /// The same by the way that it was named, which may lead elsewhere after a deployment.
-    near: PathBuf,
-    /// Its path, absolute.
+    /// Its folder, absolute, with the symbolic links that the user named, which may point elsewhere
+    /// after a deployment.
+    unresolved_dir: PathBuf,
+    /// Its absolute path.
     path: String,
     text: String,
 }
@@ -114,86 +115,87 @@ impl BatchFile {
     }
 
     fn open(path: &Path) -> Result<Self, FileError> {
-        let file = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-        let shown = file.display().to_string();
+        let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_owned() };
+        let display_path = file.display().to_string();
         if path.is_dir() && !file.exists() {
-            let message = format!("there is no {FILE} in this folder");
+            let message = format!("there is no {FILE_NAME} in this folder");
             return Err(FileError::new(path.display().to_string(), message));
         }
-        let text = text::read(&file, &shown)?;
-        let cannot = |error| FileError::new(&shown, format!("the file cannot be read: {error}"));
-        // The folder's and not the file's own: what lies beside a link is meant, not what lies
+        let text = text::read(&file, &display_path)?;
+        let cannot =
+            |error| FileError::new(&display_path, format!("the file cannot be read: {error}"));
+        // Resolve the folder and not the file: files beside a symbolic link are meant, not those
         // beside its target.
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let dir = folder.canonicalize().map_err(cannot)?;
-        let near = std::path::absolute(folder).map_err(cannot)?;
+        let unresolved_dir = std::path::absolute(folder).map_err(cannot)?;
         let full = dir.join(file.file_name().unwrap_or_default());
-        let not_text = || FileError::new(&shown, "the path of the file is not valid UTF-8");
+        let not_text = || FileError::new(&display_path, "the path of the file is not valid UTF-8");
         let path = full.to_str().ok_or_else(not_text)?.to_owned();
-        Ok(Self { shown, dir, near, path, text })
+        Ok(Self { display_path, dir, unresolved_dir, path, text })
     }
 
     fn read(&self, overrides: &Overrides) -> Result<Loaded, FileError> {
         if self.text.trim().is_empty() {
-            return Err(FileError::new(&self.shown, "the file is empty")
+            return Err(FileError::new(&self.display_path, "the file is empty")
                 .hint("it needs `type` and the sections [candidates], [pre] and [ai]"));
         }
         let table = DeTable::parse(&self.text).map_err(|error| self.syntax(&error))?;
         let root = Section::root(self, table.get_ref(), &KEYS)?;
-        let mut places = Places::default();
-        let definition = self.definition(&root, overrides, &mut places)?;
+        let mut source_map = SourceMap::default();
+        let definition = self.definition(&root, overrides, &mut source_map)?;
         let seed = database::seed(&root, &definition.database)?;
-        Ok(Loaded { definition, seed, dir: self.dir.clone(), places })
+        Ok(Loaded { definition, seed, dir: self.dir.clone(), places: source_map })
     }
 
     fn definition(
         &self,
         root: &Section<'_>,
         overrides: &Overrides,
-        places: &mut Places,
+        source_map: &mut SourceMap,
     ) -> Result<Definition, FileError> {
         let kind = kind(root, overrides)?;
         let now = overrides.now.unwrap_or_else(|| SystemClock.now());
-        let deadline = root.field("deadline").map(|field| field.span()).transpose()?;
-        let mail = mail::read(root, overrides, now, places)?;
+        let deadline = root.field("deadline").map(|field| field.positive_duration()).transpose()?;
+        let mail = mail::read(root, overrides, now, source_map)?;
         Ok(Definition {
             version: 1,
             source: self.path.clone(),
             tenant: tenant(root, overrides)?,
-            database: database::read(root, places)?,
+            database: database::read(root, source_map)?,
             workers: policy::workers(root, overrides)?,
-            candidates: candidates::read(root, &kind, overrides, mail.as_ref(), places)?,
-            pre: pre::read(root, places)?,
+            candidates: candidates::read(root, &kind, overrides, mail.as_ref(), source_map)?,
+            pre: pre::read(root, source_map)?,
             ai: match &mail {
-                Some(_) => mail::nobody(root)?,
-                None => ai::read(root, places)?,
+                Some(_) => mail::ai_settings(root)?,
+                None => ai::read(root, source_map)?,
             },
             mail,
-            post: post::read(root, places)?,
+            post: post::read(root, source_map)?,
             retry: policy::retry(root)?,
             on_lost: policy::on_lost(root)?,
             deadline: deadline.map(|length| now + length),
             threshold: policy::threshold(root)?,
-            completion: action::completion(root, places)?,
-            alerts: action::alerts(root, places)?,
+            completion: action::completion(root, source_map)?,
+            alerts: action::alerts(root, source_map)?,
             kind,
         })
     }
 
     fn syntax(&self, error: &toml::de::Error) -> FileError {
         let at = error.span().map_or(0, |span| span.start);
-        FileError::new(&self.shown, error.message().trim()).at(self.line(at))
+        FileError::new(&self.display_path, error.message().trim()).at(self.line(at))
     }
 
-    /// The line of a byte, from 1.
+    /// The line of a byte offset, from 1.
     fn line(&self, at: usize) -> usize {
         crate::sql::lines_before(&self.text, at) + 1
     }
 }
 
 fn kind(root: &Section<'_>, overrides: &Overrides) -> Result<String, FileError> {
-    let field = root.need("type")?;
+    let field = root.require("type")?;
     let written = field.text()?;
     let kind = overrides.kind.as_deref().unwrap_or(written);
     Kind::new(kind).map_err(|error| field.error(format!("`type`: {error}")))?;
@@ -208,48 +210,52 @@ fn tenant(root: &Section<'_>, overrides: &Overrides) -> Result<TenantId, FileErr
     Ok(overrides.tenant.clone().or(written).unwrap_or_default())
 }
 
-/// A text of the definition, and where it was written.
+/// A text of the definition and its location.
 #[derive(Debug, Clone)]
-struct Written {
+struct SourceText {
     text: String,
-    place: Place,
-    /// Whether it has a file of its own.
-    in_file: bool,
+    location: SourceLocation,
+    /// Whether it is in a file of its own.
+    is_file: bool,
 }
 
-impl Written {
-    /// The text of a key, written there.
-    fn here(field: &Field<'_>) -> Result<Self, FileError> {
+impl SourceText {
+    /// The text of a key in the batch file.
+    fn inline(field: &Field<'_>) -> Result<Self, FileError> {
         let text = field.text()?.to_owned();
-        Ok(Self { text, place: field.text_place(), in_file: false })
+        Ok(Self { text, location: field.text_location(), is_file: false })
     }
 
     /// The text of the file that a key names.
     fn file(field: &Field<'_>) -> Result<Self, FileError> {
-        let path = beside(field)?;
-        let shown = Path::new(&field.file.shown).with_file_name(field.text()?);
-        let shown = shown.display().to_string();
-        let text = text::read(&path, &shown).map_err(|error| match error.line {
+        let path = resolve_path(field)?;
+        let display_path = Path::new(&field.file.display_path).with_file_name(field.text()?);
+        let display_path = display_path.display().to_string();
+        let text = text::read(&path, &display_path).map_err(|error| match error.line {
             Some(_) => error,
-            None => field.error(format!("`{}`: {shown}: {}", field.name, error.message)),
+            None => field.error(format!("`{}`: {display_path}: {}", field.name, error.message)),
         })?;
         if text.trim().is_empty() {
-            return Err(FileError::new(shown, "the file is empty"));
+            return Err(FileError::new(display_path, "the file is empty"));
         }
-        Ok(Self { text, place: Place { file: shown, line: 1 }, in_file: true })
+        Ok(Self { text, location: SourceLocation { file: display_path, line: 1 }, is_file: true })
     }
 
     /// The text of `key`, or of the file that `key_file` names.
-    fn either(section: &Section<'_>, key: &str, key_file: &str) -> Result<Option<Self>, FileError> {
-        match section.one_of(&[key, key_file])? {
-            Some((0, field)) => Self::here(&field).map(Some),
+    fn inline_or_file(
+        section: &Section<'_>,
+        key: &str,
+        key_file: &str,
+    ) -> Result<Option<Self>, FileError> {
+        match section.exclusive(&[key, key_file])? {
+            Some((0, field)) => Self::inline(&field).map(Some),
             Some((_, field)) => Self::file(&field).map(Some),
             None => Ok(None),
         }
     }
 }
 
-/// A path that is meant from the batch file's folder.
-fn beside(field: &Field<'_>) -> Result<PathBuf, FileError> {
+/// A path relative to the batch file's folder.
+fn resolve_path(field: &Field<'_>) -> Result<PathBuf, FileError> {
     Ok(field.file.dir.join(field.text()?))
 }

@@ -1,18 +1,18 @@
-//! One row's run: prepared, asked, kept, applied.
+//! Runs one row: prepare, ask, save the answer, apply.
 //!
 //! [`RowHandler`] serves every batch: it reads a unit's definition from the store and compiles it
-//! once. The run itself is in `run` and `question`, what POST's word means for the unit in `verdict`.
+//! once. `run` and `ask` have the run itself; `verdict` maps POST's verdict to the unit's outcome.
 
-mod asker;
-mod bulk;
-mod job;
-mod jobs;
-mod mailed;
-mod numbers;
-mod question;
+mod ask;
+mod cache;
+mod compiled_batch;
+mod deferred;
+mod mail_step;
+mod model_client;
 mod reply;
 mod run;
 mod verdict;
+mod worker_ids;
 
 use std::sync::Arc;
 
@@ -22,84 +22,84 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use self::jobs::Jobs;
-use self::numbers::Numbers;
-use self::run::Run;
+use self::cache::BatchCache;
+use self::run::RowExecution;
+use self::worker_ids::WorkerIdPool;
 use crate::command::Commands;
-use crate::definition::Verdict;
+use crate::definition::PostVerdict;
 use crate::mail::Office;
 use crate::rows::Sources;
 use crate::step::{Apply, Prepare};
 use crate::value::from_json;
 
-pub(crate) use self::job::{JobError, Outfit, definition};
+pub(crate) use self::compiled_batch::{BatchLoadError, Dependencies, definition};
 
 /// Runs rows: the handler of [`crate::definition::ROW_KIND`].
 ///
-/// No answer is paid for twice: it is kept in the unit's checkpoint before POST sees it, and a run
-/// that finds one goes straight to POST. Where the rows are in the store's own database, POST's SQL
-/// commits with the row's end, exactly once; elsewhere it is run before that, at least once, and
-/// may use `:unit_id` and `:attempt` to recognise a repeat.
+/// No answer is paid for twice: the run saves it in the unit's checkpoint before POST sees it, and
+/// a run that finds one there goes straight to POST. If the rows are in the store's own database,
+/// POST's SQL commits with the row's finish, exactly once. In another database it runs before the
+/// finish, at least once, and may use `:unit_id` and `:attempt` to recognise a repeat.
 pub struct RowHandler {
-    jobs: Jobs,
-    numbers: Arc<Numbers>,
+    batches: BatchCache,
+    worker_ids: Arc<WorkerIdPool>,
     gauge: Arc<Gauge>,
-    gate: Option<Semaphore>,
+    ask_limit: Option<Semaphore>,
     clock: Arc<dyn Clock>,
     label: String,
 }
 
-/// A [`RowHandler`] in the making.
+/// Builds a [`RowHandler`].
 pub struct RowHandlerBuilder {
-    outfit: Outfit,
-    at_once: Option<u32>,
+    dependencies: Dependencies,
+    max_in_flight: Option<u32>,
     clock: Arc<dyn Clock>,
     label: String,
 }
 
-/// What a row's unit carries.
+/// The payload of a row's unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowInput {
     /// The row's key: a number or text.
     pub key: Value,
-    /// What is wrong with the row, so that it can only fail.
+    /// An error found before the run; the row can only fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// What is kept of a row that was done.
+/// The stored result of a row that is done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowResult {
-    /// What POST said.
-    pub verdict: Verdict,
-    /// Which model answered; none where POST made a success of an error.
+    /// POST's verdict.
+    pub verdict: PostVerdict,
+    /// The model that answered; `None` if POST returned SUCCESS for an error.
     pub model: Option<String>,
-    /// Tokens of the question.
+    /// Input tokens.
     pub tokens_in: u64,
-    /// Tokens of the answer.
+    /// Output tokens.
     pub tokens_out: u64,
-    /// What it cost.
+    /// The cost in US dollars.
     pub cost_usd: f64,
-    /// How long the answer took.
+    /// The latency of the answer.
     pub latency_ms: u64,
-    /// Whether the answer was made up.
+    /// Whether a simulated provider made the answer.
     pub simulated: bool,
-    /// Who worked on the row when it ended.
+    /// The worker that ran the row when it ended.
     pub worker: String,
 }
 
 impl RowHandler {
-    /// Starts a handler's description. `sources` opens the databases that definitions name.
+    /// Starts building a handler. `sources` opens the databases that definitions name.
     pub fn builder(sources: Arc<Sources>) -> RowHandlerBuilder {
         RowHandlerBuilder {
-            outfit: Outfit::new(sources),
-            at_once: None,
+            dependencies: Dependencies::new(sources),
+            max_in_flight: None,
             clock: Arc::new(SystemClock),
             label: format!("worker-{}", std::process::id()),
         }
     }
 
-    /// What finds out how many rows at once this handler's providers can take.
+    /// The controller that adapts the number of concurrent rows to what the providers can take.
     pub fn pilot(&self) -> Pilot {
         Pilot::new(Arc::clone(&self.gauge))
     }
@@ -107,88 +107,90 @@ impl RowHandler {
 
 #[expect(clippy::return_self_not_must_use, reason = "a builder without build() does nothing")]
 impl RowHandlerBuilder {
-    /// What `:worker_id` begins with; a number follows. Default `worker-<pid>`.
+    /// Sets the prefix of `:worker_id`; a number follows. Default `worker-<pid>`.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// PRE by code: what a definition means by [`crate::definition::Pre::Code`] with this name.
+    /// Registers the code that [`crate::definition::Pre::Code`] with this name runs.
     pub fn prepare(mut self, name: impl Into<String>, prepare: impl Prepare) -> Self {
-        self.outfit.prepares.insert(name.into(), Arc::new(prepare));
+        self.dependencies.prepare_steps.insert(name.into(), Arc::new(prepare));
         self
     }
 
-    /// POST by code: what a definition means by [`crate::definition::Post::Code`] with this name.
+    /// Registers the code that [`crate::definition::Post::Code`] with this name runs.
     pub fn apply(mut self, name: impl Into<String>, apply: impl Apply) -> Self {
-        self.outfit.applies.insert(name.into(), Arc::new(apply));
+        self.dependencies.apply_steps.insert(name.into(), Arc::new(apply));
         self
     }
 
-    /// Where the commands of definitions are started. Whoever has others that share them gives them
-    /// the same.
+    /// Sets the registry that starts the commands of definitions; handlers given the same registry
+    /// share them.
     pub fn commands(mut self, commands: Arc<Commands>) -> Self {
-        self.outfit.commands = commands;
+        self.dependencies.commands = commands;
         self
     }
 
-    /// Where rows ask whose profile is in the ledger or needs the network. Without it, their batches
-    /// are left for another worker. Somebody has to keep its books ([`Desk::keep_books`]).
+    /// Sets the `Desk` for rows with a profile that is in the ledger or calls a remote provider.
+    /// Without it, the handler leaves their batches to another worker. The program must run
+    /// [`Desk::keep_books`].
     pub fn desk(mut self, desk: Desk) -> Self {
-        self.outfit.desk = Some(desk);
+        self.dependencies.inference = Some(desk);
         self
     }
 
-    /// Where messages to rows are kept until they are sent. Without it, batches that write to their rows
-    /// are left for another worker.
+    /// Sets the spool for messages to rows. Without it, the handler leaves mail batches to another
+    /// worker.
     pub fn office(mut self, office: Arc<dyn Office>) -> Self {
-        self.outfit.office = Some(office);
+        self.dependencies.mail_spool = Some(office);
         self
     }
 
-    /// The bounded pools that definitions may name. Batches that name another are left for another worker.
+    /// Sets the bounded pools that definitions may name. The handler leaves batches that name
+    /// another pool to another worker.
     pub fn pools(mut self, pools: PoolBook) -> Self {
-        self.outfit.pools = pools;
+        self.dependencies.pools = pools;
         self
     }
 
-    /// Who answers for the written profile of this name, instead of the provider it says. There are
-    /// no books of it.
+    /// Uses this provider for the inline profile of this name, instead of the one that the profile
+    /// names. Its calls are not in the ledger.
     pub fn provider(mut self, profile: impl Into<String>, provider: Arc<dyn Provider>) -> Self {
-        self.outfit.providers.insert(profile.into(), provider);
+        self.dependencies.providers.insert(profile.into(), provider);
         self
     }
 
-    /// At most so many questions are out at once, however many slots the worker has: give it
-    /// [`slots_for`] as many, and rows before and after their question do not hold up others.
+    /// Limits the calls in flight, however many slots the worker has. Give the worker [`slots_for`]
+    /// as many slots, so that rows before and after their call do not hold up others.
     pub fn at_once(mut self, questions: u32) -> Self {
-        self.at_once = Some(questions);
+        self.max_in_flight = Some(questions);
         self
     }
 
-    /// Where the time is read that batches' deadlines are compared with.
+    /// Sets the clock for batches' deadlines.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The handler.
+    /// Builds the handler.
     pub fn build(self) -> RowHandler {
-        let Self { outfit, at_once, clock, label } = self;
-        let gate = at_once.map(|most| Semaphore::new(most.max(1) as usize));
+        let Self { dependencies, max_in_flight, clock, label } = self;
+        let ask_limit = max_in_flight.map(|max| Semaphore::new(max.max(1) as usize));
         RowHandler {
-            jobs: Jobs::new(outfit),
-            numbers: Arc::default(),
+            batches: BatchCache::new(dependencies),
+            worker_ids: Arc::default(),
             gauge: Arc::default(),
-            gate,
+            ask_limit,
             clock,
             label,
         }
     }
 }
 
-/// How many slots a worker wants that is to have `questions` out at once: some more, for rows that
-/// are being read, kept or recorded. Few workers get none: there it is rows that people count.
+/// How many slots a worker needs to have `questions` calls in flight: some more, for rows that are
+/// being read, saved or finished. Below 16 there are no extra slots: with so few, users count rows.
 pub fn slots_for(questions: u32) -> u32 {
     if questions < 16 { questions } else { questions.saturating_add(questions / 8) }
 }
@@ -198,13 +200,14 @@ impl Handler for RowHandler {
     type Output = RowResult;
 
     async fn run(&self, context: Context, input: RowInput) -> HandlerResult<RowResult> {
-        let number = self.numbers.take();
+        let number = self.worker_ids.acquire();
         let worker = format!("{}-{number}", self.label);
-        let job = self.jobs.of(&context).await.map_err(JobError::verdict)?;
+        let compiled = self.batches.get(&context).await.map_err(BatchLoadError::verdict)?;
         let key = from_json(&input.key);
-        let mut run = Run::new(&context, &job, &key, &worker, &self.clock, &self.gauge)?;
+        let mut run =
+            RowExecution::new(&context, &compiled, &key, &worker, &self.clock, &self.gauge)?;
         run.problem = input.problem;
-        run.gate = self.gate.as_ref();
+        run.ask_limit = self.ask_limit.as_ref();
         run.run().await
     }
 }

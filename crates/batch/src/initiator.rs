@@ -1,18 +1,18 @@
-//! Starting a batch (AIBATSTRT): its record first, then its rows, in key order and in chunks, each
-//! in one transaction with the initiator's cursor. So an initiator may be killed anywhere, or two
-//! may fill the same batch: no row is left out, none is sent twice.
+//! Starts a batch (AIBATSTRT): writes its record first, then its rows, in key order and in chunks,
+//! each chunk in one transaction with the initiator's cursor. An initiator may be killed at any
+//! point, and two may fill the same batch: no row is left out and none is sent twice.
 //!
-//! Nothing is kept in memory that the store does not know: filling may be dropped at any await and
-//! taken up again, by anyone.
+//! All progress is in the store: filling may be dropped at any await and resumed by any process.
 
 mod cursor;
 mod error;
 mod fill;
-mod page;
+mod next_step;
+mod pages;
 mod record;
-mod step;
+
 mod unit;
-mod watch;
+mod watcher;
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ use crate::definition::Definition;
 use crate::names;
 use crate::rows::RowSource;
 
-use cursor::Cursor;
+use cursor::FillCursor;
 pub use error::InitiateError;
-use fill::Fill;
+use fill::FillLoop;
 pub use record::definition_of;
 
-/// Rows read from the database at once.
+/// Rows per page read from the database.
 const PAGE: u32 = 10_000;
-/// Rows sent at once: more would hold up others' commits.
+/// Rows per chunk sent to the store: larger chunks would delay other clients' commits.
 const CHUNK: u64 = 1_000;
-/// Batches that may be started within one second.
+/// Maximum number of batches started within one second.
 const MAX_SEQUENCE: u32 = 999;
 
 /// Starts batches and fills them.
@@ -48,14 +48,14 @@ pub struct Initiator {
     chunk: u64,
 }
 
-/// What is said about a batch when it is started.
+/// Properties of a new batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StartOptions {
-    /// The time it is named after.
+    /// The time in its id.
     pub now: Timestamp,
-    /// Who or what starts it.
+    /// The user or program that starts it.
     pub initiated_by: String,
-    /// Words for people.
+    /// Notes for people.
     pub notes: String,
 }
 
@@ -65,53 +65,53 @@ pub struct Initiation {
     definition: Definition,
     writer: BatchWriter,
     batch: Batch,
-    progress: Filling,
+    progress: FillProgress,
 }
 
 impl Initiation {
     fn new(definition: Definition, writer: BatchWriter) -> Result<Self, InitiateError> {
         let batch = writer.batch().clone();
-        let progress = Filling::of(&batch, &Cursor::read(&batch.cursor)?);
+        let progress = FillProgress::of(&batch, &FillCursor::read(&batch.cursor)?);
         Ok(Self { definition, writer, batch, progress })
     }
 
-    /// The batch as it was last seen.
+    /// The batch as last read.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// What the batch is to do.
+    /// The batch's definition.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// How far it is filled.
-    pub fn progress(&self) -> Filling {
+    /// How many rows were sent.
+    pub fn progress(&self) -> FillProgress {
         self.progress
     }
 }
 
-/// How far a batch is filled.
+/// How many rows were sent into a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Filling {
-    /// Rows in the batch.
+pub struct FillProgress {
+    /// Rows sent into the batch.
     pub sent: u64,
-    /// Candidates that were left to the batch that has them.
+    /// Candidates skipped because another batch has them.
     pub skipped: u64,
 }
 
-impl Filling {
-    fn of(batch: &Batch, cursor: &Cursor) -> Self {
+impl FillProgress {
+    fn of(batch: &Batch, cursor: &FillCursor) -> Self {
         let sent = batch.counts.total();
         Self { sent, skipped: cursor.rows.saturating_sub(sent) }
     }
 }
 
-/// What filling came to.
+/// The result of filling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Filled {
-    /// How far it got.
-    pub progress: Filling,
+pub struct FillResult {
+    /// How many rows were sent.
+    pub progress: FillProgress,
     /// Why it ended.
     pub end: FillEnd,
 }
@@ -119,55 +119,56 @@ pub struct Filled {
 /// Why filling ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FillEnd {
-    /// All rows are in.
+    /// All rows are in, and the batch is sealed.
     Sealed,
-    /// It was told to stop; somebody may go on.
+    /// The caller stopped it; filling can be resumed.
     Stopped,
-    /// The batch was given up.
+    /// The batch failed or was cancelled.
     GivenUp(BatchStatus),
 }
 
 impl Initiator {
-    /// An initiator for batches whose rows are in `source`.
+    /// An initiator that reads the rows from `source`.
     pub fn new(client: Client, source: Arc<dyn RowSource>) -> Self {
         Self { client, source, page: PAGE, chunk: CHUNK }
     }
 
-    /// Reads and sends so many rows at a time. Tests want few.
+    /// Sets the page and chunk sizes. Tests use small ones.
     #[must_use]
     pub fn with_sizes(mut self, page: u32, chunk: u32) -> Self {
         (self.page, self.chunk) = (page.max(1), u64::from(chunk.max(1)));
         self
     }
 
-    /// Writes the record of a new batch: from then on it can be seen, filled and resumed.
+    /// Writes the record of a new batch. From then on it can be listed, filled and resumed.
     pub async fn start(
         &self,
         definition: Definition,
         options: StartOptions,
     ) -> Result<Initiation, InitiateError> {
-        // What the batch's own opening is recognised by, should its answer be lost.
+        // Identifies the batch as ours if the store's reply to `open_batch` is lost.
         let mark = json!({ "initiation": UnitId::new() });
         let mut taken = None;
         for sequence in 1..=MAX_SEQUENCE {
             let id = names::batch_id(options.now, sequence).map_err(bad_name)?;
             let batch = record::new_batch(id, &definition, &options, mark.clone())?;
             match self.client.open_batch(batch).await {
-                Ok(writer) if !writer.resumed() || record::carries(writer.batch(), &mark) => {
+                Ok(writer) if !writer.resumed() || record::has_mark(writer.batch(), &mark) => {
                     return Initiation::new(definition, writer);
                 }
                 Ok(_) => {}
-                // Perhaps because the name is another tenant's, which is not for us to know.
+                // The name may belong to another tenant, which the error must not reveal.
                 Err(SendError::Store(error @ Error::Invalid(_))) => taken = Some(error),
                 Err(error) => return Err(error.into()),
             }
         }
-        let words = || InitiateError::Data("too many batches were started this second".to_owned());
-        Err(taken.map_or_else(words, InitiateError::Store))
+        let too_many =
+            || InitiateError::Data("too many batches were started this second".to_owned());
+        Err(taken.map_or_else(too_many, InitiateError::Store))
     }
 
-    /// Opens the batch of this name, or takes it up as it was started, where its initiator is: for
-    /// whoever may be asked twice to start the same batch.
+    /// Opens the batch of this name, or resumes it at its cursor if it exists: for callers that may
+    /// be asked twice to start the same batch.
     pub async fn start_named(
         &self,
         id: &BatchId,
@@ -183,40 +184,42 @@ impl Initiator {
         Initiation::new(definition, writer)
     }
 
-    /// Takes up a batch where its initiator is, in this process' life or in another.
+    /// Resumes a batch at its cursor.
     pub async fn resume(&self, id: &BatchId) -> Result<Initiation, InitiateError> {
         let definition = definition_of(&self.client, id).await?;
         let writer = self.reopen(id, &definition).await?;
         Initiation::new(definition, writer)
     }
 
-    /// Puts the candidates into the batch, as fast as its workers end them, and seals it. Ends
-    /// early, without an error, once `stop` is over (pass [`std::future::pending`] for never).
+    /// Sends the candidates into the batch as fast as its workers finish them, and seals it.
+    /// Returns early, without an error, once `stop` completes (pass [`std::future::pending`] for
+    /// never).
     pub async fn fill(
         &self,
         initiation: &mut Initiation,
         stop: impl Future<Output = ()>,
-        mut on_progress: impl FnMut(Filling) + Send,
-    ) -> Result<Filled, InitiateError> {
+        mut on_progress: impl FnMut(FillProgress) + Send,
+    ) -> Result<FillResult, InitiateError> {
         let filling = self.fill_to_end(initiation, &mut on_progress);
         let end = tokio::select! {
             biased;
             () = stop => FillEnd::Stopped,
             end = filling => end?,
         };
-        Ok(Filled { progress: initiation.progress, end })
+        Ok(FillResult { progress: initiation.progress, end })
     }
 
-    // Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+    // Boxed, so that it is compiled in this crate, with its optimisation level, and not in the
+    // caller's.
     fn fill_to_end<'a>(
         &'a self,
         initiation: &'a mut Initiation,
-        on_progress: &'a mut (dyn FnMut(Filling) + Send),
+        on_progress: &'a mut (dyn FnMut(FillProgress) + Send),
     ) -> BoxFuture<'a, Result<FillEnd, InitiateError>> {
-        Box::pin(async { Fill::begin(self, initiation).await?.run(on_progress).await })
+        Box::pin(async { FillLoop::begin(self, initiation).await?.run(on_progress).await })
     }
 
-    /// The batch's writer at the cursor where the store has it.
+    /// The batch's writer at the cursor that the store has.
     async fn reopen(
         &self,
         id: &BatchId,

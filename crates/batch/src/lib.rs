@@ -1,10 +1,12 @@
-//! Batches of database rows: each prepared (PRE), asked (AI), applied (POST), exactly once.
+//! Batches of database rows. Each row is prepared (PRE), sent to a model (AI) and applied (POST),
+//! exactly once.
 //!
-//! A [`Definition`] says all that is to be done; it is read from a batch file ([`mod@file`]) or
-//! built in Rust, and is kept in the store with the batch, so that any worker can take part. The
-//! [`Initiator`] streams candidate rows into the batch; [`RowHandler`] runs one row. Both read the
-//! rows through a [`RowSource`].
+//! A [`Definition`] says what a batch does. It is read from a batch file ([`mod@file`]) or built in
+//! Rust, and is stored with the batch, so that any worker can run its rows. The [`Initiator`]
+//! streams candidate rows into the batch; [`RowHandler`] runs one row. Both read the rows through a
+//! [`RowSource`].
 
+pub mod alert_monitor;
 pub mod alerts;
 pub mod check;
 pub mod checkpoint;
@@ -16,13 +18,14 @@ pub mod file;
 pub mod handler;
 pub mod initiator;
 pub mod listing;
-pub mod lookout;
+
 pub mod mail;
 pub mod names;
 pub mod prompt;
 pub mod prompts;
-mod reading;
+
 pub mod report;
+mod row_loader;
 pub mod rows;
 pub mod rules;
 pub mod sql;
@@ -32,6 +35,7 @@ pub mod step;
 pub mod template;
 pub mod value;
 
+pub use alert_monitor::Lookout;
 pub use command::Commands;
 pub use conductor::BulkHandler;
 pub use definition::Definition;
@@ -39,6 +43,5 @@ pub use end::EndHandler;
 pub use file::{BatchFile, FileError, Loaded, Overrides};
 pub use handler::RowHandler;
 pub use initiator::{InitiateError, Initiation, Initiator};
-pub use lookout::Lookout;
 pub use report::Report;
 pub use rows::{RowSource, Sources, SqliteRows};

@@ -1,4 +1,4 @@
-//! The rows of a batch, page by page, with what became of them.
+//! Lists the rows of a batch with their outcome, page by page.
 
 use longshore::store::{Page, UnitFilter};
 use longshore::{BatchId, Result, Scope, Store, Unit, UnitId, UnitState};
@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use crate::handler::RowInput;
 
-/// A row as scripts read it.
+/// A row in a list, as JSON for scripts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ListedRow {
-    /// What it is known by. A batch of other units has no rows; their payload stands here.
+    /// The row's key. For a unit that is no row, its payload.
     pub key: Value,
-    /// Where it stands.
+    /// The unit's state.
     pub state: UnitState,
     /// Attempts used so far.
     pub attempt: u32,
-    /// The sort of its last failure.
+    /// The code of its last failure.
     pub code: Option<String>,
-    /// The words of its last failure.
+    /// The message of its last failure.
     pub reason: Option<String>,
-    /// The unit that it is.
+    /// The row's unit.
     pub unit: UnitId,
-    /// What is kept of it.
+    /// The stored result.
     pub result: Option<Value>,
 }
 
@@ -42,8 +42,8 @@ impl From<Unit> for ListedRow {
     }
 }
 
-/// Rows of a batch, newest first, all or those in one state. An unknown batch is an error, not an
-/// empty list.
+/// Rows of a batch, newest first, all or in one state. An unknown batch is an error, not an empty
+/// list.
 pub async fn rows(
     store: &dyn Store,
     scope: &Scope,
@@ -57,7 +57,7 @@ pub async fn rows(
     let found = store.units(scope, &filter, after, limit).await?;
     let mut items = Vec::with_capacity(found.items.len());
     for unit in found.items {
-        // Lists leave out what rows are known by.
+        // Lists carry no payloads, so the key is read with the unit.
         if let Ok(unit) = store.unit(scope, unit.id).await {
             items.push(unit.into());
         }

@@ -1,9 +1,9 @@
-//! Rows that are written to: PRE makes a [`Parcel`] of a row and what is new to it, and an [`Office`] keeps
-//! it so that it goes out once.
+//! Messages to rows: PRE makes a [`Parcel`] from a row and its new items, and a spool ([`Office`])
+//! stores it so that it is sent once.
 //!
-//! **Once** is the office's word. A parcel has a key (tenant, type, mode, row, period), and of one key one message
-//! is kept. Whoever comes again after a crash may have read newer items; the office then answers with what
-//! the message that is kept was told to have ([`Told`]), and POST moves the row's tracker to that and no
+//! **Exactly one message per key** is the spool's guarantee. The key is made of tenant, type, mode,
+//! row and period. A retry after a crash may have read newer items; the spool then returns the
+//! metadata of the stored message ([`Told`]), and POST moves the row's tracker to that item and no
 //! further.
 
 mod items;
@@ -15,110 +15,110 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::definition::{Mail, MailMode, SqlPre};
-use crate::prompt::{Prompt, Seen};
-use crate::reading::{Known, Reading};
+use crate::prompt::{PromptTemplate, TemplateContext};
+use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
 use crate::step::{Prepare, PrepareError, RowRun};
 use crate::value::{show_key, to_json};
 
-/// Whoever makes messages of parcels and keeps them until they are sent.
+/// A mail spool: renders messages and stores them until they are sent.
 #[async_trait]
 pub trait Office: Send + Sync + 'static {
-    /// Takes a parcel. Once this returned the message goes out, whatever dies; if it fails, or is dropped,
-    /// it may all the same, and the parcel may be given again.
+    /// Stores a message. Once this returns, the message will be sent despite any crash. If it fails
+    /// or is dropped, the message may be sent all the same, and the caller may repeat the call.
     async fn post(&self, parcel: Parcel) -> Result<Posted, OfficeError>;
 }
 
-/// A message as PRE made it.
+/// A message made by PRE.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parcel {
-    /// Of one key, one message.
+    /// The dedup key: one message per key.
     pub key: String,
-    /// From whom.
+    /// The sender.
     pub from: String,
-    /// To whom.
+    /// The recipient.
     pub to: String,
-    /// About what.
+    /// The subject line.
     pub subject: String,
-    /// Further lines of its head.
+    /// Further headers.
     pub headers: Vec<(String, String)>,
-    /// What it includes is relative to this folder.
+    /// The folder of the template's includes.
     pub folder: std::path::PathBuf,
-    /// What is kept with it.
+    /// The metadata stored with it.
     pub told: Told,
-    /// The page, in MJML.
+    /// The body in MJML.
     pub mjml: String,
 }
 
-/// What is in a message, for whoever keeps track.
+/// Metadata of a message, by which POST tracks what was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    /// How often the row is written to.
+    /// How often the row gets a message.
     pub mode: MailMode,
-    /// The day on which its batch began.
+    /// The day on which its batch was started.
     pub day: String,
-    /// Where the message before it ended.
+    /// The last item of the previous message.
     pub since: Value,
-    /// The newest that was looked at for it.
+    /// The newest item read for it.
     pub last: Value,
-    /// How many items it has.
+    /// The number of its items.
     pub items: u64,
 }
 
-/// What became of a parcel.
+/// The stored message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Posted {
-    /// Its key.
+    /// The dedup key.
     pub mail_key: String,
-    /// By which whoever gets it twice can know it.
+    /// The `Message-ID`, by which a recipient recognises a duplicate.
     pub message_id: String,
-    /// Whether it is kept now, and was not before.
+    /// Whether this call stored it; false if it was stored before.
     pub created: bool,
-    /// What is in the message that is kept.
+    /// The metadata of the stored message.
     #[serde(flatten)]
     pub told: Told,
 }
 
 impl Posted {
-    /// The same as POST hears it.
+    /// The stored message as an answer for POST.
     pub(crate) fn answer(&self) -> Answer {
-        // Text, numbers and booleans are always JSON.
+        // Serialising text, numbers and booleans cannot fail.
         let text = serde_json::to_string(self).unwrap_or_default();
         Answer { text, model: "mail".to_owned(), ..Answer::default() }
     }
 }
 
-/// Why a parcel was not taken.
+/// Why a message was not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct OfficeError {
-    /// Short and stable.
+    /// A short, stable code.
     pub code: &'static str,
-    /// In words.
+    /// A message for people.
     pub message: String,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub retryable: bool,
-    /// Nobody had room for it: it comes again a moment later, and no attempt is used.
+    /// The spool or renderer is at capacity: the row is snoozed and no attempt is used.
     pub busy: bool,
 }
 
-/// What the keys of all messages of a tenant's batches of this type and mode begin with.
+/// The prefix of the dedup keys of a tenant's batches of this type and mode.
 pub fn keys(tenant: &TenantId, kind: &str, mode: MailMode) -> String {
     format!("{tenant}/{kind}/{}/", mode.as_str())
 }
 
-/// PRE of rows that are written to: what it makes is a [`Parcel`], as JSON.
+/// PRE of mail batches: makes a [`Parcel`], as JSON.
 #[derive(Debug)]
 pub struct MailPrepare {
-    /// What the keys of all its messages begin with.
-    keys: String,
+    /// The prefix of its dedup keys.
+    key_prefix: String,
     mail: Mail,
-    reading: Reading,
-    page: Prompt,
-    from: Prompt,
-    to: Prompt,
-    subject: Prompt,
-    headers: Vec<(String, Prompt)>,
+    row_loader: RowLoader,
+    page: PromptTemplate,
+    from: PromptTemplate,
+    to: PromptTemplate,
+    subject: PromptTemplate,
+    headers: Vec<(String, PromptTemplate)>,
 }
 
 impl MailPrepare {
@@ -129,17 +129,17 @@ impl MailPrepare {
         pre: &SqlPre,
         mail: &Mail,
     ) -> Result<Self, String> {
-        let page = Prompt::html(&pre.template, &pre.template_name)
+        let page = PromptTemplate::html(&pre.template, &pre.template_name)
             .map_err(|error| format!("{}: {error}", pre.template_name))?;
         let plain = |name: &str, text: &str| {
-            Prompt::compile(text, &format!("mail.{name}"))
+            PromptTemplate::compile(text, &format!("mail.{name}"))
                 .map_err(|error| format!("mail.{name}: {error}"))
         };
         let facts = mail.facts().map(|(name, value)| (name.to_owned(), value.to_owned()));
         let headers = mail.headers.iter();
         Ok(Self {
-            keys: keys(tenant, kind, mail.mode),
-            reading: Reading {
+            key_prefix: keys(tenant, kind, mail.mode),
+            row_loader: RowLoader {
                 sql: pre.sql.clone(),
                 lists: pre.lists.clone(),
                 facts: facts.into(),
@@ -155,12 +155,12 @@ impl MailPrepare {
         })
     }
 
-    /// The message for a row, unless there is nothing to tell.
+    /// The message for a row; `Skip` if there are no new items.
     pub async fn parcel(&self, run: &RowRun<'_>) -> Result<Parcel, PrepareError> {
-        let Known { mut row, mut lists } = self.reading.read(run).await?;
+        let LoadedRow { mut row, mut lists } = self.row_loader.read(run).await?;
         let items = lists.remove(&self.mail.items).unwrap_or_default();
         if items.is_empty() {
-            return Err(PrepareError::Skip("nothing is new".to_owned()));
+            return Err(PrepareError::Skip("no new items".to_owned()));
         }
         let last = items::last(&items, &self.mail.last).map_err(PrepareError::hopeless)?;
         let items = items::distinct(items, &self.mail.same);
@@ -176,19 +176,22 @@ impl MailPrepare {
         for (name, value) in self.mail.facts() {
             row.columns.push((name.to_owned(), SqlValue::Text(value.to_owned())));
         }
-        let seen = Seen::new(&row, &lists);
-        let say = |prompt: &Prompt| prompt.render_seen(&seen).map_err(PrepareError::hopeless);
-        let line = |prompt: &Prompt| say(prompt).map(|text| text.trim().to_owned());
-        let headers = self.headers.iter().map(|(name, text)| Ok((name.clone(), line(text)?)));
+        let context = TemplateContext::new(&row, &lists);
+        let render =
+            |prompt: &PromptTemplate| prompt.render_with(&context).map_err(PrepareError::hopeless);
+        let render_line =
+            |prompt: &PromptTemplate| render(prompt).map(|text| text.trim().to_owned());
+        let headers =
+            self.headers.iter().map(|(name, text)| Ok((name.clone(), render_line(text)?)));
         Ok(Parcel {
             key,
-            from: line(&self.from)?,
-            to: line(&self.to)?,
-            subject: line(&self.subject)?,
+            from: render_line(&self.from)?,
+            to: render_line(&self.to)?,
+            subject: render_line(&self.subject)?,
             headers: headers.collect::<Result<_, PrepareError>>()?,
             folder: self.mail.folder.clone(),
             told,
-            mjml: say(&self.page)?,
+            mjml: render(&self.page)?,
         })
     }
 
@@ -197,14 +200,15 @@ impl MailPrepare {
         row.columns.iter().find(|(name, _)| name == column).map(|(_, value)| value)
     }
 
-    /// One per row and period: a day, or all between two places of the tracker.
+    /// The dedup key: one per row and period. The period is a day, or the span between two
+    /// positions of the tracker.
     fn key(&self, key: &SqlValue, row: &Row) -> String {
         let period = match self.mail.mode {
             MailMode::Daily => self.mail.day.clone(),
             MailMode::Immediate => self.since(row).map(show_key).unwrap_or_default(),
         };
         let key = show_key(key).replace('%', "%25").replace('/', "%2f");
-        format!("{}{key}/{period}", self.keys)
+        format!("{}{key}/{period}", self.key_prefix)
     }
 }
 

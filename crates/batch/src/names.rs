@@ -1,10 +1,9 @@
-//! What batches are called: by the time they were started and a number within the second, so that
-//! a list of names is in order and a name says when.
+//! Batch ids: the start time and a number within that second, so that ids sort by time.
 
 use longshore::name::NameError;
 use longshore::{BatchId, Timestamp};
 
-/// The name of the batch number `sequence` (from 1) of this second, as `20261115-071502-001`. UTC.
+/// The id of batch number `sequence` (from 1) of this second in UTC, such as `20261115-071502-001`.
 pub fn batch_id(now: Timestamp, sequence: u32) -> Result<BatchId, NameError> {
     let time = jiff::Timestamp::from_microsecond(now.as_micros()).unwrap_or_default();
     BatchId::new(format!("{}-{sequence:03}", time.strftime("%Y%m%d-%H%M%S")))

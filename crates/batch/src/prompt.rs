@@ -1,14 +1,14 @@
 //! The prompt: a minijinja template over a row and its lists.
 //!
-//! A template sees the row's columns by their names, the lists by theirs, and the whole row as
-//! `row` (`row["unit price"]`, `{% for name in row %}`). NULL is `none`. A name that is not there
-//! is an error, never an empty place in a question that costs money.
+//! The template's variables are the row's columns, the lists, and the whole row as `row`
+//! (`row["unit price"]`, `{% for name in row %}`). NULL is `none`. An undefined name is an error,
+//! so that no prompt with a gap is sent and paid for.
 //!
 //! ```
 //! use longshore::SqlValue;
-//! use longshore_batch::{prompt::Prompt, rows::Row};
+//! use longshore_batch::{prompt::PromptTemplate, rows::Row};
 //!
-//! let prompt = Prompt::compile("Is {{ qty }} a sensible quantity?", "prompt.md")?;
+//! let prompt = PromptTemplate::compile("Is {{ qty }} a sensible quantity?", "prompt.md")?;
 //! let row = Row { columns: vec![("qty".into(), SqlValue::Int(12))] };
 //! assert_eq!(prompt.render(&row, &Default::default()), Ok("Is 12 a sensible quantity?".into()));
 //! # Ok::<(), longshore_batch::template::TemplateError>(())
@@ -21,66 +21,71 @@ use minijinja::{AutoEscape, Environment, Value};
 use crate::rows::Row;
 use crate::template::{self, TemplateError};
 
-/// The name under which a template sees the whole row.
+/// The variable that holds the whole row.
 pub const WHOLE_ROW: &str = "row";
 
-/// Names listed in an error; beyond that, nobody reads them.
-const MOST_NAMES: usize = 30;
+/// Maximum number of names listed in an error.
+const MAX_LISTED_NAMES: usize = 30;
 
-/// A compiled template. Rendering takes `&self`: one serves all workers.
+/// A compiled template. Rendering takes `&self`, so all workers share one.
 #[derive(Debug)]
-pub struct Prompt {
+pub struct PromptTemplate {
     environment: Environment<'static>,
     name: String,
 }
 
-impl Prompt {
-    /// Compiles a template; `name` is where it was written, for messages.
+impl PromptTemplate {
+    /// Compiles a template; `name` is its file, for messages.
     pub fn compile(template: &str, name: &str) -> Result<Self, TemplateError> {
-        Self::escaped(template, name, AutoEscape::None)
+        Self::compile_with(template, name, AutoEscape::None)
     }
 
-    /// The same for a page: what rows say is text in it, and never a tag.
+    /// Compiles an HTML template: values of the row are escaped.
     pub fn html(template: &str, name: &str) -> Result<Self, TemplateError> {
-        Self::escaped(template, name, AutoEscape::Html)
+        Self::compile_with(template, name, AutoEscape::Html)
     }
 
-    fn escaped(template: &str, name: &str, how: AutoEscape) -> Result<Self, TemplateError> {
+    fn compile_with(
+        template: &str,
+        name: &str,
+        auto_escape: AutoEscape,
+    ) -> Result<Self, TemplateError> {
         template::guard(template)?;
         let mut environment = template::environment();
-        environment.set_auto_escape_callback(move |_| how.clone());
+        environment.set_auto_escape_callback(move |_| auto_escape.clone());
         let added = environment.add_template_owned(name.to_owned(), template.to_owned());
         added.map_err(|error| TemplateError::from_engine(&error))?;
         Ok(Self { environment, name: name.to_owned() })
     }
 
-    /// The prompt for a row. The error says template, line, what is wrong and which names there
-    /// are.
+    /// Renders the prompt for a row. The error has the template's name, the line, the problem and
+    /// the names that exist.
     pub fn render(&self, row: &Row, lists: &BTreeMap<String, Vec<Row>>) -> Result<String, String> {
-        self.render_seen(&Seen::new(row, lists))
+        self.render_with(&TemplateContext::new(row, lists))
     }
 
-    /// The same, where several templates see one row.
-    pub fn render_seen(&self, seen: &Seen<'_>) -> Result<String, String> {
-        let text = self.run(&seen.names).map_err(|error| self.explain(&error, seen.row))?;
+    /// Renders with a context that several templates share.
+    pub fn render_with(&self, context: &TemplateContext<'_>) -> Result<String, String> {
+        let text =
+            self.run(&context.names).map_err(|error| self.error_message(&error, context.row))?;
         if text.trim().is_empty() {
             return Err(format!("{}: the prompt is empty", self.name));
         }
         Ok(text)
     }
 
-    /// The names the template asks for: columns, lists, `row.column`.
+    /// The names that the template uses: columns, lists, `row.column`.
     pub fn names(&self) -> Vec<String> {
         template::names(&self.environment, &self.name)
     }
 
-    /// A rendering with made-up rows, to find words that no row could make right.
-    pub(crate) fn rehearse(
+    /// Renders with made-up rows, to find names and filters that no row could make valid.
+    pub(crate) fn dry_run(
         &self,
         row: &Row,
         lists: &BTreeMap<String, Row>,
     ) -> Result<(), TemplateError> {
-        let lists = lists.iter().map(|(name, row)| (name.as_str(), endless(row)));
+        let lists = lists.iter().map(|(name, row)| (name.as_str(), repeated_row(row)));
         match self.run(&names(row, lists)) {
             Err(error) if template::is_unknown_word(&error) || template::is_undefined(&error) => {
                 Err(TemplateError::from_engine(&error))
@@ -93,27 +98,27 @@ impl Prompt {
         self.environment.get_template(&self.name)?.render(names)
     }
 
-    fn explain(&self, error: &minijinja::Error, row: &Row) -> String {
+    fn error_message(&self, error: &minijinja::Error, row: &Row) -> String {
         let TemplateError { line, message } = TemplateError::from_engine(error);
         let line = line.map_or(String::new(), |line| format!(", line {line}"));
         let mut text = format!("{}{line}: {message}", self.name);
         if template::is_undefined(error) {
-            let names = row.columns.iter().map(|(name, _)| name.as_str()).take(MOST_NAMES);
+            let names = row.columns.iter().map(|(name, _)| name.as_str()).take(MAX_LISTED_NAMES);
             text += &format!("; the row has: {}", names.collect::<Vec<_>>().join(", "));
         }
         text
     }
 }
 
-/// What templates see of a row and its lists.
+/// The variables of templates: a row and its lists.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct TemplateContext<'a> {
     row: &'a Row,
     names: Value,
 }
 
-impl<'a> Seen<'a> {
-    /// A row, and its lists by their names.
+impl<'a> TemplateContext<'a> {
+    /// The variables for a row and its named lists.
     pub fn new(row: &'a Row, lists: &BTreeMap<String, Vec<Row>>) -> Self {
         let lists = lists.iter().map(|(name, rows)| {
             (name.as_str(), rows.iter().map(template::row_value).collect::<Value>())
@@ -131,15 +136,16 @@ fn names<'a>(row: &'a Row, lists: impl Iterator<Item = (&'a str, Value)>) -> Val
     Value::from_pairs(columns.chain(lists).chain([(WHOLE_ROW, whole.clone())]))
 }
 
-/// A list of one row that has that row at every index.
-fn endless(row: &Row) -> Value {
-    Value::from_object(Endless(template::row_value(row)))
+/// A list of length one that returns its row at every index, so that `items[3]` is valid in a dry
+/// run.
+fn repeated_row(row: &Row) -> Value {
+    Value::from_object(RepeatedRow(template::row_value(row)))
 }
 
 #[derive(Debug)]
-struct Endless(Value);
+struct RepeatedRow(Value);
 
-impl minijinja::value::Object for Endless {
+impl minijinja::value::Object for RepeatedRow {
     fn repr(self: &std::sync::Arc<Self>) -> minijinja::value::ObjectRepr {
         minijinja::value::ObjectRepr::Seq
     }

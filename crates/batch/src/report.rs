@@ -1,14 +1,14 @@
-//! What became of a batch, for people: gathered from the store, shown as Markdown or HTML.
+//! The report on a batch, read from the store and rendered as Markdown or HTML.
 //!
-//! Everything here is read; nothing is counted anew. Money and latency come from the batch's sums,
-//! which moved with the answers themselves.
+//! Counts nothing itself: cost and latency are the batch's sums, which are committed with the
+//! answers.
 
-mod facts;
 mod failures;
+mod fields;
+mod format;
 mod html;
 mod latency;
 mod markdown;
-mod words;
 
 use serde::Serialize;
 use std::time::Duration;
@@ -24,39 +24,39 @@ use crate::definition::Definition;
 /// A batch's report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The batch as it stood.
+    /// The batch as read.
     pub batch: Batch,
-    /// What it was to do, if this program can read it. Not for programs: it may hold secrets.
+    /// Its definition, if this program can read it. Not serialised: it may contain secrets.
     #[serde(skip)]
     pub definition: Option<Definition>,
-    /// What its answers took.
-    pub usage: Usage,
-    /// How long its answers took.
+    /// Tokens and cost of its answers.
+    pub usage: BatchUsage,
+    /// Latency of its answers.
     pub latency: Latency,
-    /// Its failures by reason, the most frequent first.
+    /// Its failures by reason, most frequent first.
     pub failures: Vec<FailureGroup>,
     /// When the report was made.
     pub at: Timestamp,
 }
 
-/// What a batch's answers took.
+/// Tokens and cost of a batch's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Usage {
-    /// How many there were, those that were asked for again included.
+pub struct BatchUsage {
+    /// The number of answers, including those of retries.
     pub answers: u64,
-    /// How many of them were made up.
+    /// The number of simulated answers.
     pub simulated: u64,
-    /// What they cost.
+    /// Their cost.
     pub cost: Cost,
-    /// Tokens of the questions.
+    /// Input tokens.
     pub tokens_in: u64,
-    /// Tokens of the answers.
+    /// Output tokens.
     pub tokens_out: u64,
 }
 
 impl Report {
-    /// Reads all there is to say of a batch at `now`. Failures are read page by page, so that a
-    /// million of them take time but no room.
+    /// Reads a batch's report at `now`. Failures are read page by page, so that a million of them
+    /// take time but no memory.
     pub async fn gather(
         store: &dyn Store,
         scope: &Scope,
@@ -70,11 +70,11 @@ impl Report {
         Ok(Self { definition, ..Self::of(batch, failures, now) })
     }
 
-    /// What there is to say at `now` of a batch whose failures are known, but not what it was to do.
+    /// The report at `now` from a batch and its failures, without its definition.
     pub fn of(batch: Batch, failures: Vec<FailureGroup>, now: Timestamp) -> Self {
         Self {
             definition: None,
-            usage: Usage::of(&batch),
+            usage: BatchUsage::of(&batch),
             latency: Latency::of(&batch.sums),
             failures,
             at: now,
@@ -82,18 +82,18 @@ impl Report {
         }
     }
 
-    /// As Markdown.
+    /// Renders Markdown.
     pub fn markdown(&self) -> String {
         markdown::render(self)
     }
 
-    /// As one HTML page that needs nothing else: no script, no other file.
+    /// Renders one HTML page without scripts or other files.
     pub fn html(&self) -> String {
         html::render(self)
     }
 
-    /// From the first row's start to the last row's end, or until now.
-    pub fn took(&self) -> Option<Duration> {
+    /// The time from the first row's start to the last row's end, or until now.
+    pub fn duration(&self) -> Option<Duration> {
         let began = self.batch.started_at?;
         Some(self.batch.completed_at.unwrap_or(self.at).since(began))
     }
@@ -101,12 +101,12 @@ impl Report {
     /// Rows ended per second.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub fn rate(&self) -> Option<f64> {
-        let seconds = self.took()?.as_secs_f64();
+        let seconds = self.duration()?.as_secs_f64();
         (seconds > 0.0).then(|| self.batch.counts.finished() as f64 / seconds)
     }
 }
 
-impl Usage {
+impl BatchUsage {
     fn of(batch: &Batch) -> Self {
         let sum = |name: &str| batch.sums.get(name).copied().unwrap_or_default();
         let count = |name: &str| u64::try_from(sum(name)).unwrap_or_default();

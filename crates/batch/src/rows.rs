@@ -1,10 +1,8 @@
-//! Where rows come from: the seam to operational tables.
+//! Sources of rows: the interface to operational tables.
 //!
-//! A source reads candidates in key order, reads what PRE asks for, and runs POST's SQL where that
-//! cannot commit with the row's end. It knows nothing of batches. One file per database.
+//! A source reads candidates in key order, runs PRE's queries, and runs POST's SQL if that cannot
+//! commit with the row's finish. It knows nothing of batches. One module per database.
 
-#[cfg(any(feature = "mysql", feature = "odbc"))]
-mod foreign;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "odbc")]
@@ -15,11 +13,13 @@ mod open;
     not(all(feature = "mysql", feature = "odbc", feature = "postgres")),
     allow(dead_code, unused_imports, reason = "each driver uses its part")
 )]
-mod positional;
+mod placeholders;
 #[cfg(feature = "postgres")]
 mod postgres;
 pub mod seed;
 mod sqlite;
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+mod value_convert;
 
 use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
@@ -35,17 +35,17 @@ pub use open::{Sources, open};
 pub use postgres::PostgresRows;
 pub use sqlite::{OpenMode, SqliteRows};
 
-/// A database with the rows of a batch.
+/// A database that contains the rows of a batch.
 #[async_trait]
 pub trait RowSource: Send + Sync + 'static {
-    /// What a statement would return and wants bound, without running it.
-    async fn describe(&self, sql: &str) -> Result<Described, SourceError>;
+    /// The columns and parameters of a statement, without running it.
+    async fn describe(&self, sql: &str) -> Result<StatementInfo, SourceError>;
 
-    /// How many candidates there are.
+    /// The number of candidates.
     async fn count(&self, candidates: &Candidates) -> Result<u64, SourceError>;
 
-    /// The next candidates in key order: from `from` on (that key *included*, so that a key that
-    /// comes twice is noticed across pages), or from the first.
+    /// The next candidates in key order, starting at the key `from` *inclusive* (so that a
+    /// duplicate key is noticed across pages), or at the first.
     async fn candidates(
         &self,
         candidates: &Candidates,
@@ -53,34 +53,34 @@ pub trait RowSource: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<Candidate>, SourceError>;
 
-    /// All rows of a query.
+    /// Runs a query.
     async fn fetch(
         &self,
         sql: &str,
         params: &[(String, SqlValue)],
     ) -> Result<Vec<Row>, SourceError>;
 
-    /// Runs all effects in one transaction, or none.
+    /// Runs the effects in one transaction.
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError>;
 }
 
-/// What a statement is.
+/// The description of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Described {
+pub struct StatementInfo {
     /// Its columns' names.
     pub columns: Vec<String>,
     /// Its parameters' names, without the colon.
     pub params: Vec<String>,
-    /// Whether it only reads.
-    pub reads_only: bool,
+    /// Whether it changes nothing.
+    pub read_only: bool,
 }
 
-/// A row that is to be worked on.
+/// A row of the candidates' query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// Its key.
     pub key: SqlValue,
-    /// Its priority as the database has it, if a column is named.
+    /// Its priority as in the database, if the definition names a column.
     pub priority: Option<SqlValue>,
 }
 
@@ -91,31 +91,31 @@ pub struct Row {
     pub columns: Vec<(String, SqlValue)>,
 }
 
-/// What a database could not do.
+/// An error of the rows' database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// It cannot be reached, or is busy: later may be better.
+    /// The database is unreachable or busy; a retry may help.
     #[error("the database cannot be reached: {0}")]
-    Away(String),
-    /// It does not accept the statement.
+    Unavailable(String),
+    /// The database rejects the statement.
     #[error("{message}")]
     Statement {
-        /// What the database says.
+        /// The database's message.
         message: String,
-        /// Where in the statement, as a byte offset, if it says.
+        /// The byte offset in the statement, if the database reports one.
         offset: Option<usize>,
     },
-    /// A row or parameter is not as it should be: a constraint, a type, a number of rows.
+    /// A row or parameter is invalid: a constraint, a type, a row count.
     #[error("{0}")]
     Data(String),
 }
 
 impl SourceError {
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Away(_) => true,
+            Self::Unavailable(_) => true,
             Self::Statement { .. } | Self::Data(_) => false,
         }
     }

@@ -1,8 +1,8 @@
-//! SQL as far as we must read it ourselves: its tokens, not its grammar.
+//! Tokenises SQL; does not parse its grammar.
 //!
-//! Enough to name a statement's parameters, to split several statements, and to see an ORDER BY or
-//! LIMIT that would not survive our own. Strings, quoted identifiers and comments are passed over
-//! as a whole. What a statement means is the database's to say.
+//! Enough to list a statement's parameters, to split several statements, and to find an ORDER BY or
+//! LIMIT that would clash with our own. Strings, quoted identifiers and comments are single tokens.
+//! The database decides what a statement means.
 
 mod tokens;
 
@@ -20,52 +20,53 @@ pub fn parameters(sql: &str) -> Vec<&str> {
     names
 }
 
-/// The words that carry meaning: no spaces, no comments.
-pub fn significant(sql: &str) -> impl Iterator<Item = Token<'_>> {
+/// The tokens without spaces and comments.
+pub fn significant_tokens(sql: &str) -> impl Iterator<Item = Token<'_>> {
     tokens(sql).filter(|token| !matches!(token.kind, TokenKind::Space | TokenKind::Comment))
 }
 
-/// The first word in capitals: what sort of statement it is.
+/// The first keyword in capitals.
 pub fn verb(sql: &str) -> Option<String> {
-    let first = significant(sql).find(|token| token.kind != TokenKind::Open)?;
+    let first = significant_tokens(sql).find(|token| token.kind != TokenKind::Open)?;
     (first.kind == TokenKind::Word).then(|| first.text.to_uppercase())
 }
 
 /// One of several statements in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct SqlPart<'a> {
     /// The statement, without the semicolon after it and the space around it.
     pub sql: &'a str,
-    /// Where it begins in the whole text.
+    /// Its byte offset in the whole text.
     pub at: usize,
 }
 
-/// The statements of a text. Parts with nothing in them but space and comments are left out.
+/// The statements of a text. Parts with only spaces and comments are left out.
 ///
-/// Bodies of triggers and procedures are not understood: such scripts are the database's to run.
-pub fn split(sql: &str) -> Vec<Part<'_>> {
-    let parts = pieces(sql).into_iter().filter(|part| significant(part.sql).next().is_some());
+/// Bodies of triggers and procedures are not recognised: only the database can run such scripts.
+pub fn split(sql: &str) -> Vec<SqlPart<'_>> {
+    let parts =
+        pieces(sql).into_iter().filter(|part| significant_tokens(part.sql).next().is_some());
     parts.map(trimmed).collect()
 }
 
-/// Everything between semicolons, untouched: joined by `;` it is the text again.
-pub fn pieces(sql: &str) -> Vec<Part<'_>> {
+/// The texts between semicolons, unchanged: joined by `;` they are the whole text.
+pub fn pieces(sql: &str) -> Vec<SqlPart<'_>> {
     let mut pieces = Vec::new();
     let mut from = 0;
     for token in tokens(sql).filter(|token| token.kind == TokenKind::Semicolon) {
-        pieces.push(Part { sql: &sql[from..token.at], at: from });
+        pieces.push(SqlPart { sql: &sql[from..token.at], at: from });
         from = token.at + token.text.len();
     }
-    pieces.push(Part { sql: &sql[from..], at: from });
+    pieces.push(SqlPart { sql: &sql[from..], at: from });
     pieces
 }
 
-fn trimmed(part: Part<'_>) -> Part<'_> {
+fn trimmed(part: SqlPart<'_>) -> SqlPart<'_> {
     let sql = part.sql.trim_start();
-    Part { at: part.at + part.sql.len() - sql.len(), sql: sql.trim_end() }
+    SqlPart { at: part.at + part.sql.len() - sql.len(), sql: sql.trim_end() }
 }
 
-/// A clause that says which rows come first or how many come.
+/// A clause that orders or limits rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clause {
     /// ORDER BY
@@ -74,16 +75,16 @@ pub enum Clause {
     Limit,
 }
 
-/// The first ORDER BY, LIMIT, OFFSET or FETCH that is outside all parentheses, and where.
+/// The first ORDER BY, LIMIT, OFFSET or FETCH outside of parentheses, and its offset.
 pub fn closing_clause(sql: &str) -> Option<(Clause, usize)> {
     let mut depth = 0_usize;
-    let mut words = significant(sql).peekable();
-    while let Some(token) = words.next() {
+    let mut rest = significant_tokens(sql).peekable();
+    while let Some(token) = rest.next() {
         match token.kind {
             TokenKind::Open => depth += 1,
             TokenKind::Close => depth = depth.saturating_sub(1),
             TokenKind::Word if depth == 0 => {
-                let next = words.peek().map_or("", |next| next.text);
+                let next = rest.peek().map_or("", |next| next.text);
                 if let Some(clause) = clause(token.text, next) {
                     return Some((clause, token.at));
                 }
@@ -105,12 +106,12 @@ fn clause(word: &str, next: &str) -> Option<Clause> {
     }
 }
 
-/// The tables a statement names: the words after FROM, JOIN, INTO and UPDATE, as written.
-/// A guess, for hints only.
+/// The tables of a statement: the words after FROM, JOIN, INTO and UPDATE, as written. A guess, for
+/// hints only.
 pub fn tables(sql: &str) -> Vec<&str> {
     let mut tables = Vec::new();
     let mut before = String::new();
-    for token in significant(sql) {
+    for token in significant_tokens(sql) {
         let named = matches!(token.kind, TokenKind::Word | TokenKind::Quoted);
         if named && ["FROM", "JOIN", "INTO", "UPDATE"].contains(&before.as_str()) {
             tables.push(token.text);

@@ -1,6 +1,6 @@
-//! POST by rules and SQL: decides, and binds what is known to the statements.
+//! POST by rules and SQL: decides, and binds values to the statements.
 //!
-//! Values are only ever bound, never pasted into SQL: whatever a model answers stays a value.
+//! Values are always bound, never inserted into SQL text: whatever a model answers stays a value.
 
 use async_trait::async_trait;
 use longshore::outcome::Params;
@@ -8,14 +8,14 @@ use longshore::{Effect, SqlValue};
 use longshore_ai::{Answer, ResponseSchema};
 use serde_json::Value;
 
-use crate::definition::{SqlPost, Statement, Verdict};
-use crate::rules::{Facts, Rules};
+use crate::definition::{PostVerdict, SqlPost, SqlStatement};
+use crate::rules::{RuleInput, RuleSet};
 use crate::sql;
-use crate::step::{Applied, Apply, ApplyError, Reply, ReplyError, RowRun};
+use crate::step::{Apply, ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
 use crate::value::{from_json, show_key};
 
-/// The names that mean the same in every batch; a property of the answer that is called like one
-/// of them is `:answer_<name>`.
+/// Parameter names with a fixed meaning; a property of the answer with such a name is
+/// `:answer_<name>`.
 pub const RESERVED: [&str; 16] = [
     "status",
     "error_code",
@@ -38,34 +38,37 @@ pub const RESERVED: [&str; 16] = [
 /// A compiled [`SqlPost`].
 #[derive(Debug)]
 pub struct SqlApply {
-    /// What is known of every row, also where there is no answer to say it.
+    /// Values for names that the answer does not have.
     facts: Vec<(String, String)>,
-    rules: Rules,
-    always: Vec<Ready>,
-    success: Vec<Ready>,
-    fail: Vec<Ready>,
-    retry: Vec<Ready>,
-    skip: Vec<Ready>,
+    rules: RuleSet,
+    always: Vec<CompiledStatement>,
+    success: Vec<CompiledStatement>,
+    fail: Vec<CompiledStatement>,
+    retry: Vec<CompiledStatement>,
+    skip: Vec<CompiledStatement>,
 }
 
-/// A statement and the names it wants bound.
+/// A statement and the names of its parameters.
 #[derive(Debug)]
-struct Ready {
-    statement: Statement,
+struct CompiledStatement {
+    statement: SqlStatement,
     names: Vec<String>,
 }
 
 impl SqlApply {
     /// Compiles rules and statements. A parameter that is neither reserved nor a property of the
-    /// answers is an error; without a schema that names properties any may be one.
+    /// answer is an error; without a schema that lists properties, any name is allowed.
     pub fn compile(post: &SqlPost, schema: Option<&ResponseSchema>) -> Result<Self, String> {
         let properties = schema.and_then(ResponseSchema::properties);
-        let ready = |statements: &[Statement]| -> Result<Vec<Ready>, String> {
-            statements.iter().map(|one| Ready::of(one, properties.as_deref())).collect()
+        let ready = |statements: &[SqlStatement]| -> Result<Vec<CompiledStatement>, String> {
+            statements
+                .iter()
+                .map(|one| CompiledStatement::new(one, properties.as_deref()))
+                .collect()
         };
         Ok(Self {
             facts: Vec::new(),
-            rules: Rules::compile(&post.rules).map_err(|error| error.to_string())?,
+            rules: RuleSet::compile(&post.rules).map_err(|error| error.to_string())?,
             always: ready(&post.always)?,
             success: ready(&post.success)?,
             fail: ready(&post.fail)?,
@@ -74,33 +77,36 @@ impl SqlApply {
         })
     }
 
-    /// Binds these names wherever the answer does not say what they are.
+    /// Binds these values for names that the answer does not have.
     #[must_use]
-    pub fn knowing<'f>(mut self, facts: impl IntoIterator<Item = (&'static str, &'f str)>) -> Self {
+    pub fn with_facts<'f>(
+        mut self,
+        facts: impl IntoIterator<Item = (&'static str, &'f str)>,
+    ) -> Self {
         let owned = facts.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         self.facts.extend(owned);
         self
     }
 
-    fn of(&self, verdict: Verdict, reply: &Reply) -> &[Ready] {
+    fn statements_for(&self, verdict: PostVerdict, reply: &RowReply) -> &[CompiledStatement] {
         match verdict {
-            Verdict::Success if reply.is_skipped() => &self.skip,
-            Verdict::Success => &self.success,
-            Verdict::Fail => &self.fail,
-            Verdict::Retry => &self.retry,
+            PostVerdict::Success if reply.is_skipped() => &self.skip,
+            PostVerdict::Success => &self.success,
+            PostVerdict::Fail => &self.fail,
+            PostVerdict::Retry => &self.retry,
         }
     }
 }
 
 #[async_trait]
 impl Apply for SqlApply {
-    async fn apply(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Applied, ApplyError> {
+    async fn apply(&self, row: &RowRun<'_>, reply: &RowReply) -> Result<ApplyOutcome, ApplyError> {
         let RowRun { attempt, is_last_attempt, .. } = *row;
-        let facts = Facts { reply, attempt, is_last_attempt };
+        let facts = RuleInput { reply, attempt, is_last_attempt };
         let decision = self.rules.decide(&facts).map_err(ApplyError::Failed)?;
-        let statements = self.always.iter().chain(self.of(decision.verdict, reply));
+        let statements = self.always.iter().chain(self.statements_for(decision.verdict, reply));
         let effects = statements.map(|ready| ready.bind(row, reply, &self.facts)).collect();
-        Ok(Applied {
+        Ok(ApplyOutcome {
             verdict: decision.verdict,
             reason: decision.reason,
             after: decision.after,
@@ -109,21 +115,21 @@ impl Apply for SqlApply {
     }
 }
 
-impl Ready {
-    fn of(statement: &Statement, properties: Option<&[String]>) -> Result<Self, String> {
+impl CompiledStatement {
+    fn new(statement: &SqlStatement, properties: Option<&[String]>) -> Result<Self, String> {
         let names = sql::parameters(&statement.sql);
-        let unknown = names.iter().find(|name| !is_known(name, properties));
+        let unknown = names.iter().find(|name| !is_allowed(name, properties));
         if let Some(unknown) = unknown {
-            return Err(format!("`:{unknown}` is nothing that POST knows: {}", statement.sql));
+            return Err(format!("POST has no parameter `:{unknown}`: {}", statement.sql));
         }
         let names = names.into_iter().map(str::to_owned).collect();
         Ok(Self { statement: statement.clone(), names })
     }
 
-    fn bind(&self, row: &RowRun<'_>, reply: &Reply, facts: &[(String, String)]) -> Effect {
-        let fact = |name: &str| facts.iter().find(|(known, _)| known == name);
+    fn bind(&self, row: &RowRun<'_>, reply: &RowReply, facts: &[(String, String)]) -> Effect {
+        let fact = |name: &str| facts.iter().find(|(value, _)| value == name);
         effect(&self.statement, &self.names, |name| match (value(name, row, reply), fact(name)) {
-            (SqlValue::Null, Some((_, known))) => text(known),
+            (SqlValue::Null, Some((_, value))) => text(value),
             (value, _) => value,
         })
     }
@@ -131,7 +137,7 @@ impl Ready {
 
 /// A statement with a value for each of its names.
 pub(crate) fn effect(
-    statement: &Statement,
+    statement: &SqlStatement,
     names: &[String],
     value: impl Fn(&str) -> SqlValue,
 ) -> Effect {
@@ -143,7 +149,7 @@ pub(crate) fn effect(
     }
 }
 
-fn is_known(name: &str, properties: Option<&[String]>) -> bool {
+fn is_allowed(name: &str, properties: Option<&[String]>) -> bool {
     let Some(properties) = properties else { return true };
     let is_property = |name: &str| properties.iter().any(|property| property == name);
     RESERVED.contains(&name)
@@ -151,8 +157,8 @@ fn is_known(name: &str, properties: Option<&[String]>) -> bool {
         || name.strip_prefix("answer_").is_some_and(is_property)
 }
 
-/// What a name stands for. Reserved names win; a property that the answer lacks is NULL.
-pub(crate) fn value(name: &str, row: &RowRun<'_>, reply: &Reply) -> SqlValue {
+/// The value of a name. Reserved names win; a property that the answer lacks is NULL.
+pub(crate) fn value(name: &str, row: &RowRun<'_>, reply: &RowReply) -> SqlValue {
     match name {
         "worker_id" => text(row.worker),
         "batch_id" => text(row.batch.as_str()),
@@ -166,25 +172,25 @@ pub(crate) fn value(name: &str, row: &RowRun<'_>, reply: &Reply) -> SqlValue {
         "cost_usd" => of_answer(reply, |_| SqlValue::Real(reply.cost.dollars())),
         "answer" => of_answer(reply, |answer| text(&answer.text)),
         "model" => of_answer(reply, |answer| text(&answer.model)),
-        "tokens_in" => of_answer(reply, |answer| whole(answer.tokens_in)),
-        "tokens_out" => of_answer(reply, |answer| whole(answer.tokens_out)),
-        "latency_ms" => of_answer(reply, |answer| whole(answer.latency_ms)),
+        "tokens_in" => of_answer(reply, |answer| integer(answer.tokens_in)),
+        "tokens_out" => of_answer(reply, |answer| integer(answer.tokens_out)),
+        "latency_ms" => of_answer(reply, |answer| integer(answer.latency_ms)),
         "simulated" => of_answer(reply, |answer| SqlValue::Bool(answer.simulated)),
         property => of_property(property, reply),
     }
 }
 
-fn of_property(name: &str, reply: &Reply) -> SqlValue {
+fn of_property(name: &str, reply: &RowReply) -> SqlValue {
     let property = |name: &str| reply.json.as_ref().and_then(|json| json.get(name));
     let found = property(name).or_else(|| name.strip_prefix("answer_").and_then(property));
     from_json(found.unwrap_or(&Value::Null))
 }
 
-fn of_error(reply: &Reply, part: impl Fn(&ReplyError) -> &str) -> SqlValue {
+fn of_error(reply: &RowReply, part: impl Fn(&ReplyError) -> &str) -> SqlValue {
     reply.error.as_ref().map_or(SqlValue::Null, |error| text(part(error)))
 }
 
-fn of_answer(reply: &Reply, part: impl Fn(&Answer) -> SqlValue) -> SqlValue {
+fn of_answer(reply: &RowReply, part: impl Fn(&Answer) -> SqlValue) -> SqlValue {
     reply.answer.as_ref().map_or(SqlValue::Null, part)
 }
 
@@ -192,6 +198,6 @@ fn text(text: &str) -> SqlValue {
     SqlValue::Text(text.to_owned())
 }
 
-fn whole(number: u64) -> SqlValue {
+fn integer(number: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }

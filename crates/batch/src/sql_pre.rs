@@ -3,31 +3,32 @@
 use async_trait::async_trait;
 
 use crate::definition::SqlPre;
-use crate::prompt::Prompt;
-use crate::reading::Reading;
+use crate::prompt::PromptTemplate;
+use crate::row_loader::RowLoader;
 use crate::step::{Prepare, PrepareError, RowRun};
 
 /// A compiled [`SqlPre`].
 #[derive(Debug)]
 pub struct SqlPrepare {
-    reading: Reading,
-    prompt: Prompt,
+    row_loader: RowLoader,
+    prompt: PromptTemplate,
 }
 
 impl SqlPrepare {
-    /// Compiles the template. The SQL is the database's to understand.
+    /// Compiles the template. The database checks the SQL.
     pub fn compile(pre: &SqlPre) -> Result<Self, String> {
-        let prompt = Prompt::compile(&pre.template, &pre.template_name)
+        let prompt = PromptTemplate::compile(&pre.template, &pre.template_name)
             .map_err(|error| format!("{}: {error}", pre.template_name))?;
-        let reading = Reading { sql: pre.sql.clone(), lists: pre.lists.clone(), facts: Vec::new() };
-        Ok(Self { reading, prompt })
+        let row_loader =
+            RowLoader { sql: pre.sql.clone(), lists: pre.lists.clone(), facts: Vec::new() };
+        Ok(Self { row_loader, prompt })
     }
 }
 
 #[async_trait]
 impl Prepare for SqlPrepare {
     async fn prepare(&self, run: &RowRun<'_>) -> Result<String, PrepareError> {
-        let known = self.reading.read(run).await?;
-        self.prompt.render(&known.row, &known.lists).map_err(PrepareError::hopeless)
+        let loaded = self.row_loader.read(run).await?;
+        self.prompt.render(&loaded.row, &loaded.lists).map_err(PrepareError::hopeless)
     }
 }

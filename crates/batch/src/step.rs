@@ -1,4 +1,4 @@
-//! PRE and POST as code: what a row's run calls, whether it is SQL from a batch file or Rust.
+//! The traits for PRE and POST, implemented by SQL from a batch file, by commands, or in Rust.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use longshore::{BatchId, Effect, SqlValue, UnitId};
 use longshore_ai::{Answer, Cost};
 use serde_json::Value;
 
-use crate::definition::Verdict;
+use crate::definition::PostVerdict;
 use crate::rows::RowSource;
 
-/// A row in its run.
+/// A row while it runs.
 pub struct RowRun<'a> {
     /// Its batch.
     pub batch: &'a BatchId,
@@ -18,13 +18,13 @@ pub struct RowRun<'a> {
     pub unit: UnitId,
     /// Its key.
     pub key: &'a SqlValue,
-    /// Which attempt this is, from 1.
+    /// The attempt, from 1.
     pub attempt: u32,
-    /// Whether no attempt is left: a RETRY would be a FAIL.
+    /// Whether it is the last attempt: a RETRY would become a FAIL.
     pub is_last_attempt: bool,
-    /// Who works on it: unlike that of any other row worked on at the same time.
+    /// The worker id, unique among rows that run at the same time.
     pub worker: &'a str,
-    /// Where the rows are.
+    /// The rows' database.
     pub source: &'a dyn RowSource,
 }
 
@@ -39,56 +39,55 @@ pub trait Prepare: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// It could not be made.
+    /// PRE failed.
     #[error("{message}")]
     Failed {
-        /// What happened.
+        /// The error message.
         message: String,
-        /// Whether trying again may help.
+        /// Whether a retry may help.
         retryable: bool,
-        /// Not before this long.
+        /// The minimum delay of a retry.
         after: Option<Duration>,
     },
-    /// Nobody need be asked about this row. POST is told ([`SKIPPED`]); unless it says otherwise, the
-    /// row is done.
+    /// The row needs no call to a model. POST receives the code [`SKIPPED`]; unless it decides
+    /// otherwise, the row is done.
     #[error("skipped: {0}")]
     Skip(String),
-    /// Not here, not now: the row comes back after so long, and no attempt is used.
+    /// The step cannot run here now: the row is snoozed, and no attempt is used.
     #[error("{message}")]
-    NotNow {
-        /// Why.
+    Snooze {
+        /// The reason.
         message: String,
-        /// How long.
+        /// The delay.
         after: Duration,
     },
 }
 
 impl PrepareError {
-    /// It could not be made, and trying again would not help.
+    /// A failure for which a retry would not help.
     pub fn hopeless(message: impl Into<String>) -> Self {
         Self::Failed { message: message.into(), retryable: false, after: None }
     }
 }
 
-/// The code of a [`Reply`] to a row that PRE skipped.
+/// The error code of a [`RowReply`] to a row that PRE skipped.
 pub const SKIPPED: &str = "SKIPPED";
 
-/// What POST is given: every row's run has one, whatever happened.
+/// POST's input: every row's run has one, whatever happened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reply {
-    /// The answer, if there is one.
+pub struct RowReply {
+    /// The answer, if any.
     pub answer: Option<Answer>,
     /// The answer as JSON, if it is JSON and follows the schema.
     pub json: Option<Value>,
-    /// What went wrong: a code of the contract, or `PRE_ERROR`, `BAD_ANSWER`, `LOST`; or
-    /// [`SKIPPED`].
+    /// The error: a code of the contract, or `PRE_ERROR`, `BAD_ANSWER`, `LOST`, or [`SKIPPED`].
     pub error: Option<ReplyError>,
-    /// What the answer cost.
+    /// The cost of the answer.
     pub cost: Cost,
 }
 
-impl Reply {
-    /// Whether PRE said that nobody need be asked.
+impl RowReply {
+    /// Whether PRE skipped the row.
     pub fn is_skipped(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.code == SKIPPED)
     }
@@ -103,53 +102,53 @@ impl Reply {
     }
 }
 
-/// What went wrong with a row before POST.
+/// An error before POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyError {
-    /// Short and stable.
+    /// A short, stable code.
     pub code: String,
-    /// In words.
+    /// A message for people.
     pub message: String,
-    /// Whether asking again may help.
+    /// Whether a retry may help.
     pub retryable: bool,
-    /// Not before this long.
+    /// The minimum delay of a retry.
     pub retry_after: Option<Duration>,
 }
 
-/// POST: decides what the row comes to, and what is written for it.
+/// POST: decides the row's verdict and the effects to write.
 #[async_trait]
 pub trait Apply: Send + Sync + 'static {
-    /// The decision. Effects are run by the caller: with the row's end in one transaction where
-    /// the rows are in the store's database.
-    async fn apply(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Applied, ApplyError>;
+    /// Decides. The caller runs the effects: in one transaction with the row's finish if the rows
+    /// are in the store's database.
+    async fn apply(&self, row: &RowRun<'_>, reply: &RowReply) -> Result<ApplyOutcome, ApplyError>;
 }
 
 /// POST's decision.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Applied {
-    /// What the row comes to.
-    pub verdict: Verdict,
-    /// Why, with FAIL and RETRY.
+pub struct ApplyOutcome {
+    /// The verdict.
+    pub verdict: PostVerdict,
+    /// The reason, with FAIL and RETRY.
     pub reason: Option<String>,
     /// With RETRY: wait exactly this long.
     pub after: Option<Duration>,
-    /// What is written.
+    /// The statements to run.
     pub effects: Vec<Effect>,
 }
 
-/// POST could not decide. The answer is kept; the row is tried again without asking anew.
+/// POST failed. The answer stays in the checkpoint; the row is retried without another call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
-    /// It went wrong; uses up an attempt.
+    /// POST failed; an attempt is used.
     #[error("{0}")]
     Failed(String),
-    /// Not here, not now: the row comes back after so long, and no attempt is used.
+    /// The step cannot run here now: the row is snoozed, and no attempt is used.
     #[error("{message}")]
-    NotNow {
-        /// Why.
+    Snooze {
+        /// The reason.
         message: String,
-        /// How long.
+        /// The delay.
         after: Duration,
     },
 }

@@ -1,7 +1,7 @@
-//! Templates as we use them: strict about names, bounded in work, without files and escaping.
+//! The template engine: strict about names, limited in work, without includes or escaping.
 //!
-//! Shared by prompts ([`crate::prompt`]) and rules ([`crate::rules`]), which own what their
-//! templates see.
+//! Shared by prompts ([`crate::prompt`]) and rules ([`crate::rules`]), which define the variables
+//! of their templates.
 
 use longshore::SqlValue;
 use minijinja::syntax::SyntaxConfig;
@@ -11,24 +11,24 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 use crate::rows::Row;
 use crate::value::to_json;
 
-/// Most steps of one rendering. A prompt with a thousand rows in it takes some ten thousand.
-const FUEL: u64 = 2_000_000;
+/// Maximum steps of one rendering. A prompt with a thousand rows takes some ten thousand.
+const MAX_FUEL: u64 = 2_000_000;
 
-/// A template that does not work.
+/// An error in a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TemplateError {
-    /// Where in the template, from 1.
+    /// The line in the template, from 1.
     pub line: Option<usize>,
-    /// Why.
+    /// The message.
     pub message: String,
 }
 
 impl TemplateError {
-    /// The engine's error in its own words, without the place it names.
+    /// The engine's message without the location in it.
     pub(crate) fn from_engine(error: &minijinja::Error) -> Self {
         let message = match (error.kind(), error.detail()) {
-            (ErrorKind::OutOfFuel, _) => "it does too much work".to_owned(),
+            (ErrorKind::OutOfFuel, _) => "it takes too many steps".to_owned(),
             (ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
             (kind, Some(detail)) => format!("{kind}: {detail}"),
             (kind, None) => kind.to_string(),
@@ -37,14 +37,14 @@ impl TemplateError {
     }
 }
 
-/// Whether an error is about a value that is not there.
+/// Whether an error is about an undefined value.
 pub(crate) fn is_undefined(error: &minijinja::Error) -> bool {
-    // Arithmetic with a missing value is another kind of error, but says what was missing.
+    // Arithmetic with an undefined value is another kind of error; its message says so.
     let says_so = || error.detail().is_some_and(|detail| detail.ends_with("is undefined)"));
     error.kind() == ErrorKind::UndefinedError || says_so()
 }
 
-/// Whether an error comes from the template itself, whatever values it is given.
+/// Whether an error lies in the template itself, whatever its values.
 pub(crate) fn is_unknown_word(error: &minijinja::Error) -> bool {
     matches!(
         error.kind(),
@@ -56,19 +56,19 @@ pub(crate) fn is_unknown_word(error: &minijinja::Error) -> bool {
     )
 }
 
-/// An engine without templates. A block on a line of its own leaves no empty line behind.
+/// An environment without templates. A block tag on a line of its own leaves no empty line.
 pub(crate) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_fuel(Some(FUEL));
+    environment.set_fuel(Some(MAX_FUEL));
     environment.add_filter("quoted", |name: String| quoted(&name));
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.unwrap_or_default());
     environment
 }
 
-/// A name as it stands before an address, whatever is in it: `"Ann \"the quick\" Smith" <ann@example.org>`.
+/// A display name quoted for an address header: `"Ann \"the quick\" Smith" <ann@example.org>`.
 fn quoted(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     text.push('"');
@@ -83,22 +83,24 @@ fn quoted(name: &str) -> String {
     text
 }
 
-/// The names a template asks for from outside, `row.vendor` as it is written; functions that are
-/// built in are left out.
+/// The undeclared names of a template, `row.vendor` as written, without built-in functions.
 pub(crate) fn names(environment: &Environment<'_>, template: &str) -> Vec<String> {
     let Ok(template) = environment.get_template(template) else { return Vec::new() };
-    outside(environment, template.undeclared_variables(true))
+    without_globals(environment, template.undeclared_variables(true))
 }
 
-/// As [`names`], of an expression.
+/// Like [`names`], for an expression.
 pub(crate) fn names_in(environment: &Environment<'static>, expression: &str) -> Vec<String> {
     let Ok(expression) = environment.compile_expression_owned(expression.to_owned()) else {
         return Vec::new();
     };
-    outside(environment, expression.undeclared_variables(true))
+    without_globals(environment, expression.undeclared_variables(true))
 }
 
-fn outside(environment: &Environment<'_>, names: impl IntoIterator<Item = String>) -> Vec<String> {
+fn without_globals(
+    environment: &Environment<'_>,
+    names: impl IntoIterator<Item = String>,
+) -> Vec<String> {
     let built_in = |name: &String| {
         let first = name.split('.').next().unwrap_or_default();
         environment.globals().any(|(global, _)| global == first)
@@ -108,7 +110,7 @@ fn outside(environment: &Environment<'_>, names: impl IntoIterator<Item = String
     names
 }
 
-/// A row as templates see it.
+/// The row as a template value.
 pub(crate) fn row_value(row: &Row) -> Value {
     Value::from_pairs(row.columns.iter().map(|(name, value)| (name.as_str(), sql_value(value))))
 }
@@ -124,13 +126,13 @@ fn sql_value(value: &SqlValue) -> Value {
     }
 }
 
-/// Longest expression, and longest tag of a template.
-const LONGEST_TAG: usize = 4_000;
-/// Most tags inside each other, and most `elif` of a template.
-const DEEPEST: usize = 100;
+/// Maximum length of an expression, and of a tag.
+const MAX_TAG_BYTES: usize = 4_000;
+/// Maximum nesting of tags, and maximum number of `elif` in a template.
+const MAX_NESTING: usize = 100;
 
-/// Refuses what the engine would read by deep recursion (`1+1+1…`, `elif` after `elif`): it would
-/// run out of stack, and the whole process with it.
+/// Rejects templates that the engine would parse by deep recursion (`1+1+1…`, `elif` after `elif`):
+/// a stack overflow would end the process.
 pub(crate) fn guard(template: &str) -> Result<(), TemplateError> {
     let (mut depth, mut elifs) = (0_usize, 0_usize);
     for (at, tag) in tags(template) {
@@ -142,9 +144,9 @@ pub(crate) fn guard(template: &str) -> Result<(), TemplateError> {
             _ => depth += 1,
         }
         let problem = match () {
-            () if tag.len() > LONGEST_TAG => "a tag is longer than 4000 characters",
-            () if depth > DEEPEST => "tags are inside each other more than 100 deep",
-            () if elifs > DEEPEST => "there are more than 100 `elif`",
+            () if tag.len() > MAX_TAG_BYTES => "a tag is longer than 4000 characters",
+            () if depth > MAX_NESTING => "tags are nested more than 100 deep",
+            () if elifs > MAX_NESTING => "there are more than 100 `elif`",
             () => continue,
         };
         let line = template[..at].matches('\n').count() + 1;
@@ -153,16 +155,16 @@ pub(crate) fn guard(template: &str) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// As [`guard`], of an expression.
+/// Like [`guard`], for an expression.
 pub(crate) fn guard_expression(expression: &str) -> Result<(), TemplateError> {
-    if expression.len() <= LONGEST_TAG {
+    if expression.len() <= MAX_TAG_BYTES {
         return Ok(());
     }
     let message = "it is longer than 4000 characters".to_owned();
     Err(TemplateError { line: None, message })
 }
 
-/// Every tag with its place; one that is not closed goes to the end.
+/// Every tag with its offset; an unclosed tag extends to the end.
 fn tags(template: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut from = 0;
     std::iter::from_fn(move || {

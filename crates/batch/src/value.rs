@@ -1,9 +1,10 @@
-//! Values between SQL, JSON and templates.
+//! Converts SQL values from and to JSON.
 
 use longshore::SqlValue;
 use serde_json::Value;
 
-/// A SQL value as JSON: bytes become `{"base16": "…"}`, numbers that JSON lacks become text.
+/// A SQL value as JSON: bytes become `{"base16": "…"}`, numbers that JSON cannot represent become
+/// text.
 pub fn to_json(value: &SqlValue) -> Value {
     match value {
         SqlValue::Null => Value::Null,
@@ -34,7 +35,7 @@ pub fn from_json(value: &Value) -> SqlValue {
     }
 }
 
-/// A key as people read it.
+/// A key for people.
 pub fn show_key(value: &SqlValue) -> String {
     match value {
         SqlValue::Text(text) => text.clone(),

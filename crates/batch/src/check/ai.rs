@@ -1,4 +1,4 @@
-//! The schema and the provider: whether they can be made at all.
+//! Checks that the schema compiles and that the provider can be opened.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use longshore_ai::{
 
 use crate::file::FileError;
 
-use super::Desk;
+use super::CheckContext;
 
-/// What is known of an answer's fields.
+/// The fields that an answer can have.
 #[derive(Debug)]
-pub(super) enum Fields {
-    /// The schema names them: these and no others.
+pub(super) enum AnswerFields {
+    /// The schema names the fields: these and no others.
     Named(Vec<String>),
-    /// There is no schema, or it does not name them.
-    Unnamed,
+    /// No schema, or one that does not list its properties.
+    Any,
 }
 
-pub(super) fn fields(desk: &Desk<'_>) -> Result<Fields, FileError> {
-    let Some(schema) = &desk.definition.ai.schema else { return Ok(Fields::Unnamed) };
+pub(super) fn fields(context: &CheckContext<'_>) -> Result<AnswerFields, FileError> {
+    let Some(schema) = &context.definition.ai.schema else { return Ok(AnswerFields::Any) };
     let schema = ResponseSchema::new(schema)
-        .map_err(|error| desk.error("ai.schema", 0, format!("the schema: {error}")))?;
-    Ok(schema.properties().map_or(Fields::Unnamed, Fields::Named))
+        .map_err(|error| context.error("ai.schema", 0, format!("the schema: {error}")))?;
+    Ok(schema.properties().map_or(AnswerFields::Any, AnswerFields::Named))
 }
 
-pub(super) fn provider(desk: &Desk<'_>) -> Result<(), FileError> {
-    // One of the ledger's is looked up when it is used, and may not be there yet.
-    let Some(profile) = desk.definition.ai.profile.written() else { return Ok(()) };
+pub(super) fn provider(context: &CheckContext<'_>) -> Result<(), FileError> {
+    // A tenant's profile is looked up when it is used, and may not exist yet.
+    let Some(profile) = context.definition.ai.profile.written() else { return Ok(()) };
     match open(profile) {
         Ok(_) => Ok(()),
         Err(ProfileError::Script(error)) => {
-            Err(desk.error("ai.script", error.line.saturating_sub(1), error.message))
+            Err(context.error("ai.script", error.line.saturating_sub(1), error.message))
         }
-        Err(error) => Err(desk.error("ai.profile", 0, error.to_string())),
+        Err(error) => Err(context.error("ai.profile", 0, error.to_string())),
     }
 }
 
-/// Its provider, with any key: what that is, only whoever asks has to know.
+/// The profile's provider, opened with a placeholder key: the real key is needed only for a call.
 fn open(profile: &Profile) -> Result<Arc<dyn Provider>, ProfileError> {
     if profile.provider.is_simulated() {
         return longshore_ai::open(profile);

@@ -1,69 +1,69 @@
-//! PRE and POST by commands: what is read for them, and whether they start at all.
+//! PRE and POST by commands: checks the SQL that reads their rows, and that the commands start.
 
 use crate::command::{APPLY, CommandError, Commands, PREPARE};
-use crate::definition::{Command, CommandPost, CommandPre, Definition, Post, Pre};
-use crate::file::{FileError, Places};
+use crate::definition::{CommandPost, CommandPre, CommandSpec, Definition, Post, Pre};
+use crate::file::{FileError, SourceMap};
 
-use super::Desk;
-use super::pre::{described, of_one_row};
+use super::CheckContext;
+use super::pre::{row_query_columns, single_row_columns};
 use super::query::Query;
 
-/// Checks what is read for PRE's command.
-pub(super) async fn pre(desk: &Desk<'_>, pre: &CommandPre) -> Result<(), FileError> {
+/// Checks the SQL that reads rows for PRE's command.
+pub(super) async fn pre(context: &CheckContext<'_>, pre: &CommandPre) -> Result<(), FileError> {
     let Some(sql) = &pre.sql else { return Ok(()) };
-    of_one_row(&Query { desk, key: "pre.sql", sql }).await?;
+    single_row_columns(&Query { context, key: "pre.sql", sql }).await?;
     for (name, sql) in &pre.lists {
-        described(&Query { desk, key: &format!("pre.lists.{name}"), sql }).await?;
+        row_query_columns(&Query { context, key: &format!("pre.lists.{name}"), sql }).await?;
     }
     Ok(())
 }
 
-/// Checks what is read for POST's command.
-pub(super) async fn post(desk: &Desk<'_>, post: &CommandPost) -> Result<(), FileError> {
+/// Checks the SQL that reads rows for POST's command.
+pub(super) async fn post(context: &CheckContext<'_>, post: &CommandPost) -> Result<(), FileError> {
     let Some(sql) = &post.row_sql else { return Ok(()) };
-    of_one_row(&Query { desk, key: "post.row_sql", sql }).await.map(drop)
+    single_row_columns(&Query { context, key: "post.row_sql", sql }).await.map(drop)
 }
 
-/// Starts the commands of a definition, if it has any, and looks whether they can do what they are
-/// for. They stay with `commands`.
+/// Starts the commands of a definition and checks that each has the operation it needs. `commands`
+/// keeps them running.
 pub async fn commands(
     definition: &Definition,
-    places: &Places,
+    source_map: &SourceMap,
     commands: &Commands,
 ) -> Result<(), FileError> {
-    let at = |key| move |(error, command)| explain(definition, places, key, &error, command);
+    let at = |key| move |(error, command)| explain(definition, source_map, key, &error, command);
     if let Pre::Command(pre) = &definition.pre {
-        starts(&pre.command, PREPARE, commands).await.map_err(at("pre.command"))?;
+        start(&pre.command, PREPARE, commands).await.map_err(at("pre.command"))?;
     }
     if let Post::Command(post) = &definition.post {
-        starts(&post.command, APPLY, commands).await.map_err(at("post.command"))?;
+        start(&post.command, APPLY, commands).await.map_err(at("post.command"))?;
     }
     Ok(())
 }
 
-async fn starts<'c>(
-    command: &'c Command,
+async fn start<'c>(
+    command: &'c CommandSpec,
     operation: &'static str,
     commands: &Commands,
-) -> Result<(), (CommandError, &'c Command)> {
+) -> Result<(), (CommandError, &'c CommandSpec)> {
     commands.open(command, operation).await.map(drop).map_err(|error| (error, command))
 }
 
 fn explain(
     definition: &Definition,
-    places: &Places,
+    source_map: &SourceMap,
     key: &str,
     error: &CommandError,
-    command: &Command,
+    command: &CommandSpec,
 ) -> FileError {
-    let file = places.error(&definition.source, key, 0, format!("`{key}`: {error}"));
+    let file = source_map.error(&definition.source, key, 0, format!("`{key}`: {error}"));
     match error {
         CommandError::NoOperation { operation, .. } => {
             file.hint(format!("give the worker an operation called `{operation}`"))
         }
         _ => file.hint(format!(
             "it must speak the worker protocol; to try it: python3 -m longshore.check -- {}",
-            command.shown()
+            command.command_line()
         )),
     }
 }

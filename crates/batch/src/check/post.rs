@@ -1,16 +1,16 @@
-//! POST: its rules and its statements.
+//! Checks POST: its rules and its statements.
 
-use crate::definition::{SqlPost, Statement};
+use crate::definition::{SqlPost, SqlStatement};
 use crate::file::FileError;
-use crate::rules::{NAMES, Rules};
+use crate::rules::{RULE_NAMES, RuleSet};
 use crate::sql;
 use crate::sql_post::RESERVED;
 
-use super::Desk;
-use super::ai::Fields;
+use super::CheckContext;
+use super::ai::AnswerFields;
 use super::query::Query;
 
-/// What SQL of `[completion]` may use; see [`crate::end`].
+/// The parameters of SQL in `[completion]`; see [`crate::end`].
 pub const COMPLETION_PARAMETERS: [&str; 14] = [
     "batch",
     "batch_id",
@@ -28,40 +28,46 @@ pub const COMPLETION_PARAMETERS: [&str; 14] = [
     "simulated",
 ];
 
-/// What SQL of `[alerts]` may use: an [`crate::alerts::Alert`].
+/// The parameters of SQL in `[alerts]`: the fields of an [`crate::alerts::Alert`].
 pub const ALERT_PARAMETERS: [&str; 4] = ["batch", "batch_id", "code", "words"];
 
-/// Checks the rules: they compile, and ask only for what a reply can have.
-pub(super) fn rules(desk: &Desk<'_>, post: &SqlPost, fields: &Fields) -> Result<(), FileError> {
-    let rules = Rules::compile(&post.rules).and_then(|rules| rules.rehearse().map(|()| rules));
+/// Checks that the rules compile and use only names that a reply can have.
+pub(super) fn rules(
+    context: &CheckContext<'_>,
+    post: &SqlPost,
+    fields: &AnswerFields,
+) -> Result<(), FileError> {
+    let rules = RuleSet::compile(&post.rules).and_then(|rules| rules.dry_run().map(|()| rules));
     let rules = rules.map_err(|error| {
         let lines = error.error.line.unwrap_or(1).saturating_sub(1);
         let key = format!("post.rules[{}].{}", error.index, error.part);
-        desk.error(&key, lines, error.to_string())
+        context.error(&key, lines, error.to_string())
     })?;
     for index in 0..post.rules.len() {
         for (part, path) in rules.names(index) {
             let key = format!("post.rules[{index}].{part}");
-            rule_name(&path, fields).map_err(|(message, name, known)| {
-                desk.error(&key, 0, message).meant(&name, known.iter().map(String::as_str))
+            check_rule_name(&path, fields).map_err(|(message, name, known)| {
+                context.error(&key, 0, message).suggest(&name, known.iter().map(String::as_str))
             })?;
         }
     }
     Ok(())
 }
 
-/// A message, the name it is about, and the names there are.
-type Unknown = (String, String, Vec<String>);
+/// The message, the unknown name, and the names that exist.
+type UnknownName = (String, String, Vec<String>);
 
-fn rule_name(path: &str, fields: &Fields) -> Result<(), Unknown> {
+fn check_rule_name(path: &str, fields: &AnswerFields) -> Result<(), UnknownName> {
     let mut parts = path.split('.');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());
-    if !NAMES.contains(&first) {
-        let known = NAMES.map(str::to_owned).to_vec();
-        return Err((format!("a rule knows no `{first}`"), first.to_owned(), known));
+    if !RULE_NAMES.contains(&first) {
+        let known = RULE_NAMES.map(str::to_owned).to_vec();
+        return Err((format!("a rule has no variable `{first}`"), first.to_owned(), known));
     }
     match (first, second, fields) {
-        ("answer", Some(field), Fields::Named(known)) if !known.iter().any(|k| k == field) => {
+        ("answer", Some(field), AnswerFields::Named(known))
+            if !known.iter().any(|k| k == field) =>
+        {
             let message = format!("the schema has no field `{field}`");
             Err((message, field.to_owned(), known.clone()))
         }
@@ -69,11 +75,11 @@ fn rule_name(path: &str, fields: &Fields) -> Result<(), Unknown> {
     }
 }
 
-/// Checks the statements and says what is probably not meant.
+/// Checks the statements. Returns warnings about settings that are probably a mistake.
 pub(super) async fn statements(
-    desk: &Desk<'_>,
+    context: &CheckContext<'_>,
     post: &SqlPost,
-    fields: &Fields,
+    fields: &AnswerFields,
 ) -> Result<Vec<String>, FileError> {
     let lists = [
         ("always", &post.always),
@@ -84,40 +90,40 @@ pub(super) async fn statements(
     ];
     for (name, statements) in lists {
         for (index, statement) in statements.iter().enumerate() {
-            one(desk, &format!("post.{name}[{index}]"), statement, fields).await?;
+            check_statement(context, &format!("post.{name}[{index}]"), statement, fields).await?;
         }
     }
-    let silent = lists.iter().all(|(_, statements)| statements.is_empty());
+    let no_sql = lists.iter().all(|(_, statements)| statements.is_empty());
     let warning = "[post] has no SQL: answers are kept with the batch and written to no table";
-    Ok(silent.then(|| warning.to_owned()).into_iter().collect())
+    Ok(no_sql.then(|| warning.to_owned()).into_iter().collect())
 }
 
-async fn one(
-    desk: &Desk<'_>,
+async fn check_statement(
+    context: &CheckContext<'_>,
     key: &str,
-    statement: &Statement,
-    fields: &Fields,
+    statement: &SqlStatement,
+    fields: &AnswerFields,
 ) -> Result<(), FileError> {
-    let query = Query { desk, key, sql: &statement.sql };
-    query.writes().await?;
+    let query = Query { context, key, sql: &statement.sql };
+    query.require_write().await?;
     match fields {
-        Fields::Named(names) => {
+        AnswerFields::Named(names) => {
             let prefixed: Vec<String> = names.iter().map(|name| format!("answer_{name}")).collect();
             let own = names.iter().chain(&prefixed).map(String::as_str);
-            query.only_params(RESERVED.into_iter().chain(own))
+            query.allow_params(RESERVED.into_iter().chain(own))
         }
-        Fields::Unnamed => {
+        AnswerFields::Any => {
             let used = sql::parameters(&statement.sql).into_iter();
             let own = used.filter(|name| name.starts_with("answer_"));
-            query.only_params(RESERVED.into_iter().chain(own)).map_err(unnamed)
+            query.allow_params(RESERVED.into_iter().chain(own)).map_err(suggest_schema)
         }
     }
 }
 
-/// A name that would be an answer's field, were there a schema to say so.
-fn unnamed(error: FileError) -> FileError {
-    let meant = error.hint.as_ref().is_some_and(|hint| hint.starts_with("did you mean"));
-    if meant {
+/// Hints that a schema would make the name a field of the answer.
+fn suggest_schema(error: FileError) -> FileError {
+    let has_suggestion = error.hint.as_ref().is_some_and(|hint| hint.starts_with("did you mean"));
+    if has_suggestion {
         return error;
     }
     error.hint("a field of the answer needs a schema in [ai] that names it, or `:answer_<field>`")

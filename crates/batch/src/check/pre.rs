@@ -1,4 +1,4 @@
-//! PRE: its queries and its template.
+//! Checks PRE: its queries and its template.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,60 +6,63 @@ use longshore::SqlValue;
 
 use crate::definition::SqlPre;
 use crate::file::FileError;
-use crate::prompt::{Prompt, WHOLE_ROW};
+use crate::prompt::{PromptTemplate, WHOLE_ROW};
 use crate::rows::Row;
 use crate::sql;
 use crate::template::TemplateError;
 
 use super::query::Query;
-use super::{Desk, mail};
+use super::{CheckContext, mail};
 
-/// What PRE's SQL may use.
+/// The parameters of PRE's SQL.
 const PARAMETERS: [&str; 2] = ["key", "batch_id"];
 
-/// Checks PRE and says what is probably not meant.
-pub(super) async fn check(desk: &Desk<'_>, pre: &SqlPre) -> Result<Vec<String>, FileError> {
-    let prompt = Prompt::compile(&pre.template, &pre.template_name);
-    let prompt = prompt.map_err(|error| in_template(desk, error))?;
-    let query = Query { desk, key: "pre.sql", sql: &pre.sql };
-    let mut columns = of_one_row(&query).await?;
-    columns.extend(mail::facts(desk.definition).into_iter().map(str::to_owned));
+/// Checks PRE. Returns warnings about settings that are probably a mistake.
+pub(super) async fn check(
+    context: &CheckContext<'_>,
+    pre: &SqlPre,
+) -> Result<Vec<String>, FileError> {
+    let prompt = PromptTemplate::compile(&pre.template, &pre.template_name);
+    let prompt = prompt.map_err(|error| template_error(context, error))?;
+    let query = Query { context, key: "pre.sql", sql: &pre.sql };
+    let mut columns = single_row_columns(&query).await?;
+    columns.extend(mail::facts(context.definition).into_iter().map(str::to_owned));
     let mut lists = BTreeMap::new();
     for (name, sql) in &pre.lists {
         let key = format!("pre.lists.{name}");
         if columns.contains(name) {
-            return Err(desk.error(&key, 0, format!("`{name}` is also a column of `pre.sql`")));
+            return Err(context.error(&key, 0, format!("`{name}` is also a column of `pre.sql`")));
         }
-        lists.insert(name.clone(), described(&Query { desk, key: &key, sql }).await?);
+        lists.insert(name.clone(), row_query_columns(&Query { context, key: &key, sql }).await?);
     }
-    names(desk, pre, &prompt, &columns)?;
-    rehearse(desk, &prompt, &columns, &lists)?;
+    check_names(context, pre, &prompt, &columns)?;
+    dry_run(context, &prompt, &columns, &lists)?;
     Ok(warnings(&columns))
 }
 
 /// The columns of a query that reads one row by its key.
-pub(super) async fn of_one_row(query: &Query<'_>) -> Result<Vec<String>, FileError> {
-    let columns = described(query).await?;
+pub(super) async fn single_row_columns(query: &Query<'_>) -> Result<Vec<String>, FileError> {
+    let columns = row_query_columns(query).await?;
     if !sql::parameters(query.sql).contains(&"key") {
-        let words = format!("`{}` does not use `:key`: every row would be the same", query.key);
-        return Err(query.error(words).hint("WHERE … = :key"));
+        let message = format!("`{}` does not use `:key`: every row would be the same", query.key);
+        return Err(query.error(message).hint("WHERE … = :key"));
     }
     Ok(columns)
 }
 
 /// The columns of a query about a row.
-pub(super) async fn described(query: &Query<'_>) -> Result<Vec<String>, FileError> {
+pub(super) async fn row_query_columns(query: &Query<'_>) -> Result<Vec<String>, FileError> {
     let columns = query.columns().await?;
-    let facts = mail::facts(query.desk.definition);
-    query.only_params(PARAMETERS.into_iter().chain(facts))?;
+    let facts = mail::facts(query.context.definition);
+    query.allow_params(PARAMETERS.into_iter().chain(facts))?;
     Ok(columns)
 }
 
-/// Makes sure that the template asks only for what there is.
-fn names(
-    desk: &Desk<'_>,
+/// Checks that the template uses only names that exist.
+fn check_names(
+    context: &CheckContext<'_>,
     pre: &SqlPre,
-    prompt: &Prompt,
+    prompt: &PromptTemplate,
     columns: &[String],
 ) -> Result<(), FileError> {
     let lists = pre.lists.keys().map(String::as_str);
@@ -74,18 +77,18 @@ fn names(
         };
         if !known.contains(&name) {
             let lines = line_of(&pre.template, name);
-            let error = desk.error(
+            let error = context.error(
                 "pre.prompt",
                 lines,
                 format!("the prompt uses `{name}`, which is not there"),
             );
-            return Err(error.meant(name, known.iter().copied()));
+            return Err(error.suggest(name, known.iter().copied()));
         }
     }
     Ok(())
 }
 
-/// The line, from 0, on which a name is used first.
+/// The line, from 0, of the first use of a name.
 fn line_of(template: &str, name: &str) -> usize {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let uses = |line: &str| line.split(|c| !is_part(c)).any(|word| word == name);
@@ -95,11 +98,11 @@ fn line_of(template: &str, name: &str) -> usize {
     best.or_else(|| lines().find(|(_, line)| uses(line))).map_or(0, |(index, _)| index)
 }
 
-/// Renders the template over a row of NULLs: what fails then for want of a name or a filter fails
-/// for every row. What fails for the values' sake may be right for real ones.
-fn rehearse(
-    desk: &Desk<'_>,
-    prompt: &Prompt,
+/// Renders the template over a row of NULLs. An unknown name or filter fails for every row, so it
+/// is an error. Other failures depend on the values and are ignored.
+fn dry_run(
+    context: &CheckContext<'_>,
+    prompt: &PromptTemplate,
     columns: &[String],
     lists: &BTreeMap<String, Vec<String>>,
 ) -> Result<(), FileError> {
@@ -107,18 +110,18 @@ fn rehearse(
         columns: columns.iter().map(|name| (name.clone(), SqlValue::Null)).collect(),
     };
     let lists = lists.iter().map(|(name, columns)| (name.clone(), nulls(columns))).collect();
-    prompt.rehearse(&nulls(columns), &lists).map_err(|error| in_template(desk, error))
+    prompt.dry_run(&nulls(columns), &lists).map_err(|error| template_error(context, error))
 }
 
-fn in_template(desk: &Desk<'_>, error: TemplateError) -> FileError {
+fn template_error(context: &CheckContext<'_>, error: TemplateError) -> FileError {
     let lines = error.line.unwrap_or(1).saturating_sub(1);
-    desk.error("pre.prompt", lines, format!("the prompt: {}", error.message))
+    context.error("pre.prompt", lines, format!("the prompt: {}", error.message))
 }
 
 fn warnings(columns: &[String]) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let twice = columns.iter().filter(|name| !seen.insert(name.as_str()));
-    let mut warnings: Vec<String> = twice
+    let duplicates = columns.iter().filter(|name| !seen.insert(name.as_str()));
+    let mut warnings: Vec<String> = duplicates
         .map(|name| format!("`pre.sql` has two columns `{name}`; the prompt sees the last"))
         .collect();
     if columns.iter().any(|name| name == WHOLE_ROW) {

@@ -1,4 +1,4 @@
-//! POST by a command: its operation `apply` gets a row and the reply to it, and decides.
+//! POST by a command: its operation `apply` receives a row and the reply to it, and decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,80 +7,83 @@ use async_trait::async_trait;
 use longshore::Effect;
 use serde_json::{Map, Value, json};
 
-use super::prepare::{about, tell_known};
-use super::said;
-use super::trouble::Trouble;
+use super::error::CallFailure;
+use super::prepare::{add_row_data, row_arguments};
+use super::response;
 use super::{APPLY, CommandError, CommandPool, Commands};
-use crate::definition::{CommandPost, Verdict};
-use crate::reading::Reading;
-use crate::step::{Applied, Apply, ApplyError, PrepareError, Reply, RowRun};
+use crate::definition::{CommandPost, PostVerdict};
+use crate::row_loader::RowLoader;
+use crate::step::{Apply, ApplyError, ApplyOutcome, PrepareError, RowReply, RowRun};
 
-/// POST by a command that was started.
+/// POST by a running command.
 #[derive(Debug)]
 pub struct CommandApply {
     command: Arc<CommandPool>,
-    reading: Option<Reading>,
+    row_loader: Option<RowLoader>,
 }
 
 impl CommandApply {
-    /// Starts the command, unless another batch has.
+    /// Starts the command unless it is running.
     pub async fn open(post: &CommandPost, commands: &Commands) -> Result<Self, CommandError> {
         let command = commands.open(&post.command, APPLY).await?;
-        let reading =
-            |sql: &String| Reading { sql: sql.clone(), lists: BTreeMap::new(), facts: Vec::new() };
-        Ok(Self { command, reading: post.row_sql.as_ref().map(reading) })
+        let row_loader = |sql: &String| RowLoader {
+            sql: sql.clone(),
+            lists: BTreeMap::new(),
+            facts: Vec::new(),
+        };
+        Ok(Self { command, row_loader: post.row_sql.as_ref().map(row_loader) })
     }
 
-    async fn told(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Value, ApplyError> {
-        let mut told = about(row);
-        tell_reply(&mut told, reply);
-        match &self.reading {
+    async fn arguments(&self, row: &RowRun<'_>, reply: &RowReply) -> Result<Value, ApplyError> {
+        let mut arguments = row_arguments(row);
+        add_reply(&mut arguments, reply);
+        match &self.row_loader {
             None => {}
-            Some(reading) => match reading.read(row).await {
-                Ok(known) => tell_known(&mut told, &known),
-                // A row that is gone has a reply all the same.
+            Some(row_loader) => match row_loader.read(row).await {
+                Ok(loaded) => add_row_data(&mut arguments, &loaded),
+                // A deleted row still has a reply to apply.
                 Err(PrepareError::Failed { retryable: false, message, .. }) => {
-                    tracing::debug!(%message, "POST does without its row");
-                    told.insert("row".to_owned(), Value::Null);
+                    tracing::debug!(%message, "POST runs without its row");
+                    arguments.insert("row".to_owned(), Value::Null);
                 }
                 Err(error) => return Err(ApplyError::Failed(error.to_string())),
             },
         }
-        Ok(Value::Object(told))
+        Ok(Value::Object(arguments))
     }
 }
 
 #[async_trait]
 impl Apply for CommandApply {
-    async fn apply(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Applied, ApplyError> {
-        let told = self.told(row, reply).await?;
-        let answer = match self.command.call(APPLY, &told).await {
+    async fn apply(&self, row: &RowRun<'_>, reply: &RowReply) -> Result<ApplyOutcome, ApplyError> {
+        let arguments = self.arguments(row, reply).await?;
+        let answer = match self.command.call(APPLY, &arguments).await {
             Ok(answer) => answer,
-            // It says itself that the row cannot be done.
-            Err(Trouble::Hopeless(reason)) => return Ok(given_up(reason)),
-            Err(trouble) => return Err(trouble.into()),
+            // The command reports that the row cannot succeed.
+            Err(CallFailure::Fail(reason)) => return Ok(failed(reason)),
+            Err(failure) => return Err(failure.into()),
         };
-        let nonsense = |why: String| ApplyError::Failed(self.command.nonsense(why));
-        let said = said::applied(answer).map_err(nonsense)?;
+        let invalid_response = |why: String| ApplyError::Failed(self.command.invalid_response(why));
+        let response = response::parse_apply(answer).map_err(invalid_response)?;
         let effects: Result<Vec<Effect>, String> =
-            said.effects.iter().map(|wanted| wanted.bind(row, reply)).collect();
-        Ok(Applied {
-            verdict: said.verdict,
-            reason: said.reason,
-            after: said.after,
-            effects: effects.map_err(nonsense)?,
+            response.effects.iter().map(|effect| effect.bind(row, reply)).collect();
+        Ok(ApplyOutcome {
+            verdict: response.verdict,
+            reason: response.reason,
+            after: response.after,
+            effects: effects.map_err(invalid_response)?,
         })
     }
 }
 
-fn given_up(reason: String) -> Applied {
+fn failed(reason: String) -> ApplyOutcome {
     let (reason, effects) = (Some(reason), Vec::new());
-    Applied { verdict: Verdict::Fail, reason, after: None, effects }
+    ApplyOutcome { verdict: PostVerdict::Fail, reason, after: None, effects }
 }
 
-/// What was answered, or why nothing was.
-fn tell_reply(told: &mut Map<String, Value>, reply: &Reply) {
-    let mut tell = |name: &str, value: Value| _ = told.insert(name.to_owned(), value);
+/// Adds the answer, or the error.
+fn add_reply(arguments: &mut Map<String, Value>, reply: &RowReply) {
+    let mut tell = |name: &str, value: Value| _ = arguments.insert(name.to_owned(), value);
     tell("status", json!(reply.status()));
     let error = reply.error.as_ref();
     tell("error_code", json!(error.map(|error| &error.code)));

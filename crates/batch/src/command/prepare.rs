@@ -1,4 +1,4 @@
-//! PRE by a command: its operation `prepare` gets what is known of a row and makes the prompt.
+//! PRE by a command: its operation `prepare` receives the row's data and makes the prompt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,52 +6,52 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use super::said::{self, Prepared};
+use super::response::{self, PrepareResponse};
 use super::{CommandError, CommandPool, Commands, PREPARE};
 use crate::definition::CommandPre;
-use crate::reading::{Known, Reading};
+use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
 use crate::step::{Prepare, PrepareError, RowRun};
 use crate::value::to_json;
 
-/// PRE by a command that was started.
+/// PRE by a running command.
 #[derive(Debug)]
 pub struct CommandPrepare {
     command: Arc<CommandPool>,
-    reading: Option<Reading>,
+    row_loader: Option<RowLoader>,
 }
 
 impl CommandPrepare {
-    /// Starts the command, unless another batch has.
+    /// Starts the command unless it is running.
     pub async fn open(pre: &CommandPre, commands: &Commands) -> Result<Self, CommandError> {
         let command = commands.open(&pre.command, PREPARE).await?;
-        let reading = |sql: &String| Reading {
+        let row_loader = |sql: &String| RowLoader {
             sql: sql.clone(),
             lists: pre.lists.clone(),
             facts: Vec::new(),
         };
-        Ok(Self { command, reading: pre.sql.as_ref().map(reading) })
+        Ok(Self { command, row_loader: pre.sql.as_ref().map(row_loader) })
     }
 }
 
 #[async_trait]
 impl Prepare for CommandPrepare {
     async fn prepare(&self, run: &RowRun<'_>) -> Result<String, PrepareError> {
-        let mut told = about(run);
-        if let Some(reading) = &self.reading {
-            tell_known(&mut told, &reading.read(run).await?);
+        let mut arguments = row_arguments(run);
+        if let Some(row_loader) = &self.row_loader {
+            add_row_data(&mut arguments, &row_loader.read(run).await?);
         }
-        let answer = self.command.call(PREPARE, &Value::Object(told)).await?;
-        match said::prepared(answer) {
-            Ok(Prepared::Prompt(prompt)) => Ok(prompt),
-            Ok(Prepared::Skip(reason)) => Err(PrepareError::Skip(reason)),
-            Err(why) => Err(PrepareError::hopeless(self.command.nonsense(why))),
+        let answer = self.command.call(PREPARE, &Value::Object(arguments)).await?;
+        match response::parse_prepare(answer) {
+            Ok(PrepareResponse::Prompt(prompt)) => Ok(prompt),
+            Ok(PrepareResponse::Skip(reason)) => Err(PrepareError::Skip(reason)),
+            Err(why) => Err(PrepareError::hopeless(self.command.invalid_response(why))),
         }
     }
 }
 
-/// What every call is told of its row.
-pub(super) fn about(run: &RowRun<'_>) -> Map<String, Value> {
+/// The arguments of every call about a row.
+pub(super) fn row_arguments(run: &RowRun<'_>) -> Map<String, Value> {
     Map::from_iter([
         ("key".to_owned(), to_json(run.key)),
         ("batch".to_owned(), json!(run.batch)),
@@ -62,14 +62,14 @@ pub(super) fn about(run: &RowRun<'_>) -> Map<String, Value> {
     ])
 }
 
-/// What was read of it.
-pub(super) fn tell_known(told: &mut Map<String, Value>, known: &Known) {
-    told.insert("row".to_owned(), object(&known.row));
-    if !known.lists.is_empty() {
+/// Adds the row and its lists.
+pub(super) fn add_row_data(arguments: &mut Map<String, Value>, loaded: &LoadedRow) {
+    arguments.insert("row".to_owned(), object(&loaded.row));
+    if !loaded.lists.is_empty() {
         let list = |rows: &Vec<Row>| Value::Array(rows.iter().map(object).collect());
         let lists: BTreeMap<&String, Value> =
-            known.lists.iter().map(|(name, rows)| (name, list(rows))).collect();
-        told.insert("lists".to_owned(), json!(lists));
+            loaded.lists.iter().map(|(name, rows)| (name, list(rows))).collect();
+        arguments.insert("lists".to_owned(), json!(lists));
     }
 }
 

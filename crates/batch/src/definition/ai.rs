@@ -1,4 +1,4 @@
-//! Who is asked, and how.
+//! `[ai]`: the model, and how it is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,52 +10,53 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Who is asked, and how.
+/// The model, and how it is called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ai {
-    /// The provider and its settings.
-    pub profile: ByProfile,
-    /// Who sends the questions.
-    #[serde(default, skip_serializing_if = "Through::is_desk")]
-    pub through: Through,
-    /// With a provider's batches, and how patiently; otherwise each question is asked by itself.
+    /// The profile: a provider and its settings.
+    pub profile: ProfileRef,
+    /// The worker that makes the calls.
+    #[serde(default, skip_serializing_if = "AskRoute::is_local")]
+    pub through: AskRoute,
+    /// Use the provider's batch API with these intervals; otherwise each question is a call of its
+    /// own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider_batch: Option<ProviderBatch>,
-    /// What the model is told about its role.
+    pub provider_batch: Option<ProviderBatchOptions>,
+    /// The system prompt.
     pub system: Option<String>,
-    /// Most tokens of an answer.
+    /// Maximum tokens of an answer.
     pub max_tokens: u32,
-    /// 0 is the most predictable.
+    /// The sampling temperature; 0 is the most predictable.
     pub temperature: f64,
-    /// From the start of a row's run to its answer, the provider's own tries included.
+    /// The time from the start of a row's run to its answer, including the provider's retries.
     pub timeout: Duration,
-    /// What answers must look like. Without one, any text will do.
+    /// The JSON schema of answers. Without one, any text is accepted.
     pub schema: Option<Value>,
-    /// A bounded pool: each question holds a permit of it while it is out.
+    /// A bounded pool: each call holds one of its permits while it is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
 }
 
 impl Ai {
-    /// Whether a provider's batches can be asked for: why not, if they cannot. Of a profile that is not
-    /// written here that is seen when it is used.
+    /// Checks that the provider's batch API can be used with these settings. A tenant's profile is
+    /// checked when it is used.
     pub fn check_provider_batch(&self) -> Result<(), String> {
         match &self.profile {
             _ if self.provider_batch.is_none() => Ok(()),
             _ if self.pool.is_some() => {
-                Err("questions of a provider's batch hold no permits of a pool".to_owned())
+                Err("a provider batch cannot hold permits of a pool".to_owned())
             }
-            _ if self.through == Through::Queue => {
-                Err("questions of a provider's batch do not go through the queue".to_owned())
+            _ if self.through == AskRoute::Queue => {
+                Err("a provider batch does not go through the queue".to_owned())
             }
-            ByProfile::Written(profile) if !batches::has(profile.provider) => {
-                Err(format!("provider `{}` has no batches", profile.provider))
+            ProfileRef::Inline(profile) if !batches::has(profile.provider) => {
+                Err(format!("provider `{}` has no batch API", profile.provider))
             }
             _ => Ok(()),
         }
     }
 
-    /// A question about a row.
+    /// The question about a row.
     pub(crate) fn question(
         &self,
         request_id: String,
@@ -72,107 +73,110 @@ impl Ai {
         }
     }
 
-    /// Whether rows are asked about at the desk of the worker that has them. What is simulated needs
-    /// none, and what goes through the queue is asked elsewhere.
+    /// Whether the worker that runs a row makes the call itself and so needs a `Desk`. Simulated
+    /// providers need none, and calls through the queue are made by another worker.
     pub fn needs_desk(&self) -> bool {
         match &self.profile {
-            ByProfile::Named(_) => self.through == Through::Desk,
-            ByProfile::Written(profile) => !profile.provider.is_simulated(),
+            ProfileRef::Named(_) => self.through == AskRoute::Local,
+            ProfileRef::Inline(profile) => !profile.provider.is_simulated(),
         }
     }
 }
 
-/// How patiently a provider's batches are filled and looked at.
+/// Intervals of provider batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProviderBatch {
-    /// How long a question waits for others to go with.
+pub struct ProviderBatchOptions {
+    /// How long a question waits for others to share a provider batch.
     pub gather: Duration,
-    /// How long between two looks at a batch, at first; the longer it takes, the longer.
+    /// The first polling interval of a provider batch; it grows with the batch's age.
     pub look: Duration,
-    /// How long it may take until the provider lists a new batch.
+    /// The longest time until the provider lists a new batch.
     pub lag: Duration,
 }
 
-/// How many times the first wait between two looks grows, and how many of them a row sleeps.
-const SLOWEST: u32 = 20;
-const ROW_LOOK: u32 = 30;
+/// The longest polling interval, and the polling interval of a sleeping row, as multiples of
+/// `look`.
+const MAX_POLL_BACKOFF: u32 = 20;
+const ROW_POLL_FACTOR: u32 = 30;
 
-impl Default for ProviderBatch {
+impl Default for ProviderBatchOptions {
     fn default() -> Self {
         let Pace { gather, look, lag, .. } = Pace::default();
         Self { gather, look, lag }
     }
 }
 
-impl ProviderBatch {
-    /// The same for whoever takes questions to the provider.
+impl ProviderBatchOptions {
+    /// The intervals for the runner.
     pub fn pace(&self) -> Pace {
         let Self { gather, look, lag } = *self;
-        Pace { gather, look, lag, most: look.saturating_mul(SLOWEST), ..Pace::default() }
+        Pace { gather, look, lag, most: look.saturating_mul(MAX_POLL_BACKOFF), ..Pace::default() }
     }
 
-    /// How long a row sleeps that nobody wakes: a quarter of an hour, unless it is told otherwise.
-    pub fn row_look(&self) -> Duration {
-        self.look.saturating_mul(ROW_LOOK)
+    /// How long a row sleeps before it polls by itself: a quarter of an hour with the default
+    /// `look`.
+    pub fn row_poll_interval(&self) -> Duration {
+        self.look.saturating_mul(ROW_POLL_FACTOR)
     }
 }
 
-/// By which profile.
+/// A reference to a profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum ByProfile {
-    /// By one of the tenant's own, which the ledger has: looked up on each use.
+pub enum ProfileRef {
+    /// The name of one of the tenant's profiles in the ledger, looked up on each use.
     Named(ProfileName),
-    /// By one that is written here.
-    Written(Box<Profile>),
+    /// A profile written in the definition.
+    Inline(Box<Profile>),
 }
 
-impl ByProfile {
-    /// The profile, if it is written here.
+impl ProfileRef {
+    /// The profile, if the definition contains it.
     pub fn written(&self) -> Option<&Profile> {
         match self {
             Self::Named(_) => None,
-            Self::Written(profile) => Some(profile),
+            Self::Inline(profile) => Some(profile),
         }
     }
 
-    /// Its name, if it is one of the tenant's own.
-    pub fn named(&self) -> Option<&ProfileName> {
+    /// The name, if it refers to one of the tenant's profiles.
+    pub fn name(&self) -> Option<&ProfileName> {
         match self {
             Self::Named(name) => Some(name),
-            Self::Written(_) => None,
+            Self::Inline(_) => None,
         }
     }
 
-    /// Its name as batch files have it.
+    /// The name as written in batch files.
     pub fn shown(&self) -> String {
         match self {
             Self::Named(name) => format!("@{name}"),
-            Self::Written(profile) => profile.name.clone(),
+            Self::Inline(profile) => profile.name.clone(),
         }
     }
 }
 
-impl From<Profile> for ByProfile {
+impl From<Profile> for ProfileRef {
     fn from(profile: Profile) -> Self {
-        Self::Written(Box::new(profile))
+        Self::Inline(Box::new(profile))
     }
 }
 
-/// Who sends the questions.
+/// The worker that makes the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Through {
-    /// The worker that has the row.
+pub enum AskRoute {
+    /// The worker that runs the row makes the call.
     #[default]
-    Desk,
-    /// `longshore ai worker`, to which they go through the queue.
+    #[serde(rename = "desk")]
+    Local,
+    /// `longshore ai worker` makes the call; questions reach it through the queue.
     Queue,
 }
 
-impl Through {
-    fn is_desk(&self) -> bool {
-        *self == Self::Desk
+impl AskRoute {
+    fn is_local(&self) -> bool {
+        *self == Self::Local
     }
 }
 
@@ -192,23 +196,23 @@ mod tests {
         });
         let ai = Ai::deserialize(&text).unwrap();
         assert_eq!(ai.profile.written().unwrap().provider, ProviderName::Echo);
-        assert_eq!((ai.through, ai.provider_batch), (Through::Desk, None));
+        assert_eq!((ai.through, ai.provider_batch), (AskRoute::Local, None));
     }
 
     #[test]
     fn a_row_looks_after_a_quarter_of_an_hour_unless_it_is_told_otherwise() {
-        let usual = ProviderBatch::default();
-        assert_eq!(usual.pace(), Pace::default());
-        assert_eq!(usual.row_look(), Duration::from_secs(15 * 60));
+        let default = ProviderBatchOptions::default();
+        assert_eq!(default.pace(), Pace::default());
+        assert_eq!(default.row_poll_interval(), Duration::from_secs(15 * 60));
     }
 
     #[test]
     fn a_name_and_a_written_profile_are_told_apart_when_they_are_read_again() {
-        let named = ByProfile::Named(ProfileName::new("fast").unwrap());
+        let named = ProfileRef::Named(ProfileName::new("fast").unwrap());
         assert_eq!(serde_json::to_value(&named).unwrap(), json!("fast"));
         for one in [named, Profile::new("p", ProviderName::Openai).into()] {
             let text = serde_json::to_string(&one).unwrap();
-            assert_eq!(serde_json::from_str::<ByProfile>(&text).unwrap(), one);
+            assert_eq!(serde_json::from_str::<ProfileRef>(&text).unwrap(), one);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! PRE and POST by commands that stay: what is started, where, and how many of them.
+//! PRE and POST by persistent commands: which programs, where they run, and how many.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 /// A command that speaks the worker protocol (docs/worker-protocol.md).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Command {
+pub struct CommandSpec {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// The folder it runs in: that of the batch file.
+    /// Its working directory: the folder of the batch file.
     pub dir: String,
-    /// Processes that stay even if there is nothing to do.
+    /// Minimum number of processes, kept when idle.
     pub min: u32,
-    /// Processes at most.
+    /// Maximum number of processes.
     pub max: u32,
-    /// Longest call.
+    /// Timeout of a call.
     pub timeout: Duration,
-    /// How long a process may take until it is ready.
+    /// Timeout until a process is ready.
     pub start_timeout: Duration,
 }
 
-impl Command {
-    /// A command with what holds where nothing is said.
+impl CommandSpec {
+    /// A command with the default limits.
     pub fn new(argv: Vec<String>, dir: impl Into<String>) -> Self {
         let (timeout, start_timeout) = (Duration::from_secs(30), Duration::from_secs(30));
         Self { argv, dir: dir.into(), min: 0, max: 4, timeout, start_timeout }
     }
 
-    /// As people would write it.
-    pub fn shown(&self) -> String {
+    /// The program and its arguments in one line, for messages.
+    pub fn command_line(&self) -> String {
         self.argv.join(" ")
     }
 }
@@ -38,8 +38,8 @@ impl Command {
 /// PRE by a command: its operation `prepare` makes the prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandPre {
-    /// Who makes it.
-    pub command: Command,
+    /// The command.
+    pub command: CommandSpec,
     /// Reads the row for it: `:key` is bound. Without it the command gets the key alone.
     pub sql: Option<String>,
     /// Further reads, each a list of rows.
@@ -49,8 +49,8 @@ pub struct CommandPre {
 /// POST by a command: its operation `apply` decides.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandPost {
-    /// Who decides.
-    pub command: Command,
+    /// The command.
+    pub command: CommandSpec,
     /// Reads the row for it: `:key` is bound. Without it the command gets the key alone.
     pub row_sql: Option<String>,
 }

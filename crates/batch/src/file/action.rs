@@ -1,49 +1,49 @@
-//! `[completion]` and `[alerts]`: what is done at the end, and when somebody should look.
+//! `[completion]` and `[alerts]`: actions at the end of a batch and for alerts.
 
 use std::time::Duration;
 
 use crate::definition::{Action, Alerts};
 
 use super::error::FileError;
-use super::places::Places;
 use super::section::{Field, Section};
+use super::source_map::SourceMap;
 use super::{ai, command, statements};
 
 const ACTIONS: [&str; 3] = ["command", "http", "sql"];
 
 pub(super) fn completion(
     root: &Section<'_>,
-    places: &mut Places,
+    source_map: &mut SourceMap,
 ) -> Result<Option<Action>, FileError> {
     let Some(section) = root.section("completion", &ACTIONS)? else { return Ok(None) };
-    let action = action(&section, places)?;
-    let nothing = || section.error("[completion] says nothing");
-    action.ok_or_else(|| nothing().hint("give it `command`, `http` or `sql`")).map(Some)
+    let action = action(&section, source_map)?;
+    let empty = || section.error("[completion] is empty");
+    action.ok_or_else(|| empty().hint("give it `command`, `http` or `sql`")).map(Some)
 }
 
-/// How long a batch may stand still whose questions are with a provider, which may take a day.
-const A_DAY_AND_MORE: Duration = Duration::from_secs(25 * 60 * 60);
+/// Default of `no_progress` with a provider batch, which may take a day.
+const PROVIDER_BATCH_NO_PROGRESS: Duration = Duration::from_secs(25 * 60 * 60);
 
-pub(super) fn alerts(root: &Section<'_>, places: &mut Places) -> Result<Alerts, FileError> {
+pub(super) fn alerts(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Alerts, FileError> {
     let mut alerts = Alerts::default();
-    if ai::is_bulk(root) {
-        alerts.no_progress = A_DAY_AND_MORE;
+    if ai::uses_provider_batch(root) {
+        alerts.no_progress = PROVIDER_BATCH_NO_PROGRESS;
     }
     let keys = ["no_progress", "command", "http", "sql"];
     let Some(section) = root.section("alerts", &keys)? else { return Ok(alerts) };
     if let Some(field) = section.field("no_progress") {
-        alerts.no_progress = field.span()?;
+        alerts.no_progress = field.positive_duration()?;
     }
-    alerts.action = action(&section, places)?;
+    alerts.action = action(&section, source_map)?;
     Ok(alerts)
 }
 
-fn action(section: &Section<'_>, places: &mut Places) -> Result<Option<Action>, FileError> {
-    Ok(match section.one_of(&ACTIONS)? {
+fn action(section: &Section<'_>, source_map: &mut SourceMap) -> Result<Option<Action>, FileError> {
+    Ok(match section.exclusive(&ACTIONS)? {
         None => None,
-        Some((0, field)) => Some(Action::Command(command::words(&field)?)),
+        Some((0, field)) => Some(Action::Command(command::argv(&field)?)),
         Some((1, field)) => Some(Action::Http(http(&field)?)),
-        Some((_, field)) => Some(Action::Sql(statements::list(&field, places)?)),
+        Some((_, field)) => Some(Action::Sql(statements::list(&field, source_map)?)),
     })
 }
 

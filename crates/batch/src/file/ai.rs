@@ -1,4 +1,4 @@
-//! `[ai]` and `[profiles]`: who is asked, and how.
+//! `[ai]` and `[profiles]`: the model, and how it is called.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use longshore_ai::{Profile, ProviderName};
 use serde_json::{Number, Value};
 use toml::de::DeValue;
 
-use crate::definition::{Ai, ByProfile, ProviderBatch, Through};
+use crate::definition::{Ai, AskRoute, ProfileRef, ProviderBatchOptions};
 
-use super::Written;
+use super::SourceText;
 use super::error::FileError;
-use super::places::Places;
 use super::profile;
 use super::section::{Field, Section};
+use super::source_map::SourceMap;
 
 const KEYS: [&str; 11] = [
     "profile",
@@ -29,88 +29,90 @@ const KEYS: [&str; 11] = [
     "schema_file",
     "pool",
 ];
-const BULK_KEYS: [&str; 3] = ["gather", "look", "lag"];
-const MODES: [(&str, Mode); 2] =
-    [("direct", Mode::Direct), ("provider-batch", Mode::ProviderBatch)];
-const WAYS: [(&str, Through); 2] = [("desk", Through::Desk), ("queue", Through::Queue)];
+const PROVIDER_BATCH_KEYS: [&str; 3] = ["gather", "look", "lag"];
+const MODES: [(&str, AskMode); 2] =
+    [("direct", AskMode::Direct), ("provider-batch", AskMode::ProviderBatchOptions)];
+const ROUTES: [(&str, AskRoute); 2] = [("desk", AskRoute::Local), ("queue", AskRoute::Queue)];
 
-/// Whether questions are asked one by one.
+/// How questions are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum AskMode {
     Direct,
-    ProviderBatch,
+    ProviderBatchOptions,
 }
 
-/// What the names of the tenant's own profiles begin with.
-const OWN: char = '@';
+/// Prefix of the names of the tenant's profiles.
+const TENANT_PROFILE_PREFIX: char = '@';
 
-/// The profile that is there without being defined.
+/// The built-in profile.
 const ECHO: &str = "echo";
 
-/// Nobody is asked more often than this how far it is.
-const LEAST_LOOK: Duration = Duration::from_millis(10);
+/// Minimum polling interval of a provider batch.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-const MAX_TOKENS: u32 = 1024;
-const TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest temperature that any provider knows.
-const HOTTEST: f64 = 2.0;
+const DEFAULT_MAX_TOKENS: u32 = 1024;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The highest temperature that any provider accepts.
+const MAX_TEMPERATURE: f64 = 2.0;
 
-pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Ai, FileError> {
-    let section = root.need_section("ai", &KEYS)?;
+pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Ai, FileError> {
+    let section = root.require_section("ai", &KEYS)?;
     let max_tokens = section.field("max_tokens").map(|field| field.small_count()).transpose()?;
-    let timeout = section.field("timeout").map(|field| field.span()).transpose()?;
+    let timeout = section.field("timeout").map(|field| field.positive_duration()).transpose()?;
     let system = section.field("system").map(|field| field.text()).transpose()?;
-    let profile = profile(root, &section, places)?;
+    let profile = profile(root, &section, source_map)?;
     let ai = Ai {
         through: through(&section, &profile)?,
         provider_batch: provider_batch(&section)?,
         profile,
         system: system.map(str::to_owned),
-        max_tokens: max_tokens.unwrap_or(MAX_TOKENS),
+        max_tokens: max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
         temperature: temperature(&section)?,
-        timeout: timeout.unwrap_or(TIMEOUT),
-        schema: schema(&section, places)?,
+        timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+        schema: schema(&section, source_map)?,
         pool: section.field("pool").map(|field| pool(&field)).transpose()?,
     };
     match (ai.check_provider_batch(), section.field("mode")) {
         (Err(why), Some(field)) => {
-            let hint = "providers `anthropic` and `openai` have batches; mode = \"direct\" asks \
-                        each question by itself";
+            let hint = "providers `anthropic` and `openai` have a batch API; mode = \"direct\" \
+                        sends each question by itself";
             Err(field.error(why).hint(hint))
         }
         _ => Ok(ai),
     }
 }
 
-/// Whether a file's rows ask together, as far as can be said before the section is read.
-pub(super) fn is_bulk(root: &Section<'_>) -> bool {
-    let section = root.field("ai").and_then(|field| field.open_section().ok());
+/// Whether the file asks for a provider batch, as far as can be known before `[ai]` is read.
+pub(super) fn uses_provider_batch(root: &Section<'_>) -> bool {
+    let section = root.field("ai").and_then(|field| field.section_with_any_keys().ok());
     let mode = section.and_then(|section| section.field("mode"));
-    mode.is_some_and(|field| field.choice(&MODES).is_ok_and(|mode| mode == Mode::ProviderBatch))
+    mode.is_some_and(|field| {
+        field.choice(&MODES).is_ok_and(|mode| mode == AskMode::ProviderBatchOptions)
+    })
 }
 
-/// How a provider's batches are asked for, if they are.
-fn provider_batch(section: &Section<'_>) -> Result<Option<ProviderBatch>, FileError> {
+/// The settings of the provider batch, if the file asks for one.
+fn provider_batch(section: &Section<'_>) -> Result<Option<ProviderBatchOptions>, FileError> {
     let mode = section.field("mode").map(|field| field.choice(&MODES)).transpose()?;
-    let more = section.section("provider_batch", &BULK_KEYS)?;
-    if mode.unwrap_or(Mode::Direct) == Mode::Direct {
-        return match more {
+    let options = section.section("provider_batch", &PROVIDER_BATCH_KEYS)?;
+    if mode.unwrap_or(AskMode::Direct) == AskMode::Direct {
+        return match options {
             None => Ok(None),
-            Some(more) => {
-                let words = "[ai.provider_batch] is for mode = \"provider-batch\"";
-                Err(more.error(words).hint("say so in [ai], or leave the section out"))
+            Some(options) => {
+                let message = "[ai.provider_batch] is for mode = \"provider-batch\"";
+                Err(options.error(message).hint("say so in [ai], or leave the section out"))
             }
         };
     }
-    let usual = ProviderBatch::default();
-    let span = |key: &str, usual: Duration| {
-        let field = more.as_ref().and_then(|more| more.field(key));
-        field.map_or(Ok(usual), |field| field.span())
+    let default = ProviderBatchOptions::default();
+    let setting = |key: &str, default: Duration| {
+        let field = options.as_ref().and_then(|options| options.field(key));
+        field.map_or(Ok(default), |field| field.positive_duration())
     };
-    Ok(Some(ProviderBatch {
-        gather: span("gather", usual.gather)?,
-        look: span("look", usual.look)?.max(LEAST_LOOK),
-        lag: span("lag", usual.lag)?,
+    Ok(Some(ProviderBatchOptions {
+        gather: setting("gather", default.gather)?,
+        look: setting("look", default.look)?.max(MIN_POLL_INTERVAL),
+        lag: setting("lag", default.lag)?,
     }))
 }
 
@@ -121,20 +123,23 @@ pub(super) fn pool(field: &Field<'_>) -> Result<PoolName, FileError> {
 fn temperature(section: &Section<'_>) -> Result<f64, FileError> {
     let Some(field) = section.field("temperature") else { return Ok(0.0) };
     match field.number()? {
-        hot if hot > HOTTEST => Err(field.error(format!("`{}` is above {HOTTEST}", field.name))),
+        temperature if temperature > MAX_TEMPERATURE => {
+            Err(field.error(format!("`{}` is above {MAX_TEMPERATURE}", field.name)))
+        }
         number => Ok(number),
     }
 }
 
-/// The profile that `[ai]` names: one of the file's, or with an @ one of the tenant's own. The others are read too: a mistake in one is still a mistake.
+/// The profile that `[ai]` names: one of the file's or, with an @, one of the tenant's. The file's
+/// other profiles are read too, so that mistakes in them are reported.
 fn profile(
     root: &Section<'_>,
     section: &Section<'_>,
-    places: &mut Places,
-) -> Result<ByProfile, FileError> {
+    source_map: &mut SourceMap,
+) -> Result<ProfileRef, FileError> {
     let mut profiles = BTreeMap::from([(ECHO.to_owned(), (echo(), None))]);
     if let Some(field) = root.field("profiles") {
-        for (name, field) in field.open_section()?.fields() {
+        for (name, field) in field.section_with_any_keys()?.fields() {
             profiles.insert(name.to_owned(), profile::read(name, &field)?);
         }
     }
@@ -144,17 +149,17 @@ fn profile(
     let missing = || section.missing("profile").hint(listed());
     let field = section.field("profile").ok_or_else(missing)?;
     let name = field.text()?;
-    places.put("ai.profile", field.place());
-    if let Some(own) = name.strip_prefix(OWN) {
-        let own = ProfileName::new(own).map_err(|error| field.error(error.to_string()))?;
-        return Ok(ByProfile::Named(own));
+    source_map.put("ai.profile", field.location());
+    if let Some(name) = name.strip_prefix(TENANT_PROFILE_PREFIX) {
+        let name = ProfileName::new(name).map_err(|error| field.error(error.to_string()))?;
+        return Ok(ProfileRef::Named(name));
     }
     let Some((profile, script)) = profiles.remove(name) else {
         let error = field.error(format!("there is no profile `{name}`"));
-        return Err(error.hint(listed()).meant(name, known()));
+        return Err(error.hint(listed()).suggest(name, known()));
     };
     if let Some(script) = script {
-        places.put("ai.script", script.place);
+        source_map.put("ai.script", script.location);
     }
     Ok(profile.into())
 }
@@ -163,44 +168,45 @@ fn echo() -> Profile {
     Profile { model: ECHO.to_owned(), ..Profile::new(ECHO, ProviderName::Echo) }
 }
 
-/// Who sends the questions. What goes through the queue names its profile, and no more.
-fn through(section: &Section<'_>, profile: &ByProfile) -> Result<Through, FileError> {
-    let Some(field) = section.field("through") else { return Ok(Through::default()) };
-    match (field.choice(&WAYS)?, profile) {
-        (Through::Queue, ByProfile::Written(_)) => {
-            let words = "only one of the tenant's own profiles can be asked through the queue";
+/// The worker that makes the calls. A request through the queue carries only the name of its
+/// profile.
+fn through(section: &Section<'_>, profile: &ProfileRef) -> Result<AskRoute, FileError> {
+    let Some(field) = section.field("through") else { return Ok(AskRoute::default()) };
+    match (field.choice(&ROUTES)?, profile) {
+        (AskRoute::Queue, ProfileRef::Inline(_)) => {
+            let message = "only one of the tenant's own profiles can be asked through the queue";
             let hint = "`longshore profile add` makes one; [ai] names it as \"@NAME\"";
-            Err(field.error(words).hint(hint))
+            Err(field.error(message).hint(hint))
         }
         (through, _) => Ok(through),
     }
 }
 
-fn schema(section: &Section<'_>, places: &mut Places) -> Result<Option<Value>, FileError> {
-    match section.one_of(&["schema", "schema_file"])? {
+fn schema(section: &Section<'_>, source_map: &mut SourceMap) -> Result<Option<Value>, FileError> {
+    match section.exclusive(&["schema", "schema_file"])? {
         None => Ok(None),
         Some((0, field)) => {
-            places.put("ai.schema", field.place());
-            field.open_section()?;
-            Ok(Some(json(field.value()).ok_or_else(|| unusable(&field))?))
+            source_map.put("ai.schema", field.location());
+            field.section_with_any_keys()?;
+            Ok(Some(json(field.value()).ok_or_else(|| invalid_number(&field))?))
         }
         Some((_, field)) => {
-            let written = Written::file(&field)?;
-            places.put("ai.schema", written.place.clone());
+            let written = SourceText::file(&field)?;
+            source_map.put("ai.schema", written.location.clone());
             let schema = serde_json::from_str(&written.text).map_err(|error| {
-                let place = written.place.down(error.line().saturating_sub(1));
-                place.error(format!("this is not JSON: {error}"))
+                let location = written.location.lines_below(error.line().saturating_sub(1));
+                location.error(format!("this is not JSON: {error}"))
             })?;
             Ok(Some(schema))
         }
     }
 }
 
-fn unusable(field: &Field<'_>) -> FileError {
+fn invalid_number(field: &Field<'_>) -> FileError {
     field.error(format!("`{}` holds a number that JSON does not have", field.name))
 }
 
-/// A TOML value as JSON; dates become text. `None`: a number that JSON does not have.
+/// A TOML value as JSON; dates become text. `None` for a number that JSON cannot represent.
 pub(super) fn json(value: &DeValue<'_>) -> Option<Value> {
     Some(match value {
         DeValue::String(text) => Value::from(text.as_ref()),

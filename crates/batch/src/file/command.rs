@@ -1,37 +1,37 @@
-//! `command` in `[pre]` and `[post]`: a program that stays and is called for each row.
+//! `command` in `[pre]` and `[post]`: a persistent program that is called for each row.
 
-use crate::definition::Command;
+use crate::definition::CommandSpec;
 
 use super::error::FileError;
-use super::places::Places;
 use super::section::{Field, Section};
+use super::source_map::SourceMap;
 
-/// The keys that belong to a command.
-pub(super) const LIMITS: [&str; 4] = ["min", "max", "timeout", "start_timeout"];
+/// The keys that only a command has.
+pub(super) const LIMIT_KEYS: [&str; 4] = ["min", "max", "timeout", "start_timeout"];
 
-/// The command of a section, if it has one; then it must have none of the keys that `exclude` it.
-/// Without one it must have none of [`LIMITS`].
+/// The command of a section, if any. With a command, the section must have none of `excluded_keys`;
+/// without one, none of [`LIMIT_KEYS`].
 pub(super) fn read(
     section: &Section<'_>,
-    excluding: &[&str],
-    places: &mut Places,
-) -> Result<Option<Command>, FileError> {
+    excluded_keys: &[&str],
+    source_map: &mut SourceMap,
+) -> Result<Option<CommandSpec>, FileError> {
     let Some(field) = section.field("command") else {
-        return match LIMITS.iter().find_map(|key| section.field(key)) {
+        return match LIMIT_KEYS.iter().find_map(|key| section.field(key)) {
             None => Ok(None),
             Some(limit) => Err(limit.error(format!("`{}` is for a `command`", limit.name))),
         };
     };
-    for key in excluding {
-        section.one_of(&[key, "command"])?;
+    for key in excluded_keys {
+        section.exclusive(&[key, "command"])?;
     }
-    places.put(&field.name, field.place());
+    source_map.put(&field.name, field.location());
     let dir =
         field.file.dir.to_str().ok_or_else(|| field.error("its folder is not valid UTF-8"))?;
-    limited(section, Command::new(words(&field)?, dir)).map(Some)
+    read_limits(section, CommandSpec::new(argv(&field)?, dir)).map(Some)
 }
 
-fn limited(section: &Section<'_>, mut command: Command) -> Result<Command, FileError> {
+fn read_limits(section: &Section<'_>, mut command: CommandSpec) -> Result<CommandSpec, FileError> {
     if let Some(field) = section.field("max") {
         command.max = field.small_count()?;
     }
@@ -41,24 +41,25 @@ fn limited(section: &Section<'_>, mut command: Command) -> Result<Command, FileE
         command.min = min.ok_or_else(above)?;
     }
     if let Some(field) = section.field("timeout") {
-        command.timeout = field.span()?;
+        command.timeout = field.positive_duration()?;
     }
     if let Some(field) = section.field("start_timeout") {
-        command.start_timeout = field.span()?;
+        command.start_timeout = field.positive_duration()?;
     }
     Ok(command)
 }
 
-/// A program and its arguments. A program with a slash is meant from the batch file's folder.
-pub(super) fn words(field: &Field<'_>) -> Result<Vec<String>, FileError> {
-    let form = || field.wrong("a list of words").hint("as command = [\"./notify.sh\", \"--now\"]");
-    let words = field.items().ok_or_else(form)?;
-    let words: Result<Vec<&str>, FileError> = words
+/// A program and its arguments. A program with a slash is relative to the batch file's folder.
+pub(super) fn argv(field: &Field<'_>) -> Result<Vec<String>, FileError> {
+    let form =
+        || field.type_error("a list of words").hint("as command = [\"./notify.sh\", \"--now\"]");
+    let argv = field.items().ok_or_else(form)?;
+    let argv: Result<Vec<&str>, FileError> = argv
         .iter()
-        .map(|word| word.value().as_str().ok_or_else(|| word.wrong("text in quotes")))
+        .map(|word| word.value().as_str().ok_or_else(|| word.type_error("text in quotes")))
         .collect();
-    let mut words: Vec<String> = words?.into_iter().map(str::to_owned).collect();
-    let Some(program) = words.first_mut().filter(|program| !program.trim().is_empty()) else {
+    let mut argv: Vec<String> = argv?.into_iter().map(str::to_owned).collect();
+    let Some(program) = argv.first_mut().filter(|program| !program.trim().is_empty()) else {
         return Err(field.error(format!("`{}` names no program", field.name)));
     };
     if program.contains('/') {
@@ -68,5 +69,5 @@ pub(super) fn words(field: &Field<'_>) -> Result<Vec<String>, FileError> {
         }
         *program = path.display().to_string();
     }
-    Ok(words)
+    Ok(argv)
 }

@@ -1,19 +1,19 @@
-//! `database` and `seed`: where the rows are.
+//! `database` and `seed`: the database with the rows.
 
 use std::path::{Path, PathBuf};
 
 use crate::definition::Database;
 
-use super::beside;
 use super::error::FileError;
-use super::places::Places;
+use super::resolve_path;
 use super::section::{Field, Section};
+use super::source_map::SourceMap;
 
 const SCHEMES: [&str; 7] = ["sqlite", "postgres", "postgresql", "mysql", "mariadb", "odbc", "env"];
 
-pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Database, FileError> {
+pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Database, FileError> {
     let Some(field) = root.field("database") else { return Ok(Database::Store) };
-    places.put("database", field.place());
+    source_map.put("database", field.location());
     let url = field.text()?.trim();
     let Some((scheme, rest)) = url.split_once(':') else {
         let error = field.error(format!("`database`: `{url}` is not a URL"));
@@ -26,14 +26,14 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Database, 
         }
         known if SCHEMES.contains(&known) => Ok(Database::Url(url.to_owned())),
         other => {
-            // The rest of the URL may hold a password: it is not repeated.
+            // The message has only the scheme: the rest of the URL may contain a password.
             let error = field.error(format!("`database`: unknown kind of database `{other}:`"));
-            Err(error.meant(other, SCHEMES))
+            Err(error.suggest(other, SCHEMES))
         }
     }
 }
 
-/// A SQLite file, from the batch file's folder on.
+/// A SQLite file, relative to the batch file's folder.
 fn sqlite(field: &Field<'_>, rest: &str) -> Result<Database, FileError> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
     if path.is_empty() || path == ":memory:" {
@@ -44,10 +44,10 @@ fn sqlite(field: &Field<'_>, rest: &str) -> Result<Database, FileError> {
 
 pub(super) fn seed(root: &Section<'_>, database: &Database) -> Result<Option<PathBuf>, FileError> {
     let Some(field) = root.field("seed") else { return Ok(None) };
-    let path = beside(&field)?;
+    let path = resolve_path(&field)?;
     if !path.is_file() {
-        let shown = Path::new(field.text()?).display();
-        return Err(field.error(format!("`seed`: there is no file {shown}")));
+        let shown_path = Path::new(field.text()?).display();
+        return Err(field.error(format!("`seed`: there is no file {shown_path}")));
     }
     match database {
         Database::Url(url) if !url.starts_with("sqlite:") => Err(field

@@ -1,41 +1,41 @@
-//! What is wrong with a batch file, in one sentence with its place.
+//! Errors of batch files, with their location.
 
 use std::fmt;
 
-/// One mistake: where it is, what it is, what may help.
+/// One mistake: its location, a message and a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// The file, as people would name it.
+    /// The file, as the user named it.
     pub file: String,
-    /// The line, from 1, if the mistake is somewhere in particular.
+    /// The line, from 1, if the mistake has one.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// What may help.
+    /// The hint.
     pub hint: Option<String>,
 }
 
 impl FileError {
-    /// A mistake without a line.
+    /// An error without a line.
     pub fn new(file: impl Into<String>, message: impl Into<String>) -> Self {
         Self { file: file.into(), line: None, message: message.into(), hint: None }
     }
 
-    /// At a line.
+    /// Sets the line.
     #[must_use]
     pub fn at(self, line: usize) -> Self {
         Self { line: Some(line), ..self }
     }
 
-    /// With something that may help.
+    /// Sets the hint.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// With the known word that is most like `given`, or else the list of them.
+    /// Sets a hint: the name in `known` that is most similar to `given`, else the list of them.
     #[must_use]
-    pub fn meant<'a>(self, given: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn suggest<'a>(self, given: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();
         match did_you_mean(given, known.iter().copied()) {
             Some(word) => self.hint(format!("did you mean `{word}`?")),
@@ -57,7 +57,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The candidate most like `given`, if any is like enough to be meant.
+/// The candidate most similar to `given`, if the similarity is high enough.
 pub fn did_you_mean<'a>(
     given: &str,
     candidates: impl IntoIterator<Item = &'a str>,

@@ -1,4 +1,4 @@
-//! `workers`, `on_lost`, `[retry]` and `[failures]`: how much at once, how often, how long.
+//! `workers`, `on_lost`, `[retry]` and `[failures]`: concurrency, retries and failure limits.
 
 use std::time::Duration;
 
@@ -22,12 +22,13 @@ pub(super) fn workers(root: &Section<'_>, overrides: &Overrides) -> Result<Worke
 }
 
 pub(super) fn on_lost(root: &Section<'_>) -> Result<OnLost, FileError> {
-    let words = [("rerun", OnLost::Rerun), ("fail", OnLost::Fail)];
-    root.field("on_lost").map_or(Ok(OnLost::default()), |field| field.choice(&words))
+    let choices = [("rerun", OnLost::Rerun), ("fail", OnLost::Fail)];
+    root.field("on_lost").map_or(Ok(OnLost::default()), |field| field.choice(&choices))
 }
 
 pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
-    // To write costs nothing, and who writes is told at once: a renderer may be away for half an hour.
+    // Retrying a message costs nothing and its sender is not waiting for it; an MJML renderer may
+    // be down for half an hour.
     let max_attempts = if root.field("mail").is_some() { 20 } else { 3 };
     let mut policy =
         RetryPolicy { max_attempts, cap: Duration::from_secs(300), ..RetryPolicy::default() };
@@ -38,10 +39,10 @@ pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
         policy.max_attempts = field.small_count()?;
     }
     if let Some(field) = section.field("base") {
-        policy.base = field.any_span()?;
+        policy.base = field.duration_or_zero()?;
     }
     if let Some(field) = section.field("cap") {
-        policy.cap = field.any_span()?;
+        policy.cap = field.duration_or_zero()?;
     }
     if policy.cap < policy.base {
         return Err(section.error("`retry.cap` is shorter than `retry.base`"));
@@ -49,9 +50,9 @@ pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
     Ok(policy)
 }
 
-/// A tenth of the rows, unless the file says otherwise: ten thousand calls that all fail are
-/// stopped early. To write costs nothing, and who cannot be written to is no reason to keep others
-/// waiting: a batch with `[mail]` goes on, unless there is a section that says otherwise.
+/// The failure threshold: 10 % of the rows by default, so that ten thousand failing calls are
+/// stopped early. A batch with `[mail]` has none by default: messages cost nothing, and an
+/// undeliverable one is no reason to hold up the others.
 pub(super) fn threshold(root: &Section<'_>) -> Result<Option<FailureThreshold>, FileError> {
     let mut limit = Some(FailureLimit::Percent(10.0));
     let mut then = OnThreshold::Pause;
@@ -74,7 +75,7 @@ fn failure_limit(field: &Field<'_>) -> Result<Option<FailureLimit>, FileError> {
     let text = match field.value() {
         DeValue::Integer(_) => return Ok(Some(FailureLimit::Units(field.count()?))),
         DeValue::String(_) => field.text()?,
-        _ => return Err(field.wrong("a number of rows, a share as \"5%\", or \"none\"")),
+        _ => return Err(field.type_error("a number of rows, a share as \"5%\", or \"none\"")),
     };
     if text == "none" {
         return Ok(None);

@@ -4,7 +4,7 @@ use longshore::ProfileName;
 use longshore_ai::{KeyRef, Profile, ProviderName};
 use serde::de::DeserializeOwned;
 
-use super::Written;
+use super::SourceText;
 use super::ai::json;
 use super::error::FileError;
 use super::prices;
@@ -15,44 +15,48 @@ const KEYS: [&str; 11] = [
     "fallback", "pool",
 ];
 
-/// What only simulated providers have.
-const SIMULATED: [&str; 2] = ["script", "delay"];
+/// Keys that only simulated providers have.
+const SIMULATED_ONLY_KEYS: [&str; 2] = ["script", "delay"];
 
-/// What only those have who are asked over a network.
-const REAL: [&str; 6] = ["endpoint", "key", "wire", "limits", "fallback", "pool"];
+/// Keys that only remote providers have.
+const REMOTE_ONLY_KEYS: [&str; 6] = ["endpoint", "key", "wire", "limits", "fallback", "pool"];
 
-/// Reads a profile, and where its script is written.
-pub(super) fn read(name: &str, field: &Field<'_>) -> Result<(Profile, Option<Written>), FileError> {
+/// Reads a profile and its script.
+pub(super) fn read(
+    name: &str,
+    field: &Field<'_>,
+) -> Result<(Profile, Option<SourceText>), FileError> {
     let section = field.section(&KEYS)?;
     let provider = provider(&section)?;
-    let foreign = if provider.is_simulated() { &REAL[..] } else { &SIMULATED[..] };
-    if let Some(field) = foreign.iter().find_map(|key| section.field(key)) {
-        return Err(field.error(format!("`{}` is of no use with {provider}", field.name)));
+    let unsupported =
+        if provider.is_simulated() { &REMOTE_ONLY_KEYS[..] } else { &SIMULATED_ONLY_KEYS[..] };
+    if let Some(field) = unsupported.iter().find_map(|key| section.field(key)) {
+        return Err(field.error(format!("`{}` does not apply to provider {provider}", field.name)));
     }
-    let basis = Profile { prices: prices::read(&section)?, ..Profile::new(name, provider) };
+    let base = Profile { prices: prices::read(&section)?, ..Profile::new(name, provider) };
     if provider.is_simulated() {
-        simulated(basis, &section)
+        simulated(base, &section)
     } else {
         ProfileName::new(name).map_err(|error| field.error(error.to_string()))?;
-        Ok((real(basis, &section)?, None))
+        Ok((remote(base, &section)?, None))
     }
 }
 
 fn provider(section: &Section<'_>) -> Result<ProviderName, FileError> {
     let known = ProviderName::ALL.map(|provider| (provider.as_str(), provider));
-    section.need("provider")?.choice(&known)
+    section.require("provider")?.choice(&known)
 }
 
 fn simulated(
-    basis: Profile,
+    base: Profile,
     section: &Section<'_>,
-) -> Result<(Profile, Option<Written>), FileError> {
-    let provider = basis.provider;
+) -> Result<(Profile, Option<SourceText>), FileError> {
+    let provider = base.provider;
     let model = section.field("model").map(|field| field.text()).transpose()?;
-    let delay = section.field("delay").map(|field| field.any_span()).transpose()?;
+    let delay = section.field("delay").map(|field| field.duration_or_zero()).transpose()?;
     let script = match (provider, section.field("script")) {
         (ProviderName::Scripted, None) => return Err(section.missing("script")),
-        (ProviderName::Scripted, Some(field)) => Some(Written::file(&field)?),
+        (ProviderName::Scripted, Some(field)) => Some(SourceText::file(&field)?),
         (_, Some(field)) => return Err(field.error("only a scripted profile has a script")),
         (_, None) => None,
     };
@@ -60,26 +64,27 @@ fn simulated(
         model: model.map_or_else(|| provider.to_string(), str::to_owned),
         delay: delay.unwrap_or_default(),
         script: script.as_ref().map(|script| script.text.clone()),
-        ..basis
+        ..base
     };
     Ok((profile, script))
 }
 
-fn real(basis: Profile, section: &Section<'_>) -> Result<Profile, FileError> {
+fn remote(base: Profile, section: &Section<'_>) -> Result<Profile, FileError> {
     let endpoint = section.field("endpoint").map(|field| field.text()).transpose()?;
     Ok(Profile {
-        model: section.need("model")?.text()?.to_owned(),
+        model: section.require("model")?.text()?.to_owned(),
         endpoint: endpoint.map(str::to_owned),
         key: section.field("key").map(|field| key(&field)).transpose()?,
-        wire: part(section, "wire")?,
-        limits: part(section, "limits")?,
-        fallback: part(section, "fallback")?,
-        pool: part(section, "pool")?,
-        ..basis
+        wire: deserialize_field(section, "wire")?,
+        limits: deserialize_field(section, "limits")?,
+        fallback: deserialize_field(section, "fallback")?,
+        pool: deserialize_field(section, "pool")?,
+        ..base
     })
 }
 
-/// Where the key is. A key itself has no place in a file that is kept with its batch.
+/// A reference to the API key. The key itself must not be in the file, which is stored with the
+/// batch.
 fn key(field: &Field<'_>) -> Result<String, FileError> {
     let text = field.text()?;
     match text.parse::<KeyRef>() {
@@ -91,12 +96,15 @@ fn key(field: &Field<'_>) -> Result<String, FileError> {
     }
 }
 
-/// A part that reads the same as in the ledger.
-fn part<T: DeserializeOwned + Default>(section: &Section<'_>, key: &str) -> Result<T, FileError> {
+/// A field with the same form as in the ledger.
+fn deserialize_field<T: DeserializeOwned + Default>(
+    section: &Section<'_>,
+    key: &str,
+) -> Result<T, FileError> {
     let Some(field) = section.field(key) else { return Ok(T::default()) };
-    let wrong = |why: String| field.error(format!("`{}`: {why}", field.name));
+    let type_error = |why: String| field.error(format!("`{}`: {why}", field.name));
     let value = json(field.value());
     let value =
-        value.ok_or_else(|| wrong("it holds a number that JSON does not have".to_owned()))?;
-    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+        value.ok_or_else(|| type_error("it holds a number that JSON does not have".to_owned()))?;
+    serde_json::from_value(value).map_err(|error| type_error(error.to_string()))
 }

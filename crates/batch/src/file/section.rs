@@ -1,7 +1,7 @@
-//! A table of the batch file: its keys, and their values as what they should be.
+//! A table of the batch file, with typed access to its values.
 //!
-//! Reads the parsed TOML by hand and not through serde, because every value's place is wanted and
-//! serde loses it where a key may hold one of several types.
+//! Reads the parsed TOML by hand and not through serde: every value's location is needed, and serde
+//! loses it for a key that accepts several types.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::FileError;
-use super::places::Place;
-use super::{BatchFile, span};
+use super::source_map::SourceLocation;
+use super::{BatchFile, duration};
 
-/// A table with its name.
+/// A table and its name.
 #[derive(Debug, Clone)]
 pub(super) struct Section<'a> {
     pub(super) file: &'a BatchFile,
     name: String,
     table: &'a DeTable<'a>,
-    /// Where its header is; the whole file has none.
+    /// The offset of its header; `None` for the whole file.
     at: Option<usize>,
 }
 
@@ -26,19 +26,19 @@ pub(super) struct Section<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Field<'a> {
     pub(super) file: &'a BatchFile,
-    /// The key with its sections, as `candidates.limit`.
+    /// The key with its sections, such as `candidates.limit`.
     pub(super) name: String,
     value: &'a Spanned<DeValue<'a>>,
 }
 
 impl<'a> Section<'a> {
-    /// The whole file. Keys other than `known` are refused.
+    /// The whole file. Rejects keys that are not in `known`.
     pub(super) fn root(
         file: &'a BatchFile,
         table: &'a DeTable<'a>,
         known: &[&str],
     ) -> Result<Self, FileError> {
-        Self { file, name: String::new(), table, at: None }.only(known)
+        Self { file, name: String::new(), table, at: None }.reject_unknown_keys(known)
     }
 
     /// The value of a key.
@@ -47,7 +47,7 @@ impl<'a> Section<'a> {
         Some(Field { file: self.file, name: self.key(key), value })
     }
 
-    /// All keys and values, in the order they were written.
+    /// All keys and values in the order in which they were written.
     pub(super) fn fields(&self) -> Vec<(&'a str, Field<'a>)> {
         let mut entries: Vec<_> = self.table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
@@ -59,24 +59,24 @@ impl<'a> Section<'a> {
         entries.into_iter().map(field).collect()
     }
 
-    /// The value of a key that must be there.
-    pub(super) fn need(&self, key: &str) -> Result<Field<'a>, FileError> {
+    /// The value of a required key.
+    pub(super) fn require(&self, key: &str) -> Result<Field<'a>, FileError> {
         self.field(key).ok_or_else(|| self.missing(key))
     }
 
-    /// A table under this one. Keys other than `known` are refused.
+    /// A table under this one. Rejects keys that are not in `known`.
     pub(super) fn section(&self, key: &str, known: &[&str]) -> Result<Option<Self>, FileError> {
         self.field(key).map(|field| field.section(known)).transpose()
     }
 
-    /// A table that must be there.
-    pub(super) fn need_section(&self, key: &str, known: &[&str]) -> Result<Self, FileError> {
+    /// A required table.
+    pub(super) fn require_section(&self, key: &str, known: &[&str]) -> Result<Self, FileError> {
         let missing = || self.error(format!("section [{}] is missing", self.key(key)));
         self.section(key, known)?.ok_or_else(missing)
     }
 
-    /// Of keys that exclude each other, the one that is given.
-    pub(super) fn one_of(&self, keys: &[&str]) -> Result<Option<(usize, Field<'a>)>, FileError> {
+    /// Of mutually exclusive keys, the one that is present.
+    pub(super) fn exclusive(&self, keys: &[&str]) -> Result<Option<(usize, Field<'a>)>, FileError> {
         let given = keys.iter().enumerate();
         let mut given = given.filter_map(|(i, key)| Some((i, self.field(key)?)));
         let Some(first) = given.next() else { return Ok(None) };
@@ -90,16 +90,16 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A mistake of the section as a whole.
+    /// An error about the whole section.
     pub(super) fn error(&self, message: impl Into<String>) -> FileError {
-        let error = FileError::new(&self.file.shown, message);
+        let error = FileError::new(&self.file.display_path, message);
         match self.at {
             Some(at) => error.at(self.file.line(at)),
             None => error,
         }
     }
 
-    /// A key that must be there and is not.
+    /// The error for a missing key.
     pub(super) fn missing(&self, key: &str) -> FileError {
         self.error(format!("`{}` is missing", self.key(key)))
     }
@@ -108,7 +108,7 @@ impl<'a> Section<'a> {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    fn only(self, known: &[&str]) -> Result<Self, FileError> {
+    fn reject_unknown_keys(self, known: &[&str]) -> Result<Self, FileError> {
         let mut keys: Vec<_> = self.table.keys().collect();
         keys.sort_by_key(|key| key.span().start);
         match keys.iter().find(|key| !known.contains(&key.get_ref().as_ref())) {
@@ -119,54 +119,57 @@ impl<'a> Section<'a> {
                     "" => format!("unknown key `{word}`"),
                     name => format!("unknown key `{word}` in [{name}]"),
                 };
-                let error = FileError::new(&self.file.shown, message).at(line);
-                Err(error.meant(word, known.iter().copied()))
+                let error = FileError::new(&self.file.display_path, message).at(line);
+                Err(error.suggest(word, known.iter().copied()))
             }
         }
     }
 }
 
 impl<'a> Field<'a> {
-    /// A mistake here.
+    /// An error at this value.
     pub(super) fn error(&self, message: impl Into<String>) -> FileError {
-        self.place().error(message)
+        self.location().error(message)
     }
 
-    /// Where the value begins.
-    pub(super) fn place(&self) -> Place {
-        Place { file: self.file.shown.clone(), line: self.file.line(self.value.span().start) }
+    /// The location of the value.
+    pub(super) fn location(&self) -> SourceLocation {
+        SourceLocation {
+            file: self.file.display_path.clone(),
+            line: self.file.line(self.value.span().start),
+        }
     }
 
-    /// Where the text in a string begins: after `"""` and a line end, on the next line.
-    pub(super) fn text_place(&self) -> Place {
+    /// The location of a string's text: after `"""` and a line break, the next line.
+    pub(super) fn text_location(&self) -> SourceLocation {
         let written = self.file.text.get(self.value.span()).unwrap_or_default();
         let opened = ["\"\"\"", "'''"].iter().find_map(|quote| written.strip_prefix(quote));
         let next = opened.is_some_and(|text| text.starts_with('\n') || text.starts_with("\r\n"));
-        self.place().down(usize::from(next))
+        self.location().lines_below(usize::from(next))
     }
 
-    /// The value as it is.
+    /// The raw value.
     pub(super) fn value(&self) -> &'a DeValue<'a> {
         self.value.get_ref()
     }
 
-    /// Text that says something.
+    /// A string that is not blank.
     pub(super) fn text(&self) -> Result<&'a str, FileError> {
-        let text = self.value().as_str().ok_or_else(|| self.wrong("text in quotes"))?;
+        let text = self.value().as_str().ok_or_else(|| self.type_error("text in quotes"))?;
         if text.trim().is_empty() {
             return Err(self.error(format!("`{}` is empty", self.name)));
         }
         Ok(text)
     }
 
-    /// A whole number, 0 or more.
+    /// An integer, 0 or more.
     pub(super) fn whole(&self) -> Result<u64, FileError> {
-        let number = self.value().as_integer().ok_or_else(|| self.wrong("a whole number"))?;
+        let number = self.value().as_integer().ok_or_else(|| self.type_error("a whole number"))?;
         let whole = u64::from_str_radix(number.as_str(), number.radix());
         whole.map_err(|_| self.error(format!("`{}` cannot be {number}", self.name)))
     }
 
-    /// A whole number, 1 or more.
+    /// An integer, 1 or more.
     pub(super) fn count(&self) -> Result<u64, FileError> {
         match self.whole()? {
             0 => Err(self.error(format!("`{}` must be 1 or more", self.name))),
@@ -174,7 +177,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// As [`Field::count`], in 32 bits.
+    /// Like [`Field::count`], in 32 bits.
     pub(super) fn small_count(&self) -> Result<u32, FileError> {
         let number = self.count()?;
         u32::try_from(number).map_err(|_| self.error(format!("`{}` is too large", self.name)))
@@ -185,39 +188,39 @@ impl<'a> Field<'a> {
         let number = match self.value() {
             DeValue::Integer(number) => number.to_string().parse().ok(),
             DeValue::Float(number) => number.as_str().parse().ok(),
-            _ => return Err(self.wrong("a number")),
+            _ => return Err(self.type_error("a number")),
         };
         let usable = number.filter(|number: &f64| number.is_finite() && *number >= 0.0);
         usable.ok_or_else(|| self.error(format!("`{}` must be 0 or more", self.name)))
     }
 
-    /// A length of time, longer than nothing.
-    pub(super) fn span(&self) -> Result<Duration, FileError> {
-        let time = self.any_span()?;
+    /// A duration above zero.
+    pub(super) fn positive_duration(&self) -> Result<Duration, FileError> {
+        let time = self.duration_or_zero()?;
         if time.is_zero() {
-            return Err(self.error(format!("`{}` must be longer than nothing", self.name)));
+            return Err(self.error(format!("`{}` must be longer than zero", self.name)));
         }
         Ok(time)
     }
 
-    /// A length of time.
-    pub(super) fn any_span(&self) -> Result<Duration, FileError> {
+    /// A duration, possibly zero.
+    pub(super) fn duration_or_zero(&self) -> Result<Duration, FileError> {
         let text = self.value().as_str();
-        let text = text.ok_or_else(|| self.wrong("a length of time in quotes, as \"60s\""))?;
-        span::parse(text).map_err(|error| self.error(format!("`{}`: {error}", self.name)))
+        let text = text.ok_or_else(|| self.type_error("a length of time in quotes, as \"60s\""))?;
+        duration::parse(text).map_err(|error| self.error(format!("`{}`: {error}", self.name)))
     }
 
-    /// One of a few words.
-    pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, FileError> {
+    /// One of the given words.
+    pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Result<T, FileError> {
         let text = self.text()?;
-        let found = words.iter().find(|(word, _)| *word == text);
+        let found = choices.iter().find(|(word, _)| *word == text);
         found.map(|(_, value)| *value).ok_or_else(|| {
             let message = format!("`{text}` is not a value of `{}`", self.name);
-            self.error(message).meant(text, words.iter().map(|(word, _)| *word))
+            self.error(message).suggest(text, choices.iter().map(|(word, _)| *word))
         })
     }
 
-    /// A list; its items are called by their numbers.
+    /// The items of a list, each named by its index.
     pub(super) fn items(&self) -> Option<Vec<Self>> {
         let items = self.value().as_array()?;
         let item =
@@ -225,20 +228,20 @@ impl<'a> Field<'a> {
         Some(items.iter().enumerate().map(item).collect())
     }
 
-    /// A table. Keys other than `known` are refused.
+    /// A table. Rejects keys that are not in `known`.
     pub(super) fn section(&self, known: &[&str]) -> Result<Section<'a>, FileError> {
-        self.open_section()?.only(known)
+        self.section_with_any_keys()?.reject_unknown_keys(known)
     }
 
-    /// A table whose keys are the author's to choose.
-    pub(super) fn open_section(&self) -> Result<Section<'a>, FileError> {
-        let table = self.value().as_table().ok_or_else(|| self.wrong("a section"))?;
+    /// A table with keys of the user's choice.
+    pub(super) fn section_with_any_keys(&self) -> Result<Section<'a>, FileError> {
+        let table = self.value().as_table().ok_or_else(|| self.type_error("a section"))?;
         let at = Some(self.value.span().start);
         Ok(Section { file: self.file, name: self.name.clone(), table, at })
     }
 
-    /// A value of another type than it should be.
-    pub(super) fn wrong(&self, wanted: &str) -> FileError {
+    /// The error for a value of the wrong type.
+    pub(super) fn type_error(&self, wanted: &str) -> FileError {
         let given = match self.value() {
             DeValue::String(_) => "text",
             DeValue::Integer(_) | DeValue::Float(_) => "a number",

@@ -2,27 +2,27 @@
 
 use toml::de::DeValue;
 
-use crate::definition::Statement;
+use crate::definition::SqlStatement;
 use crate::sql;
 
-use super::Written;
+use super::SourceText;
 use super::error::FileError;
-use super::places::{Place, Places};
 use super::section::Field;
+use super::source_map::{SourceLocation, SourceMap};
 
-/// One query under `key`: the text without a semicolon at its end.
+/// One query under `key`, without the semicolon at its end.
 pub(super) fn query(
-    written: &Written,
+    written: &SourceText,
     key: &str,
-    places: &mut Places,
+    source_map: &mut SourceMap,
 ) -> Result<String, FileError> {
-    let parts = parts(written);
-    match parts.as_slice() {
-        [(sql, place)] => {
-            places.put(key, place.clone());
+    let split_statements = split_statements(written);
+    match split_statements.as_slice() {
+        [(sql, location)] => {
+            source_map.put(key, location.clone());
             Ok(sql.clone())
         }
-        [] => Err(written.place.error(format!("`{key}` has no statement in it"))),
+        [] => Err(written.location.error(format!("`{key}` has no statement in it"))),
         [_, (_, second), ..] => {
             Err(second.error(format!("`{key}` must be one statement; a second begins here")))
         }
@@ -30,41 +30,47 @@ pub(super) fn query(
 }
 
 /// The statements of a key: a text, a table with `sql` and `rows`, or a list of both.
-pub(super) fn list(field: &Field<'_>, places: &mut Places) -> Result<Vec<Statement>, FileError> {
+pub(super) fn list(
+    field: &Field<'_>,
+    source_map: &mut SourceMap,
+) -> Result<Vec<SqlStatement>, FileError> {
     let items = field.items().unwrap_or_else(|| vec![field.clone()]);
-    let mut all = Vec::new();
+    let mut found = Vec::new();
     for item in items {
-        for (statement, place) in statements(&item)? {
-            places.put(format!("{}[{}]", field.name, all.len()), place);
-            all.push(statement);
+        for (statement, location) in statements(&item)? {
+            source_map.put(format!("{}[{}]", field.name, found.len()), location);
+            found.push(statement);
         }
     }
-    Ok(all)
+    Ok(found)
 }
 
-fn statements(item: &Field<'_>) -> Result<Vec<(Statement, Place)>, FileError> {
+fn statements(item: &Field<'_>) -> Result<Vec<(SqlStatement, SourceLocation)>, FileError> {
     let (written, rows) = match item.value() {
         DeValue::Table(_) => {
             let section = item.section(&["sql", "rows"])?;
-            (Written::here(&section.need("sql")?)?, section.field("rows"))
+            (SourceText::inline(&section.require("sql")?)?, section.field("rows"))
         }
-        DeValue::String(_) => (Written::here(item)?, None),
-        _ => return Err(item.wrong("SQL in quotes or { sql = \"…\", rows = 1 }")),
+        DeValue::String(_) => (SourceText::inline(item)?, None),
+        _ => return Err(item.type_error("SQL in quotes or { sql = \"…\", rows = 1 }")),
     };
-    let parts = parts(&written);
-    if parts.is_empty() {
-        return Err(written.place.error(format!("`{}` has no statement in it", item.name)));
+    let split_statements = split_statements(&written);
+    if split_statements.is_empty() {
+        return Err(written.location.error(format!("`{}` has no statement in it", item.name)));
     }
-    if let (Some(rows), true) = (&rows, parts.len() > 1) {
+    if let (Some(rows), true) = (&rows, split_statements.len() > 1) {
         return Err(rows.error("`rows` is for one statement, and here are several"));
     }
     let rows = rows.map(|rows| rows.whole()).transpose()?;
-    Ok(parts.into_iter().map(|(sql, place)| (Statement { sql, rows }, place)).collect())
+    Ok(split_statements
+        .into_iter()
+        .map(|(sql, location)| (SqlStatement { sql, rows }, location))
+        .collect())
 }
 
-/// The statements of a text, each with its place.
-fn parts(written: &Written) -> Vec<(String, Place)> {
-    let parts = sql::split(&written.text).into_iter();
-    let place = |at| written.place.down(sql::lines_before(&written.text, at));
-    parts.map(|part| (part.sql.to_owned(), place(part.at))).collect()
+/// The statements of a text with their locations.
+fn split_statements(written: &SourceText) -> Vec<(String, SourceLocation)> {
+    let split_statements = sql::split(&written.text).into_iter();
+    let location = |at| written.location.lines_below(sql::lines_before(&written.text, at));
+    split_statements.map(|part| (part.sql.to_owned(), location(part.at))).collect()
 }

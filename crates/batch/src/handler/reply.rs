@@ -1,24 +1,24 @@
-//! What POST is told: an answer read by its schema, or what went wrong.
+//! The reply for POST: an answer parsed by its schema, or an error.
 
 use longshore_ai::{Again, Answer, AskError, Code, Cost, FinishReason};
 
-use super::job::Job;
-use crate::checkpoint::KeptError;
-use crate::step::{Reply, ReplyError};
+use super::compiled_batch::CompiledBatch;
+use crate::checkpoint::StoredError;
+use crate::step::{ReplyError, RowReply};
 
 /// PRE could not make a prompt.
 pub(super) const PRE_ERROR: &str = "PRE_ERROR";
 /// The answer does not follow the schema.
 pub(super) const BAD_ANSWER: &str = "BAD_ANSWER";
-/// The worker died, or was stopped, while the question may have been out.
+/// The worker died or was stopped, perhaps with a call in flight.
 pub(super) const LOST: &str = "LOST";
 
-/// A reply with nothing but an error.
-pub(super) fn unanswered(error: ReplyError) -> Reply {
-    Reply { answer: None, json: None, error: Some(error), cost: Cost::default() }
+/// A reply with only an error.
+pub(super) fn error_reply(error: ReplyError) -> RowReply {
+    RowReply { answer: None, json: None, error: Some(error), cost: Cost::default() }
 }
 
-/// An error that asking again would not mend, or not without paying again.
+/// An error for which a retry would not help, or would pay again.
 pub(super) fn final_error(code: &str, message: impl Into<String>) -> ReplyError {
     ReplyError {
         code: code.to_owned(),
@@ -28,14 +28,14 @@ pub(super) fn final_error(code: &str, message: impl Into<String>) -> ReplyError 
     }
 }
 
-/// No answer in time. Not to be retried: it may have been billed.
-pub(super) fn timeout(message: impl Into<String>) -> ReplyError {
+/// No answer in time. Not retryable: the call may have been billed.
+pub(super) fn timeout_error(message: impl Into<String>) -> ReplyError {
     final_error(Code::Timeout.as_str(), message)
 }
 
-/// The row was given up because its question may have been billed.
-pub(super) fn lost() -> ReplyError {
-    final_error(LOST, "its worker died while the question may have been out: maybe billed")
+/// The worker died and the call may have been billed.
+pub(super) fn lost_error() -> ReplyError {
+    final_error(LOST, "maybe billed: the worker died, perhaps with a call in flight")
 }
 
 impl From<AskError> for ReplyError {
@@ -43,39 +43,39 @@ impl From<AskError> for ReplyError {
         Self {
             code: error.code.as_str().to_owned(),
             message: error.message,
-            // Whoever kept the books away kept the question back.
+            // `NotSent`: the ledger failed before the call, so nothing was sent.
             retryable: error.code.is_retryable() || error.again == Again::NotSent,
             retry_after: error.retry_after,
         }
     }
 }
 
-impl From<KeptError> for ReplyError {
-    fn from(error: KeptError) -> Self {
-        let KeptError { code, message, retryable } = error;
+impl From<StoredError> for ReplyError {
+    fn from(error: StoredError) -> Self {
+        let StoredError { code, message, retryable } = error;
         Self { retryable, ..final_error(&code, message) }
     }
 }
 
-impl Job {
-    /// An answer as POST sees it. The same answer always reads the same.
-    pub(super) fn read(&self, answer: Answer, cost: Cost) -> Reply {
+impl CompiledBatch {
+    /// The answer as POST sees it. Deterministic.
+    pub(super) fn read(&self, answer: Answer, cost: Cost) -> RowReply {
         let (json, error) = match &self.schema {
-            // Without a schema any text will do, JSON or not.
+            // Without a schema any text is accepted, JSON or not.
             None => (serde_json::from_str(&answer.text).ok(), None),
             Some(schema) => match schema.read(&answer.text) {
                 Ok(json) => (Some(json), None),
-                Err(why) => (None, Some(self.bad(&answer, &why))),
+                Err(why) => (None, Some(self.bad_answer_error(&answer, &why))),
             },
         };
-        Reply { answer: Some(answer), json, error, cost }
+        RowReply { answer: Some(answer), json, error, cost }
     }
 
-    fn bad(&self, answer: &Answer, why: &str) -> ReplyError {
-        let most = self.definition.ai.max_tokens;
+    fn bad_answer_error(&self, answer: &Answer, why: &str) -> ReplyError {
+        let max_tokens = self.definition.ai.max_tokens;
         let message = match answer.finish_reason {
             FinishReason::Length => {
-                format!("the answer was cut: max_tokens ({most}) was too small for it: {why}")
+                format!("the answer was truncated: max_tokens ({max_tokens}) is too small: {why}")
             }
             _ => why.to_owned(),
         };

@@ -1,5 +1,5 @@
-//! A row's run, top to bottom: recalled or prepared and asked, kept, applied. The asking itself is
-//! in `question`.
+//! A row's run from top to bottom: resume from the checkpoint, or prepare and ask; save; apply.
+//! `ask` has the call itself.
 
 use std::sync::Arc;
 
@@ -14,200 +14,203 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::RowResult;
-use super::asker::Asker;
-use super::job::{Job, JobError};
-use super::reply::{lost, unanswered};
-use super::verdict::{self, Told};
-use crate::checkpoint::{Checkpoint, KeptError, Recalled, sums};
-use crate::step::{Applied, ApplyError, Reply, ReplyError, RowRun};
+use super::compiled_batch::{BatchLoadError, CompiledBatch};
+use super::model_client::ModelClient;
+use super::reply::{error_reply, lost_error};
+use super::verdict::{self, OutcomeInput};
+use crate::checkpoint::{Checkpoint, ResumePoint, StoredError, sums};
+use crate::step::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
 
-/// One run of one row.
-pub(super) struct Run<'a> {
+/// The state of one run of one row.
+pub(super) struct RowExecution<'a> {
     pub(super) context: &'a Context,
-    pub(super) job: &'a Job,
+    pub(super) compiled: &'a CompiledBatch,
     pub(super) row: RowRun<'a>,
     pub(super) clock: &'a Arc<dyn Clock>,
-    pub(super) kept: Checkpoint,
-    /// Questions of this run that brought no answer.
-    pub(super) in_vain: u32,
-    /// What calls came to that is not written yet.
+    pub(super) checkpoint: Checkpoint,
+    /// Calls of this run that returned no answer.
+    pub(super) unanswered: u32,
+    /// Outcomes of calls that are not written yet.
     pub(super) calls: Vec<CallRecord>,
-    /// When an answer is of no use any more.
-    pub(super) until: Instant,
-    /// The batch's deadline was over when the run began.
-    pub(super) too_late: bool,
-    /// What is wrong with the row, so that it can only fail.
+    /// When the run stops waiting for an answer.
+    pub(super) deadline: Instant,
+    /// The batch's deadline had passed when the run began.
+    pub(super) past_deadline: bool,
+    /// An error found before the run; the row can only fail.
     pub(super) problem: Option<String>,
-    /// Bounds the questions that are out.
-    pub(super) gate: Option<&'a Semaphore>,
+    /// Limits the worker's calls in flight.
+    pub(super) ask_limit: Option<&'a Semaphore>,
     pub(super) gauge: &'a Gauge,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RowExecution<'a> {
     pub(super) fn new(
         context: &'a Context,
-        job: &'a Job,
+        compiled: &'a CompiledBatch,
         key: &'a SqlValue,
         worker: &'a str,
         clock: &'a Arc<dyn Clock>,
         gauge: &'a Gauge,
     ) -> Result<Self, Verdict> {
-        let batch = context.unit().batch.as_ref().ok_or_else(|| JobError::NoBatch.verdict())?;
+        let batch =
+            context.unit().batch.as_ref().ok_or_else(|| BatchLoadError::NoBatch.verdict())?;
         let now = clock.now();
         Ok(Self {
             context,
-            job,
-            row: row(context, job, batch, key, worker, now),
+            compiled,
+            row: row_run(context, compiled, batch, key, worker, now),
             clock,
-            kept: Checkpoint::of(context.unit()).map_err(unreadable)?,
-            in_vain: 0,
+            checkpoint: Checkpoint::of(context.unit()).map_err(checkpoint_error)?,
+            unanswered: 0,
             calls: Vec::new(),
-            until: until(job, now),
-            too_late: job.definition.deadline.is_some_and(|deadline| deadline <= now),
+            deadline: run_deadline(compiled, now),
+            past_deadline: compiled.definition.deadline.is_some_and(|deadline| deadline <= now),
             problem: None,
-            gate: None,
+            ask_limit: None,
             gauge,
         })
     }
 
-    /// The run. What its calls came to is written with its end, whatever that is, unless it was
-    /// written before.
+    /// Runs the row. Outcomes of its calls that were not saved before are written with its outcome,
+    /// whatever that is.
     pub(super) async fn run(mut self) -> HandlerResult<RowResult> {
-        match self.end().await {
+        match self.run_steps().await {
             Ok(done) => Ok(done.with_calls(self.calls)),
             Err(verdict) if self.calls.is_empty() => Err(verdict),
             Err(verdict) => Err(verdict.with_calls(self.calls)),
         }
     }
 
-    async fn end(&mut self) -> HandlerResult<RowResult> {
+    async fn run_steps(&mut self) -> HandlerResult<RowResult> {
         let reply = self.reply().await?;
         match self.apply(&reply).await {
-            Ok(applied) => self.conclude(&reply, applied),
-            // What is kept stays kept, so that nothing is asked again.
+            Ok(applied) => self.finish(&reply, applied),
+            // The checkpoint keeps the answer, so the model is not asked again.
             Err(ApplyError::Failed(why)) => Err(Verdict::retry("post-error", why)),
-            Err(ApplyError::NotNow { after, .. }) => Err(Verdict::Snooze(after)),
+            Err(ApplyError::Snooze { after, .. }) => Err(Verdict::Snooze(after)),
         }
     }
 
-    /// What POST is to be told: from the checkpoint, or by asking.
-    async fn reply(&mut self) -> Result<Reply, Verdict> {
+    /// The reply for POST: from the checkpoint, or from the model.
+    async fn reply(&mut self) -> Result<RowReply, Verdict> {
         let unit = self.context.unit();
-        if let Asker::Mail(office) = &self.job.asker {
+        if let ModelClient::Mail(office) = &self.compiled.model_client {
             let office = Arc::clone(office);
-            return self.mailed(&*office).await;
+            return self.send_mail(&*office).await;
         }
-        let recalled = self.kept.recall(unit.lost);
-        if matches!(recalled, Recalled::Ask | Recalled::MaybeBilled)
-            && let Some(bulk) = self.job.asker.bulk()
+        let resume_point = self.checkpoint.resume_point(unit.lost);
+        if matches!(resume_point, ResumePoint::Ask | ResumePoint::MaybeBilled)
+            && let Some(deferred) = self.compiled.model_client.deferred()
         {
-            // What is out is out, whoever died: how it stands, the store knows.
-            return self.in_bulk(bulk).await;
+            // A worker's death does not affect a question in a provider batch: the store has its
+            // status.
+            return self.ask_deferred(deferred).await;
         }
-        match recalled {
-            Recalled::Answer(answer) => {
-                let cost = self.kept.cost.unwrap_or_else(|| self.cost(&answer));
-                Ok(self.job.read(answer, cost))
+        match resume_point {
+            ResumePoint::Answer(answer) => {
+                let cost = self.checkpoint.cost.unwrap_or_else(|| self.cost(&answer));
+                Ok(self.compiled.read(answer, cost))
             }
-            Recalled::Error(error) => Ok(unanswered(error.into())),
-            Recalled::MaybeBilled if self.job.definition.on_lost == OnLost::Fail => {
-                self.keep_error(lost()).await
+            ResumePoint::Error(error) => Ok(error_reply(error.into())),
+            ResumePoint::MaybeBilled if self.compiled.definition.on_lost == OnLost::Fail => {
+                self.save_error(lost_error()).await
             }
-            Recalled::MaybeBilled => {
-                tracing::warn!(unit = %unit.id, "maybe billed: its worker died, it is asked again");
-                self.question().await
+            ResumePoint::MaybeBilled => {
+                tracing::warn!(unit = %unit.id, "maybe billed: the worker died; the question is sent again");
+                self.prepare_and_ask().await
             }
-            Recalled::Ask => self.question().await,
+            ResumePoint::Ask => self.prepare_and_ask().await,
         }
     }
 
-    /// Keeps an error that must not be asked away, before POST is told of it.
-    pub(super) async fn keep_error(&mut self, error: ReplyError) -> Result<Reply, Verdict> {
+    /// Saves an error before POST sees it, so that no later run asks again in its place.
+    pub(super) async fn save_error(&mut self, error: ReplyError) -> Result<RowReply, Verdict> {
         let ReplyError { code, message, retryable, .. } = error.clone();
-        let kept = KeptError { code, message, retryable };
-        let kept = self.kept.unheard(kept, self.in_vain);
-        self.in_vain = 0;
-        self.save(kept, Sums::new()).await?;
-        Ok(unanswered(error))
+        let stored = StoredError { code, message, retryable };
+        let checkpoint = self.checkpoint.with_error(stored, self.unanswered);
+        self.unanswered = 0;
+        self.save(checkpoint, Sums::new()).await?;
+        Ok(error_reply(error))
     }
 
-    /// Keeps a paid answer, and counts what it cost, before anything is done with it.
-    pub(super) async fn keep(&mut self, answer: &Answer, cost: Cost) -> Result<(), Verdict> {
-        let kept = self.kept.retried(self.in_vain).answered(answer.clone(), cost);
-        self.in_vain = 0;
-        self.save(kept, sums(answer, cost)).await
+    /// Saves a paid answer and adds its cost to the batch's sums before POST sees it.
+    pub(super) async fn save_answer(&mut self, answer: &Answer, cost: Cost) -> Result<(), Verdict> {
+        let checkpoint =
+            self.checkpoint.for_retry(self.unanswered).with_answer(answer.clone(), cost);
+        self.unanswered = 0;
+        self.save(checkpoint, sums(answer, cost)).await
     }
 
-    /// What an answer costs by the prices that are written in the definition: older checkpoints do
-    /// not say what theirs did.
+    /// The cost by the definition's prices, for older checkpoints without one.
     fn cost(&self, answer: &Answer) -> Cost {
-        let written = self.job.definition.ai.profile.written();
+        let inline = self.compiled.definition.ai.profile.written();
         let cost = |profile: &Profile| profile.prices.cost(answer, self.clock.now(), Mode::Direct);
-        written.map(cost).unwrap_or_default()
+        inline.map(cost).unwrap_or_default()
     }
 
-    async fn save(&mut self, kept: Checkpoint, sums: Sums) -> Result<(), Verdict> {
-        let payload = kept.payload().map_err(|why| Verdict::fail("checkpoint", why))?;
-        let kept_now = Kept { state: payload, sums, calls: self.calls.clone() };
+    async fn save(&mut self, checkpoint: Checkpoint, sums: Sums) -> Result<(), Verdict> {
+        let payload = checkpoint.to_payload().map_err(|why| Verdict::fail("checkpoint", why))?;
+        let request = Kept { state: payload, sums, calls: self.calls.clone() };
         loop {
-            match self.context.keep(kept_now.clone()).await {
+            match self.context.keep(request.clone()).await {
                 Ok(()) => break,
-                // What was paid for waits for the store as long as the worker does.
+                // A paid answer waits for the store as long as the worker does.
                 Err(CheckpointError::Store(error))
                     if error.is_retryable() && !self.context.cancelled().is_cancelled() =>
                 {
-                    tracing::warn!(%error, "an answer waits to be kept");
+                    tracing::warn!(%error, "the store did not save an answer; retrying");
                 }
-                Err(error) => return Err(verdict::not_kept(&error)),
+                Err(error) => return Err(verdict::checkpoint_failed(&error)),
             }
         }
-        self.kept = kept;
+        self.checkpoint = checkpoint;
         self.calls.clear();
         Ok(())
     }
 
-    /// POST, and its SQL where that cannot commit with the row's end.
-    async fn apply(&self, reply: &Reply) -> Result<Applied, ApplyError> {
-        let mut applied = self.job.apply.apply(&self.row, reply).await?;
-        if !self.job.shares_the_store() && !applied.effects.is_empty() {
+    /// Runs POST, and its SQL if that cannot commit with the row's finish.
+    async fn apply(&self, reply: &RowReply) -> Result<ApplyOutcome, ApplyError> {
+        let mut applied = self.compiled.apply.apply(&self.row, reply).await?;
+        if !self.compiled.rows_in_store() && !applied.effects.is_empty() {
             let effects = std::mem::take(&mut applied.effects);
-            let done = self.job.source.apply(&effects).await;
+            let done = self.compiled.source.apply(&effects).await;
             done.map_err(|error| ApplyError::Failed(error.to_string()))?;
         }
         Ok(applied)
     }
 
-    /// The verdict, and the checkpoint as it wants it: both are recorded, with POST's effects, or
-    /// none of them.
-    fn conclude(&self, reply: &Reply, applied: Applied) -> HandlerResult<RowResult> {
-        use crate::definition::Verdict::{Fail, Retry, Success};
+    /// The outcome with the matching checkpoint: the store commits both with POST's effects, or
+    /// neither.
+    fn finish(&self, reply: &RowReply, applied: ApplyOutcome) -> HandlerResult<RowResult> {
+        use crate::definition::PostVerdict::{Fail, Retry, Success};
         let next = match applied.verdict {
             Success => None,
-            Fail => self.kept.holds_a_reply().then(|| self.kept.judged()),
-            Retry => (self.in_vain > 0 || self.kept.holds_a_reply())
-                .then(|| self.kept.retried(self.in_vain)),
+            Fail => self.checkpoint.has_reply().then(|| self.checkpoint.rejected()),
+            Retry => (self.unanswered > 0 || self.checkpoint.has_reply())
+                .then(|| self.checkpoint.for_retry(self.unanswered)),
         };
-        let next = next.map(|next| next.payload()).transpose();
+        let next = next.map(|next| next.to_payload()).transpose();
         let next = next.map_err(|why| Verdict::fail("checkpoint", why))?;
-        let policy = verdict::policy(self.context, self.job);
-        let said = verdict::of(Told { row: &self.row, reply, policy }, applied);
+        let policy = verdict::policy(self.context, self.compiled);
+        let outcome =
+            verdict::from_outcome(OutcomeInput { row: &self.row, reply, policy }, applied);
         match next {
-            Some(next) => said.map_err(|verdict| verdict.with_checkpoint(next)),
-            None => said,
+            Some(next) => outcome.map_err(|verdict| verdict.with_checkpoint(next)),
+            None => outcome,
         }
     }
 }
 
-fn row<'a>(
+fn row_run<'a>(
     context: &Context,
-    job: &'a Job,
+    compiled: &'a CompiledBatch,
     batch: &'a BatchId,
     key: &'a SqlValue,
     worker: &'a str,
     now: Timestamp,
 ) -> RowRun<'a> {
     let unit = context.unit();
-    let policy = verdict::policy(context, job);
+    let policy = verdict::policy(context, compiled);
     RowRun {
         batch,
         unit: unit.id,
@@ -215,18 +218,21 @@ fn row<'a>(
         attempt: unit.attempt,
         is_last_attempt: !policy.allows(unit.attempt, unit.created_at, now),
         worker,
-        source: &*job.source,
+        source: &*compiled.source,
     }
 }
 
-/// One instant for all of the run: its own time, cut by the batch's deadline.
-pub(super) fn until(job: &Job, now: Timestamp) -> Instant {
-    let left = job.definition.deadline.map(|deadline| deadline.since(now));
-    let timeout = job.definition.ai.timeout;
+/// The deadline of the run: its own timeout, limited by the batch's deadline.
+pub(super) fn run_deadline(compiled: &CompiledBatch, now: Timestamp) -> Instant {
+    let left = compiled.definition.deadline.map(|deadline| deadline.since(now));
+    let timeout = compiled.definition.ai.timeout;
     Instant::now() + left.map_or(timeout, |left| left.min(timeout))
 }
 
-/// Another program may be able to read it, so the row is not given up.
-fn unreadable(why: String) -> Verdict {
-    Verdict::retry("bad-checkpoint", format!("what an earlier run kept cannot be read: {why}"))
+/// Retried: another version of the program may be able to read it.
+fn checkpoint_error(why: String) -> Verdict {
+    Verdict::retry(
+        "bad-checkpoint",
+        format!("the checkpoint of an earlier run cannot be read: {why}"),
+    )
 }

@@ -1,75 +1,78 @@
-//! What POST's word means for the unit: its outcome, its failure's code, its wait.
+//! Maps POST's verdict to the unit's outcome, failure code and delay.
 
 use std::time::Duration;
 
-use longshore::{
-    CheckpointError, Context, HandlerResult, Reply as Done, RetryPolicy, Verdict as Outcome,
-};
+use longshore::{CheckpointError, Context, HandlerResult, Reply, RetryPolicy, Verdict};
 
 use super::RowResult;
-use super::job::Job;
-use crate::definition::Verdict;
-use crate::step::{Applied, Reply, ReplyError, RowRun};
+use super::compiled_batch::CompiledBatch;
+use crate::definition::PostVerdict;
+use crate::step::{ApplyOutcome, ReplyError, RowReply, RowRun};
 
-/// What the outcome is made from, beside POST's word.
-pub(super) struct Told<'a> {
+/// The input of the outcome, beside POST's verdict.
+pub(super) struct OutcomeInput<'a> {
     pub(super) row: &'a RowRun<'a>,
-    pub(super) reply: &'a Reply,
+    pub(super) reply: &'a RowReply,
     pub(super) policy: &'a RetryPolicy,
 }
 
-/// The row's policy: the unit's own, else its batch's.
-pub(super) fn policy<'a>(context: &'a Context, job: &'a Job) -> &'a RetryPolicy {
+/// The row's retry policy: the unit's own, else the batch's.
+pub(super) fn policy<'a>(context: &'a Context, compiled: &'a CompiledBatch) -> &'a RetryPolicy {
     let own = context.unit().policy.as_ref();
-    own.map_or(&job.definition.retry, |policy| &policy.retry)
+    own.map_or(&compiled.definition.retry, |policy| &policy.retry)
 }
 
-/// POST's word as the unit's outcome, effects included.
-pub(super) fn of(told: Told<'_>, applied: Applied) -> HandlerResult<RowResult> {
-    let after = told.after(&applied);
-    let Applied { verdict, reason, effects, .. } = applied;
+/// The unit's outcome for POST's verdict, with its effects.
+pub(super) fn from_outcome(
+    input: OutcomeInput<'_>,
+    applied: ApplyOutcome,
+) -> HandlerResult<RowResult> {
+    let after = input.after(&applied);
+    let ApplyOutcome { verdict, reason, effects, .. } = applied;
     let outcome = match (verdict, after) {
-        (Verdict::Success, _) => return Ok(Done::new(told.result()).with_effects(effects)),
-        (Verdict::Fail, _) => Outcome::fail(told.code("post-fail"), told.reason(reason)),
-        (Verdict::Retry, None) => Outcome::retry(told.code("post-retry"), told.reason(reason)),
-        (Verdict::Retry, Some(after)) => {
-            Outcome::retry_after(told.code("post-retry"), told.reason(reason), after)
+        (PostVerdict::Success, _) => return Ok(Reply::new(input.result()).with_effects(effects)),
+        (PostVerdict::Fail, _) => Verdict::fail(input.code("post-fail"), input.reason(reason)),
+        (PostVerdict::Retry, None) => {
+            Verdict::retry(input.code("post-retry"), input.reason(reason))
+        }
+        (PostVerdict::Retry, Some(after)) => {
+            Verdict::retry_after(input.code("post-retry"), input.reason(reason), after)
         }
     };
     Err(if effects.is_empty() { outcome } else { outcome.with_effects(effects) })
 }
 
-/// The run was told to end: why, the engine knows.
-pub(super) fn interrupted() -> Outcome {
-    Outcome::retry("interrupted", "the run was told to end")
+/// The run was cancelled; the engine knows the reason.
+pub(super) fn interrupted() -> Verdict {
+    Verdict::retry("interrupted", "the run was cancelled")
 }
 
-/// The same question is out already, or was answered to somebody else.
-pub(super) fn duplicate(request_id: &str) -> Outcome {
+/// The same request is in flight or was answered elsewhere.
+pub(super) fn duplicate(request_id: &str) -> Verdict {
     let why = format!("request `{request_id}` is or was answered elsewhere");
-    Outcome::retry("duplicate-request", why)
+    Verdict::retry("duplicate-request", why)
 }
 
-/// What must not be lost could not be kept.
-pub(super) fn not_kept(error: &CheckpointError) -> Outcome {
-    let words = format!("what the run reached cannot be kept: {error}");
+/// The checkpoint could not be saved.
+pub(super) fn checkpoint_failed(error: &CheckpointError) -> Verdict {
+    let message = format!("the checkpoint cannot be saved: {error}");
     match error {
         CheckpointError::Store(error) if !error.is_retryable() => {
-            Outcome::fail("checkpoint", words)
+            Verdict::fail("checkpoint", message)
         }
-        _ => Outcome::retry("checkpoint", words),
+        _ => Verdict::retry("checkpoint", message),
     }
 }
 
-impl Told<'_> {
+impl OutcomeInput<'_> {
     fn error(&self) -> Option<&ReplyError> {
         self.reply.error.as_ref()
     }
 
-    /// The failure's code: what went wrong before POST, or that POST said so of a good answer.
-    fn code(&self, of_a_good_answer: &str) -> String {
+    /// The failure's code: the reply's error, or `default` if POST rejected a good answer.
+    fn code(&self, default: &str) -> String {
         self.error().map_or_else(
-            || of_a_good_answer.to_owned(),
+            || default.to_owned(),
             |error| error.code.to_ascii_lowercase().replace('_', "-"),
         )
     }
@@ -78,15 +81,16 @@ impl Told<'_> {
         let Some(error) = self.error() else {
             return reason.unwrap_or_else(|| "POST gave no reason".to_owned());
         };
-        // The code is the failure's already.
+        // The failure has the code already.
         let prefix = format!("{}: ", error.code);
         let reason = reason.unwrap_or_else(|| error.message.clone());
         reason.strip_prefix(&prefix).map_or(reason.clone(), str::to_owned)
     }
 
-    /// How long exactly to wait; `None` leaves it to the policy. What a provider asks for is the
-    /// least: rows that were refused together must not come back together.
-    fn after(&self, applied: &Applied) -> Option<Duration> {
+    /// The exact delay; `None` leaves it to the policy. A provider's `retry_after` is the minimum,
+    /// plus the policy's jittered delay: rows that were rejected together must not come back
+    /// together.
+    fn after(&self, applied: &ApplyOutcome) -> Option<Duration> {
         let asked = self.error().and_then(|error| error.retry_after);
         match asked {
             Some(asked) if applied.after.is_none_or(|after| after == asked) => {
@@ -99,7 +103,7 @@ impl Told<'_> {
     fn result(&self) -> RowResult {
         let answer = self.reply.answer.as_ref();
         RowResult {
-            verdict: Verdict::Success,
+            verdict: PostVerdict::Success,
             model: answer.map(|answer| answer.model.clone()),
             tokens_in: answer.map_or(0, |answer| answer.tokens_in),
             tokens_out: answer.map_or(0, |answer| answer.tokens_out),

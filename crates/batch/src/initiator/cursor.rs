@@ -1,4 +1,5 @@
-//! Where an initiator is, as the store keeps it: moved in one transaction with the rows it passed.
+//! The initiator's cursor, stored with the batch and moved in one transaction with the rows it
+//! passed.
 
 use longshore::SqlValue;
 use serde::{Deserialize, Serialize};
@@ -7,30 +8,32 @@ use serde_json::Value;
 use super::InitiateError;
 use crate::value::{from_json, to_json};
 
-/// The candidates that were passed: sent, or skipped because another batch has them. How many were
-/// sent is what the batch counts, so that a crash cannot make the two disagree.
+/// The candidates passed so far: sent, or skipped because another batch has them. The number of
+/// sent rows is the batch's own count, so that a crash cannot make the two disagree.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Cursor {
-    /// The last one's key.
+pub(super) struct FillCursor {
+    /// The key of the last candidate passed.
     pub(super) key: Option<SqlValue>,
-    /// How many.
+    /// The number of candidates passed.
     pub(super) rows: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct CursorRecord {
     key: Value,
     rows: u64,
 }
 
-impl Cursor {
-    /// Reads what [`Self::write`] wrote. A batch that was never added to has an empty one.
+impl FillCursor {
+    /// Parses the text that [`Self::write`] made. The cursor of a batch without rows is empty.
     pub(super) fn read(text: &str) -> Result<Self, InitiateError> {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        let Written { key, rows } = serde_json::from_str(text).map_err(|_| {
-            InitiateError::Data(format!("the batch's cursor `{text}` is not an initiator's"))
+        let CursorRecord { key, rows } = serde_json::from_str(text).map_err(|_| {
+            InitiateError::Data(format!(
+                "the batch's cursor `{text}` was not written by an initiator"
+            ))
         })?;
         Ok(Self { key: Some(from_json(&key)), rows })
     }
@@ -40,8 +43,8 @@ impl Cursor {
         serde_json::json!({ "key": key, "rows": self.rows }).to_string()
     }
 
-    /// Behind `count` more rows, the last of which has `key`.
-    pub(super) fn past(&self, key: SqlValue, count: u64) -> Self {
+    /// The cursor after `count` more rows, the last with `key`.
+    pub(super) fn advanced(&self, key: SqlValue, count: u64) -> Self {
         Self { key: Some(key), rows: self.rows + count }
     }
 }

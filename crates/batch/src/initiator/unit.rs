@@ -1,4 +1,4 @@
-//! From a candidate row to the unit that stands for it.
+//! Makes the unit for a candidate row.
 
 use longshore::name::NameError;
 use longshore::unit::{DedupWindow, OnDuplicate};
@@ -8,44 +8,45 @@ use longshore::{
 use serde_json::Value;
 
 use super::InitiateError;
-use super::page::cut;
+use super::pages::truncated;
 use crate::definition::{Definition, QUEUE, ROW_KIND};
 use crate::handler::RowInput;
 use crate::rows::Candidate;
 use crate::value::{from_json, show_key, to_json};
 
-/// The longest key of a row, its claim included: what a store accepts.
+/// The longest dedup key that a store accepts, including the claim's prefix.
 const MAX_KEY: usize = 512;
 
 /// Makes the units of one batch.
-pub(super) struct Units {
+pub(super) struct UnitFactory {
     queue: QueueName,
     kind: Kind,
     policy: Policy,
-    /// The claim's part of each unit's key.
+    /// The prefix of each unit's dedup key.
     claim: Option<String>,
 }
 
-impl Units {
+impl UnitFactory {
     pub(super) fn new(definition: &Definition) -> Result<Self, NameError> {
         let retry = definition.retry.clone();
-        // Whether a row whose worker died is asked about again is for its handler to say: it
-        // knows whether the question was out.
+        // After a worker's death the row runs again; its handler decides whether to ask the model
+        // again, because it knows whether a call was in flight.
         let policy = Policy { retry, timeout: None, on_lost: OnLost::Rerun, ..Policy::default() };
-        let claim = definition.candidates.claim.as_deref().map(prefix);
+        let claim = definition.candidates.claim.as_deref().map(claim_prefix);
         Ok(Self { queue: QueueName::new(QUEUE)?, kind: Kind::new(ROW_KIND)?, policy, claim })
     }
 
     /// The unit for one row.
     pub(super) fn unit(&self, batch: &Batch, row: &Candidate) -> Result<NewUnit, InitiateError> {
-        let key = exact(row)?;
+        let key = exact_key(row)?;
         let (priority, problem) = match priority(row) {
             Ok(priority) => (priority, None),
-            // One such row must not keep all others out: its run tells POST, and fails.
+            // An invalid priority must not stop the other rows: the row's run passes the problem to
+            // POST and fails.
             Err(problem) => (Priority::NORMAL, Some(problem)),
         };
         let input = RowInput { key, problem };
-        let payload = Payload::json(&input).map_err(|error| refuse(row, &error.to_string()))?;
+        let payload = Payload::json(&input).map_err(|error| row_error(row, &error.to_string()))?;
         let mut unit = NewUnit::new(self.kind.clone(), payload);
         unit.tenant = batch.tenant.clone();
         unit.queue = self.queue.clone();
@@ -55,15 +56,16 @@ impl Units {
         Ok(unit)
     }
 
-    /// A row is taken while another unit for it is live, or ended since this batch was started:
-    /// then it may have been read as a candidate before that unit's end.
+    /// The dedup key of a row. A row is skipped while another unit for it is live or ended since
+    /// this batch was started: in that case it may have been read as a candidate before that unit
+    /// ended.
     fn dedup(&self, batch: &Batch, row: &Candidate) -> Result<Option<Dedup>, InitiateError> {
         let claim = self.claim.as_deref().unwrap_or_default();
-        // As JSON: the number 1 and the text `1` are two rows.
+        // The key is JSON: the number 1 and the text `1` are two rows.
         let key = format!("{claim}{}", to_json(&row.key));
         if key.len() > MAX_KEY {
-            let words = format!("is longer than {} bytes", MAX_KEY - claim.len().min(MAX_KEY));
-            return Err(refuse(row, &words));
+            let message = format!("is longer than {} bytes", MAX_KEY - claim.len().min(MAX_KEY));
+            return Err(row_error(row, &message));
         }
         let window = DedupWindow::Since(batch.initiated_at);
         let dedup = Dedup { key, window, on_duplicate: OnDuplicate::Existing };
@@ -71,8 +73,8 @@ impl Units {
     }
 }
 
-/// A row's key as JSON that means the same key when it is read again.
-fn exact(row: &Candidate) -> Result<Value, InitiateError> {
+/// The row's key as JSON, if parsing that JSON gives the same key again.
+fn exact_key(row: &Candidate) -> Result<Value, InitiateError> {
     let key = to_json(&row.key);
     let is_exact = match row.key {
         SqlValue::Int(_) | SqlValue::Text(_) | SqlValue::Bool(_) => true,
@@ -85,11 +87,11 @@ fn exact(row: &Candidate) -> Result<Value, InitiateError> {
     if is_exact {
         return Ok(key);
     }
-    Err(refuse(row, "cannot be kept exactly: a key must be a whole number or text"))
+    Err(row_error(row, "cannot be kept exactly: a key must be a whole number or text"))
 }
 
-/// The claim's part of a key, so that no other claim and key come to the same text.
-fn prefix(claim: &str) -> String {
+/// The claim as a key prefix, escaped so that two pairs of claim and key never give the same text.
+fn claim_prefix(claim: &str) -> String {
     format!("{}:", claim.replace('%', "%25").replace(':', "%3A"))
 }
 
@@ -103,6 +105,6 @@ fn priority(row: &Candidate) -> Result<Priority, String> {
     level.parse().map_err(|error| format!("the row has a bad priority: {error}"))
 }
 
-fn refuse(row: &Candidate, why: &str) -> InitiateError {
-    InitiateError::Data(format!("the row with key `{}` {why}", cut(&show_key(&row.key))))
+fn row_error(row: &Candidate, why: &str) -> InitiateError {
+    InitiateError::Data(format!("the row with key `{}` {why}", truncated(&show_key(&row.key))))
 }

@@ -1,4 +1,4 @@
-//! What is new to a row: where it ends, and each thing once.
+//! The new items of a row: the last one, and removal of duplicates.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use longshore::SqlValue;
 use crate::rows::Row;
 use crate::value::show_key;
 
-/// The highest value of a column, by which the next message begins.
+/// The highest value of a column: the next message begins after it.
 pub(super) fn last(items: &[Row], column: &str) -> Result<SqlValue, String> {
     let mut last: Option<&SqlValue> = None;
     for item in items {
@@ -34,8 +34,9 @@ fn compare(one: &SqlValue, other: &SqlValue) -> Option<Ordering> {
     }
 }
 
-/// Times with an offset are what they are wherever they are shown. Of numbers that are text nobody here
-/// knows how the database compares them: PostgreSQL's `numeric` as numbers, its `text` as text.
+/// Compares two texts; `None` if their order in the database is unknown. Times with an offset are
+/// compared as instants. Numbers in text are ambiguous: PostgreSQL compares `numeric` as numbers
+/// and `text` as text.
 fn compare_text(one: &str, other: &str) -> Option<Ordering> {
     let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
     if let (Some(one), Some(other)) = (time(one), time(other)) {
@@ -43,8 +44,8 @@ fn compare_text(one: &str, other: &str) -> Option<Ordering> {
     }
     let as_text = one.cmp(other);
     let longest = one.len().max(other.len());
-    match (number(one), number(other)) {
-        // Too long to be told apart.
+    match (parse_number(one), parse_number(other)) {
+        // Too long for a float to distinguish.
         (Some(a), Some(b)) if a == b && one != other && longest > 15 => None,
         (Some(one), Some(other)) if one.total_cmp(&other) == as_text.reverse() && one != other => {
             None
@@ -53,8 +54,8 @@ fn compare_text(one: &str, other: &str) -> Option<Ordering> {
     }
 }
 
-/// A number as databases write it.
-fn number(text: &str) -> Option<f64> {
+/// Parses a number as databases write it.
+fn parse_number(text: &str) -> Option<f64> {
     let plain = text.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-'));
     if plain { text.parse().ok() } else { None }
 }
@@ -67,15 +68,16 @@ fn incomparable(column: &str, one: &SqlValue, other: &SqlValue) -> String {
     )
 }
 
-/// Each item once, the first of those that are alike.
+/// Removes duplicates, keeping the first.
 pub(super) fn distinct(items: Vec<Row>, same: &[Vec<String>]) -> Vec<Row> {
     let mut seen = HashSet::new();
-    let is_new = |item: &Row| likeness(item, same).is_none_or(|likeness| seen.insert(likeness));
+    let is_new = |item: &Row| dedup_key(item, same).is_none_or(|dedup_key| seen.insert(dedup_key));
     items.into_iter().filter(is_new).collect()
 }
 
-/// What an item is like: the values of the first list of columns that it has, as people would compare them.
-fn likeness(item: &Row, same: &[Vec<String>]) -> Option<(usize, Vec<String>)> {
+/// The dedup key of an item: the values, in lower case and with single spaces, of the first list of
+/// columns that it has in full.
+fn dedup_key(item: &Row, same: &[Vec<String>]) -> Option<(usize, Vec<String>)> {
     same.iter().enumerate().find_map(|(at, columns)| {
         let values = columns.iter().map(|column| {
             let text = show_key(value(item, column)?).to_lowercase();
@@ -86,7 +88,7 @@ fn likeness(item: &Row, same: &[Vec<String>]) -> Option<(usize, Vec<String>)> {
     })
 }
 
-/// What an item has in a column; NULL is nothing.
+/// An item's value in a column; `None` for NULL.
 fn value<'r>(item: &'r Row, column: &str) -> Option<&'r SqlValue> {
     let found = item.columns.iter().find(|(name, _)| name == column);
     found.map(|(_, value)| value).filter(|value| **value != SqlValue::Null)
@@ -130,7 +132,7 @@ mod tests {
         assert!(last(["99999999999999999", "100000000000000000"]).is_err());
         assert_eq!(last(["10", "11"]), text("11"));
         assert_eq!(last(["a9", "a10"]), text("a9"));
-        // In the night when clocks go back, as PostgreSQL shows it.
+        // The night when clocks go back, as PostgreSQL shows it.
         let (earlier, later) = ("2026-10-25 02:50:00+02", "2026-10-25 02:10:00.5+01");
         assert_eq!(last([later, earlier]), text(later));
         assert_eq!(last([earlier, later]), text(later));

@@ -1,4 +1,4 @@
-//! Failures by reason: rows that failed alike are one line.
+//! Groups failures by reason.
 
 use serde::Serialize;
 use std::collections::HashMap;
@@ -6,38 +6,38 @@ use std::collections::HashMap;
 use longshore::store::UnitFilter;
 use longshore::{BatchId, Failure, Result, Scope, Store, Unit, UnitState};
 
-use super::words::cut;
+use super::format::truncate;
 use crate::handler::RowInput;
 use crate::value::{from_json, show_key};
 
 /// Units per page.
 const PAGE: u32 = 1_000;
-/// Reasons that are told apart; whatever comes beyond is one group.
-const MOST_GROUPS: usize = 100;
-/// Rows named per reason.
-const EXAMPLES: usize = 3;
-/// Characters of a message that are shown.
-const MESSAGE: usize = 300;
+/// Maximum number of reasons; all further ones form one group.
+const MAX_GROUPS: usize = 100;
+/// Example rows per reason.
+const MAX_EXAMPLES: usize = 3;
+/// Maximum characters of a message shown.
+const MAX_MESSAGE_CHARS: usize = 300;
 
-/// Rows that failed alike.
+/// Rows that failed for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailureGroup {
     /// The failure's code.
     pub code: String,
-    /// What happened to the newest of them, in words.
+    /// The message of the newest failure.
     pub message: String,
-    /// How many.
+    /// The number of rows.
     pub count: u64,
-    /// Keys of a few of them.
+    /// Keys of some of the rows.
     pub examples: Vec<String>,
 }
 
-/// The newest failures of a batch, `most` of them or all, by reason: the most frequent first.
+/// The newest failures of a batch, `max` of them or all, by reason, most frequent first.
 pub async fn gather(
     store: &dyn Store,
     scope: &Scope,
     batch: &BatchId,
-    most: Option<u64>,
+    max: Option<u64>,
 ) -> Result<Vec<FailureGroup>> {
     let filter = UnitFilter {
         state: Some(UnitState::Failed),
@@ -45,7 +45,7 @@ pub async fn gather(
         ..UnitFilter::default()
     };
     let mut groups = FailureGroups::default();
-    // Lists carry no payloads: the keys of the examples are read once it is known which they are.
+    // Lists carry no payloads: the keys of the examples are read at the end.
     let mut examples = HashMap::new();
     let (mut after, mut seen) = (None, 0);
     loop {
@@ -58,20 +58,20 @@ pub async fn gather(
             }
         }
         after = page.next;
-        if after.is_none() || most.is_some_and(|most| seen >= most) {
+        if after.is_none() || max.is_some_and(|max| seen >= max) {
             break;
         }
     }
     let mut groups = groups.sorted();
     for example in groups.iter_mut().flat_map(|group| &mut group.examples) {
         if let Some(id) = examples.get(example) {
-            *example = key(&store.unit(scope, *id).await?);
+            *example = row_key(&store.unit(scope, *id).await?);
         }
     }
     Ok(groups)
 }
 
-/// Failures, as they are sorted by reason.
+/// Collects failures by reason.
 #[derive(Debug, Default)]
 pub struct FailureGroups {
     by_reason: HashMap<(String, String), usize>,
@@ -79,23 +79,23 @@ pub struct FailureGroups {
 }
 
 impl FailureGroups {
-    /// One more. Whether what it is known by was asked for, as one of its group's few examples.
+    /// Adds a failure. Returns whether its `key` was called, as one of the group's examples.
     pub fn add(&mut self, failure: Option<Failure>, key: impl FnOnce() -> String) -> bool {
         let unknown = || Failure::new("unknown", "no reason was recorded");
-        let at = self.place(failure.unwrap_or_else(unknown));
+        let at = self.group_index(failure.unwrap_or_else(unknown));
         let group = &mut self.all[at];
         group.count += 1;
-        let is_example = group.examples.len() < EXAMPLES;
+        let is_example = group.examples.len() < MAX_EXAMPLES;
         if is_example {
             group.examples.push(key());
         }
         is_example
     }
 
-    fn place(&mut self, failure: Failure) -> usize {
+    fn group_index(&mut self, failure: Failure) -> usize {
         let mut reason = (failure.code, pattern(&failure.message));
-        let mut message = cut(&failure.message, MESSAGE);
-        if self.all.len() >= MOST_GROUPS && !self.by_reason.contains_key(&reason) {
+        let mut message = truncate(&failure.message, MAX_MESSAGE_CHARS);
+        if self.all.len() >= MAX_GROUPS && !self.by_reason.contains_key(&reason) {
             reason = ("other".to_owned(), String::new());
             "further reasons".clone_into(&mut message);
         }
@@ -107,7 +107,7 @@ impl FailureGroups {
         })
     }
 
-    /// The groups, the most frequent reason first.
+    /// The groups, most frequent first.
     pub fn sorted(self) -> Vec<FailureGroup> {
         let mut groups = self.all;
         groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.code.cmp(&b.code)));
@@ -115,12 +115,12 @@ impl FailureGroups {
     }
 }
 
-fn key(unit: &Unit) -> String {
+fn row_key(unit: &Unit) -> String {
     let input = unit.payload.parse::<RowInput>();
     input.map_or_else(|_| unit.id.to_string(), |input| show_key(&from_json(&input.key)))
 }
 
-/// A message without what differs from row to row: words with digits, and what is quoted.
+/// A message without the values that differ from row to row: words with digits, and quoted text.
 fn pattern(message: &str) -> String {
     let mut pattern = String::new();
     let mut quote = None;
@@ -144,7 +144,7 @@ fn pattern(message: &str) -> String {
             _ => {}
         }
     }
-    cut(&pattern, MESSAGE)
+    truncate(&pattern, MAX_MESSAGE_CHARS)
 }
 
 #[cfg(test)]

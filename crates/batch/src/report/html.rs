@@ -1,11 +1,11 @@
-//! The report as one HTML page: styles and picture inside, no script, nothing loaded. Whatever
-//! comes from outside is escaped.
+//! Renders the report as one HTML page: styles and chart inline, no script, nothing loaded. Text
+//! from outside is escaped.
 
 use std::fmt::Write;
 
-use super::facts::{self, Fact};
+use super::fields::{self, LabelledValue};
+use super::format::count;
 use super::latency::label;
-use super::words::count;
 use super::{FailureGroup, Latency, Report};
 
 const STYLE: &str = "\
@@ -35,29 +35,29 @@ pub(super) fn render(report: &Report) -> String {
          <title>Batch {title}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n\
          <h1>Batch {title}</h1>\n"
     );
-    if let Some(mark) = facts::simulated(&report.usage) {
+    if let Some(mark) = fields::simulated(&report.usage) {
         let _ = writeln!(page, "<p class=\"mark\">{}</p>", escape(&mark));
     }
-    table(&mut page, &facts::standing(report));
-    section(&mut page, "Time", &facts::times(report));
-    section(&mut page, "Answers", &facts::usage(report));
+    table(&mut page, &fields::status(report));
+    section(&mut page, "Time", &fields::times(report));
+    section(&mut page, "Answers", &fields::usage(report));
     histogram(&mut page, &report.latency);
     failures(&mut page, &report.failures);
     if let Some(definition) = &report.definition {
-        section(&mut page, "Settings", &facts::settings(definition));
+        section(&mut page, "Settings", &fields::settings(definition));
     }
     let _ = write!(page, "<footer>Report of {}.</footer>\n</body>\n</html>\n", report.at);
     page
 }
 
-fn section(page: &mut String, title: &str, facts: &[Fact]) {
+fn section(page: &mut String, title: &str, fields: &[LabelledValue]) {
     let _ = writeln!(page, "<h2>{title}</h2>");
-    table(page, facts);
+    table(page, fields);
 }
 
-fn table(page: &mut String, facts: &[Fact]) {
+fn table(page: &mut String, fields: &[LabelledValue]) {
     page.push_str("<table>\n");
-    for (label, value) in facts {
+    for (label, value) in fields {
         let value = escape(value);
         let _ = writeln!(page, "<tr><th scope=\"row\">{label}</th><td>{value}</td></tr>");
     }
@@ -83,12 +83,12 @@ fn failures(page: &mut String, groups: &[FailureGroup]) {
     page.push_str("</table>\n");
 }
 
-/// Bars from left to right, one per part.
+/// The latency histogram: one bar per bucket.
 fn histogram(page: &mut String, latency: &Latency) {
     const WIDTH: u64 = 60;
     const HEIGHT: u64 = 120;
     let parts = latency.used();
-    let Some(most) = parts.iter().map(|(_, count)| *count).max() else { return };
+    let Some(highest) = parts.iter().map(|(_, count)| *count).max() else { return };
     let (width, height) = (WIDTH * parts.len() as u64, HEIGHT + 40);
     let _ = write!(
         page,
@@ -96,7 +96,7 @@ fn histogram(page: &mut String, latency: &Latency) {
          height=\"{height}\" role=\"img\" aria-label=\"Answers by how long they took\">\n"
     );
     for (at, (bound, answers)) in parts.iter().enumerate() {
-        let tall = (answers * HEIGHT).div_ceil(most.max(1));
+        let tall = (answers * HEIGHT).div_ceil(highest.max(1));
         let left = at as u64 * WIDTH;
         let (top, middle) = (20 + HEIGHT - tall, left + WIDTH / 2);
         let (bar, name, answers) = (WIDTH - 8, escape(&label(*bound)), count(*answers));
@@ -113,7 +113,7 @@ fn histogram(page: &mut String, latency: &Latency) {
     page.push_str("</svg>\n");
 }
 
-/// Text that HTML shows as it is, in content and in attributes.
+/// Escapes text for HTML content and attributes.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -123,7 +123,7 @@ fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // Not allowed in HTML, save for these.
+            // HTML allows no other control characters.
             char if char.is_control() && !matches!(char, '\n' | '\t') => escaped.push('\u{fffd}'),
             char => escaped.push(char),
         }

@@ -1,25 +1,24 @@
-//! How long answers took: a histogram, and what can be read from it.
+//! The latency histogram and its quantiles.
 
 use longshore::batch::Sums;
 use serde::Serialize;
 
-use super::words;
+use super::format;
 use crate::checkpoint::{LATENCY_BOUNDS, latency_name};
 
-/// Answers by how long they took.
+/// Answers by latency.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Latency {
-    /// Upper bounds in milliseconds (`None`: beyond all) and how many answers are below each and
-    /// above the one before.
+    /// Upper bounds in milliseconds (`None`: no bound) and the number of answers in each bucket.
     pub parts: Vec<(Option<u64>, u64)>,
 }
 
-/// What a share of the answers stayed below. As exact as the histogram's bounds.
+/// A latency quantile, as exact as the histogram's buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Quantile {
-    /// At most so many milliseconds.
+    /// At most this many milliseconds.
     AtMost(u64),
-    /// More than so many.
+    /// More than this many milliseconds.
     Above(u64),
 }
 
@@ -33,12 +32,12 @@ impl Latency {
         Self { parts: bounds.map(count).collect() }
     }
 
-    /// How many answers there were.
+    /// The number of answers.
     pub fn total(&self) -> u64 {
         self.parts.iter().map(|(_, count)| count).sum()
     }
 
-    /// What `percent` of the answers stayed below; `None` without answers.
+    /// The latency of the fastest `percent` of the answers; `None` without answers.
     pub fn quantile(&self, percent: u64) -> Option<Quantile> {
         let total = self.total();
         let wanted = (total * percent).div_ceil(100).max(1);
@@ -51,7 +50,7 @@ impl Latency {
         Some(reached.0.map_or(Quantile::Above(highest), Quantile::AtMost))
     }
 
-    /// The parts from the first to the last that has answers.
+    /// The buckets from the first to the last with answers.
     pub(super) fn used(&self) -> &[(Option<u64>, u64)] {
         let used = |part: &(Option<u64>, u64)| part.1 > 0;
         match (self.parts.iter().position(used), self.parts.iter().rposition(used)) {
@@ -61,7 +60,7 @@ impl Latency {
     }
 }
 
-/// A part's name: its upper bound.
+/// A bucket's label: its upper bound.
 pub(super) fn label(bound: Option<u64>) -> String {
     let highest = LATENCY_BOUNDS[LATENCY_BOUNDS.len() - 1];
     bound.map_or(Quantile::Above(highest), Quantile::AtMost).to_string()
@@ -70,8 +69,8 @@ pub(super) fn label(bound: Option<u64>) -> String {
 impl std::fmt::Display for Quantile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::AtMost(bound) => write!(f, "≤ {}", words::millis(*bound)),
-            Self::Above(bound) => write!(f, "> {}", words::millis(*bound)),
+            Self::AtMost(bound) => write!(f, "≤ {}", format::millis(*bound)),
+            Self::Above(bound) => write!(f, "> {}", format::millis(*bound)),
         }
     }
 }

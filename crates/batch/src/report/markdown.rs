@@ -1,50 +1,50 @@
-//! The report as Markdown. Whatever comes from outside is escaped: it is text, not markup.
+//! Renders the report as Markdown. Text from outside is escaped.
 
 use std::fmt::Write;
 
-use super::facts::{self, Fact};
+use super::fields::{self, LabelledValue};
+use super::format::count;
 use super::latency::label;
-use super::words::count;
 use super::{FailureGroup, Latency, Report};
 
-/// Characters of the longest bar.
-const BAR: u64 = 40;
+/// Maximum characters of a bar.
+const MAX_BAR_CHARS: u64 = 40;
 
 pub(super) fn render(report: &Report) -> String {
     let mut page = format!("# Batch {}\n\n", escape(report.batch.id.as_str()));
-    if let Some(mark) = facts::simulated(&report.usage) {
+    if let Some(mark) = fields::simulated(&report.usage) {
         let _ = writeln!(page, "> **{mark}**\n");
     }
-    table(&mut page, &facts::standing(report));
-    section(&mut page, "Time", &facts::times(report));
-    section(&mut page, "Answers", &facts::usage(report));
+    table(&mut page, &fields::status(report));
+    section(&mut page, "Time", &fields::times(report));
+    section(&mut page, "Answers", &fields::usage(report));
     histogram(&mut page, &report.latency);
     failures(&mut page, &report.failures);
     if let Some(definition) = &report.definition {
-        section(&mut page, "Settings", &facts::settings(definition));
+        section(&mut page, "Settings", &fields::settings(definition));
     }
     let _ = writeln!(page, "\nReport of {}.", report.at);
     page
 }
 
-fn section(page: &mut String, title: &str, facts: &[Fact]) {
+fn section(page: &mut String, title: &str, fields: &[LabelledValue]) {
     let _ = writeln!(page, "\n## {title}\n");
-    table(page, facts);
+    table(page, fields);
 }
 
-fn table(page: &mut String, facts: &[Fact]) {
+fn table(page: &mut String, fields: &[LabelledValue]) {
     page.push_str("| | |\n|---|---|\n");
-    for (label, value) in facts {
+    for (label, value) in fields {
         let _ = writeln!(page, "| {label} | {} |", escape(value));
     }
 }
 
 fn histogram(page: &mut String, latency: &Latency) {
     let parts = latency.used();
-    let Some(most) = parts.iter().map(|(_, count)| *count).max() else { return };
+    let Some(highest) = parts.iter().map(|(_, count)| *count).max() else { return };
     page.push_str("\n## Latency\n\n```text\n");
     for (bound, answers) in parts {
-        let length = (answers * BAR).div_ceil(most.max(1));
+        let length = (answers * MAX_BAR_CHARS).div_ceil(highest.max(1));
         let bar: String = (0..length).map(|_| '█').collect();
         let _ = writeln!(page, "{:>9}  {bar} {}", label(*bound), count(*answers));
     }
@@ -66,7 +66,7 @@ fn failures(page: &mut String, groups: &[FailureGroup]) {
     }
 }
 
-/// Text that Markdown shows as it is, on one line.
+/// Escapes text for Markdown, on one line.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,13 +1,13 @@
 //! Rows in MySQL or MariaDB.
 //!
-//! A few connections, each used for one call at a time. A session begins read-only, so that nothing
-//! a read calls can write; effects run in a transaction that says otherwise. Nothing is connected
-//! before it is needed.
+//! A few connections, each used for one call at a time. Sessions are read-only, so that functions
+//! called by a read cannot write; effects run in a transaction that allows writes. Connects on
+//! first use.
 
-mod address;
 mod error;
 mod key;
 mod read;
+mod url;
 mod value;
 mod write;
 
@@ -18,44 +18,46 @@ use longshore::{Effect, SqlValue};
 use mysql_async::{Conn, Pool};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Candidate, Described, Row, RowSource, SourceError};
+use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
-/// Calls under way at once: a server has other users as well.
-const CONNECTIONS: usize = 16;
-/// How long a server may take to let us in.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum connections: a server has other users as well.
+const MAX_CONNECTIONS: usize = 16;
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A MySQL or MariaDB database as a source of rows.
 pub struct MysqlRows {
     pool: Pool,
-    /// Room for a call. The pool would count its waiting as part of connecting.
-    room: Semaphore,
-    shown: String,
+    /// One permit per call. The pool would count the wait for a connection as part of connecting.
+    permits: Semaphore,
+    display_name: String,
 }
 
 impl MysqlRows {
-    /// The database of a URL, as `mysql://user:password@host:3306/orders`; `mariadb:` means the
-    /// same. Connects when it is first needed.
+    /// The database of a URL, such as `mysql://user:password@host:3306/orders`; `mariadb:` is a
+    /// synonym. Connects on first use.
     pub fn open(url: &str) -> Result<Self, SourceError> {
-        let opts = address::read(url)?;
-        let most = opts.pool_opts().constraints().max();
-        let shown = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
-        Ok(Self { pool: Pool::new(opts), room: Semaphore::new(most), shown })
+        let opts = url::read(url)?;
+        let max = opts.pool_opts().constraints().max();
+        let display_name = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
+        Ok(Self { pool: Pool::new(opts), permits: Semaphore::new(max), display_name })
     }
 
-    /// A connection that is nobody else's while it is held.
+    /// A connection for exclusive use while its permit is held.
     async fn connection(&self) -> Result<(Conn, SemaphorePermit<'_>), SourceError> {
-        let permit = self.room.acquire().await;
-        let permit = permit.map_err(|_| SourceError::Away("it is being closed".to_owned()))?;
-        let connected = tokio::time::timeout(PATIENCE, self.live()).await;
-        let conn = connected.map_err(|_| error::silent(&self.shown, PATIENCE))?;
-        Ok((conn.map_err(|error| error::of_connect(&self.shown, error))?, permit))
+        let permit = self.permits.acquire().await;
+        let permit = permit
+            .map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.live_connection()).await;
+        let conn =
+            connected.map_err(|_| error::connect_timeout(&self.display_name, CONNECT_TIMEOUT))?;
+        Ok((conn.map_err(|error| error::of_connect(&self.display_name, error))?, permit))
     }
 
-    /// Passes over connections that were closed by the other side while they were idle.
-    async fn live(&self) -> mysql_async::Result<Conn> {
-        let mut idle = CONNECTIONS;
+    /// Skips idle connections that the server has closed.
+    async fn live_connection(&self) -> mysql_async::Result<Conn> {
+        let mut idle = MAX_CONNECTIONS;
         loop {
             match self.pool.get_conn().await {
                 Err(error) if idle > 0 && error::was_closed(&error) => idle -= 1,
@@ -67,7 +69,7 @@ impl MysqlRows {
 
 #[async_trait]
 impl RowSource for MysqlRows {
-    async fn describe(&self, sql: &str) -> Result<Described, SourceError> {
+    async fn describe(&self, sql: &str) -> Result<StatementInfo, SourceError> {
         let (mut conn, _permit) = self.connection().await?;
         read::describe(&mut conn, sql).await
     }
@@ -104,7 +106,7 @@ impl RowSource for MysqlRows {
 
 impl std::fmt::Debug for MysqlRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the URL: it may hold a password.
-        write!(f, "MysqlRows({})", self.shown)
+        // Not the URL: it may contain a password.
+        write!(f, "MysqlRows({})", self.display_name)
     }
 }

@@ -1,8 +1,8 @@
 //! Rows behind an ODBC driver: Db2 for i, SQL Server, PostgreSQL, SQLite and others.
 //!
-//! ODBC blocks, so all of it is off the async threads, on a few connections that are each used for
-//! one call at a time. Databases differ in how they limit rows and compare text: which one it is, a
-//! connection says itself, and `dialect` knows the rest. Nothing is connected before it is needed.
+//! ODBC blocks, so all calls run on blocking threads, over a few connections that each serve one
+//! call at a time. Databases differ in how they limit rows and compare text: the connection reports
+//! the product, and `dialect` has the differences. Connects on first use.
 
 mod connection;
 mod dialect;
@@ -17,105 +17,110 @@ use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
 use tokio::sync::Semaphore;
 
-use self::connection::{Access, Live, Target};
-use super::{Candidate, Described, Row, RowSource, SourceError};
+use self::connection::{AccessMode, OdbcConnection, OdbcTarget};
+use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
-/// Calls under way at once, of readers and of writers: a server has other users as well.
-const CONNECTIONS: usize = 8;
+/// Maximum connections for reads, and for writes: a server has other users as well.
+const MAX_CONNECTIONS: usize = 8;
 
 /// A database behind an ODBC driver as a source of rows.
 pub struct OdbcRows {
-    target: Arc<Target>,
-    readers: Pool,
-    writers: Pool,
+    target: Arc<OdbcTarget>,
+    readers: ConnectionPool,
+    writers: ConnectionPool,
 }
 
-/// Connections of one sort.
-struct Pool {
-    access: Access,
-    room: Arc<Semaphore>,
-    idle: Arc<Mutex<Vec<Live>>>,
+/// Connections for reads or for writes.
+struct ConnectionPool {
+    access: AccessMode,
+    permits: Arc<Semaphore>,
+    idle: Arc<Mutex<Vec<OdbcConnection>>>,
 }
 
 impl OdbcRows {
-    /// The database of a connection string, as `DSN=orders;UID=me;PWD=…` or
-    /// `DRIVER={IBM i Access ODBC Driver};SYSTEM=…`. Connects when it is first needed.
+    /// The database of a connection string, such as `DSN=orders;UID=me;PWD=…` or `DRIVER={IBM i
+    /// Access ODBC Driver};SYSTEM=…`. Connects on first use.
     pub fn open(connection_string: &str) -> Self {
         Self {
-            target: Arc::new(Target::new(connection_string)),
-            readers: Pool::new(Access::Read),
-            writers: Pool::new(Access::Write),
+            target: Arc::new(OdbcTarget::new(connection_string)),
+            readers: ConnectionPool::new(AccessMode::Read),
+            writers: ConnectionPool::new(AccessMode::Write),
         }
     }
 
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Live) -> Result<T, SourceError> + Send + 'static,
+        read: impl FnOnce(&OdbcConnection) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
         self.readers.run(&self.target, read).await
     }
 }
 
-impl Pool {
-    fn new(access: Access) -> Self {
-        Self { access, room: Arc::new(Semaphore::new(CONNECTIONS)), idle: Arc::default() }
+impl ConnectionPool {
+    fn new(access: AccessMode) -> Self {
+        Self { access, permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)), idle: Arc::default() }
     }
 
-    /// Runs `work` on a blocking thread once there is room, on a connection that is nobody else's
-    /// meanwhile. The room is held until it is over, even if nobody waits for it any more.
+    /// Runs `work` on a blocking thread once a permit is free, with exclusive use of a connection.
+    /// The permit is held until `work` returns, even if the caller is dropped.
     async fn run<T: Send + 'static>(
         &self,
-        target: &Arc<Target>,
-        work: impl FnOnce(&Live) -> Result<T, SourceError> + Send + 'static,
+        target: &Arc<OdbcTarget>,
+        work: impl FnOnce(&OdbcConnection) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
-        let permit = Arc::clone(&self.room).acquire_owned().await;
-        let permit = permit.map_err(|_| SourceError::Away("it is being closed".to_owned()))?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit
+            .map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
         let (target, idle, access) = (Arc::clone(target), Arc::clone(&self.idle), self.access);
         let work = move || {
             let _permit = permit;
-            let live = take(&idle).map_or_else(|| target.connect(access), Ok)?;
-            let answer = work(&live).map_err(|error| live.blame(error));
+            let connection = pop_idle(&idle).map_or_else(|| target.connect(access), Ok)?;
+            let answer = work(&connection).map_err(|error| connection.reclassify(error));
             match &answer {
-                // Whatever is wrong, a new connection is the better start.
-                Err(SourceError::Away(_)) => drop(idle_mut(&idle, std::mem::take)),
-                _ => idle_mut(&idle, |idle| idle.push(live)),
+                // After such an error all idle connections are dropped: new ones are the better
+                // start.
+                Err(SourceError::Unavailable(_)) => drop(idle_mut(&idle, std::mem::take)),
+                _ => idle_mut(&idle, |idle| idle.push(connection)),
             }
             answer.map_err(|error| target.without_secrets(error))
         };
-        tokio::task::spawn_blocking(work).await.map_err(broken)?
+        tokio::task::spawn_blocking(work).await.map_err(join_error)?
     }
 }
 
-/// An idle connection that lives.
-fn take(idle: &Mutex<Vec<Live>>) -> Option<Live> {
+/// An idle connection that is alive.
+fn pop_idle(idle: &Mutex<Vec<OdbcConnection>>) -> Option<OdbcConnection> {
     loop {
-        let live = idle_mut(idle, Vec::pop)?;
-        if !live.is_dead() {
-            return Some(live);
+        let connection = idle_mut(idle, Vec::pop)?;
+        if !connection.is_dead() {
+            return Some(connection);
         }
     }
 }
 
-fn idle_mut<T>(idle: &Mutex<Vec<Live>>, use_it: impl FnOnce(&mut Vec<Live>) -> T) -> T {
+fn idle_mut<T>(
+    idle: &Mutex<Vec<OdbcConnection>>,
+    use_it: impl FnOnce(&mut Vec<OdbcConnection>) -> T,
+) -> T {
     use_it(&mut idle.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The driver gave up in a way that it should not. The connection is gone; another may do.
-fn broken(error: tokio::task::JoinError) -> SourceError {
-    SourceError::Away(format!("a statement did not come back: {error}"))
+/// The driver panicked. The connection is lost; another may work.
+fn join_error(error: tokio::task::JoinError) -> SourceError {
+    SourceError::Unavailable(format!("a statement did not return: {error}"))
 }
 
 #[async_trait]
 impl RowSource for OdbcRows {
-    async fn describe(&self, sql: &str) -> Result<Described, SourceError> {
+    async fn describe(&self, sql: &str) -> Result<StatementInfo, SourceError> {
         let sql = sql.to_owned();
-        self.read(move |live| read::describe(live, &sql)).await
+        self.read(move |connection| read::describe(connection, &sql)).await
     }
 
     async fn count(&self, candidates: &Candidates) -> Result<u64, SourceError> {
         let candidates = candidates.clone();
-        self.read(move |live| read::count(live, &candidates)).await
+        self.read(move |connection| read::count(connection, &candidates)).await
     }
 
     async fn candidates(
@@ -125,7 +130,8 @@ impl RowSource for OdbcRows {
         limit: u32,
     ) -> Result<Vec<Candidate>, SourceError> {
         let (candidates, from) = (candidates.clone(), from.cloned());
-        self.read(move |live| read::candidates(live, &candidates, from.as_ref(), limit)).await
+        self.read(move |connection| read::candidates(connection, &candidates, from.as_ref(), limit))
+            .await
     }
 
     async fn fetch(
@@ -134,18 +140,18 @@ impl RowSource for OdbcRows {
         params: &[(String, SqlValue)],
     ) -> Result<Vec<Row>, SourceError> {
         let (sql, params) = (sql.to_owned(), params.to_vec());
-        self.read(move |live| read::fetch(live, &sql, &params)).await
+        self.read(move |connection| read::fetch(connection, &sql, &params)).await
     }
 
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
         let effects = effects.to_vec();
-        self.writers.run(&self.target, move |live| write::apply(live, &effects)).await
+        self.writers.run(&self.target, move |connection| write::apply(connection, &effects)).await
     }
 }
 
 impl std::fmt::Debug for OdbcRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the connection string: it may hold a password.
-        write!(f, "OdbcRows({})", self.target.shown())
+        // Not the connection string: it may contain a password.
+        write!(f, "OdbcRows({})", self.target.display_name())
     }
 }

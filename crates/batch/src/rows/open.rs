@@ -1,4 +1,4 @@
-//! From a database's URL to its rows.
+//! Opens the rows of a database by its URL.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{OpenMode, RowSource, SourceError, SqliteRows};
 use crate::definition::Database;
 
-/// Opens the rows that a URL names: `sqlite:PATH`, relative to the working directory; with the
-/// features of that name also `postgres://…`, `mysql://…` and `odbc:…`, which are connected to when
-/// first needed.
+/// Opens the rows of a URL: `sqlite:PATH`, relative to the working directory; with the features of
+/// the same name also `postgres://…`, `mysql://…` and `odbc:…`, which connect on first use.
 ///
-/// `env:NAME` is not a URL but the place of one: [`Sources`] looks there.
+/// `env:NAME` is no URL but names the variable with one: [`Sources`] reads it.
 pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown("the database's address has no scheme"));
@@ -34,13 +33,13 @@ pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
         "mysql" | "mariadb" => Err(not_built(scheme, "mysql")),
         #[cfg(not(feature = "odbc"))]
         "odbc" => Err(not_built(scheme, "odbc")),
-        // Only the scheme is repeated: what follows may hold a password.
-        _ => Err(unknown(&format!("unknown kind of database `{}:`", cut(scheme)))),
+        // The message has only the scheme: the rest may contain a password.
+        _ => Err(unknown(&format!("unknown kind of database `{}:`", truncated(scheme)))),
     }
 }
 
-fn unknown(words: &str) -> SourceError {
-    SourceError::Data(format!("{words}; known are sqlite:, postgres:, mysql: and odbc:"))
+fn unknown(message: &str) -> SourceError {
+    SourceError::Data(format!("{message}; known are sqlite:, postgres:, mysql: and odbc:"))
 }
 
 #[cfg(not(all(feature = "mysql", feature = "odbc", feature = "postgres")))]
@@ -50,43 +49,43 @@ fn not_built(scheme: &str, feature: &str) -> SourceError {
     ))
 }
 
-fn cut(scheme: &str) -> String {
+fn truncated(scheme: &str) -> String {
     scheme.chars().take(20).collect()
 }
 
 type LookupEnv = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Where a process finds the databases of all its batches: each is opened once and shared.
+/// The databases of all batches of a process, each opened once and shared.
 pub struct Sources {
     store_url: Option<String>,
     lookup_env: LookupEnv,
-    given: HashMap<Database, Arc<dyn RowSource>>,
+    overrides: HashMap<Database, Arc<dyn RowSource>>,
     opened: Mutex<HashMap<String, Arc<dyn RowSource>>>,
 }
 
 impl Sources {
-    /// `store_url` is where the store's own tables are, a SQLite file or a PostgreSQL database;
-    /// `None` if they are in memory. Rows of [`Database::Store`] are read there, by connections of
-    /// their own. `lookup_env` reads an environment variable.
+    /// `store_url` is the database of the store's own tables, a SQLite file or a PostgreSQL
+    /// database; `None` if the store is in memory. Rows of [`Database::Store`] are read there, over
+    /// separate connections. `lookup_env` reads an environment variable.
     pub fn new(
         store_url: Option<String>,
         lookup_env: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         let lookup_env = Box::new(lookup_env);
-        Self { store_url, lookup_env, given: HashMap::new(), opened: Mutex::default() }
+        Self { store_url, lookup_env, overrides: HashMap::new(), opened: Mutex::default() }
     }
 
-    /// Takes `source` for this database instead of opening one.
+    /// Uses `source` for this database instead of opening one.
     #[must_use]
     pub fn with(mut self, database: Database, source: Arc<dyn RowSource>) -> Self {
-        self.given.insert(database, source);
+        self.overrides.insert(database, source);
         self
     }
 
-    /// The rows of a database. Opening takes a moment, longer if somebody has locked the file: call
-    /// it once per batch, not per row. What could not be opened is tried again the next time.
+    /// The rows of a database. Opening is slow, more so if another process has locked the file:
+    /// call it once per batch, not per row. After a failure the next call tries again.
     pub fn resolve(&self, database: &Database) -> Result<Arc<dyn RowSource>, SourceError> {
-        if let Some(source) = self.given.get(database) {
+        if let Some(source) = self.overrides.get(database) {
             return Ok(Arc::clone(source));
         }
         let url = self.url(database)?;
@@ -102,9 +101,9 @@ impl Sources {
     fn url(&self, database: &Database) -> Result<String, SourceError> {
         match database {
             Database::Store => self.store_url.clone().ok_or_else(|| {
-                let words = "the store is in memory and has no tables of yours: \
+                let message = "the store is in memory and has no tables of yours: \
                              name the rows' database, or use a store in a file";
-                SourceError::Data(words.to_owned())
+                SourceError::Data(message.to_owned())
             }),
             Database::Url(url) => match url.strip_prefix("env:") {
                 None => Ok(url.clone()),
@@ -118,7 +117,7 @@ impl Sources {
 
 impl std::fmt::Debug for Sources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the URLs: they may hold passwords.
+        // Not the URLs: they may contain passwords.
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).len();
         f.debug_struct("Sources").field("opened", &opened).finish_non_exhaustive()
     }

@@ -1,15 +1,15 @@
 //! Rows in PostgreSQL.
 //!
-//! A few connections, each used for one transaction at a time; reads are transactions that cannot
-//! write. Statements are sent unnamed and nothing is kept in a session, so that a pooler between us
-//! and the server may hand out another session for every transaction. Nothing is connected before
-//! it is needed.
+//! A few connections, each used for one transaction at a time; reads are read-only transactions.
+//! Statements are unnamed and sessions have no state, so that a pooler may assign another session
+//! to every transaction. Connects on first use.
 
+mod columns;
 mod error;
 mod key;
 mod read;
 mod server;
-mod shape;
+
 mod statement;
 mod value;
 mod write;
@@ -20,50 +20,50 @@ use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
 use longshore_postgres_address::read;
 
-use super::{Candidate, Described, Row, RowSource, SourceError};
+use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
-use server::Server;
-use shape::Shapes;
+use columns::ColumnCache;
+use server::PostgresServer;
 
 /// A PostgreSQL database as a source of rows.
 pub struct PostgresRows {
-    server: Server,
-    shapes: Shapes,
+    server: PostgresServer,
+    column_cache: ColumnCache,
 }
 
 impl PostgresRows {
-    /// The database of a URL, as `postgres://user:password@host:5432/orders`; `postgresql:` means
-    /// the same. Connects when it is first needed.
+    /// The database of a URL, such as `postgres://user:password@host:5432/orders`; `postgresql:` is
+    /// a synonym. Connects on first use.
     pub fn open(url: &str) -> Result<Self, SourceError> {
-        let address = read(url).map_err(error::of_address)?;
-        Ok(Self { server: Server::new(address)?, shapes: Shapes::default() })
+        let address = read(url).map_err(error::of_url)?;
+        Ok(Self { server: PostgresServer::new(address)?, column_cache: ColumnCache::default() })
     }
 
-    /// Does a read that goes by a statement's columns, and once more if those have changed since
-    /// they were looked up.
-    async fn by_shape<T, F: Future<Output = Result<T, SourceError>>>(
+    /// Runs a read that depends on the statement's columns. If it fails with cached columns and
+    /// they have changed since, runs it once more.
+    async fn with_columns<T, F: Future<Output = Result<T, SourceError>>>(
         &self,
         sql: &str,
-        read: impl Fn(Arc<[shape::Column]>) -> F,
+        read: impl Fn(Arc<[columns::Column]>) -> F,
     ) -> Result<T, SourceError> {
-        let known = self.shapes.known(sql);
-        let shape = match &known {
-            Some(shape) => Arc::clone(shape),
-            None => self.shapes.look_up(&self.server, sql).await?,
+        let cached = self.column_cache.cached(sql);
+        let columns = match &cached {
+            Some(columns) => Arc::clone(columns),
+            None => self.column_cache.look_up(&self.server, sql).await?,
         };
-        let answer = read(Arc::clone(&shape)).await;
-        if known.is_none() || !matches!(&answer, Err(error) if !error.is_retryable()) {
+        let answer = read(Arc::clone(&columns)).await;
+        if cached.is_none() || !matches!(&answer, Err(error) if !error.is_retryable()) {
             return answer;
         }
-        let now = self.shapes.look_up(&self.server, sql).await?;
-        if now == shape { answer } else { read(now).await }
+        let now = self.column_cache.look_up(&self.server, sql).await?;
+        if now == columns { answer } else { read(now).await }
     }
 }
 
 #[async_trait]
 impl RowSource for PostgresRows {
-    async fn describe(&self, sql: &str) -> Result<Described, SourceError> {
-        read::describe(&self.server, &self.shapes, sql).await
+    async fn describe(&self, sql: &str) -> Result<StatementInfo, SourceError> {
+        read::describe(&self.server, &self.column_cache, sql).await
     }
 
     async fn count(&self, candidates: &Candidates) -> Result<u64, SourceError> {
@@ -76,8 +76,8 @@ impl RowSource for PostgresRows {
         from: Option<&SqlValue>,
         limit: u32,
     ) -> Result<Vec<Candidate>, SourceError> {
-        let read = |shape| read::candidates(&self.server, shape, candidates, from, limit);
-        self.by_shape(&candidates.sql, read).await
+        let read = |columns| read::candidates(&self.server, columns, candidates, from, limit);
+        self.with_columns(&candidates.sql, read).await
     }
 
     async fn fetch(
@@ -85,8 +85,8 @@ impl RowSource for PostgresRows {
         sql: &str,
         params: &[(String, SqlValue)],
     ) -> Result<Vec<Row>, SourceError> {
-        read::refuse_changes(sql)?;
-        self.by_shape(sql, |shape| read::fetch(&self.server, shape, sql, params)).await
+        read::reject_writes(sql)?;
+        self.with_columns(sql, |columns| read::fetch(&self.server, columns, sql, params)).await
     }
 
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
@@ -96,7 +96,7 @@ impl RowSource for PostgresRows {
 
 impl std::fmt::Debug for PostgresRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the URL: it may hold a password.
+        // Not the URL: it may contain a password.
         write!(f, "PostgresRows({})", self.server)
     }
 }

@@ -1,4 +1,4 @@
-//! A SQLite database made from a script of SQL, for examples and tests: whole, or not at all.
+//! Creates a SQLite database from a SQL script, for examples and tests: completely or not at all.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use rusqlite::fallible_iterator::FallibleIterator;
 
 use super::SourceError;
 
-/// Creates the database at `path` by running the SQL in `script`; false if it is there already.
-/// Made beside its place and moved there, so that nobody meets half of it.
+/// Creates the database at `path` from the SQL in `script`; false if it exists. Built under a
+/// temporary name and then linked to `path`, so that no process sees an incomplete file.
 pub fn create(path: &Path, script: &Path) -> Result<bool, SourceError> {
     if path.exists() {
         return Ok(false);
@@ -18,27 +18,27 @@ pub fn create(path: &Path, script: &Path) -> Result<bool, SourceError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
-    let made = fill(&new, &sql).and_then(|()| place(&new, path));
-    // Gone already if all went well.
+    let created = build_database(&new, &sql).and_then(|()| publish(&new, path));
+    // The database stays under its own name.
     let _ = std::fs::remove_file(&new);
-    made
+    created
 }
 
-fn fill(new: &Path, sql: &str) -> Result<(), SourceError> {
+fn build_database(new: &Path, sql: &str) -> Result<(), SourceError> {
     let _ = std::fs::remove_file(new);
     let db = Connection::open(new).map_err(|error| SourceError::Data(error.to_string()))?;
     db.execute_batch("BEGIN").map_err(|error| SourceError::Data(error.to_string()))?;
-    run(&db, sql)?;
+    run_script(&db, sql)?;
     db.execute_batch("COMMIT").map_err(|error| SourceError::Data(error.to_string()))?;
     db.close().map_err(|(_, error)| SourceError::Data(error.to_string()))
 }
 
-/// Runs a script statement by statement, so that an error can say where it is.
-fn run(db: &Connection, sql: &str) -> Result<(), SourceError> {
+/// Runs the script statement by statement, so that an error can name its number.
+fn run_script(db: &Connection, sql: &str) -> Result<(), SourceError> {
     let mut batch = rusqlite::Batch::new(db, sql);
     let mut ran = 0;
     loop {
-        match step(&mut batch) {
+        match run_next(&mut batch) {
             Ok(true) => ran += 1,
             Ok(false) => return Ok(()),
             Err(error) => return Err(explain(&error, ran + 1)),
@@ -46,8 +46,8 @@ fn run(db: &Connection, sql: &str) -> Result<(), SourceError> {
     }
 }
 
-/// Runs the next statement, whatever it returns; false at the end.
-fn step(batch: &mut rusqlite::Batch<'_, '_>) -> rusqlite::Result<bool> {
+/// Runs the next statement and discards its rows; false at the end.
+fn run_next(batch: &mut rusqlite::Batch<'_, '_>) -> rusqlite::Result<bool> {
     let Some(mut statement) = FallibleIterator::next(batch)? else { return Ok(false) };
     let mut rows = statement.raw_query();
     while rows.next()?.is_some() {}
@@ -56,7 +56,7 @@ fn step(batch: &mut rusqlite::Batch<'_, '_>) -> rusqlite::Result<bool> {
 
 fn explain(error: &rusqlite::Error, statement: usize) -> SourceError {
     let message = match error {
-        // Its own words would repeat all of the script.
+        // The full message would repeat the whole script.
         rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
         other => other.to_string(),
     };
@@ -64,8 +64,9 @@ fn explain(error: &rusqlite::Error, statement: usize) -> SourceError {
     SourceError::Statement { message, offset: None }
 }
 
-/// Whoever was first has it; a hard link does not replace another's work.
-fn place(new: &Path, path: &Path) -> Result<bool, SourceError> {
+/// Links the new file to its name. A hard link does not replace a file that another process created
+/// first.
+fn publish(new: &Path, path: &Path) -> Result<bool, SourceError> {
     match std::fs::hard_link(new, path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),

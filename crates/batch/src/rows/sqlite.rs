@@ -1,12 +1,12 @@
 //! Rows in a SQLite file.
 //!
-//! Reads go to a few connections that cannot write, effects to one that can, all of them off the
-//! async threads. The file is the user's: it is never created, and its settings stay as they are.
+//! Reads use a few read-only connections, effects one that writes, all on blocking threads. The
+//! file belongs to the user: it is never created, and its settings are not changed.
 
 mod bind;
 mod error;
 mod read;
-mod verb;
+mod statement_kind;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -19,72 +19,76 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
-use super::{Candidate, Described, Row, RowSource, SourceError};
+use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
-/// Reads under way at once: enough to keep a few processors busy, few enough for their caches.
-const READERS: usize = 8;
-/// Prepared statements kept per connection: a batch has a handful, a worker serves many batches.
-const STATEMENTS: usize = 128;
-/// How long a lock of somebody else's is waited for.
-const BUSY: Duration = Duration::from_secs(10);
+/// Maximum concurrent reads: enough to keep a few processors busy, few enough for their caches.
+const MAX_READERS: usize = 8;
+/// Prepared statements cached per connection: a batch has a handful, a worker serves many batches.
+const MAX_CACHED_STATEMENTS: usize = 128;
+/// How long a call waits for another process's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a source may do to its file.
+/// Whether a source may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Only look: [`RowSource::apply`] is refused. For checks and dry runs.
+    /// Read only: [`RowSource::apply`] is rejected. For checks and dry runs.
     Read,
-    /// Also change rows.
+    /// Read and write.
     Write,
 }
 
 /// A SQLite file as a source of rows. Cheap to clone.
 #[derive(Clone)]
 pub struct SqliteRows {
-    file: Arc<File>,
-    reading: Arc<Semaphore>,
-    writing: Arc<Semaphore>,
+    file: Arc<DatabaseFile>,
+    read_permits: Arc<Semaphore>,
+    write_permits: Arc<Semaphore>,
 }
 
-struct File {
+struct DatabaseFile {
     path: PathBuf,
     mode: OpenMode,
-    busy: Duration,
-    /// Idle ones; as many as were ever needed at once.
+    busy_timeout: Duration,
+    /// Idle connections; as many as were ever needed at once.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Option<Connection>>,
 }
 
 impl SqliteRows {
-    /// Opens a database file that exists, and looks whether it is one.
+    /// Opens an existing file, and checks that it is a database.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self, SourceError> {
-        Self::open_with_patience(path, mode, BUSY)
+        Self::open_with_busy_timeout(path, mode, BUSY_TIMEOUT)
     }
 
-    /// The same, but others' locks are waited for only this long.
-    pub fn open_with_patience(
+    /// Opens an existing file; calls wait this long for other processes' locks.
+    pub fn open_with_busy_timeout(
         path: &Path,
         mode: OpenMode,
-        busy: Duration,
+        busy_timeout: Duration,
     ) -> Result<Self, SourceError> {
-        let path = existing(path)?;
+        let path = canonical_file(path)?;
         let (readers, writer) = (Mutex::default(), Mutex::default());
-        let file = Arc::new(File { path, mode, busy, readers, writer });
-        let first = file.connect(Access::Read)?;
+        let file = Arc::new(DatabaseFile { path, mode, busy_timeout, readers, writer });
+        let first = file.connect(AccessMode::Read)?;
         file.readers().push(first);
-        let (reading, writing) = (Semaphore::new(READERS), Semaphore::new(1));
-        Ok(Self { file, reading: Arc::new(reading), writing: Arc::new(writing) })
+        let (read_permits, write_permits) = (Semaphore::new(MAX_READERS), Semaphore::new(1));
+        Ok(Self {
+            file,
+            read_permits: Arc::new(read_permits),
+            write_permits: Arc::new(write_permits),
+        })
     }
 
-    /// Runs a read off the async threads, on a connection that is nobody else's meanwhile.
+    /// Runs a read on a blocking thread, with exclusive use of a connection.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
         let file = Arc::clone(&self.file);
-        run(&self.reading, move || {
+        run(&self.read_permits, move || {
             let idle = file.readers().pop();
-            let db = idle.map_or_else(|| file.connect(Access::Read), Ok)?;
+            let db = idle.map_or_else(|| file.connect(AccessMode::Read), Ok)?;
             let answer = read(&db);
             file.readers().push(db);
             answer
@@ -93,26 +97,27 @@ impl SqliteRows {
     }
 }
 
-/// Runs `work` on a blocking thread once there is room. The room is held until it is over, even
-/// if nobody waits for it any more.
+/// Runs `work` on a blocking thread once a permit is free. The permit is held until `work` returns,
+/// even if the caller is dropped.
 async fn run<T: Send + 'static>(
-    room: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
     work: impl FnOnce() -> Result<T, SourceError> + Send + 'static,
 ) -> Result<T, SourceError> {
-    let permit = Arc::clone(room).acquire_owned().await;
-    let permit = permit.map_err(|_| SourceError::Away("it is being closed".to_owned()))?;
+    let permit = Arc::clone(permits).acquire_owned().await;
+    let permit =
+        permit.map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
     let work = move || {
         let _permit = permit;
         work()
     };
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| SourceError::Data(format!("a statement did not come back: {error}")))?
+        .map_err(|error| SourceError::Data(format!("a statement did not return: {error}")))?
 }
 
 #[async_trait]
 impl RowSource for SqliteRows {
-    async fn describe(&self, sql: &str) -> Result<Described, SourceError> {
+    async fn describe(&self, sql: &str) -> Result<StatementInfo, SourceError> {
         let sql = sql.to_owned();
         self.read(move |db| read::describe(db, &sql)).await
     }
@@ -146,9 +151,9 @@ impl RowSource for SqliteRows {
             return Err(SourceError::Data("the database was opened for reading only".to_owned()));
         }
         let (file, effects) = (Arc::clone(&self.file), effects.to_vec());
-        run(&self.writing, move || {
+        run(&self.write_permits, move || {
             let mut writer = file.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut db = writer.take().map_or_else(|| file.connect(Access::Write), Ok)?;
+            let mut db = writer.take().map_or_else(|| file.connect(AccessMode::Write), Ok)?;
             let done = write::apply(&mut db, &effects);
             *writer = Some(db);
             done
@@ -158,45 +163,48 @@ impl RowSource for SqliteRows {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
+enum AccessMode {
     Read,
     Write,
 }
 
-impl File {
+impl DatabaseFile {
     fn readers(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connect(&self, access: Access) -> Result<Connection, SourceError> {
+    fn connect(&self, access: AccessMode) -> Result<Connection, SourceError> {
         self.try_connect(access).map_err(|error| error::of_file(&self.path, error))
     }
 
-    /// Readers are opened for writing, too, and then forbidden to: only so can they tidy up after
-    /// a program that crashed in the middle of a commit. SQLite makes do where that is impossible.
-    fn try_connect(&self, access: Access) -> rusqlite::Result<Connection> {
+    /// Readers are opened read-write and then set to `query_only`: only so can they recover after a
+    /// program that crashed in the middle of a commit. If the file cannot be opened for writing,
+    /// SQLite falls back to read-only.
+    fn try_connect(&self, access: AccessMode) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&self.path, flags)?;
-        db.set_prepared_statement_cache_capacity(STATEMENTS);
-        // Or a statement is compiled anew whenever a bound value could mean another plan.
+        db.set_prepared_statement_cache_capacity(MAX_CACHED_STATEMENTS);
+        // Without this, SQLite recompiles a statement whenever a bound value could mean another
+        // plan.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        db.busy_timeout(self.busy)?;
-        if access == Access::Read {
+        db.busy_timeout(self.busy_timeout)?;
+        if access == AccessMode::Read {
             db.pragma_update(None, "query_only", true)?;
         }
-        // Opening reads nothing yet; this finds out whether the file is a database.
+        // Opening reads nothing; this checks that the file is a database.
         db.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
         Ok(db)
     }
 }
 
-/// The file's full path: a relative one would mean another file once the process has moved.
-fn existing(path: &Path) -> Result<PathBuf, SourceError> {
+/// The absolute path: a relative one would name another file after the process changes its
+/// directory.
+fn canonical_file(path: &Path) -> Result<PathBuf, SourceError> {
     let found = path.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            SourceError::Away(format!("there is no file {}", path.display()))
+            SourceError::Unavailable(format!("there is no file {}", path.display()))
         }
-        _ => SourceError::Away(format!("{}: {error}", path.display())),
+        _ => SourceError::Unavailable(format!("{}: {error}", path.display())),
     })?;
     if found.is_file() {
         return Ok(found);

@@ -1,13 +1,13 @@
-//! The tokens of SQL: every byte of a text belongs to exactly one.
+//! The SQL tokeniser: every byte of a text belongs to exactly one token.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
     /// Spaces and line ends.
     Space,
     /// `-- …` or `/* … */`
     Comment,
-    /// `'text'`; in PostgreSQL's ways also `E'it\'s'` and `$tag$text$tag$`.
+    /// `'text'`; also PostgreSQL's `E'it\'s'` and `$tag$text$tag$`.
     Text,
     /// An identifier in quotes: `"a"`, `` `a` ``, `[a]`.
     Quoted,
@@ -25,18 +25,18 @@ pub enum TokenKind {
     Other,
 }
 
-/// A piece of SQL.
+/// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: TokenKind,
-    /// It, as written.
+    /// Its text, as written.
     pub text: &'a str,
-    /// Where it begins.
+    /// Its byte offset.
     pub at: usize,
 }
 
-/// All tokens of a text, in order. What is not closed goes on to the end.
+/// All tokens of a text, in order. An unclosed token extends to the end.
 pub fn tokens(sql: &str) -> impl Iterator<Item = Token<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -48,7 +48,7 @@ pub fn tokens(sql: &str) -> impl Iterator<Item = Token<'_>> {
     })
 }
 
-/// The kind and length of the token that `rest`, which is not empty, begins with.
+/// The kind and length of the first token of `rest`, which is not empty.
 fn next(rest: &str) -> (TokenKind, usize) {
     let first = rest.chars().next().unwrap_or(' ');
     match first {
@@ -57,16 +57,16 @@ fn next(rest: &str) -> (TokenKind, usize) {
         '"' | '`' => (TokenKind::Quoted, quoted(rest, first)),
         '$' => dollar(rest),
         '[' => bracketed(rest),
-        '-' if rest.starts_with("--") => (TokenKind::Comment, until(rest, 2, "\n")),
-        '/' if rest.starts_with("/*") => (TokenKind::Comment, until(rest, 2, "*/")),
+        '-' if rest.starts_with("--") => (TokenKind::Comment, length_until(rest, 2, "\n")),
+        '/' if rest.starts_with("/*") => (TokenKind::Comment, length_until(rest, 2, "*/")),
         ':' => colon(rest),
         ';' => (TokenKind::Semicolon, 1),
         '(' => (TokenKind::Open, 1),
         ')' => (TokenKind::Close, 1),
-        _ if first.is_whitespace() => (TokenKind::Space, run(rest, char::is_whitespace)),
-        _ if begins_word(first) => (TokenKind::Word, run(rest, continues_word)),
-        // A number's letters (1e5, 0x1f) are no words.
-        _ if first.is_ascii_digit() => (TokenKind::Other, run(rest, continues_word)),
+        _ if first.is_whitespace() => (TokenKind::Space, length_while(rest, char::is_whitespace)),
+        _ if begins_word(first) => (TokenKind::Word, length_while(rest, continues_word)),
+        // Letters in a number (1e5, 0x1f) are no words.
+        _ if first.is_ascii_digit() => (TokenKind::Other, length_while(rest, continues_word)),
         _ => (TokenKind::Other, first.len_utf8()),
     }
 }
@@ -76,19 +76,21 @@ fn colon(rest: &str) -> (TokenKind, usize) {
     let after = &rest[1..];
     match after.chars().next() {
         Some(':') => (TokenKind::Other, 2),
-        Some(c) if begins_word(c) => (TokenKind::Parameter, 1 + run(after, continues_word)),
+        Some(c) if begins_word(c) => {
+            (TokenKind::Parameter, 1 + length_while(after, continues_word))
+        }
         _ => (TokenKind::Other, 1),
     }
 }
 
-/// `[name]`, if it looks like one: PostgreSQL's `a[1]` and `ARRAY['x', :y]` are none.
+/// `[name]`, unless it is an index or array: PostgreSQL's `a[1]` and `ARRAY['x', :y]`.
 fn bracketed(rest: &str) -> (TokenKind, usize) {
-    let inside = run(&rest[1..], |c| continues_word(c) || c == ' ' || c == '-');
+    let inside = length_while(&rest[1..], |c| continues_word(c) || c == ' ' || c == '-');
     let is_name = rest[1..].starts_with(begins_word) && rest[1 + inside..].starts_with(']');
     if is_name { (TokenKind::Quoted, inside + 2) } else { (TokenKind::Other, 1) }
 }
 
-/// The length of what is in quotes; a doubled quote stands for itself.
+/// The length of a quoted token; a doubled quote stands for itself.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut at = 1;
     while let Some(found) = rest[at..].find(quote) {
@@ -101,7 +103,7 @@ fn quoted(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// The length of text in quotes where a backslash takes the next character's meaning.
+/// The length of a quoted text with backslash escapes.
 fn escaped(rest: &str) -> usize {
     let mut at = 1;
     while let Some(found) = rest[at..].find(['\'', '\\']) {
@@ -116,9 +118,9 @@ fn escaped(rest: &str) -> usize {
     rest.len()
 }
 
-/// `$tag$ … $tag$`, if it is closed; other databases know no such thing.
+/// `$tag$ … $tag$`, if it is closed; other databases do not have this syntax.
 fn dollar(rest: &str) -> (TokenKind, usize) {
-    let tag = run(&rest[1..], |c| c.is_alphanumeric() || c == '_');
+    let tag = length_while(&rest[1..], |c| c.is_alphanumeric() || c == '_');
     let quote = rest.get(..tag + 2).filter(|quote| quote.ends_with('$'));
     let quote = quote.filter(|_| !rest[1..].starts_with(|c: char| c.is_ascii_digit()));
     match quote.and_then(|quote| rest[quote.len()..].find(quote).map(|at| at + 2 * quote.len())) {
@@ -127,11 +129,11 @@ fn dollar(rest: &str) -> (TokenKind, usize) {
     }
 }
 
-fn until(rest: &str, from: usize, end: &str) -> usize {
+fn length_until(rest: &str, from: usize, end: &str) -> usize {
     rest[from..].find(end).map_or(rest.len(), |found| from + found + end.len())
 }
 
-fn run(rest: &str, belongs: impl Fn(char) -> bool) -> usize {
+fn length_while(rest: &str, belongs: impl Fn(char) -> bool) -> usize {
     rest.find(|c| !belongs(c)).unwrap_or(rest.len())
 }
 

@@ -1,4 +1,4 @@
-//! When somebody is told to look, and that each thing is said once.
+//! Which alerts are raised, and that each is raised once.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use longshore::batch::{
 };
 use longshore::store::{Intake, Opened};
 use longshore::{BatchId, Counts, MemoryStore, NewBatch, Scope, Timestamp};
-use longshore_batch::alerts::{AlertCode, Seen, watch};
+use longshore_batch::alerts::{AlertCode, AlertHistory, evaluate};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
@@ -24,44 +24,48 @@ async fn batch() -> Batch {
     Batch { status: BatchStatus::Running, sealed: true, counts, ..batch }
 }
 
-/// The codes of what is said at a minute.
-fn said(batch: &Batch, seen: &mut Seen, at: u64) -> Vec<AlertCode> {
-    watch(batch, TEN_MINUTES, seen, minute(at)).iter().map(|alert| alert.code).collect()
+/// The codes of the alerts raised at a minute.
+fn raised(batch: &Batch, history: &mut AlertHistory, at: u64) -> Vec<AlertCode> {
+    evaluate(batch, TEN_MINUTES, history, minute(at)).iter().map(|alert| alert.code).collect()
 }
 
 #[tokio::test]
 async fn a_batch_in_which_nothing_ends_is_spoken_of_once() {
-    let (batch, mut seen) = (batch().await, Seen::default());
-    assert_eq!(said(&batch, &mut seen, 0), []);
-    assert_eq!(said(&batch, &mut seen, 9), []);
-    let alerts = watch(&batch, TEN_MINUTES, &mut seen, minute(10));
-    assert_eq!(alerts[0].words, "no row has ended, 96 wait and 4 are held for 600 s");
-    assert_eq!(said(&batch, &mut seen, 11), [], "it was said");
+    let (batch, mut history) = (batch().await, AlertHistory::default());
+    assert_eq!(raised(&batch, &mut history, 0), []);
+    assert_eq!(raised(&batch, &mut history, 9), []);
+    let alerts = evaluate(&batch, TEN_MINUTES, &mut history, minute(10));
+    assert_eq!(alerts[0].words, "no row has ended, 96 are waiting and 4 are leased for 600 s");
+    assert_eq!(raised(&batch, &mut history, 11), [], "it was said");
 }
 
 #[tokio::test]
 async fn a_batch_that_moves_is_not_spoken_of_until_it_stands_still_again() {
-    let (mut batch, mut seen) = (batch().await, Seen::default());
-    said(&batch, &mut seen, 0);
-    assert_eq!(said(&batch, &mut seen, 10), [AlertCode::NoProgress]);
+    let (mut batch, mut history) = (batch().await, AlertHistory::default());
+    raised(&batch, &mut history, 0);
+    assert_eq!(raised(&batch, &mut history, 10), [AlertCode::NoProgress]);
     batch.counts.done += 1;
-    assert_eq!(said(&batch, &mut seen, 12), []);
-    assert_eq!(said(&batch, &mut seen, 21), []);
-    assert_eq!(said(&batch, &mut seen, 22), [AlertCode::NoProgress], "ten minutes after it moved");
+    assert_eq!(raised(&batch, &mut history, 12), []);
+    assert_eq!(raised(&batch, &mut history, 21), []);
+    assert_eq!(
+        raised(&batch, &mut history, 22),
+        [AlertCode::NoProgress],
+        "ten minutes after it moved"
+    );
 }
 
 #[tokio::test]
 async fn a_batch_that_nobody_takes_up_is_spoken_of_and_a_paused_one_is_not() {
     let queued = Batch { status: BatchStatus::Queued, ..batch().await };
-    let mut seen = Seen::default();
-    said(&queued, &mut seen, 0);
-    assert_eq!(said(&queued, &mut seen, 10), [AlertCode::NoProgress]);
+    let mut history = AlertHistory::default();
+    raised(&queued, &mut history, 0);
+    assert_eq!(raised(&queued, &mut history, 10), [AlertCode::NoProgress]);
 
     let mut paused = batch().await;
     act(&mut paused, &BatchAction::Pause { reason: "lunch".to_owned() }).unwrap();
-    let mut seen = Seen::default();
-    said(&paused, &mut seen, 0);
-    assert_eq!(said(&paused, &mut seen, 60), []);
+    let mut history = AlertHistory::default();
+    raised(&paused, &mut history, 0);
+    assert_eq!(raised(&paused, &mut history, 60), []);
 }
 
 #[tokio::test]
@@ -70,31 +74,31 @@ async fn a_batch_that_ends_with_all_its_rows_is_not_spoken_of() {
     batch.counts = Counts { done: 90, failed: 10, ..Counts::default() };
     advance(&mut batch, minute(1));
     assert_eq!(batch.status, BatchStatus::Complete);
-    let mut seen = Seen::default();
-    assert_eq!([said(&batch, &mut seen, 1), said(&batch, &mut seen, 60)], [[], []]);
+    let mut history = AlertHistory::default();
+    assert_eq!([raised(&batch, &mut history, 1), raised(&batch, &mut history, 60)], [[], []]);
 }
 
 #[tokio::test]
 async fn a_batch_that_is_over_with_rows_left_is_spoken_of_once_per_generation() {
     let mut batch = batch().await;
     act(&mut batch, &BatchAction::Cancel).unwrap();
-    let mut seen = Seen::default();
-    assert_eq!(said(&batch, &mut seen, 0), [], "its last rows take a moment to stop");
+    let mut history = AlertHistory::default();
+    assert_eq!(raised(&batch, &mut history, 0), [], "its last rows take a moment to stop");
     batch.counts = Counts { done: 4, cancelled: 96, ..Counts::default() };
-    let alerts = watch(&batch, TEN_MINUTES, &mut seen, minute(1));
+    let alerts = evaluate(&batch, TEN_MINUTES, &mut history, minute(1));
     assert_eq!(alerts[0].words, "the batch is cancelled and 96 of 100 rows are left");
-    assert_eq!(said(&batch, &mut seen, 60), []);
+    assert_eq!(raised(&batch, &mut history, 60), []);
     batch.generation += 1;
-    assert_eq!(said(&batch, &mut seen, 61), [AlertCode::WorkLeft]);
+    assert_eq!(raised(&batch, &mut history, 61), [AlertCode::WorkLeft]);
 }
 
 #[tokio::test]
 async fn rows_that_outlive_their_batch_are_spoken_of() {
     let mut batch = batch().await;
     act(&mut batch, &BatchAction::Cancel).unwrap();
-    let mut seen = Seen::default();
-    said(&batch, &mut seen, 0);
-    assert_eq!(said(&batch, &mut seen, 10), [AlertCode::WorkLeft]);
+    let mut history = AlertHistory::default();
+    raised(&batch, &mut history, 0);
+    assert_eq!(raised(&batch, &mut history, 10), [AlertCode::WorkLeft]);
 }
 
 #[tokio::test]
@@ -102,34 +106,34 @@ async fn reaching_the_threshold_is_spoken_of_each_time_it_stops_the_batch() {
     let limit = FailureLimit::Units(5);
     let threshold = Some(FailureThreshold { limit, then: OnThreshold::Pause });
     let mut batch = Batch { threshold, ..batch().await };
-    let mut seen = Seen::default();
+    let mut history = AlertHistory::default();
     batch.counts.failed = 5;
     advance(&mut batch, minute(0));
-    let alerts = watch(&batch, TEN_MINUTES, &mut seen, minute(0));
+    let alerts = evaluate(&batch, TEN_MINUTES, &mut history, minute(0));
     let words = "the batch is paused: 5 units failed, the threshold is 5";
     assert_eq!((alerts[0].code, alerts[0].words.as_str()), (AlertCode::Threshold, words));
     batch.counts.failed = 6;
-    assert_eq!(said(&batch, &mut seen, 1), [], "the last rows that ran are no news");
+    assert_eq!(raised(&batch, &mut history, 1), [], "the last rows that ran are no news");
 
     act(&mut batch, &BatchAction::Resume).unwrap();
-    assert_eq!(said(&batch, &mut seen, 2), []);
+    assert_eq!(raised(&batch, &mut history, 2), []);
     batch.counts.failed = 11;
     advance(&mut batch, minute(3));
-    assert_eq!(said(&batch, &mut seen, 3), [AlertCode::Threshold]);
+    assert_eq!(raised(&batch, &mut history, 3), [AlertCode::Threshold]);
 }
 
 #[tokio::test]
 async fn rows_that_end_well_after_the_threshold_stopped_the_batch_do_not_hide_it() {
     let limit = FailureLimit::Percent(10.0);
     let threshold = Some(FailureThreshold { limit, then: OnThreshold::Pause });
-    // Its rows still come in, so the share is one of the rows that have ended.
+    // The batch is not sealed, so the share counts only rows that have ended.
     let mut batch = Batch { threshold, sealed: false, ..batch().await };
     batch.counts = Counts { ready: 500, leased: 60, done: 90, failed: 10, ..Counts::default() };
     advance(&mut batch, minute(0));
     assert_eq!(batch.status, BatchStatus::Paused);
     batch.counts = Counts { ready: 500, done: 150, failed: 10, ..Counts::default() };
     advance(&mut batch, minute(1));
-    let alerts = watch(&batch, TEN_MINUTES, &mut Seen::default(), minute(1));
+    let alerts = evaluate(&batch, TEN_MINUTES, &mut AlertHistory::default(), minute(1));
     let words = "the batch is paused: 10 of 100 units failed (10.0 %), the threshold is 10 %";
     assert_eq!(alerts.iter().map(|alert| alert.words.as_str()).collect::<Vec<_>>(), [words]);
 }
@@ -141,9 +145,9 @@ async fn a_batch_that_its_threshold_failed_is_spoken_of() {
     let mut batch = Batch { threshold, ..batch().await };
     batch.counts.failed = 5;
     advance(&mut batch, minute(0));
-    assert_eq!(said(&batch, &mut Seen::default(), 0), [AlertCode::Threshold]);
+    assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), [AlertCode::Threshold]);
     act(&mut batch, &BatchAction::Fail { reason: "enough of it".to_owned() }).unwrap();
-    assert_eq!(said(&batch, &mut Seen::default(), 0), [], "somebody gave it up by hand");
+    assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), [], "somebody gave it up by hand");
 }
 
 #[tokio::test]
@@ -154,5 +158,5 @@ async fn a_pause_by_hand_is_no_threshold() {
     batch.counts.failed = 4;
     act(&mut batch, &BatchAction::Pause { reason: "looking".to_owned() }).unwrap();
     batch.counts.failed = 6;
-    assert_eq!(said(&batch, &mut Seen::default(), 0), []);
+    assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), []);
 }

@@ -1,11 +1,11 @@
-//! A definition against its database: every mistake is found before a row is touched.
+//! Checks of a definition against its database: every mistake is found before a row is touched.
 
-mod broken;
-mod sound;
+mod invalid;
+mod valid;
 
 use std::path::Path;
 
-use longshore_batch::check::{Checked, check};
+use longshore_batch::check::{CheckReport, check};
 use longshore_batch::file::{FileError, Loaded, Overrides};
 use longshore_batch::rows::{OpenMode, SqliteRows};
 use rusqlite::Connection;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::file::{folder, load};
 
-/// A batch file that touches everything the check looks at.
+/// A batch file with everything that the check covers.
 pub(crate) const BATCH: &str = r#"type = "review"
 database = "sqlite:orders.db"
 
@@ -109,7 +109,7 @@ impl Case {
         self.dir.path().join("orders.db")
     }
 
-    pub(crate) async fn check(&self) -> Result<Checked, FileError> {
+    pub(crate) async fn check(&self) -> Result<CheckReport, FileError> {
         let source = open(&self.database());
         check(&self.loaded.definition, &self.loaded.places, &source).await
     }

@@ -1,4 +1,4 @@
-//! What is done when a batch has ended.
+//! Completion actions of batches.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use longshore::{Kind, Policy, RetryPolicy, Scope, Services, SqlValue, UnitState,
 use longshore_ai::Provider;
 use longshore_batch::check::COMPLETION_PARAMETERS;
 use longshore_batch::definition::{Action, Database, Definition, END_KIND, Post, SqlPost};
-use longshore_batch::end::{Act, ActError, perform};
+use longshore_batch::end::{Act, ActError, run_action};
 use longshore_batch::rows::Sources;
 use longshore_batch::{EndHandler, RowHandler};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
-use crate::handler::rig::{
-    FakeProvider, Rig, Said, answer, definition, row_kind, rows_database, statement,
+use crate::handler::fixture::{
+    FakeProvider, FakeReply, Fixture, answer, definition, row_kind, rows_database, statement,
 };
 
-/// Notes what it is to do, and fails as often as told.
+/// Records its calls, and fails the given number of times.
 #[derive(Default)]
-struct Noted {
+struct RecordingActions {
     facts: Mutex<Vec<Value>>,
     refusals: Mutex<Vec<ActError>>,
 }
 
 #[async_trait]
-impl Act for Noted {
+impl Act for RecordingActions {
     async fn act(&self, _action: &Action, facts: &Value) -> Result<(), ActError> {
         self.facts.lock().unwrap().push(facts.clone());
         self.refusals.lock().unwrap().pop().map_or(Ok(()), Err)
@@ -40,12 +40,12 @@ fn command() -> Option<Action> {
     Some(Action::Command(vec!["./notify.sh".to_owned()]))
 }
 
-/// Works on rows and ends until all is done.
-async fn work(rig: &Rig, sources: Arc<Sources>, act: Arc<Noted>) {
-    let provider = Arc::clone(&rig.provider) as Arc<dyn Provider>;
+/// Runs rows and completions until all are done.
+async fn work(fixture: &Fixture, sources: Arc<Sources>, act: Arc<RecordingActions>) {
+    let provider = Arc::clone(&fixture.provider) as Arc<dyn Provider>;
     let rows = RowHandler::builder(Arc::clone(&sources)).provider("fake", provider).build();
     let quick = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::default() };
-    let worker = Worker::builder(Arc::clone(&rig.store))
+    let worker = Worker::builder(Arc::clone(&fixture.store))
         .slots(4)
         .heartbeat(longshore::Heartbeat::Task)
         .services(Services::All)
@@ -59,11 +59,11 @@ async fn work(rig: &Rig, sources: Arc<Sources>, act: Arc<Noted>) {
     worker.build().unwrap().run().await.unwrap();
 }
 
-/// The announcements' states and failures' codes.
-async fn ends(rig: &Rig) -> Vec<(UnitState, Option<String>)> {
+/// The states of the completion units and the codes of their failures.
+async fn ends(fixture: &Fixture) -> Vec<(UnitState, Option<String>)> {
     let kind = Some(Kind::new(END_KIND).unwrap());
     let filter = UnitFilter { kind, ..UnitFilter::default() };
-    let page = rig.store.units(&Scope::All, &filter, None, 10).await.unwrap();
+    let page = fixture.store.units(&Scope::All, &filter, None, 10).await.unwrap();
     let ends = page.items.into_iter();
     ends.map(|unit| (unit.state, unit.failure.map(|failure| failure.code))).collect()
 }
@@ -72,17 +72,17 @@ async fn ends(rig: &Rig) -> Vec<(UnitState, Option<String>)> {
 fn two_of_three() -> Arc<FakeProvider> {
     FakeProvider::new(|question, _| {
         let good = question.prompt != "2?";
-        Said::Answer(answer(if good { r#"{"verdict": "fine"}"# } else { "gibberish" }))
+        FakeReply::Answer(answer(if good { r#"{"verdict": "fine"}"# } else { "gibberish" }))
     })
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_is_announced_once_per_generation_with_its_facts() {
-    let rig = Rig::in_memory(two_of_three());
+    let fixture = Fixture::in_memory(two_of_three());
     let definition = Definition { completion: command(), ..definition() };
-    let id = rig.start(&definition, &[json!(1), json!(2), json!(3)]).await;
-    let act = Arc::new(Noted::default());
-    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    let id = fixture.start(&definition, &[json!(1), json!(2), json!(3)]).await;
+    let act = Arc::new(RecordingActions::default());
+    work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     let facts = act.facts.lock().unwrap().clone();
     assert_eq!(facts.len(), 1);
     let expected = json!({
@@ -93,51 +93,51 @@ async fn the_end_is_announced_once_per_generation_with_its_facts() {
     assert_eq!(facts[0], expected);
     assert!(facts[0]["seconds"].is_number());
 
-    rig.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
-    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    fixture.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     let facts = act.facts.lock().unwrap().clone();
     assert_eq!((facts.len(), &facts[1]["generation"]), (2, &json!(2)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_announcement_that_did_not_get_through_is_tried_again() {
-    let rig = Rig::in_memory(two_of_three());
+    let fixture = Fixture::in_memory(two_of_three());
     let definition = Definition { completion: command(), ..definition() };
-    rig.start(&definition, &[json!(1)]).await;
-    let act = Arc::new(Noted::default());
+    fixture.start(&definition, &[json!(1)]).await;
+    let act = Arc::new(RecordingActions::default());
     let busy = ActError { message: "503".to_owned(), retryable: true };
     act.refusals.lock().unwrap().push(busy);
-    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     assert_eq!(act.facts.lock().unwrap().len(), 2);
-    assert_eq!(ends(&rig).await[0].0, UnitState::Done);
+    assert_eq!(ends(&fixture).await[0].0, UnitState::Done);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_announcement_that_cannot_work_fails_and_says_so() {
-    let rig = Rig::in_memory(two_of_three());
+    let fixture = Fixture::in_memory(two_of_three());
     let definition = Definition { completion: command(), ..definition() };
-    rig.start(&definition, &[json!(1)]).await;
-    let act = Arc::new(Noted::default());
+    fixture.start(&definition, &[json!(1)]).await;
+    let act = Arc::new(RecordingActions::default());
     let missing = ActError { message: "no such file".to_owned(), retryable: false };
     act.refusals.lock().unwrap().push(missing);
-    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     assert_eq!(act.facts.lock().unwrap().len(), 1);
-    assert_eq!(ends(&rig).await, [(UnitState::Failed, Some("completion".to_owned()))]);
+    assert_eq!(ends(&fixture).await, [(UnitState::Failed, Some("completion".to_owned()))]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn sql_elsewhere_is_run_with_the_facts_bound() {
-    let rig = Rig::in_memory(two_of_three());
+    let fixture = Fixture::in_memory(two_of_three());
     let sql = "INSERT INTO ends VALUES (:batch_id, :status, :done, :failed)";
     let completion = Some(Action::Sql(vec![statement(sql)]));
-    rig.start(&Definition { completion, ..definition() }, &[json!(2)]).await;
-    let act = Arc::new(Noted::default());
-    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    fixture.start(&Definition { completion, ..definition() }, &[json!(2)]).await;
+    let act = Arc::new(RecordingActions::default());
+    work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     assert!(act.facts.lock().unwrap().is_empty(), "SQL is not its business");
-    let at = rig.rows.statements().iter().position(|done| done == sql).unwrap();
-    assert_eq!(rig.rows.bound(at, "batch_id"), SqlValue::Text("b-1".to_owned()));
-    assert_eq!(rig.rows.bound(at, "status"), SqlValue::Text("complete".to_owned()));
-    let tally = ["done", "failed"].map(|name| rig.rows.bound(at, name));
+    let at = fixture.rows.statements().iter().position(|done| done == sql).unwrap();
+    assert_eq!(fixture.rows.bound(at, "batch_id"), SqlValue::Text("b-1".to_owned()));
+    assert_eq!(fixture.rows.bound(at, "status"), SqlValue::Text("complete".to_owned()));
+    let tally = ["done", "failed"].map(|name| fixture.rows.bound(at, name));
     assert_eq!(tally, [SqlValue::Int(0), SqlValue::Int(1)]);
 }
 
@@ -150,7 +150,7 @@ async fn sql_in_the_stores_database_commits_with_the_announcement() {
     db.execute_batch("CREATE TABLE ends (batch, generation, total); CREATE TABLE rows (id)")
         .unwrap();
     db.execute_batch("INSERT INTO rows VALUES (1), (3)").unwrap();
-    let rig = Rig::new(Arc::new(store), two_of_three());
+    let fixture = Fixture::new(Arc::new(store), two_of_three());
     let sql = "INSERT INTO ends VALUES (:batch_id, :generation, :total)";
     let definition = Definition {
         completion: Some(Action::Sql(vec![statement(sql)])),
@@ -159,9 +159,9 @@ async fn sql_in_the_stores_database_commits_with_the_announcement() {
         post: Post::Sql(SqlPost::default()),
         ..definition()
     };
-    rig.start(&definition, &[json!(1), json!(3)]).await;
+    fixture.start(&definition, &[json!(1), json!(3)]).await;
     let sources = Arc::new(Sources::new(Some(format!("sqlite:{}", path.display())), |_| None));
-    work(&rig, sources, Arc::default()).await;
+    work(&fixture, sources, Arc::default()).await;
     let row =
         |row: &longshore_sqlite::rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let end: (String, u32, u64) = db.query_row("SELECT * FROM ends", [], row).unwrap();
@@ -170,33 +170,35 @@ async fn sql_in_the_stores_database_commits_with_the_announcement() {
 
 #[tokio::test(start_paused = true)]
 async fn every_name_that_a_check_accepts_has_a_value() {
-    let rig = Rig::in_memory(two_of_three());
+    let fixture = Fixture::in_memory(two_of_three());
     let names = COMPLETION_PARAMETERS.map(|name| format!(":{name}")).join(", ");
     let completion =
         Some(Action::Sql(vec![statement(&format!("INSERT INTO ends VALUES ({names})"))]));
-    rig.start(&Definition { completion, ..definition() }, &[json!(2)]).await;
-    work(&rig, rig.sources(), Arc::default()).await;
-    assert_eq!(ends(&rig).await, [(UnitState::Done, None)]);
+    fixture.start(&Definition { completion, ..definition() }, &[json!(2)]).await;
+    work(&fixture, fixture.sources(), Arc::default()).await;
+    assert_eq!(ends(&fixture).await, [(UnitState::Done, None)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn sql_with_a_name_that_nobody_knows_fails_and_names_it() {
-    let rig = Rig::in_memory(two_of_three());
+    let fixture = Fixture::in_memory(two_of_three());
     let action = Action::Sql(vec![statement("INSERT INTO ends VALUES (:bach)")]);
-    let (facts, sources, act) = (json!({ "batch": "b" }), rig.sources(), Noted::default());
-    let done = perform(&action, &facts, &rows_database(), &sources, &act).await;
+    let (facts, sources, act) =
+        (json!({ "batch": "b" }), fixture.sources(), RecordingActions::default());
+    let done = run_action(&action, &facts, &rows_database(), &sources, &act).await;
     let error = done.unwrap_err();
     assert!(error.message.contains("`:bach`") && !error.retryable, "{error}");
-    assert!(rig.rows.statements().is_empty());
+    assert!(fixture.rows.statements().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn nobody_announces_the_end_of_anothers_batch_or_one_that_has_not_come() {
     use longshore::{NewUnit, QueueName, TenantId};
     use longshore_batch::definition::QUEUE;
-    let rig = Rig::in_memory(two_of_three());
-    let id = rig.start(&Definition { completion: command(), ..definition() }, &[json!(1)]).await;
-    let noted = Arc::new(Noted::default());
+    let fixture = Fixture::in_memory(two_of_three());
+    let id =
+        fixture.start(&Definition { completion: command(), ..definition() }, &[json!(1)]).await;
+    let noted = Arc::new(RecordingActions::default());
     let forged = |tenant: &str| {
         let payload = json!({"batch": id, "status": "complete", "generation": 7, "counts":
             {"blocked": 0, "scheduled": 0, "ready": 0, "leased": 0, "done": 999, "failed": 0,
@@ -207,10 +209,10 @@ async fn nobody_announces_the_end_of_anothers_batch_or_one_that_has_not_come() {
             ..NewUnit::new(Kind::new(END_KIND).unwrap(), payload)
         }
     };
-    let own = rig.batch(&id).await.tenant.to_string();
-    rig.store.send(&Scope::All, vec![forged("evil"), forged(&own)]).await.unwrap();
-    work(&rig, rig.sources(), Arc::clone(&noted)).await;
-    let codes: Vec<_> = ends(&rig).await.into_iter().filter_map(|(_, code)| code).collect();
+    let own = fixture.batch(&id).await.tenant.to_string();
+    fixture.store.send(&Scope::All, vec![forged("evil"), forged(&own)]).await.unwrap();
+    work(&fixture, fixture.sources(), Arc::clone(&noted)).await;
+    let codes: Vec<_> = ends(&fixture).await.into_iter().filter_map(|(_, code)| code).collect();
     assert_eq!(codes.len(), 2, "{codes:?}");
     let told = noted.facts.lock().unwrap();
     assert_eq!(told.len(), 1, "only the true end: {told:?}");

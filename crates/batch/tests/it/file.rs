@@ -1,8 +1,8 @@
-//! Reading a batch file: what is written becomes a definition, and every mistake one clear error.
+//! Reading a batch file into a definition; every mistake gives one clear error.
 
 mod commands;
-mod mistakes;
-mod written;
+mod errors;
+mod parsed;
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use longshore::Timestamp;
 use longshore_batch::file::{BatchFile, FileError, Loaded, Overrides};
 use tempfile::TempDir;
 
-/// Every key that there is.
+/// A file with every key.
 pub(crate) const FULL: &str = r#"type = "po-review"
 tenant = "acme"
 database = "sqlite:orders.db"
@@ -83,7 +83,7 @@ no_progress = "10m"
 http = "http://alerts.example/batch"
 "#;
 
-/// As little as possible.
+/// The smallest valid file.
 pub(crate) const SMALL: &str = r#"type = "small"
 
 [candidates]
@@ -120,7 +120,7 @@ pub(crate) fn load(dir: &Path, overrides: &Overrides) -> Result<Loaded, FileErro
     BatchFile::load(dir, overrides)
 }
 
-/// `text` in a folder of its own, read with nothing said at the command line.
+/// Reads `text` in a folder of its own, without overrides.
 pub(crate) fn read(text: &str) -> Result<Loaded, FileError> {
     load(folder(text).path(), &noon())
 }

@@ -2,10 +2,10 @@
 
 mod bounds;
 mod crashes;
+mod fake_table;
 mod keys;
 mod overlap;
 mod start;
-mod table;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use std::time::Duration;
 use longshore::{BatchId, Client, Kind, MemoryStore, Policy, Scope, Store, Timestamp, Worker};
 use longshore_batch::Definition;
 use longshore_batch::definition::{END_KIND, ROW_KIND};
-use longshore_batch::initiator::{Filled, InitiateError, Initiation, Initiator, StartOptions};
+use longshore_batch::initiator::{FillResult, InitiateError, Initiation, Initiator, StartOptions};
 use longshore_batch::rows::RowSource;
 use longshore_testkit::{Fault, FaultyStore};
 use serde_json::Value;
 
 use crate::support::definition;
-use table::Table;
+use fake_table::FakeTable;
 
 /// A store, a table, and an initiator between them.
-struct Yard {
+struct FillFixture {
     store: Arc<dyn Store>,
     faulty: Arc<FaultyStore>,
-    table: Arc<Table>,
+    table: Arc<FakeTable>,
 }
 
-impl Yard {
-    /// With rows numbered from 1.
+impl FillFixture {
+    /// A table with `rows` rows, numbered from 1.
     fn new(rows: i64) -> Self {
         Self::breaking(rows, &[])
     }
 
-    /// The same, on a store that breaks these calls.
+    /// A table with `rows` rows, and a store that fails these calls.
     fn breaking(rows: i64, faults: &[(&'static str, u64, Fault)]) -> Self {
         let store = FaultyStore::new(Arc::new(MemoryStore::default()));
         let plan = |store: FaultyStore, fault: &(_, _, _)| store.with(fault.0, fault.1, fault.2);
         let faulty = Arc::new(faults.iter().fold(store, plan));
-        Self { store: faulty.clone(), faulty, table: Arc::new(Table::numbered(rows)) }
+        Self { store: faulty.clone(), faulty, table: Arc::new(FakeTable::numbered(rows)) }
     }
 
     fn client(&self) -> Client {
@@ -78,17 +78,20 @@ fn numbers(range: std::ops::RangeInclusive<i64>) -> Vec<Value> {
     range.map(Value::from).collect()
 }
 
-async fn fill(initiator: &Initiator, initiation: &mut Initiation) -> Result<Filled, InitiateError> {
+async fn fill(
+    initiator: &Initiator,
+    initiation: &mut Initiation,
+) -> Result<FillResult, InitiateError> {
     initiator.fill(initiation, pending(), |_| ()).await
 }
 
-/// Fills for as long as there is anything to do but wait: with paused time, an hour is nothing.
-async fn fill_until_it_waits(initiator: &Initiator, initiation: &mut Initiation) -> Filled {
+/// Fills until the initiator only waits: with paused time, an hour is nothing.
+async fn fill_until_it_waits(initiator: &Initiator, initiation: &mut Initiation) -> FillResult {
     let hour = tokio::time::sleep(Duration::from_secs(3600));
     initiator.fill(initiation, hour, |_| ()).await.unwrap()
 }
 
-/// A worker that ends every row well, and goes home when all batches have ended.
+/// A worker that finishes every row as done, and stops when all batches have ended.
 fn worker(store: &Arc<dyn Store>, slots: u32) -> Worker {
     let end = |kind| Kind::new(kind).unwrap();
     Worker::builder(Arc::clone(store))

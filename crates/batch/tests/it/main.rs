@@ -6,6 +6,7 @@
     reason = "helpers of tests may give up loudly"
 )]
 
+mod alert_monitor;
 mod alerts;
 mod bulk;
 mod check;
@@ -13,7 +14,7 @@ mod end;
 mod file;
 mod handler;
 mod initiator;
-mod lookout;
+
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "odbc")]

@@ -8,9 +8,9 @@ use longshore_testkit::servers::PrivateMariaDb;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
-use crate::remote::{self, Place, by_id, effect, int, pages_agree, text};
+use crate::remote::{self, TestDatabase, by_id, effect, int, pages_agree, text};
 
-impl Place for PrivateMariaDb {
+impl TestDatabase for PrivateMariaDb {
     fn rows(&self) -> Arc<dyn RowSource> {
         open(&self.url()).unwrap()
     }
@@ -36,18 +36,18 @@ async fn statements_are_described_and_candidates_paged() {
     let word =
         "CREATE TABLE word (id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci)";
     remote::text_keys_keep_their_order(&server, word).await;
-    syntax_errors_have_a_place(&*Place::rows(&server)).await;
+    syntax_errors_have_a_place(&*TestDatabase::rows(&server)).await;
     keys_of_other_types_keep_their_order(&server).await;
     a_function_that_writes_is_refused_in_a_read(&server).await;
 }
 
 async fn syntax_errors_have_a_place(rows: &dyn RowSource) {
-    for (sql, place) in
+    for (sql, database) in
         [("\n SELECT :a FRM line", 16), ("SELECT 'it\\'s :a'", 7), ("SELECT 1 # one", 9)]
     {
         let error = rows.describe(sql).await.unwrap_err();
         let SourceError::Statement { offset, .. } = error else { panic!("{sql}: {error:?}") };
-        assert_eq!(offset, Some(place), "{sql}");
+        assert_eq!(offset, Some(database), "{sql}");
     }
 }
 
@@ -85,7 +85,7 @@ async fn keys_of_other_types_keep_their_order(server: &PrivateMariaDb) {
         ),
     ] {
         server.run(&format!("CREATE TABLE k (id {kind}); INSERT INTO k VALUES {values}")).unwrap();
-        let found = pages_agree(&*Place::rows(server), &by_id("SELECT id FROM k")).await;
+        let found = pages_agree(&*TestDatabase::rows(server), &by_id("SELECT id FROM k")).await;
         assert_eq!(found, keys, "{kind}");
         server.run("DROP TABLE k").unwrap();
     }
@@ -95,7 +95,7 @@ async fn a_function_that_writes_is_refused_in_a_read(server: &PrivateMariaDb) {
     let body = "BEGIN DELETE FROM line; RETURN 1; END";
     let function = format!("CREATE FUNCTION sly() RETURNS INT MODIFIES SQL DATA {body}");
     server.run(&format!("DELIMITER //\n{function}//")).unwrap();
-    let error = Place::rows(server).fetch("SELECT sly() AS n", &[]).await.unwrap_err();
+    let error = TestDatabase::rows(server).fetch("SELECT sly() AS n", &[]).await.unwrap_err();
     assert!(error.to_string().contains("READ ONLY"), "{error}");
     assert_eq!(server.run("SELECT count(*) FROM line").unwrap().trim(), "5");
 }
@@ -105,7 +105,7 @@ async fn types_are_kept_both_ways() {
     let server = server();
     server.run(&format!("CREATE TABLE kinds ({KINDS}); CREATE TABLE copies LIKE kinds")).unwrap();
     server.run(&format!("INSERT INTO kinds VALUES {VALUES}")).unwrap();
-    let rows = Place::rows(&server);
+    let rows = TestDatabase::rows(&server);
     let read = remote::copy_row(&*rows, "kinds", "copies").await;
     let value = |name: &str| read.iter().find(|(known, _)| known == name).unwrap().1.clone();
     for (name, expected) in [
@@ -159,7 +159,7 @@ async fn effects_are_applied_all_or_none() {
     let server = server();
     server.lines(5);
     remote::effects_are_applied_all_or_none(&server, "Duplicate entry", "doesn't exist").await;
-    let rows = Place::rows(&server);
+    let rows = TestDatabase::rows(&server);
     let returning = "DELETE FROM line WHERE id > 3 RETURNING id";
     rows.apply(&[effect(returning, &[], Some(2))]).await.unwrap();
 }
@@ -168,13 +168,13 @@ async fn effects_are_applied_all_or_none() {
 async fn a_server_that_stops_is_away_until_it_is_back() {
     let mut server = server();
     server.lines(5);
-    let rows = Place::rows(&server);
-    // Several connections at once, so that several go stale.
+    let rows = TestDatabase::rows(&server);
+    // Opens several connections at once, so that several go stale.
     let read = || rows.fetch("SELECT * FROM line", &[]);
     let (a, b, c) = tokio::join!(read(), read(), read());
     assert_eq!([a, b, c].map(|rows| rows.unwrap().len()), [5; 3]);
     server.stop();
-    remote::it_is_away(&*rows).await;
+    remote::assert_unavailable(&*rows).await;
     server.restart().unwrap();
     let (a, b, c) = tokio::join!(read(), read(), read());
     assert_eq!([a, b, c].map(|rows| rows.unwrap().len()), [5; 3]);
@@ -190,7 +190,7 @@ async fn a_wrong_password_is_not_repeated(server: &PrivateMariaDb) {
     let rows = MysqlRows::open(&server.url_with("wrong-one")).unwrap();
     let error = rows.describe("SELECT 1").await.unwrap_err();
     assert!(error.to_string().contains("Access denied for user 'longshore'"), "{error}");
-    assert!(matches!(error, SourceError::Away(_)));
+    assert!(matches!(error, SourceError::Unavailable(_)));
     let shown = format!("{error:?} {rows:?}");
     assert!(!shown.contains("wrong-one") && !shown.contains(server.password()), "{shown}");
     let url = server.url().replace("127.0.0.1", "[127.0.0.1");
@@ -198,16 +198,16 @@ async fn a_wrong_password_is_not_repeated(server: &PrivateMariaDb) {
     assert!(error.contains("not mysql://") && !error.contains("dock-side"), "{error}");
 }
 
-/// The server's own patience is a second.
+/// The server's lock timeout is a second.
 async fn a_lock_that_is_held_too_long_is_away(server: &PrivateMariaDb) {
     let mut other = Conn::from_url(server.url()).await.unwrap();
     other.query_drop("START TRANSACTION").await.unwrap();
     other.query_drop("UPDATE line SET note = 'mine' WHERE id = 2").await.unwrap();
     let change = |id| effect("UPDATE line SET note = 'x' WHERE id = :id", &[("id", int(id))], None);
-    let rows = Place::rows(server);
+    let rows = TestDatabase::rows(server);
     let error = rows.apply(&[change(1), change(2)]).await.unwrap_err();
     assert!(
-        matches!(&error, SourceError::Away(words) if words.contains("Lock wait timeout")),
+        matches!(&error, SourceError::Unavailable(words) if words.contains("Lock wait timeout")),
         "{error:?}"
     );
     assert_eq!(server.run("SELECT note FROM line WHERE id = 1").unwrap(), "back\n", "all or none");

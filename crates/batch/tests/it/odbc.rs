@@ -10,7 +10,7 @@ async fn a_driver_that_is_not_installed_is_named() {
     let rows = open("odbc:DRIVER={No Such Driver};SERVER=db;PWD=s3cret").unwrap();
     let error = rows.describe("SELECT 1").await.unwrap_err();
     assert!(
-        matches!(&error, SourceError::Away(words) if words.contains("Can't open lib 'No Such Driver'")),
+        matches!(&error, SourceError::Unavailable(words) if words.contains("Can't open lib 'No Such Driver'")),
         "{error}"
     );
     assert!(!error.to_string().contains("s3cret"));

@@ -1,8 +1,9 @@
-//! Rows in a real PostgreSQL, and in one behind a pooler that gives every transaction another session.
+//! Rows in a real PostgreSQL, directly and behind a pooler that assigns another session to every
+//! transaction.
 
-mod away;
+mod column_cache;
 mod keys;
-mod shapes;
+mod outages;
 mod tls;
 mod types;
 
@@ -10,22 +11,22 @@ use std::sync::Arc;
 
 use longshore_batch::check::check;
 use longshore_batch::definition::{Database, Definition};
-use longshore_batch::file::Places;
+use longshore_batch::file::SourceMap;
 use longshore_batch::rows::{RowSource, SourceError, Sources, open};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 
-use crate::remote::{self, Place, effect};
+use crate::remote::{self, TestDatabase, effect};
 use crate::support;
 
-/// A server, and the URL by which its rows are reached.
-struct Reached {
-    // Before the server, which it is connected to.
+/// A server and the URL of its rows.
+struct PostgresAccess {
+    // Dropped before the server, to which it is connected.
     _pooler: Option<PrivatePgbouncer>,
     server: PrivatePostgres,
     url: String,
 }
 
-impl Place for Reached {
+impl TestDatabase for PostgresAccess {
     fn rows(&self) -> Arc<dyn RowSource> {
         open(&self.url).unwrap()
     }
@@ -35,15 +36,15 @@ impl Place for Reached {
     }
 }
 
-fn directly() -> Reached {
+fn directly() -> PostgresAccess {
     let server = PrivatePostgres::start().unwrap();
-    Reached { _pooler: None, url: server.url(), server }
+    PostgresAccess { _pooler: None, url: server.url(), server }
 }
 
-fn through_a_pooler() -> Reached {
+fn through_a_pooler() -> PostgresAccess {
     let server = PrivatePostgres::start().unwrap();
     let pooler = PrivatePgbouncer::start(&server).unwrap();
-    Reached { url: pooler.url(), _pooler: Some(pooler), server }
+    PostgresAccess { url: pooler.url(), _pooler: Some(pooler), server }
 }
 
 #[tokio::test]
@@ -56,35 +57,35 @@ async fn statements_are_described_and_candidates_paged_through_a_pooler() {
     statements_and_pages(&through_a_pooler()).await;
 }
 
-async fn statements_and_pages(place: &Reached) {
-    place.lines(5);
-    remote::statements_are_described(place).await;
+async fn statements_and_pages(database: &PostgresAccess) {
+    database.lines(5);
+    remote::statements_are_described(database).await;
     let missing = ["relation \"elsewhere\" does not exist", "column \"absent\" does not exist"];
-    remote::mistakes_are_told_with_their_place(place, missing).await;
-    remote::candidates_come_in_key_order(place).await;
-    remote::a_read_changes_nothing(place).await;
-    place.run("CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)");
+    remote::mistakes_are_told_with_their_place(database, missing).await;
+    remote::candidates_come_in_key_order(database).await;
+    remote::a_read_changes_nothing(database).await;
+    database.run("CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)");
     let word = "CREATE TABLE word (id TEXT COLLATE unaware)";
-    remote::text_keys_keep_their_order(place, word).await;
-    a_function_that_writes_is_refused_in_a_read(place).await;
-    mistakes_have_a_place_and_a_name(&*place.rows()).await;
+    remote::text_keys_keep_their_order(database, word).await;
+    a_function_that_writes_is_refused_in_a_read(database).await;
+    mistakes_have_a_place_and_a_name(&*database.rows()).await;
 }
 
-async fn a_function_that_writes_is_refused_in_a_read(place: &Reached) {
+async fn a_function_that_writes_is_refused_in_a_read(database: &PostgresAccess) {
     let body = "DELETE FROM line; SELECT 1";
-    place.run(&format!("CREATE FUNCTION sly() RETURNS INT LANGUAGE sql AS '{body}'"));
-    let rows = place.rows();
+    database.run(&format!("CREATE FUNCTION sly() RETURNS INT LANGUAGE sql AS '{body}'"));
+    let rows = database.rows();
     let error = rows.fetch("SELECT sly() AS n", &[]).await.unwrap_err();
     assert!(error.to_string().contains("read-only transaction"), "{error}");
     let within = "WITH gone AS (DELETE FROM line RETURNING id) SELECT * FROM gone";
     let error = rows.fetch(within, &[]).await.unwrap_err();
     assert!(error.to_string().contains("only a SELECT"), "{error}");
-    assert!(!rows.describe(within).await.unwrap().reads_only);
-    assert_eq!(place.run("SELECT count(*) FROM line").trim(), "5");
+    assert!(!rows.describe(within).await.unwrap().read_only);
+    assert_eq!(database.run("SELECT count(*) FROM line").trim(), "5");
 }
 
 async fn mistakes_have_a_place_and_a_name(rows: &dyn RowSource) {
-    for (sql, words, place) in [
+    for (sql, words, database) in [
         ("SELECT 'ü🦀', :a FRM line", "syntax error at or near \"line\"", Some(24)),
         ("SELECT $1", "write `:name`, not `$1`", Some(7)),
         ("SELECT id FROM line WHERE :gone IS NULL", "parameter :gone; write its type", None),
@@ -99,21 +100,21 @@ async fn mistakes_have_a_place_and_a_name(rows: &dyn RowSource) {
         let error = rows.describe(sql).await.unwrap_err();
         let SourceError::Statement { message, offset } = error else { panic!("{sql}: {error:?}") };
         assert!(message.contains(words), "{sql}: {message}");
-        assert!(place.is_none() || offset == place, "{sql}: {offset:?}");
+        assert!(database.is_none() || offset == database, "{sql}: {offset:?}");
     }
 }
 
 #[tokio::test]
 async fn a_check_says_what_was_probably_meant() {
-    let place = through_a_pooler();
-    place.lines(1);
+    let database = through_a_pooler();
+    database.lines(1);
     for (sql, message, hint) in [
         ("SELECT id, priority FROM lin", "relation \"lin\" does not exist", "`line`?"),
         ("SELECT id, priorty AS priority FROM line", "column \"priorty\"", "`priority`?"),
     ] {
         let candidates = support::candidates(sql);
         let definition = Definition { candidates, ..support::definition() };
-        let error = check(&definition, &Places::default(), &*place.rows()).await.unwrap_err();
+        let error = check(&definition, &SourceMap::default(), &*database.rows()).await.unwrap_err();
         assert!(error.message.contains(message), "{error}");
         assert!(error.hint.as_deref().is_some_and(|told| told.contains(hint)), "{:?}", error.hint);
     }
@@ -121,33 +122,34 @@ async fn a_check_says_what_was_probably_meant() {
 
 #[tokio::test]
 async fn rows_in_the_stores_own_database_are_found_there() {
-    let place = directly();
-    place.lines(3);
-    let sources = Sources::new(Some(place.url.clone()), |_| None);
+    let database = directly();
+    database.lines(3);
+    let sources = Sources::new(Some(database.url.clone()), |_| None);
     let rows = sources.resolve(&Database::Store).unwrap();
     assert_eq!(rows.count(&remote::by_id("SELECT id FROM line")).await.unwrap(), 3);
 }
 
 #[tokio::test]
 async fn effects_are_applied_all_or_none() {
-    let place = through_a_pooler();
-    place.lines(5);
-    remote::effects_are_applied_all_or_none(&place, "duplicate key value", "does not exist").await;
-    let rows = place.rows();
+    let database = through_a_pooler();
+    database.lines(5);
+    remote::effects_are_applied_all_or_none(&database, "duplicate key value", "does not exist")
+        .await;
+    let rows = database.rows();
     let returning = "DELETE FROM line WHERE id > 3 RETURNING id";
     rows.apply(&[effect(returning, &[], Some(2))]).await.unwrap();
-    assert_eq!(place.run("SELECT count(*) FROM line").trim(), "3");
-    a_broken_promise_is_found_at_the_commit(&place).await;
+    assert_eq!(database.run("SELECT count(*) FROM line").trim(), "3");
+    a_broken_promise_is_found_at_the_commit(&database).await;
 }
 
-async fn a_broken_promise_is_found_at_the_commit(place: &Reached) {
-    place.run("CREATE TABLE note (line BIGINT REFERENCES line DEFERRABLE INITIALLY DEFERRED)");
-    let rows = place.rows();
+async fn a_broken_promise_is_found_at_the_commit(database: &PostgresAccess) {
+    database.run("CREATE TABLE note (line BIGINT REFERENCES line DEFERRABLE INITIALLY DEFERRED)");
+    let rows = database.rows();
     let note = |line: i64| effect(&format!("INSERT INTO note VALUES ({line})"), &[], Some(1));
     let error = rows.apply(&[note(1), note(99)]).await.unwrap_err();
     assert!(error.to_string().contains("violates foreign key"), "{error}");
     assert!(!error.is_retryable());
-    assert_eq!(place.run("SELECT count(*) FROM note").trim(), "0");
+    assert_eq!(database.run("SELECT count(*) FROM note").trim(), "0");
     rows.apply(&[note(1)]).await.unwrap();
 }
 

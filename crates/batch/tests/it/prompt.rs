@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore::SqlValue;
-use longshore_batch::prompt::Prompt;
+use longshore_batch::prompt::PromptTemplate;
 use longshore_batch::rows::Row;
 
 fn row(columns: &[(&str, SqlValue)]) -> Row {
@@ -28,7 +28,7 @@ fn render(template: &str) -> Result<String, String> {
     ]);
     let history = vec![row(&[("qty", SqlValue::Int(1))]), row(&[("qty", SqlValue::Int(2))])];
     let lists = BTreeMap::from([("history".to_owned(), history), ("empty".to_owned(), vec![])]);
-    Prompt::compile(template, "prompt.md")
+    PromptTemplate::compile(template, "prompt.md")
         .map_err(|error| error.to_string())?
         .render(&order, &lists)
 }
@@ -66,7 +66,7 @@ fn a_name_that_is_not_there_is_an_error_that_lists_those_that_are() {
 
 #[test]
 fn a_template_that_does_not_compile_names_its_line() {
-    let error = Prompt::compile("a\nb {% for %}", "prompt.md").unwrap_err();
+    let error = PromptTemplate::compile("a\nb {% for %}", "prompt.md").unwrap_err();
     assert_eq!(error.line, Some(2));
     assert!(error.message.contains("syntax error"), "{error}");
 }
@@ -75,7 +75,7 @@ fn a_template_that_does_not_compile_names_its_line() {
 fn a_template_has_no_files_and_bounded_work() {
     assert!(render("{% include '/etc/passwd' %}").unwrap_err().contains("template not found"));
     let endless = "{% for a in range(10000) %}{% for b in range(10000) %}{% endfor %}{% endfor %}x";
-    assert!(render(endless).unwrap_err().contains("too much work"));
+    assert!(render(endless).unwrap_err().contains("too many steps"));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn an_empty_prompt_is_not_asked() {
 #[test]
 fn a_value_cannot_become_a_template() {
     let hostile = row(&[("vendor", text("{{ qty }}{% for x in y %}"))]);
-    let prompt = Prompt::compile("{{ vendor }}", "p").unwrap();
+    let prompt = PromptTemplate::compile("{{ vendor }}", "p").unwrap();
     assert_eq!(
         prompt.render(&hostile, &BTreeMap::new()).as_deref(),
         Ok("{{ qty }}{% for x in y %}")
@@ -98,7 +98,7 @@ fn a_value_cannot_become_a_template() {
 
 #[test]
 fn the_names_that_a_template_asks_for_are_known() {
-    let prompt = Prompt::compile(
+    let prompt = PromptTemplate::compile(
         "{% for h in history %}{{ h.qty }}{{ vendor }}{{ row.x }}{{ range(3) }}{% endfor %}",
         "p",
     );

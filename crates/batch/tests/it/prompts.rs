@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const SQL: &str =
     "SELECT prompt_text FROM ai_prompts WHERE customer = :tenant AND request_id = :id";
 
-/// The table of the seeds, with prompts of two customers.
+/// A table with prompts of two tenants.
 fn rows(dir: &tempfile::TempDir) -> Arc<SqliteRows> {
     let path = dir.path().join("prompts.db");
     let db = rusqlite::Connection::open(&path).unwrap();
@@ -69,11 +69,11 @@ async fn a_query_that_could_read_another_tenants_prompts_or_write_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let rows = rows(&dir);
     for (sql, why) in [
-        ("SELECT prompt_text FROM ai_prompts WHERE request_id = :id", "look at `:tenant`"),
+        ("SELECT prompt_text FROM ai_prompts WHERE request_id = :id", "use `:tenant`"),
         ("SELECT prompt_text FROM ai_prompts WHERE customer = :tenant", "`:ref` or `:id`"),
         ("SELECT * FROM ai_prompts WHERE customer = :tenant AND request_id = :id", "one column"),
         ("DELETE FROM ai_prompts WHERE customer = :tenant AND request_id = :id", "SELECT"),
-        ("SELECT :tenant || :ref || :other", "there is no `:other`"),
+        ("SELECT :tenant || :ref || :other", "unknown parameter `:other`"),
         ("SELECT nonsense FROM ai_prompts WHERE :tenant = :id", "nonsense"),
     ] {
         let error = SqlPrompts::new(Arc::clone(&rows) as _, sql.to_owned()).await.err().unwrap();

@@ -1,5 +1,5 @@
-//! What every database behind a driver must do, whichever it is. Each has a file of its own with
-//! the tests; the cases are here, over a table `line (id, priority, status, note)`.
+//! Cases for all databases behind a driver, over a table `line (id, priority, status, note)`. Each
+//! database has a file of its own with the tests.
 
 mod batch;
 
@@ -14,15 +14,15 @@ use crate::support::candidates;
 
 pub(crate) use batch::a_batch_runs_to_its_end;
 
-/// A database to try.
-pub(crate) trait Place {
-    /// Its rows, opened anew.
+/// A database under test.
+pub(crate) trait TestDatabase {
+    /// Opens its rows.
     fn rows(&self) -> Arc<dyn RowSource>;
 
-    /// Runs statements as the user would, beside Longshore: a line per row, tabs between columns.
+    /// Runs statements outside of Longshore: a line per row, tabs between columns.
     fn run(&self, sql: &str) -> String;
 
-    /// The table of most cases, with lines numbered from 1.
+    /// Creates the table of most cases, with lines numbered from 1.
     fn lines(&self, count: u32) {
         self.run(
             "CREATE TABLE line (id BIGINT PRIMARY KEY, priority INT,
@@ -61,7 +61,7 @@ pub(crate) async fn page(
     found.into_iter().map(|row| row.key).collect()
 }
 
-/// Reads all keys in pages of every size, from every key on: always the same keys in the same
+/// Reads all keys in pages of every size, starting at every key: always the same keys in the same
 /// order.
 pub(crate) async fn pages_agree(rows: &dyn RowSource, of: &Candidates) -> Vec<SqlValue> {
     let all = page(rows, of, None, 1000).await;
@@ -74,23 +74,26 @@ pub(crate) async fn pages_agree(rows: &dyn RowSource, of: &Candidates) -> Vec<Sq
     all
 }
 
-pub(crate) async fn statements_are_described(place: &dyn Place) {
-    let rows = place.rows();
+pub(crate) async fn statements_are_described(database: &dyn TestDatabase) {
+    let rows = database.rows();
     let read = "SELECT id, note AS words FROM line -- :not ?\nWHERE id = :key OR id = :also;";
     let read = rows.describe(read).await.unwrap();
-    assert_eq!((read.columns, read.reads_only), (vec!["id".into(), "words".into()], true));
+    assert_eq!((read.columns, read.read_only), (vec!["id".into(), "words".into()], true));
     assert_eq!(read.params, ["key", "also"]);
     let change = "UPDATE line SET note = :note, status = ':x' WHERE id = :key";
     let change = rows.describe(change).await.unwrap();
-    assert_eq!((change.columns, change.reads_only), (Vec::<String>::new(), false));
+    assert_eq!((change.columns, change.read_only), (Vec::<String>::new(), false));
     assert_eq!(change.params, ["note", "key"]);
-    assert!(!rows.describe("DELETE FROM line").await.unwrap().reads_only);
-    assert_eq!(place.run("SELECT count(*) FROM line").trim(), "5", "nothing was run");
+    assert!(!rows.describe("DELETE FROM line").await.unwrap().read_only);
+    assert_eq!(database.run("SELECT count(*) FROM line").trim(), "5", "nothing was run");
 }
 
-/// `missing` is a pair of the words for a missing table and column.
-pub(crate) async fn mistakes_are_told_with_their_place(place: &dyn Place, missing: [&str; 2]) {
-    let rows = place.rows();
+/// `missing` has the messages for a missing table and a missing column.
+pub(crate) async fn mistakes_are_told_with_their_place(
+    database: &dyn TestDatabase,
+    missing: [&str; 2],
+) {
+    let rows = database.rows();
     for (sql, words, at) in [
         ("SELECT *\nFROM elsewhere", missing[0], Some(14)),
         ("SELECT id,\n absent FROM line", missing[1], Some(12)),
@@ -109,9 +112,9 @@ pub(crate) async fn mistakes_are_told_with_their_place(place: &dyn Place, missin
     assert!(error.to_string().contains("no column `id`"), "{error}");
 }
 
-pub(crate) async fn candidates_come_in_key_order(place: &dyn Place) {
-    let rows = place.rows();
-    place.run("UPDATE line SET priority = 3 WHERE id = 2");
+pub(crate) async fn candidates_come_in_key_order(database: &dyn TestDatabase) {
+    let rows = database.rows();
+    database.run("UPDATE line SET priority = 3 WHERE id = 2");
     let of = candidates("SELECT id, priority FROM line; -- all of them");
     assert_eq!(pages_agree(&*rows, &of).await, [1, 2, 3, 4, 5].map(int));
     let second = rows.candidates(&of, Some(&int(2)), 1).await.unwrap().remove(0);
@@ -131,16 +134,16 @@ pub(crate) async fn candidates_come_in_key_order(place: &dyn Place) {
     assert!(error.to_string().contains("`id` is NULL"), "{error}");
 }
 
-/// `table` has the column `id`, text that knows no capitals if the database can do so.
-pub(crate) async fn text_keys_keep_their_order(place: &dyn Place, table: &str) {
-    place.run(table);
+/// `table` has the text column `id`, case-insensitive if the database supports that.
+pub(crate) async fn text_keys_keep_their_order(database: &dyn TestDatabase, table: &str) {
+    database.run(table);
     let mut keys =
         ["a", "A", "b", "B", "ä", "Ä", "z ", "z", "0", "10", "9", " ", "%3A:", "🦀", "🦐", "日本"];
     for key in keys {
-        place.run(&format!("INSERT INTO word (id) VALUES ('{key}')"));
+        database.run(&format!("INSERT INTO word (id) VALUES ('{key}')"));
     }
-    place.run("INSERT INTO word (id) VALUES ('it''s'), (':from'), ('\"; --')");
-    let rows = place.rows();
+    database.run("INSERT INTO word (id) VALUES ('it''s'), (':from'), ('\"; --')");
+    let rows = database.rows();
     let found = pages_agree(&*rows, &by_id("SELECT id FROM word")).await;
     keys.sort_unstable();
     let mut expected: Vec<SqlValue> = keys.map(text).to_vec();
@@ -156,23 +159,27 @@ pub(crate) async fn text_keys_keep_their_order(place: &dyn Place, table: &str) {
     }
 }
 
-pub(crate) async fn a_read_changes_nothing(place: &dyn Place) {
-    let rows = place.rows();
+pub(crate) async fn a_read_changes_nothing(database: &dyn TestDatabase) {
+    let rows = database.rows();
     for sql in
         ["DELETE FROM line", "WITH x AS (SELECT 1) DELETE FROM line", "COMMIT", "DROP TABLE line"]
     {
         let error = rows.fetch(sql, &[]).await.unwrap_err();
         assert!(error.to_string().contains("only a SELECT"), "{sql}: {error}");
     }
-    assert_eq!(place.run("SELECT count(*) FROM line").trim(), "5");
+    assert_eq!(database.run("SELECT count(*) FROM line").trim(), "5");
 }
 
-/// `twice` are the words for a key that is there already.
-pub(crate) async fn effects_are_applied_all_or_none(place: &dyn Place, twice: &str, none: &str) {
-    let rows = place.rows();
+/// `twice` is the message for a duplicate key.
+pub(crate) async fn effects_are_applied_all_or_none(
+    database: &dyn TestDatabase,
+    twice: &str,
+    none: &str,
+) {
+    let rows = database.rows();
     let close = "UPDATE line SET status = 'done', note = :note WHERE id = :key";
     let with = |key, note: &str| [("key", int(key)), ("note", text(note))];
-    let done = || place.run("SELECT id, note FROM line WHERE status = 'done'");
+    let done = || database.run("SELECT id, note FROM line WHERE status = 'done'");
     let first = effect(close, &with(1, "x'); DROP TABLE line; -- 🦀"), Some(1));
     rows.apply(std::slice::from_ref(&first)).await.unwrap();
     assert_eq!(done(), "1\tx'); DROP TABLE line; -- 🦀\n");
@@ -193,14 +200,14 @@ pub(crate) async fn effects_are_applied_all_or_none(place: &dyn Place, twice: &s
         assert_eq!(done(), "1\tx'); DROP TABLE line; -- 🦀\n", "{}", bad.sql);
     }
     rows.apply(&[good(), effect(close, &with(3, ""), Some(1))]).await.unwrap();
-    assert_eq!(place.run("SELECT count(*) FROM line WHERE status = 'done'").trim(), "3");
+    assert_eq!(database.run("SELECT count(*) FROM line WHERE status = 'done'").trim(), "3");
     let ordered = Effect {
         sql: "UPDATE line SET note = ?1 WHERE id = ?2".to_owned(),
         params: Params::Ordered(vec![text("in order"), int(4)]),
         expected_rows: Some(1),
     };
     rows.apply(&[ordered]).await.unwrap();
-    assert_eq!(place.run("SELECT note FROM line WHERE id = 4").trim(), "in order");
+    assert_eq!(database.run("SELECT note FROM line WHERE id = 4").trim(), "in order");
 }
 
 /// Reads a row as PRE does and writes what it read as POST does.
@@ -219,8 +226,8 @@ pub(crate) async fn copy_row(
     row.columns
 }
 
-/// Asserts that a read and an effect are both refused as something that will pass.
-pub(crate) async fn it_is_away(rows: &dyn RowSource) {
+/// Asserts that a read and an effect both fail as retryable.
+pub(crate) async fn assert_unavailable(rows: &dyn RowSource) {
     let change = [effect("UPDATE line SET note = 'x' WHERE id = 1", &[], None)];
     for error in [
         rows.fetch("SELECT * FROM line", &[]).await.map(drop).unwrap_err(),
@@ -228,6 +235,6 @@ pub(crate) async fn it_is_away(rows: &dyn RowSource) {
         rows.describe("SELECT * FROM line").await.map(drop).unwrap_err(),
         rows.count(&by_id("SELECT id FROM line")).await.map(drop).unwrap_err(),
     ] {
-        assert!(matches!(error, SourceError::Away(_)) && error.is_retryable(), "{error:?}");
+        assert!(matches!(error, SourceError::Unavailable(_)) && error.is_retryable(), "{error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a report says, and that nothing in it is taken for markup.
+//! The contents of a report, and that no value is taken for markup.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,24 @@ use longshore_batch::Report;
 use longshore_batch::definition::{Database, Definition};
 use serde_json::{Value, json};
 
-use crate::handler::rig::{FakeProvider, Rig, Said, answer, definition};
+use crate::handler::fixture::{FakeProvider, FakeReply, Fixture, answer, definition};
 
-async fn report(rig: &Rig, id: &BatchId) -> Report {
+async fn report(fixture: &Fixture, id: &BatchId) -> Report {
     let now = SystemClock.now();
-    Report::gather(&*rig.store, &Scope::All, id, now).await.unwrap()
+    Report::gather(&*fixture.store, &Scope::All, id, now).await.unwrap()
 }
 
-/// Ten rows: 3 and 6 are answered with nonsense, 9 is refused.
+/// Ten rows: the answers to 3 and 6 are invalid, and the provider rejects 9.
 fn seven_of_ten() -> Arc<FakeProvider> {
     FakeProvider::new(|question, _| {
         let row = question.prompt.trim_end_matches('?').parse::<u64>().unwrap_or_default();
         match row {
-            9 => Said::Error(longshore_ai::AskError::new(Code::ProviderAuth, "key 12345 refused")),
-            3 | 6 => Said::Answer(answer(&format!("row {row} is odd"))),
-            _ => Said::Answer(answer(r#"{"verdict": "fine"}"#)),
+            9 => FakeReply::Error(longshore_ai::AskError::new(
+                Code::ProviderAuth,
+                "key 12345 refused",
+            )),
+            3 | 6 => FakeReply::Answer(answer(&format!("row {row} is odd"))),
+            _ => FakeReply::Answer(answer(r#"{"verdict": "fine"}"#)),
         }
     })
 }
@@ -34,10 +37,10 @@ fn keys(count: u64) -> Vec<Value> {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_has_the_tally_the_money_and_the_failures_by_reason() {
-    let rig = Rig::in_memory(seven_of_ten());
-    let id = rig.start(&definition(), &keys(10)).await;
-    rig.work(rig.handler()).await;
-    let report = report(&rig, &id).await;
+    let fixture = Fixture::in_memory(seven_of_ten());
+    let id = fixture.start(&definition(), &keys(10)).await;
+    fixture.work(fixture.handler()).await;
+    let report = report(&fixture, &id).await;
 
     assert_eq!((report.batch.counts.done, report.batch.counts.failed), (7, 3));
     assert_eq!((report.usage.answers, report.usage.simulated), (9, 9));
@@ -71,16 +74,16 @@ async fn a_report_has_the_tally_the_money_and_the_failures_by_reason() {
 #[tokio::test(start_paused = true)]
 async fn nothing_from_outside_is_taken_for_markup() {
     let hostile = "</td><script>alert('1')</script>\" onload=\"x | **b** `c` [l](u)\n# h";
-    let rig = Rig::in_memory(FakeProvider::new(move |_, _| {
-        Said::Error(longshore_ai::AskError::new(Code::InvalidRequest, hostile))
+    let fixture = Fixture::in_memory(FakeProvider::new(move |_, _| {
+        FakeReply::Error(longshore_ai::AskError::new(Code::InvalidRequest, hostile))
     }));
     let mut definition = definition();
     definition.kind = hostile.to_owned();
     definition.source = hostile.to_owned();
     definition.candidates.sql = hostile.to_owned();
-    let id = rig.start(&definition, &[json!(hostile)]).await;
-    rig.work(rig.handler()).await;
-    let report = report(&rig, &id).await;
+    let id = fixture.start(&definition, &[json!(hostile)]).await;
+    fixture.work(fixture.handler()).await;
+    let report = report(&fixture, &id).await;
 
     let page = report.html();
     assert_eq!(page.matches("<script").count(), 0, "{page}");
@@ -95,37 +98,37 @@ async fn nothing_from_outside_is_taken_for_markup() {
 
 #[tokio::test(start_paused = true)]
 async fn many_failures_are_read_page_by_page_and_named_by_three() {
-    let rig = Rig::in_memory(FakeProvider::new(|question, _| {
-        Said::Answer(answer(&format!("nonsense number {}", question.prompt)))
+    let fixture = Fixture::in_memory(FakeProvider::new(|question, _| {
+        FakeReply::Answer(answer(&format!("nonsense number {}", question.prompt)))
     }));
-    let id = rig.start(&definition(), &keys(2_500)).await;
-    rig.work(rig.handler()).await;
-    let report = report(&rig, &id).await;
+    let id = fixture.start(&definition(), &keys(2_500)).await;
+    fixture.work(fixture.handler()).await;
+    let report = report(&fixture, &id).await;
     assert_eq!(report.failures.len(), 1, "{:?}", &report.failures[..2]);
     assert_eq!((report.failures[0].count, report.failures[0].examples.len()), (2_500, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_report_shows_no_password_and_no_other_tenants_batch() {
-    let rig = Rig::in_memory(seven_of_ten());
+    let fixture = Fixture::in_memory(seven_of_ten());
     let database = Database::Url("postgres://erp:s3cret@db.local/erp".to_owned());
     let definition = Definition { database, ..definition() };
-    let id = rig.start(&definition, &keys(1)).await;
-    let report = report(&rig, &id).await;
+    let id = fixture.start(&definition, &keys(1)).await;
+    let report = report(&fixture, &id).await;
     for page in [report.markdown(), report.html()] {
         assert!(page.contains("db.local") && !page.contains("s3cret"), "{page}");
     }
     let other = Scope::Tenant(TenantId::new("other").unwrap());
-    let refused = Report::gather(&*rig.store, &other, &id, SystemClock.now()).await;
+    let refused = Report::gather(&*fixture.store, &other, &id, SystemClock.now()).await;
     assert!(refused.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_has_not_begun_has_a_report_too() {
-    let rig = Rig::in_memory(seven_of_ten());
-    let id = rig.start(&definition(), &keys(4)).await;
-    let report = report(&rig, &id).await;
-    assert_eq!((report.took(), report.rate()), (None, None));
+    let fixture = Fixture::in_memory(seven_of_ten());
+    let id = fixture.start(&definition(), &keys(4)).await;
+    let report = report(&fixture, &id).await;
+    assert_eq!((report.duration(), report.rate()), (None, None));
     let page = report.markdown();
     assert!(page.contains("| Status | queued |") && page.contains("| Not ended | 4 |"), "{page}");
     assert!(!page.contains("Simulated") && !page.contains("## Latency"), "{page}");
@@ -134,10 +137,10 @@ async fn a_batch_that_has_not_begun_has_a_report_too() {
 
 #[tokio::test(start_paused = true)]
 async fn the_rate_is_rows_per_second_of_work() {
-    let rig = Rig::in_memory(seven_of_ten());
-    let id = rig.start(&definition(), &keys(10)).await;
-    rig.work(rig.handler()).await;
-    let mut report = report(&rig, &id).await;
+    let fixture = Fixture::in_memory(seven_of_ten());
+    let id = fixture.start(&definition(), &keys(10)).await;
+    fixture.work(fixture.handler()).await;
+    let mut report = report(&fixture, &id).await;
     report.batch.completed_at = report.batch.started_at.map(|at| at + Duration::from_secs(4));
     assert_eq!(report.rate(), Some(2.5));
 }

@@ -53,9 +53,9 @@ async fn a_statement_is_described_without_being_run() {
         (read.columns, read.params),
         (vec!["id".into(), "words".into()], vec!["key".into(), "also".into()])
     );
-    assert!(read.reads_only);
+    assert!(read.read_only);
     for change in ["DELETE FROM line", "PRAGMA query_only = 0", "ATTACH 'x.db' AS x", "COMMIT"] {
-        assert!(!rows.describe(change).await.unwrap().reads_only, "{change}");
+        assert!(!rows.describe(change).await.unwrap().read_only, "{change}");
     }
     assert_eq!(orders.read::<u32>("SELECT count(*) FROM line"), 2);
 }
@@ -235,7 +235,7 @@ async fn a_locked_file_is_away_for_now() {
     let orders = Orders::new(1);
     orders.run("PRAGMA journal_mode = DELETE");
     let brief = Duration::from_millis(1);
-    let rows = SqliteRows::open_with_patience(&orders.path(), OpenMode::Write, brief).unwrap();
+    let rows = SqliteRows::open_with_busy_timeout(&orders.path(), OpenMode::Write, brief).unwrap();
     let other = Connection::open(orders.path()).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let change = [effect("UPDATE line SET note = 'x'", &[], None)];
@@ -243,9 +243,9 @@ async fn a_locked_file_is_away_for_now() {
         rows.fetch("SELECT * FROM line", &[]).await.unwrap_err(),
         rows.describe("SELECT * FROM line").await.unwrap_err(),
         rows.apply(&change).await.unwrap_err(),
-        SqliteRows::open_with_patience(&orders.path(), OpenMode::Read, brief).unwrap_err(),
+        SqliteRows::open_with_busy_timeout(&orders.path(), OpenMode::Read, brief).unwrap_err(),
     ] {
-        assert!(matches!(error, SourceError::Away(_)) && error.is_retryable(), "{error:?}");
+        assert!(matches!(error, SourceError::Unavailable(_)) && error.is_retryable(), "{error:?}");
     }
     other.execute_batch("COMMIT").unwrap();
     rows.apply(&change).await.unwrap();

@@ -1,14 +1,14 @@
-//! What a reply comes to.
+//! Decisions of POST's rules.
 
 use std::time::Duration;
 
 use longshore_ai::{Answer, Cost};
-use longshore_batch::definition::{Rule, Verdict};
-use longshore_batch::rules::{Decision, Facts, Rules};
-use longshore_batch::step::{Reply, ReplyError};
+use longshore_batch::definition::{PostVerdict, Rule};
+use longshore_batch::rules::{RuleDecision, RuleInput, RuleSet};
+use longshore_batch::step::{ReplyError, RowReply};
 use serde_json::{Value, json};
 
-fn answered(json: Value) -> Reply {
+fn answered(json: Value) -> RowReply {
     let answer = Answer {
         text: json.to_string(),
         model: "m".into(),
@@ -18,29 +18,29 @@ fn answered(json: Value) -> Reply {
         simulated: true,
         ..Answer::default()
     };
-    Reply { answer: Some(answer), json: Some(json), error: None, cost: Cost::default() }
+    RowReply { answer: Some(answer), json: Some(json), error: None, cost: Cost::default() }
 }
 
-fn failed(code: &str, retryable: bool) -> Reply {
+fn failed(code: &str, retryable: bool) -> RowReply {
     let error = ReplyError {
         code: code.into(),
         message: "it went wrong".into(),
         retryable,
         retry_after: retryable.then_some(Duration::from_secs(7)),
     };
-    Reply { answer: None, json: None, error: Some(error), cost: Cost::default() }
+    RowReply { answer: None, json: None, error: Some(error), cost: Cost::default() }
 }
 
-fn rule(when: &str, then: Verdict) -> Rule {
+fn rule(when: &str, then: PostVerdict) -> Rule {
     Rule { when: when.into(), then, reason: None, after: None }
 }
 
-fn decide(rules: &[Rule], reply: &Reply, attempt: u32, of: u32) -> Result<Decision, String> {
-    let rules = Rules::compile(rules).map_err(|error| error.to_string())?;
-    rules.decide(&Facts { reply, attempt, is_last_attempt: attempt == of })
+fn decide(rules: &[Rule], reply: &RowReply, attempt: u32, of: u32) -> Result<RuleDecision, String> {
+    let rules = RuleSet::compile(rules).map_err(|error| error.to_string())?;
+    rules.decide(&RuleInput { reply, attempt, is_last_attempt: attempt == of })
 }
 
-fn verdict(rules: &[Rule], reply: &Reply) -> Verdict {
+fn verdict(rules: &[Rule], reply: &RowReply) -> PostVerdict {
     decide(rules, reply, 1, 3).unwrap().verdict
 }
 
@@ -49,26 +49,29 @@ fn without_a_rule_the_reply_decides() {
     let plain = decide(&[], &answered(json!({})), 1, 3).unwrap();
     assert_eq!(
         plain,
-        Decision { verdict: Verdict::Success, reason: None, after: None, rule: None }
+        RuleDecision { verdict: PostVerdict::Success, reason: None, after: None, rule: None }
     );
     let passing = decide(&[], &failed("RATE_LIMITED", true), 1, 3).unwrap();
-    assert_eq!((passing.verdict, passing.after), (Verdict::Retry, Some(Duration::from_secs(7))));
+    assert_eq!(
+        (passing.verdict, passing.after),
+        (PostVerdict::Retry, Some(Duration::from_secs(7)))
+    );
     let lasting = decide(&[], &failed("BAD_ANSWER", false), 1, 3).unwrap();
-    assert_eq!((lasting.verdict, lasting.after), (Verdict::Fail, None));
+    assert_eq!((lasting.verdict, lasting.after), (PostVerdict::Fail, None));
     assert_eq!(lasting.reason.as_deref(), Some("BAD_ANSWER: it went wrong"));
 }
 
 #[test]
 fn the_first_rule_that_matches_decides() {
     let rules = [
-        rule("answer.confidence < 0.5", Verdict::Retry),
-        rule("answer.verdict == 'bad'", Verdict::Fail),
-        rule("true", Verdict::Success),
+        rule("answer.confidence < 0.5", PostVerdict::Retry),
+        rule("answer.verdict == 'bad'", PostVerdict::Fail),
+        rule("true", PostVerdict::Success),
     ];
     for (reply, meant, index) in [
-        (json!({"confidence": 0.1, "verdict": "bad"}), Verdict::Retry, 0),
-        (json!({"confidence": 0.9, "verdict": "bad"}), Verdict::Fail, 1),
-        (json!({"confidence": 0.9, "verdict": "good"}), Verdict::Success, 2),
+        (json!({"confidence": 0.1, "verdict": "bad"}), PostVerdict::Retry, 0),
+        (json!({"confidence": 0.9, "verdict": "bad"}), PostVerdict::Fail, 1),
+        (json!({"confidence": 0.9, "verdict": "good"}), PostVerdict::Success, 2),
     ] {
         let decision = decide(&rules, &answered(reply), 1, 3).unwrap();
         assert_eq!((decision.verdict, decision.rule), (meant, Some(index)));
@@ -85,9 +88,9 @@ fn a_rule_about_what_is_not_there_does_not_match() {
         "answer.confidence is defined and answer.confidence < 0.5",
         "answer.list | length > 2",
     ] {
-        let rules = [rule(when, Verdict::Retry)];
-        assert_eq!(verdict(&rules, &failed("TIMEOUT", false)), Verdict::Fail, "{when}");
-        assert_eq!(verdict(&rules, &answered(json!({"x": 1}))), Verdict::Success, "{when}");
+        let rules = [rule(when, PostVerdict::Retry)];
+        assert_eq!(verdict(&rules, &failed("TIMEOUT", false)), PostVerdict::Fail, "{when}");
+        assert_eq!(verdict(&rules, &answered(json!({"x": 1}))), PostVerdict::Success, "{when}");
     }
 }
 
@@ -103,15 +106,21 @@ fn rules_see_everything_about_a_reply() {
         ("answer > 3", answered(json!(4))),
         ("answer == '%} x'", answered(json!("%} x"))),
     ] {
-        assert_eq!(verdict(&[rule(when, Verdict::Retry)], &reply), Verdict::Retry, "{when}");
+        assert_eq!(
+            verdict(&[rule(when, PostVerdict::Retry)], &reply),
+            PostVerdict::Retry,
+            "{when}"
+        );
     }
 }
 
 #[test]
 fn a_reason_is_rendered_and_has_a_stand_in() {
     let reason = |written: Option<&str>| {
-        let rule =
-            Rule { reason: written.map(str::to_owned), ..rule("answer.sure < 0.5", Verdict::Fail) };
+        let rule = Rule {
+            reason: written.map(str::to_owned),
+            ..rule("answer.sure < 0.5", PostVerdict::Fail)
+        };
         decide(&[rule], &answered(json!({"sure": 0.2})), 1, 3).unwrap().reason.unwrap()
     };
     assert_eq!(reason(Some("not sure: {{ answer.sure }}")), "not sure: 0.2");
@@ -124,12 +133,12 @@ fn the_last_retry_is_a_failure_with_the_same_reason() {
     let retry = Rule {
         reason: Some("again".into()),
         after: Some(Duration::from_secs(10)),
-        ..rule("true", Verdict::Retry)
+        ..rule("true", PostVerdict::Retry)
     };
     let first = decide(std::slice::from_ref(&retry), &answered(json!(1)), 1, 3).unwrap();
-    assert_eq!((first.verdict, first.after), (Verdict::Retry, Some(Duration::from_secs(10))));
+    assert_eq!((first.verdict, first.after), (PostVerdict::Retry, Some(Duration::from_secs(10))));
     let last = decide(std::slice::from_ref(&retry), &answered(json!(1)), 3, 3).unwrap();
-    assert_eq!((last.verdict, last.after), (Verdict::Fail, None));
+    assert_eq!((last.verdict, last.after), (PostVerdict::Fail, None));
     assert_eq!(last.reason.as_deref(), Some("again (after 3 attempts)"));
     let only = decide(&[retry], &answered(json!(1)), 1, 1).unwrap();
     assert_eq!(only.reason.as_deref(), Some("again (after 1 attempt)"));
@@ -139,15 +148,15 @@ fn the_last_retry_is_a_failure_with_the_same_reason() {
 
 #[test]
 fn a_providers_wish_to_wait_holds_unless_the_rule_has_its_own() {
-    let own = Rule { after: Some(Duration::from_secs(1)), ..rule("true", Verdict::Retry) };
+    let own = Rule { after: Some(Duration::from_secs(1)), ..rule("true", PostVerdict::Retry) };
     let after = |rule: Rule| decide(&[rule], &failed("RATE_LIMITED", true), 1, 3).unwrap().after;
-    assert_eq!(after(rule("true", Verdict::Retry)), Some(Duration::from_secs(7)));
+    assert_eq!(after(rule("true", PostVerdict::Retry)), Some(Duration::from_secs(7)));
     assert_eq!(after(own), Some(Duration::from_secs(1)));
 }
 
 #[test]
 fn a_rule_that_cannot_be_worked_out_says_which() {
-    let rules = [rule("false", Verdict::Fail), rule("answer.a + 1 > 2", Verdict::Fail)];
+    let rules = [rule("false", PostVerdict::Fail), rule("answer.a + 1 > 2", PostVerdict::Fail)];
     let error = decide(&rules, &answered(json!({"a": "text"})), 1, 3).unwrap_err();
     assert!(error.starts_with("rule 2: `when`: "), "{error}");
 }
@@ -155,18 +164,18 @@ fn a_rule_that_cannot_be_worked_out_says_which() {
 #[test]
 fn a_rule_that_does_not_compile_says_which_part() {
     for wrong in ["", "a = 1", "x }} y", "status == 'a' %}{% if true", "a b"] {
-        let error = Rules::compile(&[rule(wrong, Verdict::Fail)]).unwrap_err();
+        let error = RuleSet::compile(&[rule(wrong, PostVerdict::Fail)]).unwrap_err();
         assert_eq!((error.index, error.part), (0, "when"), "{wrong}");
     }
-    let reason = Rule { reason: Some("{{ x".into()), ..rule("true", Verdict::Fail) };
-    let error = Rules::compile(&[rule("true", Verdict::Fail), reason]).unwrap_err();
+    let reason = Rule { reason: Some("{{ x".into()), ..rule("true", PostVerdict::Fail) };
+    let error = RuleSet::compile(&[rule("true", PostVerdict::Fail), reason]).unwrap_err();
     assert_eq!((error.index, error.part), (1, "reason"));
 }
 
 proptest::proptest! {
     #[test]
     fn any_rule_is_worked_out_or_refused(when in r#"(answer|status|\.x|\[0\]| |==|<|'|%\}|\}\}|\(|\)|\||and|not|1|\PC){0,12}"#) {
-        let rules = [rule(&when, Verdict::Retry)];
+        let rules = [rule(&when, PostVerdict::Retry)];
         let _ = decide(&rules, &answered(json!({"x": [1]})), 1, 2);
         let _ = decide(&rules, &failed("TIMEOUT", false), 2, 2);
     }

@@ -1,4 +1,4 @@
-//! SQL as far as we read it ourselves.
+//! The SQL tokeniser.
 
 use longshore_batch::sql::{
     Clause, closing_clause, parameters, pieces, split, tables, tokens, verb,

@@ -1,4 +1,4 @@
-//! What the tests share: a definition to vary, a file of order lines, and a look into a batch.
+//! Shared by the tests: a base definition, a SQLite file of order lines, and the units of a batch.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use longshore::{BatchId, OnLost, RetryPolicy, Scope, Store, TenantId, Unit};
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::Definition;
 use longshore_batch::definition::{
-    Ai, Alerts, Candidates, Database, Post, Pre, SqlPost, SqlPre, Through, Workers,
+    Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, SqlPost, SqlPre, Workers,
 };
 use longshore_batch::rows::{OpenMode, SqliteRows};
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A definition over `line (id, priority, status)`, answered by the echo.
+/// A definition over `line (id, priority, status)` with the echo provider.
 pub(crate) fn definition() -> Definition {
     Definition {
         version: 1,
@@ -39,7 +39,7 @@ pub(crate) fn definition() -> Definition {
                 ..Profile::new("echo", ProviderName::Echo)
             }
             .into(),
-            through: Through::Desk,
+            through: AskRoute::Local,
             provider_batch: None,
             system: None,
             max_tokens: 300,
@@ -72,13 +72,13 @@ pub(crate) fn candidates(sql: &str) -> Candidates {
     }
 }
 
-/// A SQLite file of the user's.
+/// A user's SQLite file.
 pub(crate) struct Orders {
     dir: TempDir,
 }
 
 impl Orders {
-    /// With `lines` open lines, numbered from 1.
+    /// A file with `lines` open lines, numbered from 1.
     pub(crate) fn new(lines: u32) -> Self {
         let orders = Self { dir: TempDir::new().unwrap() };
         let db = Connection::open(orders.path()).unwrap();
@@ -100,12 +100,12 @@ impl Orders {
         self.dir.path().join("orders.db")
     }
 
-    /// Runs statements as the user would, beside Longshore.
+    /// Runs statements outside of Longshore.
     pub(crate) fn run(&self, sql: &str) {
         Connection::open(self.path()).unwrap().execute_batch(sql).unwrap();
     }
 
-    /// One value, as the user would read it.
+    /// Reads one value outside of Longshore.
     pub(crate) fn read<T: rusqlite::types::FromSql>(&self, sql: &str) -> T {
         let db = Connection::open(self.path()).unwrap();
         db.query_row(sql, [], |row| row.get(0)).unwrap()

@@ -252,7 +252,7 @@ fn a_batch_file_for_a_provider_without_batches_is_refused_with_a_hint() {
     let job = Job::good(1)
         .with(&[("profile = \"script\"", "profile = \"script\"\nmode = \"provider-batch\"")]);
     let refused = job.run(&[]).ends(1);
-    assert!(refused.err.contains("provider `scripted` has no batches"), "{}", refused.err);
+    assert!(refused.err.contains("provider `scripted` has no batch API"), "{}", refused.err);
     assert!(refused.err.contains("mode = \"direct\""), "{}", refused.err);
 }
 

@@ -1,4 +1,4 @@
-//! What MySQL says, as what the caller can do about it.
+//! Maps MySQL's errors to what the caller can do about them.
 
 use std::io;
 use std::time::Duration;
@@ -6,23 +6,24 @@ use std::time::Duration;
 use mysql_async::{DriverError, Error, IoError, ServerError};
 
 use crate::rows::SourceError;
-use crate::rows::positional::Positional;
+use crate::rows::placeholders::PositionalStatement;
 
-/// Errors of the server that pass: no room, a shutdown, a deadlock, a lock or a statement that took
-/// too long, a session that somebody ended.
-const PASSING: [u16; 11] = [1040, 1053, 1152, 1158, 1159, 1203, 1205, 1213, 1317, 1927, 1969];
+/// Transient error codes of the server: too many connections, shutdown, deadlock, lock or statement
+/// timeout, killed session.
+const TRANSIENT_CODES: [u16; 11] =
+    [1040, 1053, 1152, 1158, 1159, 1203, 1205, 1213, 1317, 1927, 1969];
 
-/// A server that does not let us in. Somebody may start it, or put the password right.
+/// A failed connection attempt. Retryable: the server may be started or its password corrected.
 pub(super) fn of_connect(server: &str, error: Error) -> SourceError {
-    SourceError::Away(format!("{server}: {}", words(error)))
+    SourceError::Unavailable(format!("{server}: {}", message(error)))
 }
 
-/// A server that does not answer at all.
-pub(super) fn silent(server: &str, patience: Duration) -> SourceError {
-    SourceError::Away(format!("{server} did not answer within {} s", patience.as_secs()))
+/// A server that does not answer.
+pub(super) fn connect_timeout(server: &str, timeout: Duration) -> SourceError {
+    SourceError::Unavailable(format!("{server} did not answer within {} s", timeout.as_secs()))
 }
 
-/// Whether a connection was closed by the other side.
+/// Whether the server closed the connection.
 pub(super) fn was_closed(error: &Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof,
@@ -38,24 +39,28 @@ pub(super) fn was_closed(error: &Error) -> bool {
 }
 
 /// A statement that could not be prepared.
-pub(super) fn of_statement(statement: &Positional, error: Error) -> SourceError {
-    if is_away(&error) {
-        return SourceError::Away(words(error));
+pub(super) fn of_statement(statement: &PositionalStatement, error: Error) -> SourceError {
+    if is_transient(&error) {
+        return SourceError::Unavailable(message(error));
     }
-    let message = words(error);
-    let offset = place(statement, &message);
+    let message = message(error);
+    let offset = offset(statement, &message);
     SourceError::Statement { message, offset }
 }
 
-/// A statement that was accepted and failed while it ran.
+/// A prepared statement that failed when it ran.
 pub(super) fn of_run(error: Error) -> SourceError {
-    if is_away(&error) { SourceError::Away(words(error)) } else { SourceError::Data(words(error)) }
+    if is_transient(&error) {
+        SourceError::Unavailable(message(error))
+    } else {
+        SourceError::Data(message(error))
+    }
 }
 
-/// Whether the server, not the statement, is to blame, and later may be better.
-fn is_away(error: &Error) -> bool {
+/// Whether the server and not the statement failed, so that a retry may help.
+fn is_transient(error: &Error) -> bool {
     match error {
-        Error::Server(ServerError { code, .. }) => PASSING.contains(code),
+        Error::Server(ServerError { code, .. }) => TRANSIENT_CODES.contains(code),
         Error::Io(_) | Error::Other(_) => true,
         Error::Driver(error) => matches!(
             error,
@@ -67,7 +72,7 @@ fn is_away(error: &Error) -> bool {
     }
 }
 
-fn words(error: Error) -> String {
+fn message(error: Error) -> String {
     match error {
         Error::Server(error) => error.message,
         Error::Io(IoError::Io(error)) => error.to_string(),
@@ -78,12 +83,12 @@ fn words(error: Error) -> String {
     }
 }
 
-/// Where the mistake is: `near '…'` begins with it, other messages name what is missing.
-fn place(statement: &Positional, message: &str) -> Option<usize> {
+/// The offset of the mistake: `near '…'` begins with it, other messages quote the missing name.
+fn offset(statement: &PositionalStatement, message: &str) -> Option<usize> {
     if let Some((_, rest)) = message.split_once(" near '") {
         let near = rest.rsplit_once("' at line").map_or(rest, |(near, _)| near);
-        return statement.place(statement.sql.find(near).filter(|_| !near.is_empty())?);
+        return statement.original_offset(statement.sql.find(near).filter(|_| !near.is_empty())?);
     }
     let name = message.split('\'').nth(1)?;
-    statement.place_of(name)
+    statement.offset_of_name(name)
 }

@@ -1,9 +1,9 @@
-//! How keys are compared, so that a page ends exactly where the next begins.
+//! Compares keys so that a page ends exactly where the next begins.
 //!
-//! Text is compared byte by byte whatever its collation says: two keys that are equal in some
-//! language's eyes would have no order among themselves, and a page could end between them. That
-//! costs the index: for text, each page is sorted. What we hold as text and MySQL as something else
-//! is cast back, or MySQL would compare both as rough numbers.
+//! Text is compared byte by byte, whatever its collation: keys that a collation treats as equal
+//! would have no order, and a page could end between them. The price is the index: pages of text
+//! keys are sorted. Types that we hold as text are cast back, because MySQL would compare both
+//! sides as floating-point numbers.
 
 use longshore_pool::database::mysql::value::{Bytes, bytes_of};
 use mysql_async::Column;
@@ -11,11 +11,11 @@ use mysql_async::consts::{ColumnFlags, ColumnType};
 
 use crate::definition::Candidates;
 
-/// Our own parameters have names that no person would choose.
+/// Names of our own parameters, unlikely to clash with the user's.
 pub(super) const FROM: &str = "longshore_from";
 pub(super) const LIMIT: &str = "longshore_limit";
 
-/// What goes around the candidates' SQL to make a page of it; `key` is the key's column.
+/// The SQL before and after the candidates' SQL that selects a page; `key` is the key's column.
 pub(super) fn around(candidates: &Candidates, key: &Column, bounded: bool) -> (String, String) {
     let columns = [Some(&candidates.key), candidates.priority.as_ref()];
     let columns: Vec<String> = columns.into_iter().flatten().map(|name| named(name)).collect();
@@ -29,7 +29,7 @@ fn named(column: &str) -> String {
     format!("c.`{}`", column.replace('`', "``"))
 }
 
-/// Both sides of the comparison.
+/// The two operands of the key comparison.
 fn compared(name: &str, key: &Column) -> (String, String) {
     let from = format!(":{FROM}");
     let cast = |to: &str| (name.to_owned(), format!("CAST({from} AS {to})"));
@@ -44,7 +44,7 @@ fn compared(name: &str, key: &Column) -> (String, String) {
         ColumnType::MYSQL_TYPE_TIME => cast("TIME(6)"),
         ColumnType::MYSQL_TYPE_DATETIME | ColumnType::MYSQL_TYPE_TIMESTAMP => cast("DATETIME(6)"),
         other if is_text(other) && bytes_of(key) == Bytes::Text => {
-            // As we hold it: a column may have another character set.
+            // Converted to our character set: the column may have another.
             let own = format!("CAST(CONVERT({name} USING utf8mb4) AS BINARY)");
             (own, format!("CAST({from} AS BINARY)"))
         }

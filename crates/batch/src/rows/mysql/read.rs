@@ -1,4 +1,4 @@
-//! Reading: what a statement is, which rows are candidates, what PRE asks for.
+//! Reads: descriptions of statements, candidates, PRE's queries.
 
 use longshore::SqlValue;
 use mysql_async::prelude::Queryable;
@@ -6,38 +6,42 @@ use mysql_async::{Column, Conn, Params, Statement};
 
 use super::{error, key, value, write};
 use crate::definition::Candidates;
-use crate::rows::positional::{self, Marks, Positional, refuse_mysql_quirks};
-use crate::rows::{Candidate, Described, Row, SourceError};
+use crate::rows::placeholders::{self, PlaceholderStyle, PositionalStatement, reject_mysql_quirks};
+use crate::rows::{Candidate, Row, SourceError, StatementInfo};
 
-/// What a statement would return and wants bound.
-pub(super) async fn describe(conn: &mut Conn, sql: &str) -> Result<Described, SourceError> {
-    let (statement, reads_only) = (positional(sql)?, positional::reads(sql));
-    let prepared = if reads_only {
+/// The columns and parameters of a statement.
+pub(super) async fn describe(conn: &mut Conn, sql: &str) -> Result<StatementInfo, SourceError> {
+    let (statement, read_only) = (positional(sql)?, placeholders::is_read(sql));
+    let prepared = if read_only {
         prepare(conn, &statement).await?
     } else {
         prepare_change(conn, &statement).await?
     };
-    Ok(Described { columns: names(&prepared.columns()), params: statement.names()?, reads_only })
+    Ok(StatementInfo { columns: names(&prepared.columns()), params: statement.names()?, read_only })
 }
 
-/// Prepares what a read-only session would not even look at. Nothing is run.
-async fn prepare_change(conn: &mut Conn, statement: &Positional) -> Result<Statement, SourceError> {
+/// Prepares a write, which a read-only session rejects, in a transaction that is rolled back. Runs
+/// nothing.
+async fn prepare_change(
+    conn: &mut Conn,
+    statement: &PositionalStatement,
+) -> Result<Statement, SourceError> {
     let mut transaction = write::begin(conn).await?;
     let prepared = prepare(&mut transaction, statement).await;
     transaction.rollback().await.map_err(error::of_run)?;
     prepared
 }
 
-/// How many candidates there are.
+/// The number of candidates.
 pub(super) async fn count(conn: &mut Conn, candidates: &Candidates) -> Result<u64, SourceError> {
-    refuse_mysql_quirks(&candidates.sql)?;
-    let statement = Positional::around(
-        Marks::Questions,
+    reject_mysql_quirks(&candidates.sql)?;
+    let statement = PositionalStatement::around(
+        PlaceholderStyle::QuestionMark,
         "SELECT count(*) FROM (",
         &candidates.sql,
         "\n) AS c",
     )?;
-    let rows = query(conn, &statement, &positional::params(candidates)).await?;
+    let rows = query(conn, &statement, &placeholders::candidate_params(candidates)).await?;
     match rows.first().and_then(|row| row.columns.first()) {
         Some((_, SqlValue::Int(count))) => Ok(u64::try_from(*count).unwrap_or(0)),
         _ => Ok(0),
@@ -51,13 +55,15 @@ pub(super) async fn candidates(
     from: Option<&SqlValue>,
     limit: u32,
 ) -> Result<Vec<Candidate>, SourceError> {
-    // How keys are compared depends on what they are.
+    // The comparison depends on the key's type.
     let own = prepare(conn, &positional(&candidates.sql)?).await?;
     let columns = own.columns();
-    let at = positional::column(names(&columns).iter().map(String::as_str), &candidates.key)?;
+    let at =
+        placeholders::column_index(names(&columns).iter().map(String::as_str), &candidates.key)?;
     let (head, tail) = key::around(candidates, &columns[at], from.is_some());
-    let statement = Positional::around(Marks::Questions, &head, &candidates.sql, &tail)?;
-    let mut params = positional::params(candidates);
+    let statement =
+        PositionalStatement::around(PlaceholderStyle::QuestionMark, &head, &candidates.sql, &tail)?;
+    let mut params = placeholders::candidate_params(candidates);
     params.extend(from.map(|from| (key::FROM.to_owned(), from.clone())));
     params.push((key::LIMIT.to_owned(), SqlValue::Int(limit.into())));
     let rows = query(conn, &statement, &params).await?;
@@ -66,26 +72,26 @@ pub(super) async fn candidates(
 
 fn candidate(row: Row, name: &str) -> Result<Candidate, SourceError> {
     let mut values = row.columns.into_iter().map(|(_, value)| value);
-    let key = positional::key(values.next().unwrap_or(SqlValue::Null), name)?;
+    let key = placeholders::check_key(values.next().unwrap_or(SqlValue::Null), name)?;
     Ok(Candidate { key, priority: values.next() })
 }
 
-/// All rows of a query.
+/// Runs a query.
 pub(super) async fn fetch(
     conn: &mut Conn,
     sql: &str,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
     let statement = positional(sql)?;
-    if !positional::reads(sql) {
-        return Err(positional::not_a_read());
+    if !placeholders::is_read(sql) {
+        return Err(placeholders::not_a_read_error());
     }
     query(conn, &statement, params).await
 }
 
 async fn query(
     conn: &mut Conn,
-    statement: &Positional,
+    statement: &PositionalStatement,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
     let values = statement.named(params)?.into_iter().map(value::bound).collect();
@@ -104,16 +110,16 @@ fn row(row: mysql_async::Row) -> Result<Row, SourceError> {
     Ok(Row { columns: values.collect::<Result<_, SourceError>>()? })
 }
 
-/// A statement that MySQL and we read in the same way.
-pub(super) fn positional(sql: &str) -> Result<Positional, SourceError> {
-    refuse_mysql_quirks(sql)?;
-    Positional::of(Marks::Questions, sql)
+/// Rewrites a statement that MySQL and our tokeniser read alike.
+pub(super) fn positional(sql: &str) -> Result<PositionalStatement, SourceError> {
+    reject_mysql_quirks(sql)?;
+    PositionalStatement::of(PlaceholderStyle::QuestionMark, sql)
 }
 
-/// Prepares a statement, or finds it prepared.
+/// Prepares a statement, or takes it from the cache.
 pub(super) async fn prepare(
     conn: &mut impl Queryable,
-    statement: &Positional,
+    statement: &PositionalStatement,
 ) -> Result<Statement, SourceError> {
     conn.prep(statement.sql.as_str()).await.map_err(|error| error::of_statement(statement, error))
 }

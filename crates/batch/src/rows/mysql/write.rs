@@ -1,5 +1,5 @@
-//! Effects in one transaction of their own, or not at all. If the connection is lost during the
-//! commit nobody knows which: the caller tries again, so effects are at least once.
+//! Runs effects in one transaction. If the connection is lost during the commit, its result is
+//! unknown; the caller retries, so effects run at least once.
 
 use longshore::Effect;
 use mysql_async::prelude::Queryable;
@@ -8,23 +8,23 @@ use mysql_async::{Conn, Params, Transaction, TxOpts};
 use super::read::{positional, prepare};
 use super::{error, value};
 use crate::rows::SourceError;
-use crate::rows::positional::{about, changes, expect};
+use crate::rows::placeholders::{check_row_count, is_write, with_statement};
 
-/// Runs all effects in one transaction, or none.
+/// Runs the effects in one transaction.
 pub(super) async fn apply(conn: &mut Conn, effects: &[Effect]) -> Result<(), SourceError> {
     let mut transaction = begin(conn).await?;
     for effect in effects {
         if let Err(error) = run(&mut transaction, effect).await {
-            // What matters is why the effect failed. A connection that cannot even roll back is
-            // not used again, and the server does it.
+            // Report the effect's error. If the rollback fails too, the connection is dropped and
+            // the server rolls back.
             let _ = transaction.rollback().await;
-            return Err(about(&effect.sql, error));
+            return Err(with_statement(&effect.sql, error));
         }
     }
     transaction.commit().await.map_err(error::of_run)
 }
 
-/// Begins a transaction that may write, as the session by itself may not.
+/// Begins a transaction that may write; the session's default is read-only.
 pub(super) async fn begin(conn: &mut Conn) -> Result<Transaction<'_>, SourceError> {
     let mut options = TxOpts::new();
     options.with_readonly(false);
@@ -32,7 +32,7 @@ pub(super) async fn begin(conn: &mut Conn) -> Result<Transaction<'_>, SourceErro
 }
 
 async fn run(transaction: &mut Transaction<'_>, effect: &Effect) -> Result<(), SourceError> {
-    if !changes(&effect.sql) {
+    if !is_write(&effect.sql) {
         return Err(SourceError::Data("an effect may only insert, update or delete".to_owned()));
     }
     let statement = positional(&effect.sql)?;
@@ -42,7 +42,7 @@ async fn run(transaction: &mut Transaction<'_>, effect: &Effect) -> Result<(), S
     let mut done = done.map_err(error::of_run)?;
     let returns = !done.columns_ref().is_empty();
     let returned: Vec<mysql_async::Row> = done.collect().await.map_err(error::of_run)?;
-    // With RETURNING, as many rows as it returned; else what the server counted.
+    // With RETURNING, the number of returned rows; else the server's count.
     let changed = if returns { returned.len() as u64 } else { done.affected_rows() };
-    expect(effect.expected_rows, changed)
+    check_row_count(effect.expected_rows, changed)
 }

@@ -1,4 +1,4 @@
-//! Connections, and the string that says where to.
+//! ODBC connections and their connection string.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,101 +9,105 @@ use odbc_api::Connection;
 use super::error;
 use crate::rows::SourceError;
 
-/// How long a server may take to let us in, where the driver can be told.
-const PATIENCE_SECONDS: u32 = 10;
+/// Timeout of a connection attempt, if the driver supports one.
+const CONNECT_TIMEOUT_SECONDS: u32 = 10;
 
-/// What a connection is for.
+/// Whether a connection reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum AccessMode {
     Read,
     Write,
 }
 
-/// Where to connect to.
-pub(super) struct Target(target::Target);
+/// The database to connect to.
+pub(super) struct OdbcTarget(target::Target);
 
-impl Target {
+impl OdbcTarget {
     pub(super) fn new(string: &str) -> Self {
         Self(target::Target::new(string))
     }
 
-    pub(super) fn connect(&self, access: Access) -> Result<Live, SourceError> {
+    pub(super) fn connect(&self, access: AccessMode) -> Result<OdbcConnection, SourceError> {
         self.try_connect(access).map_err(|error| self.without_secrets(error::of_connect(error)))
     }
 
-    fn try_connect(&self, access: Access) -> Result<Live, odbc_api::Error> {
-        let connection = self.0.connect(PATIENCE_SECONDS)?;
+    fn try_connect(&self, access: AccessMode) -> Result<OdbcConnection, odbc_api::Error> {
+        let connection = self.0.connect(CONNECT_TIMEOUT_SECONDS)?;
         let dialect = Dialect::of(&connection.database_management_system_name()?);
         let quote = connection.identifier_quote_char().ok().flatten();
         match access {
-            Access::Read => {
+            AccessMode::Read => {
                 if let Some(sql) = dialect.forbids_writing() {
                     connection.execute(sql, (), None)?;
                 }
             }
-            Access::Write => connection.set_autocommit(false)?,
+            AccessMode::Write => connection.set_autocommit(false)?,
         }
-        Ok(Live { connection: Some(connection), dialect, quote: quote.unwrap_or('"') })
+        Ok(OdbcConnection { connection: Some(connection), dialect, quote: quote.unwrap_or('"') })
     }
 
-    /// Drivers repeat in their errors what they were told.
+    /// Removes secrets from an error: drivers repeat the connection string in their messages.
     pub(super) fn without_secrets(&self, error: SourceError) -> SourceError {
-        let hide = |words| self.0.hide(words);
+        let hide = |message| self.0.hide(message);
         match error {
-            SourceError::Away(words) => SourceError::Away(hide(words)),
-            SourceError::Data(words) => SourceError::Data(hide(words)),
+            SourceError::Unavailable(message) => SourceError::Unavailable(hide(message)),
+            SourceError::Data(message) => SourceError::Data(hide(message)),
             SourceError::Statement { message, offset } => {
                 SourceError::Statement { message: hide(message), offset }
             }
         }
     }
 
-    /// What is not secret, and says which database it is.
-    pub(super) fn shown(&self) -> String {
-        let telling = ["DSN", "DRIVER", "SERVER", "SYSTEM", "HOST", "DATABASE"];
-        let known = self.0.attributes().filter(|(name, _)| telling.contains(&name.as_str()));
+    /// The attributes that identify the database and are not secret.
+    pub(super) fn display_name(&self) -> String {
+        let public_attributes = ["DSN", "DRIVER", "SERVER", "SYSTEM", "HOST", "DATABASE"];
+        let known =
+            self.0.attributes().filter(|(name, _)| public_attributes.contains(&name.as_str()));
         known.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(";")
     }
 }
 
-/// A connection and what it is to.
-pub(super) struct Live {
-    /// There until it is dropped.
+/// A connection and its dialect.
+pub(super) struct OdbcConnection {
+    /// `None` only during drop.
     connection: Option<Connection<'static>>,
     pub(super) dialect: Dialect,
-    /// What names are quoted with.
+    /// The quote character of identifiers.
     pub(super) quote: char,
 }
 
-impl Live {
-    pub(super) fn connection(&self) -> Result<&Connection<'static>, SourceError> {
-        self.connection.as_ref().ok_or_else(|| SourceError::Away("it is closed".to_owned()))
+impl OdbcConnection {
+    pub(super) fn handle(&self) -> Result<&Connection<'static>, SourceError> {
+        self.connection
+            .as_ref()
+            .ok_or_else(|| SourceError::Unavailable("the connection is closed".to_owned()))
     }
 
-    /// Whatever a statement met with on a lost connection, it was not the statement's fault.
-    pub(super) fn blame(&self, error: SourceError) -> SourceError {
+    /// On a lost connection, any error of a statement becomes `Unavailable`: the statement is not
+    /// at fault.
+    pub(super) fn reclassify(&self, error: SourceError) -> SourceError {
         match error {
-            SourceError::Data(words) | SourceError::Statement { message: words, .. }
+            SourceError::Data(message) | SourceError::Statement { message, .. }
                 if self.is_dead() =>
             {
-                SourceError::Away(words)
+                SourceError::Unavailable(message)
             }
             error => error,
         }
     }
 
-    /// Whether the driver knows that the connection is lost. Not all drivers know.
+    /// Whether the driver reports the connection as lost. Not all drivers do.
     pub(super) fn is_dead(&self) -> bool {
         self.connection.as_ref().is_none_or(|connection| connection.is_dead().unwrap_or(false))
     }
 }
 
-impl Drop for Live {
+impl Drop for OdbcConnection {
     fn drop(&mut self) {
-        // The library panics where a server is gone that should be told of the parting.
+        // The library panics if the server is gone when the connection is closed.
         let connection = self.connection.take();
         if catch_unwind(AssertUnwindSafe(|| drop(connection))).is_err() {
-            tracing::debug!("an ODBC connection could not be closed in order");
+            tracing::debug!("closing an ODBC connection failed");
         }
     }
 }
@@ -115,17 +119,17 @@ mod tests {
     #[test]
     fn a_secret_is_hidden_wherever_a_driver_repeats_it() {
         let target =
-            Target::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
-        let error = SourceError::Away("no login for me with a;b}c and t0k at db".to_owned());
-        let told = target.without_secrets(error).to_string();
-        assert!(told.ends_with("no login for me with *** and *** at db"), "{told}");
-        assert_eq!(target.shown(), "DRIVER=Some; {Driver};SERVER=db");
+            OdbcTarget::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
+        let error = SourceError::Unavailable("no login for me with a;b}c and t0k at db".to_owned());
+        let hidden = target.without_secrets(error).to_string();
+        assert!(hidden.ends_with("no login for me with *** and *** at db"), "{hidden}");
+        assert_eq!(target.display_name(), "DRIVER=Some; {Driver};SERVER=db");
     }
 
     #[test]
     fn a_string_without_secrets_hides_nothing() {
-        let target = Target::new("DSN=orders;PWD=");
+        let target = OdbcTarget::new("DSN=orders;PWD=");
         assert_eq!(target.without_secrets(SourceError::Data("no".into())).to_string(), "no");
-        assert_eq!(Target::new("nonsense").shown(), "");
+        assert_eq!(OdbcTarget::new("nonsense").display_name(), "");
     }
 }

@@ -1,28 +1,27 @@
-//! Where databases differ: how a page of rows is asked for, how keys are compared so that a page
-//! ends exactly where the next begins, and how a change is looked at without being run.
+//! Differences between databases: how a page of rows is limited, how keys are compared so that a
+//! page ends exactly where the next begins, and how a write is checked without running it.
 
 use longshore_pool::database::odbc::dialect::Dialect;
 
 use super::value::Kind;
 
-/// What reading in pages must know of a family of databases. Whoever is not named keeps to the
-/// standard.
-pub(super) trait Paged {
-    /// At most so many rows, behind ORDER BY.
+/// The SQL of a family of databases for reading in pages. Databases that are not listed use the
+/// standard's.
+pub(super) trait PagedDialect {
+    /// The clause after ORDER BY that limits the rows.
     fn limit(self, rows: u32) -> String;
 
-    /// What a key is compared by, and what it is compared with: `name` and `from` as they must be
-    /// written. Text goes byte by byte: two keys that are equal in some language's eyes would have
-    /// no order among themselves. What we hold as text and the database as something else is cast
-    /// back, or it would be compared as text.
+    /// The two operands of the key comparison, made from the column `name` and the parameter
+    /// `from`. Text is compared byte by byte: keys that a collation treats as equal would have no
+    /// order. Types that we hold as text are cast back, or they would be compared as text.
     fn compared(self, kind: Kind, name: &str, from: &str) -> (String, String);
 
-    /// What shows a change's mistakes without running it, where the driver looks at nothing before
-    /// that.
-    fn rehearsal(self) -> Option<&'static str>;
+    /// The prefix that makes the database plan a write instead of running it, for drivers that
+    /// check nothing before execution.
+    fn explain_prefix(self) -> Option<&'static str>;
 }
 
-impl Paged for Dialect {
+impl PagedDialect for Dialect {
     fn limit(self, rows: u32) -> String {
         match self {
             Self::Sqlite | Self::Postgres | Self::Mysql => format!("LIMIT {rows}"),
@@ -35,7 +34,7 @@ impl Paged for Dialect {
         let cast = |to: &str| (name.to_owned(), format!("CAST({from} AS {to})"));
         match (kind, self) {
             (Kind::Text, _) | (Kind::Guid, Self::Postgres) => compared_as_text(self, name, from),
-            // SQLite has none of these types: it compares what is there.
+            // SQLite does not have these types: it compares the stored values.
             (_, Self::Sqlite)
             | (Kind::Whole | Kind::Real | Kind::Truth | Kind::Bytes | Kind::Guid, _) => {
                 (name.to_owned(), from.to_owned())
@@ -53,7 +52,7 @@ impl Paged for Dialect {
         }
     }
 
-    fn rehearsal(self) -> Option<&'static str> {
+    fn explain_prefix(self) -> Option<&'static str> {
         match self {
             Self::Sqlite | Self::Postgres => Some("EXPLAIN "),
             Self::Mysql | Self::SqlServer | Self::Oracle | Self::Db2 | Self::Standard => None,
@@ -63,7 +62,7 @@ impl Paged for Dialect {
 
 fn compared_as_text(dialect: Dialect, name: &str, from: &str) -> (String, String) {
     match dialect {
-        // A column may hold numbers as well; we hold them as text.
+        // A column may also hold numbers; we hold them as text.
         Dialect::Sqlite => (format!("CAST({name} AS TEXT) COLLATE BINARY"), from.to_owned()),
         Dialect::Postgres => {
             (format!("CAST({name} AS text) COLLATE \"C\""), format!("CAST({from} AS text)"))
@@ -73,7 +72,7 @@ fn compared_as_text(dialect: Dialect, name: &str, from: &str) -> (String, String
             (own, format!("CAST({from} AS BINARY)"))
         }
         Dialect::SqlServer => (format!("{name} COLLATE Latin1_General_100_BIN2"), from.to_owned()),
-        // Db2 compares by code point unless it is told otherwise.
+        // Db2 compares by code point by default.
         Dialect::Oracle | Dialect::Db2 | Dialect::Standard => (name.to_owned(), from.to_owned()),
     }
 }

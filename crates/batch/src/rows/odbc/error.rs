@@ -1,47 +1,48 @@
-//! What drivers say, as what the caller can do about it.
+//! Maps ODBC errors to what the caller can do about them.
 
 use longshore_pool::database::odbc::words::{passes, record, words};
 use odbc_api::Error;
 
 use crate::rows::SourceError;
-use crate::rows::positional::Positional;
+use crate::rows::placeholders::PositionalStatement;
 
-/// Classes of SQLSTATE that pass: connections, rollbacks by deadlock, no room, an operator's word.
-const PASSING: [&str; 4] = ["08", "40", "53", "57"];
+/// Transient SQLSTATE classes: connection errors, rollback by deadlock, lack of resources, operator
+/// intervention.
+const TRANSIENT_CLASSES: [&str; 4] = ["08", "40", "53", "57"];
 
-/// A database that does not let us in. Somebody may start it, or put the password right.
+/// A failed connection attempt. Retryable: the database may be started or its password corrected.
 pub(super) fn of_connect(error: Error) -> SourceError {
-    SourceError::Away(words(&error))
+    SourceError::Unavailable(words(&error))
 }
 
 /// A statement that the database does not accept.
-pub(super) fn of_statement(statement: &Positional, error: Error) -> SourceError {
+pub(super) fn of_statement(statement: &PositionalStatement, error: Error) -> SourceError {
     match of_run(error) {
         SourceError::Data(message) => {
-            let offset = missing(&message).and_then(|name| statement.place_of(name));
+            let offset = missing(&message).and_then(|name| statement.offset_of_name(name));
             SourceError::Statement { message, offset }
         }
         error => error,
     }
 }
 
-/// A statement that was accepted and failed while it ran.
+/// A prepared statement that failed when it ran.
 pub(super) fn of_run(error: Error) -> SourceError {
-    if is_away(&error) {
-        SourceError::Away(words(&error))
+    if is_transient(&error) {
+        SourceError::Unavailable(words(&error))
     } else {
         SourceError::Data(words(&error))
     }
 }
 
-/// Whether the database, not the statement, is to blame, and later may be better.
-fn is_away(error: &Error) -> bool {
+/// Whether the database and not the statement failed, so that a retry may help.
+fn is_transient(error: &Error) -> bool {
     let Some(record) = record(error) else { return true };
     let state = record.state.as_str();
-    PASSING.iter().any(|class| state.starts_with(class)) || passes(record)
+    TRANSIENT_CLASSES.iter().any(|class| state.starts_with(class)) || passes(record)
 }
 
-/// The name that a message is about: in quotes, or behind `no such …:`.
+/// The missing name in a message: in quotes, or after `no such …:`.
 fn missing(message: &str) -> Option<&str> {
     if let Some((_, name)) = message.split_once("no such ").and_then(|(_, of)| of.split_once(": "))
     {

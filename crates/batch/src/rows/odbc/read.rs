@@ -1,50 +1,57 @@
-//! Reading: what a statement is, which rows are candidates, what PRE asks for.
+//! Reads: descriptions of statements, candidates, PRE's queries.
 
 use longshore::SqlValue;
 use longshore_pool::database::odbc::dialect::Dialect;
 use odbc_api::parameter::InputParameter;
 use odbc_api::{ColumnDescription, Cursor, ResultSetMetadata};
 
-use super::connection::Live;
-use super::dialect::Paged;
+use super::connection::OdbcConnection;
+use super::dialect::PagedDialect;
 use super::error;
 use super::value::{self, Column, Kind};
 use crate::definition::Candidates;
-use crate::rows::positional::{self, Marks, Positional, refuse_mysql_quirks};
-use crate::rows::{Candidate, Described, Row, SourceError};
+use crate::rows::placeholders::{self, PlaceholderStyle, PositionalStatement, reject_mysql_quirks};
+use crate::rows::{Candidate, Row, SourceError, StatementInfo};
 
-/// Our own parameter has a name that no person would choose.
+/// Name of our own parameter, unlikely to clash with the user's.
 const FROM: &str = "longshore_from";
 
-/// What a statement would return and wants bound.
-pub(super) fn describe(live: &Live, sql: &str) -> Result<Described, SourceError> {
-    let (statement, reads_only) = (positional(live, sql)?, positional::reads(sql));
+/// The columns and parameters of a statement.
+pub(super) fn describe(db: &OdbcConnection, sql: &str) -> Result<StatementInfo, SourceError> {
+    let (statement, read_only) = (positional(db, sql)?, placeholders::is_read(sql));
     let params = statement.names()?;
-    if let Some(rehearsal) = live.dialect.rehearsal().filter(|_| positional::changes(sql)) {
-        rehearse(live, rehearsal, sql)?;
+    if let Some(explain_prefix) =
+        db.dialect.explain_prefix().filter(|_| placeholders::is_write(sql))
+    {
+        explain(db, explain_prefix, sql)?;
     }
-    let columns = columns(live, &statement)?;
+    let columns = columns(db, &statement)?;
     let columns = columns.into_iter().map(|column| column.name).collect();
-    Ok(Described { columns, params, reads_only })
+    Ok(StatementInfo { columns, params, read_only })
 }
 
-/// Has the database plan a change. All values are NULL; none is used.
-fn rehearse(live: &Live, rehearsal: &str, sql: &str) -> Result<(), SourceError> {
-    let statement = Positional::around(Marks::Questions, rehearsal, sql, "")?;
+/// Makes the database plan a write without running it. All values are NULL.
+fn explain(db: &OdbcConnection, explain_prefix: &str, sql: &str) -> Result<(), SourceError> {
+    let statement =
+        PositionalStatement::around(PlaceholderStyle::QuestionMark, explain_prefix, sql, "")?;
     let nulls: Vec<_> = statement.names()?.into_iter().map(|name| (name, SqlValue::Null)).collect();
-    query(live, &statement, &nulls).map(drop).map_err(|error| match error {
-        // It was not run: what is wrong is the statement.
+    query(db, &statement, &nulls).map(drop).map_err(|error| match error {
+        // Nothing was run, so the statement itself is wrong.
         SourceError::Data(message) => SourceError::Statement { message, offset: None },
         error => error,
     })
 }
 
-/// How many candidates there are.
-pub(super) fn count(live: &Live, candidates: &Candidates) -> Result<u64, SourceError> {
-    positional(live, &candidates.sql)?;
-    let statement =
-        Positional::around(Marks::Questions, "SELECT count(*) FROM (", &candidates.sql, "\n) c")?;
-    let rows = query(live, &statement, &positional::params(candidates))?;
+/// The number of candidates.
+pub(super) fn count(db: &OdbcConnection, candidates: &Candidates) -> Result<u64, SourceError> {
+    positional(db, &candidates.sql)?;
+    let statement = PositionalStatement::around(
+        PlaceholderStyle::QuestionMark,
+        "SELECT count(*) FROM (",
+        &candidates.sql,
+        "\n) c",
+    )?;
+    let rows = query(db, &statement, &placeholders::candidate_params(candidates))?;
     let count = rows.first().and_then(|row| row.columns.first()).map(|(_, count)| count);
     Ok(match count {
         Some(SqlValue::Int(count)) => u64::try_from(*count).unwrap_or(0),
@@ -55,81 +62,83 @@ pub(super) fn count(live: &Live, candidates: &Candidates) -> Result<u64, SourceE
 
 /// A page of candidates in key order.
 pub(super) fn candidates(
-    live: &Live,
+    db: &OdbcConnection,
     candidates: &Candidates,
     from: Option<&SqlValue>,
     limit: u32,
 ) -> Result<Vec<Candidate>, SourceError> {
-    // How keys are compared depends on what they are.
-    let columns = columns(live, &positional(live, &candidates.sql)?)?;
+    // The comparison depends on the key's type.
+    let columns = columns(db, &positional(db, &candidates.sql)?)?;
     let names = columns.iter().map(|column| column.name.as_str());
-    let key = &columns[positional::column(names, &candidates.key)?];
-    let (head, tail) = around(live, candidates, key, from.is_some(), limit);
-    let statement = Positional::around(Marks::Questions, &head, &candidates.sql, &tail)?;
-    let mut params = positional::params(candidates);
+    let key = &columns[placeholders::column_index(names, &candidates.key)?];
+    let (head, tail) = page_sql(db, candidates, key, from.is_some(), limit);
+    let statement =
+        PositionalStatement::around(PlaceholderStyle::QuestionMark, &head, &candidates.sql, &tail)?;
+    let mut params = placeholders::candidate_params(candidates);
     params.extend(from.map(|from| (FROM.to_owned(), from.clone())));
-    // Read as what they are compared as: SQLite's driver judges a column by its first row.
-    let rows = query_as(live, &statement, &params, |at, own| if at == 0 { key.kind } else { own })?;
+    // Keys are read as the type that they are compared as: SQLite's driver infers a column's type
+    // from its first row.
+    let rows = query_as(db, &statement, &params, |at, own| if at == 0 { key.kind } else { own })?;
     rows.into_iter().map(|row| candidate(row, &candidates.key)).collect()
 }
 
-/// What goes around the candidates' SQL to make a page of it.
-fn around(
-    live: &Live,
+/// The SQL before and after the candidates' SQL that selects a page.
+fn page_sql(
+    db: &OdbcConnection,
     candidates: &Candidates,
     key: &Column,
     bounded: bool,
     limit: u32,
 ) -> (String, String) {
     let named = |name: &str| {
-        let close = if live.quote == '[' { ']' } else { live.quote };
+        let close = if db.quote == '[' { ']' } else { db.quote };
         let name = name.replace(close, &format!("{close}{close}"));
-        format!("c.{}{name}{close}", live.quote)
+        format!("c.{}{name}{close}", db.quote)
     };
     let columns = [Some(&candidates.key), candidates.priority.as_ref()];
     let columns: Vec<String> = columns.into_iter().flatten().map(|name| named(name)).collect();
-    let (key, from) = live.dialect.compared(key.kind, &named(&candidates.key), &format!(":{FROM}"));
+    let (key, from) = db.dialect.compared(key.kind, &named(&candidates.key), &format!(":{FROM}"));
     let bound = if bounded { format!("WHERE {key} >= {from} ") } else { String::new() };
     let head = format!("SELECT {} FROM (", columns.join(", "));
-    (head, format!("\n) c {bound}ORDER BY {key} {}", live.dialect.limit(limit)))
+    (head, format!("\n) c {bound}ORDER BY {key} {}", db.dialect.limit(limit)))
 }
 
 fn candidate(row: Row, name: &str) -> Result<Candidate, SourceError> {
     let mut values = row.columns.into_iter().map(|(_, value)| value);
-    let key = positional::key(values.next().unwrap_or(SqlValue::Null), name)?;
+    let key = placeholders::check_key(values.next().unwrap_or(SqlValue::Null), name)?;
     Ok(Candidate { key, priority: values.next() })
 }
 
-/// All rows of a query.
+/// Runs a query.
 pub(super) fn fetch(
-    live: &Live,
+    db: &OdbcConnection,
     sql: &str,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
-    let statement = positional(live, sql)?;
-    if !positional::reads(sql) {
-        return Err(positional::not_a_read());
+    let statement = positional(db, sql)?;
+    if !placeholders::is_read(sql) {
+        return Err(placeholders::not_a_read_error());
     }
-    query(live, &statement, params)
+    query(db, &statement, params)
 }
 
 fn query(
-    live: &Live,
-    statement: &Positional,
+    db: &OdbcConnection,
+    statement: &PositionalStatement,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
-    query_as(live, statement, params, |_, own| own)
+    query_as(db, statement, params, |_, own| own)
 }
 
-/// The same; `kind_of` has the last word on what a column, from 0, holds.
+/// Runs a query; `kind_of` overrides the type of a column, counted from 0.
 fn query_as(
-    live: &Live,
-    statement: &Positional,
+    db: &OdbcConnection,
+    statement: &PositionalStatement,
     params: &[(String, SqlValue)],
     kind_of: impl Fn(usize, Kind) -> Kind,
 ) -> Result<Vec<Row>, SourceError> {
-    let values = bound(statement.named(params)?, live.dialect);
-    let cursor = live.connection()?.execute(&statement.sql, values.as_slice(), None);
+    let values = bind(statement.named(params)?, db.dialect);
+    let cursor = db.handle()?.execute(&statement.sql, values.as_slice(), None);
     let Some(mut cursor) = cursor.map_err(|error| error::of_statement(statement, error))? else {
         return Ok(Vec::new());
     };
@@ -147,10 +156,13 @@ fn query_as(
 }
 
 /// The columns of a statement that is not run.
-fn columns(live: &Live, statement: &Positional) -> Result<Vec<Column>, SourceError> {
-    let refused = |error| error::of_statement(statement, error);
-    let mut prepared = live.connection()?.prepare(&statement.sql).map_err(refused)?;
-    described(&mut prepared).map_err(refused)
+fn columns(
+    db: &OdbcConnection,
+    statement: &PositionalStatement,
+) -> Result<Vec<Column>, SourceError> {
+    let statement_error = |error| error::of_statement(statement, error);
+    let mut prepared = db.handle()?.prepare(&statement.sql).map_err(statement_error)?;
+    described(&mut prepared).map_err(statement_error)
 }
 
 fn described(result: &mut impl ResultSetMetadata) -> Result<Vec<Column>, odbc_api::Error> {
@@ -158,21 +170,24 @@ fn described(result: &mut impl ResultSetMetadata) -> Result<Vec<Column>, odbc_ap
     let mut description = ColumnDescription::default();
     let columns = (1..=count).map(|at| {
         result.describe_col(at, &mut description)?;
-        // Not the description's own name: SQLite's driver cuts that.
+        // Not the description's own name: SQLite's driver truncates it.
         Ok(Column { name: result.col_name(at)?, kind: Kind::of(description.data_type) })
     });
     columns.collect()
 }
 
-/// A statement that the database and we read in the same way.
-pub(super) fn positional(live: &Live, sql: &str) -> Result<Positional, SourceError> {
-    if live.dialect == Dialect::Mysql {
-        refuse_mysql_quirks(sql)?;
+/// Rewrites a statement that the database and our tokeniser read alike.
+pub(super) fn positional(
+    db: &OdbcConnection,
+    sql: &str,
+) -> Result<PositionalStatement, SourceError> {
+    if db.dialect == Dialect::Mysql {
+        reject_mysql_quirks(sql)?;
     }
-    Positional::of(Marks::Questions, sql)
+    PositionalStatement::of(PlaceholderStyle::QuestionMark, sql)
 }
 
-/// Values as ODBC wants them.
-pub(super) fn bound(values: Vec<&SqlValue>, dialect: Dialect) -> Vec<Box<dyn InputParameter>> {
+/// The values as ODBC parameters.
+pub(super) fn bind(values: Vec<&SqlValue>, dialect: Dialect) -> Vec<Box<dyn InputParameter>> {
     values.into_iter().map(|value| value::bound(value, dialect)).collect()
 }

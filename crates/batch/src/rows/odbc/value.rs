@@ -1,4 +1,4 @@
-//! Values between ODBC and us: the pool reads and binds them.
+//! Converts values from and to ODBC with the pool's driver code.
 
 use longshore::SqlValue;
 use longshore_pool::database::odbc::dialect::Dialect;
@@ -8,7 +8,7 @@ use odbc_api::{CursorRow, Error};
 
 pub(super) use longshore_pool::database::odbc::value::Kind;
 
-use crate::rows::foreign::{of_pool, to_pool};
+use crate::rows::value_convert::{from_pool_value, to_pool_value};
 
 /// A column of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,10 +19,10 @@ pub(super) struct Column {
 
 /// The value in column `at`, from 0. Columns must be read in order.
 pub(super) fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<SqlValue, Error> {
-    value::read(row, at, kind).map(of_pool)
+    value::read(row, at, kind).map(from_pool_value)
 }
 
-/// A value for a `?`.
+/// A value for a placeholder.
 pub(super) fn bound(value: &SqlValue, dialect: Dialect) -> Box<dyn InputParameter> {
-    value::bound(to_pool(value), dialect)
+    value::bound(to_pool_value(value), dialect)
 }

@@ -1,4 +1,4 @@
-//! What PostgreSQL says, as what the caller can do about it.
+//! Maps PostgreSQL's errors to what the caller can do about them.
 
 use std::error::Error as _;
 use std::io;
@@ -9,32 +9,32 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
 
 use crate::rows::SourceError;
-use crate::rows::positional::Positional;
+use crate::rows::placeholders::PositionalStatement;
 use crate::sql;
 
-/// Classes of SQLSTATE that pass: connections, rollbacks by deadlock, no room, an operator's word,
-/// trouble with the machine.
-const PASSING: [&str; 5] = ["08", "40", "53", "57", "58"];
+/// Transient SQLSTATE classes: connection errors, rollback by deadlock, lack of resources, operator
+/// intervention, system errors.
+const TRANSIENT_CLASSES: [&str; 5] = ["08", "40", "53", "57", "58"];
 
-/// A URL that is none, or that names what is not there. It says so without the password.
-pub(super) fn of_address(error: AddressError) -> SourceError {
+/// An invalid URL, or one that names a missing file. The message has no password.
+pub(super) fn of_url(error: AddressError) -> SourceError {
     SourceError::Data(error.to_string())
 }
 
-/// A server that does not let us in. Somebody may start it, or put the password right.
+/// A failed connection attempt. Retryable: the server may be started or its password corrected.
 pub(super) fn of_connect(server: &str, error: &Error) -> SourceError {
-    SourceError::Away(format!("{server}: {}", words(error)))
+    SourceError::Unavailable(format!("{server}: {}", message(error)))
 }
 
-/// A server that does not answer at all.
-pub(super) fn silent(server: &str, patience: Duration) -> SourceError {
-    SourceError::Away(format!("{server} did not answer within {} s", patience.as_secs()))
+/// A server that does not answer.
+pub(super) fn connect_timeout(server: &str, timeout: Duration) -> SourceError {
+    SourceError::Unavailable(format!("{server} did not answer within {} s", timeout.as_secs()))
 }
 
-/// Whether a connection was closed by the other side: by a word of farewell or without one.
+/// Whether the server closed the connection, with or without an error message.
 pub(super) fn was_closed(error: &Error) -> bool {
     match error.as_db_error() {
-        Some(told) => *told.code() == SqlState::ADMIN_SHUTDOWN,
+        Some(db_error) => *db_error.code() == SqlState::ADMIN_SHUTDOWN,
         None => {
             let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
             error.is_closed() || io.is_some()
@@ -42,76 +42,78 @@ pub(super) fn was_closed(error: &Error) -> bool {
     }
 }
 
-/// A statement that the server does not accept, or that failed while it ran.
-pub(super) fn of_statement(statement: &Positional, error: &Error) -> SourceError {
-    let Some(told) = error.as_db_error().filter(|told| !passes(told)) else { return of_run(error) };
-    if *told.code() == SqlState::SYNTAX_ERROR && asks(&statement.sql) {
+/// A statement that the server rejects, or that failed when it ran.
+pub(super) fn of_statement(statement: &PositionalStatement, error: &Error) -> SourceError {
+    let Some(db_error) = error.as_db_error().filter(|db_error| !is_transient(db_error)) else {
+        return of_run(error);
+    };
+    if *db_error.code() == SqlState::SYNTAX_ERROR && has_question_mark(&statement.sql) {
         let message = "a parameter has no name: write `:name`, not `?`".to_owned();
         return SourceError::Statement { message, offset: None };
     }
-    if told.code().code().starts_with("42") {
-        let message = about_parameters(statement, told);
-        return SourceError::Statement { message, offset: place(statement, told) };
+    if db_error.code().code().starts_with("42") {
+        let message = name_parameters(statement, db_error);
+        return SourceError::Statement { message, offset: offset(statement, db_error) };
     }
     of_run(error)
 }
 
-/// What failed beside any statement, or in the middle of one.
+/// An error outside of a statement, or in the middle of one.
 pub(super) fn of_run(error: &Error) -> SourceError {
     match error.as_db_error() {
-        Some(told) if !passes(told) => SourceError::Data(words(error)),
-        _ => SourceError::Away(words(error)),
+        Some(db_error) if !is_transient(db_error) => SourceError::Data(message(error)),
+        _ => SourceError::Unavailable(message(error)),
     }
 }
 
-/// A value that is not what was asked for.
+/// A value that cannot be read as the requested type.
 pub(super) fn of_value(error: Error) -> SourceError {
-    SourceError::Data(words(&error))
+    SourceError::Data(message(&error))
 }
 
-/// Whether the server, not the statement, is to blame, and later may be better.
-fn passes(error: &DbError) -> bool {
+/// Whether the server and not the statement failed, so that a retry may help.
+fn is_transient(error: &DbError) -> bool {
     let code = error.code();
-    PASSING.iter().any(|class| code.code().starts_with(class))
+    TRANSIENT_CLASSES.iter().any(|class| code.code().starts_with(class))
         || *code == SqlState::LOCK_NOT_AVAILABLE
 }
 
-fn words(error: &Error) -> String {
+fn message(error: &Error) -> String {
     match (error.as_db_error(), error.source()) {
-        (Some(told), _) => words_of(told),
+        (Some(db_error), _) => db_message(db_error),
         (None, Some(cause)) => cause.to_string(),
         (None, None) => error.to_string(),
     }
 }
 
-/// Whether somebody wrote `?` for a parameter, or for an operator.
-fn asks(sql: &str) -> bool {
-    sql::significant(sql).any(|token| token.text == "?")
+/// Whether the statement has a `?`, as a parameter or an operator.
+fn has_question_mark(sql: &str) -> bool {
+    sql::significant_tokens(sql).any(|token| token.text == "?")
 }
 
-/// The server's words, with the user's names for our marks, and a way out where the server could not
-/// find out a type.
-fn about_parameters(statement: &Positional, error: &DbError) -> String {
-    let message = words_of(error);
+/// The server's message with the user's names instead of placeholders, and a hint if the server
+/// could not infer a type.
+fn name_parameters(statement: &PositionalStatement, error: &DbError) -> String {
+    let message = db_message(error);
     let Some((before, after)) = message.split_once("parameter $") else { return message };
     let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-    let name = after[..digits].parse().ok().and_then(|mark| statement.written(mark));
+    let name = after[..digits].parse().ok().and_then(|mark| statement.placeholder_name(mark));
     let Some(name) = name else { return message };
-    let way = format!("write its type, as in `{name}::text`");
-    format!("{before}parameter {name}{}; {way}", &after[digits..])
+    let hint = format!("write its type, as in `{name}::text`");
+    format!("{before}parameter {name}{}; {hint}", &after[digits..])
 }
 
-fn words_of(error: &DbError) -> String {
+fn db_message(error: &DbError) -> String {
     match error.detail() {
         Some(detail) => format!("{}: {detail}", error.message()),
         None => error.message().to_owned(),
     }
 }
 
-/// Where the mistake is, in the user's text. The server counts characters, from 1.
-fn place(statement: &Positional, error: &DbError) -> Option<usize> {
+/// The offset of the mistake in the user's text. The server counts characters, from 1.
+fn offset(statement: &PositionalStatement, error: &DbError) -> Option<usize> {
     let Some(ErrorPosition::Original(at)) = error.position() else { return None };
     let at = usize::try_from(*at).ok()?.checked_sub(1)?;
     let (at, _) = statement.sql.char_indices().nth(at)?;
-    statement.place(at)
+    statement.original_offset(at)
 }

@@ -1,19 +1,19 @@
-//! How keys are compared, so that a page ends exactly where the next begins.
+//! Compares keys so that a page ends exactly where the next begins.
 //!
-//! Text is compared byte by byte whatever its collation says: two keys that are equal in some
-//! language's eyes would have no order among themselves, and a page could end between them. That
-//! costs the index, unless it has the collation "C". Everything else is compared as what it is.
+//! Text is compared byte by byte, whatever its collation: keys that a collation treats as equal
+//! would have no order, and a page could end between them. The price is the index, unless it has
+//! the collation "C". Other types are compared as they are.
 
-use super::shape::Column;
+use super::columns::Column;
 use super::statement::quoted;
-use super::value::Kind;
+use super::value::ColumnKind;
 
-/// Our own parameters have names that no person would choose.
+/// Names of our own parameters, unlikely to clash with the user's.
 pub(super) const FROM: &str = "longshore_from";
 pub(super) const LIMIT: &str = "longshore_limit";
 
-/// What goes around the candidates' SQL to make a page of it: the key, and the priority if there is
-/// one.
+/// The SQL before and after the candidates' SQL that selects a page of keys, with priorities if
+/// there is such a column.
 pub(super) fn around(columns: &[&Column], bounded: bool) -> (String, String) {
     let cast = columns.iter().map(|column| format!("{}::{}", named(column), column.kind.cast()));
     let head = format!("SELECT {} FROM (", cast.collect::<Vec<_>>().join(", "));
@@ -22,8 +22,8 @@ pub(super) fn around(columns: &[&Column], bounded: bool) -> (String, String) {
     (head, format!("\n) AS c {bound}ORDER BY {key} LIMIT :{LIMIT}"))
 }
 
-/// What goes around it to find a row whose key is NULL: those come after all others, where no page
-/// begins.
+/// The SQL around the candidates' SQL that finds a row with a NULL key. NULLs sort last, so no page
+/// would begin there.
 pub(super) fn around_nulls(key: &Column) -> (&'static str, String) {
     ("SELECT 1 FROM (", format!("\n) AS c WHERE {} IS NULL LIMIT 1", named(key)))
 }
@@ -32,10 +32,12 @@ fn named(column: &Column) -> String {
     format!("c.{}", quoted(&column.name))
 }
 
-/// Both sides of the comparison.
+/// The two operands of the key comparison.
 fn compared(key: &Column) -> (String, String) {
     match key.kind {
-        Kind::Text => (format!("({}::text COLLATE \"C\")", named(key)), format!(":{FROM}::text")),
+        ColumnKind::Text => {
+            (format!("({}::text COLLATE \"C\")", named(key)), format!(":{FROM}::text"))
+        }
         _ => (named(key), format!(":{FROM}")),
     }
 }

@@ -1,51 +1,54 @@
-//! Reading: what a statement is, which rows are candidates, what PRE asks for.
+//! Reads: descriptions of statements, candidates, PRE's queries.
 
 use std::sync::Arc;
 
 use longshore::SqlValue;
-use tokio_postgres::Row as Found;
+use tokio_postgres::Row as DbRow;
 
-use super::server::Server;
-use super::shape::{Column, Shapes};
+use super::columns::{Column, ColumnCache};
+use super::server::PostgresServer;
 use super::{error, key, statement, value};
 use crate::definition::Candidates;
-use crate::rows::positional::{self, Positional};
-use crate::rows::{Candidate, Described, Row, SourceError};
+use crate::rows::placeholders::{self, PositionalStatement};
+use crate::rows::{Candidate, Row, SourceError, StatementInfo};
 
-/// What a statement would return and wants bound.
+/// The columns and parameters of a statement.
 pub(super) async fn describe(
-    server: &Server,
-    shapes: &Shapes,
+    server: &PostgresServer,
+    column_cache: &ColumnCache,
     sql: &str,
-) -> Result<Described, SourceError> {
-    let (params, reads_only) = (statement::of(sql)?.names()?, positional::reads(sql));
+) -> Result<StatementInfo, SourceError> {
+    let (params, read_only) = (statement::of(sql)?.names()?, placeholders::is_read(sql));
     let mut columns = Vec::new();
-    if reads_only {
-        let shape = shapes.look_up(server, sql).await?;
-        columns.extend(shape.iter().map(|column| column.name.clone()));
+    if read_only {
+        let found = column_cache.look_up(server, sql).await?;
+        columns.extend(found.iter().map(|column| column.name.clone()));
     } else {
-        rehearse(server, sql).await?;
+        explain(server, sql).await?;
     }
-    Ok(Described { columns, params, reads_only })
+    Ok(StatementInfo { columns, params, read_only })
 }
 
-/// Has a change planned, which shows its mistakes, and not run.
-async fn rehearse(server: &Server, sql: &str) -> Result<(), SourceError> {
+/// Makes the server plan a write without running it, which finds its mistakes.
+async fn explain(server: &PostgresServer, sql: &str) -> Result<(), SourceError> {
     let statement = statement::around("EXPLAIN ", sql, "")?;
-    let nulls = vec![&SqlValue::Null; statement.width()];
+    let nulls = vec![&SqlValue::Null; statement.parameter_count()];
     server.read(&statement, &nulls).await.map(drop)
 }
 
-/// Refuses what is not a query.
-pub(super) fn refuse_changes(sql: &str) -> Result<(), SourceError> {
+/// Rejects a statement that is no query.
+pub(super) fn reject_writes(sql: &str) -> Result<(), SourceError> {
     statement::of(sql)?;
-    if positional::reads(sql) { Ok(()) } else { Err(positional::not_a_read()) }
+    if placeholders::is_read(sql) { Ok(()) } else { Err(placeholders::not_a_read_error()) }
 }
 
-/// How many candidates there are.
-pub(super) async fn count(server: &Server, candidates: &Candidates) -> Result<u64, SourceError> {
+/// The number of candidates.
+pub(super) async fn count(
+    server: &PostgresServer,
+    candidates: &Candidates,
+) -> Result<u64, SourceError> {
     let statement = statement::around("SELECT count(*) FROM (", &candidates.sql, "\n) AS c")?;
-    let found = query(server, &statement, &positional::params(candidates)).await?;
+    let found = query(server, &statement, &placeholders::candidate_params(candidates)).await?;
     let count =
         found.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0)).map_err(error::of_value)?;
     Ok(u64::try_from(count).unwrap_or(0))
@@ -53,21 +56,21 @@ pub(super) async fn count(server: &Server, candidates: &Candidates) -> Result<u6
 
 /// A page of candidates in key order.
 pub(super) async fn candidates(
-    server: &Server,
-    shape: Arc<[Column]>,
+    server: &PostgresServer,
+    columns: Arc<[Column]>,
     candidates: &Candidates,
     from: Option<&SqlValue>,
     limit: u32,
 ) -> Result<Vec<Candidate>, SourceError> {
     let column = |name: &str| {
-        let names = shape.iter().map(|column| column.name.as_str());
-        positional::column(names, name).map(|at| &shape[at])
+        let names = columns.iter().map(|column| column.name.as_str());
+        placeholders::column_index(names, name).map(|at| &columns[at])
     };
     let mut columns = vec![column(&candidates.key)?];
     columns.extend(candidates.priority.as_deref().map(column).transpose()?);
-    let mut params = positional::params(candidates);
+    let mut params = placeholders::candidate_params(candidates);
     if from.is_none() {
-        refuse_nulls(server, columns[0], candidates, &params).await?;
+        reject_null_keys(server, columns[0], candidates, &params).await?;
     }
     let (head, tail) = key::around(&columns, from.is_some());
     let statement = statement::around(&head, &candidates.sql, &tail)?;
@@ -77,9 +80,9 @@ pub(super) async fn candidates(
     found.iter().map(|row| candidate(row, &columns)).collect()
 }
 
-/// Once per batch, before its first page.
-async fn refuse_nulls(
-    server: &Server,
+/// Rejects NULL keys; runs once per batch, before its first page.
+async fn reject_null_keys(
+    server: &PostgresServer,
     key: &Column,
     candidates: &Candidates,
     params: &[(String, SqlValue)],
@@ -87,43 +90,48 @@ async fn refuse_nulls(
     let (head, tail) = key::around_nulls(key);
     let statement = statement::around(head, &candidates.sql, &tail)?;
     let found = query(server, &statement, params).await?;
-    if found.is_empty() { Ok(()) } else { positional::key(SqlValue::Null, &key.name).map(drop) }
+    if found.is_empty() {
+        Ok(())
+    } else {
+        placeholders::check_key(SqlValue::Null, &key.name).map(drop)
+    }
 }
 
-fn candidate(row: &Found, columns: &[&Column]) -> Result<Candidate, SourceError> {
+fn candidate(row: &DbRow, columns: &[&Column]) -> Result<Candidate, SourceError> {
     let value = |at: usize| value::read(row, at, columns[at].kind).map_err(error::of_value);
-    let key = positional::key(value(0)?, &columns[0].name)?;
+    let key = placeholders::check_key(value(0)?, &columns[0].name)?;
     let priority = columns.get(1).map(|_| value(1)).transpose()?;
     Ok(Candidate { key, priority })
 }
 
-/// All rows of a query.
+/// Runs a query.
 pub(super) async fn fetch(
-    server: &Server,
-    shape: Arc<[Column]>,
+    server: &PostgresServer,
+    columns: Arc<[Column]>,
     sql: &str,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
-    let (head, tail) = around(&shape);
+    let (head, tail) = page_sql(&columns);
     let statement = statement::around(&head, sql, &tail)?;
     let found = query(server, &statement, params).await?;
-    found.iter().map(|found| row(found, &shape)).collect()
+    found.iter().map(|found| row(found, &columns)).collect()
 }
 
-/// Casts each column to what we understand. They get names of our own: two may have the same.
-fn around(shape: &[Column]) -> (String, String) {
-    let numbered = || shape.iter().enumerate();
+/// Casts each column to a type that we read. The columns get names of our own, because two may have
+/// the same name.
+fn page_sql(columns: &[Column]) -> (String, String) {
+    let numbered = || columns.iter().enumerate();
     let cast = numbered().map(|(at, column)| format!("c{at}::{}", column.kind.cast()));
     let head = format!("SELECT {} FROM (", cast.collect::<Vec<_>>().join(", "));
-    if shape.is_empty() {
+    if columns.is_empty() {
         return (head, "\n) AS q".to_owned());
     }
     let names: Vec<String> = numbered().map(|(at, _)| format!("c{at}")).collect();
     (head, format!("\n) AS q({})", names.join(", ")))
 }
 
-fn row(found: &Found, shape: &[Column]) -> Result<Row, SourceError> {
-    let columns = shape.iter().enumerate().map(|(at, column)| {
+fn row(found: &DbRow, columns: &[Column]) -> Result<Row, SourceError> {
+    let columns = columns.iter().enumerate().map(|(at, column)| {
         let value = value::read(found, at, column.kind).map_err(error::of_value)?;
         Ok((column.name.clone(), value))
     });
@@ -131,9 +139,9 @@ fn row(found: &Found, shape: &[Column]) -> Result<Row, SourceError> {
 }
 
 async fn query(
-    server: &Server,
-    statement: &Positional,
+    server: &PostgresServer,
+    statement: &PositionalStatement,
     params: &[(String, SqlValue)],
-) -> Result<Vec<Found>, SourceError> {
+) -> Result<Vec<DbRow>, SourceError> {
     server.read(statement, &statement.named(params)?).await
 }

@@ -1,66 +1,72 @@
-//! The connections to a server, and how a statement gets there and back.
+//! Connections to a server, and how a read is sent.
 //!
-//! A connection that the other side closed while it was idle is passed over: nothing was begun on it.
+//! A connection that the server closed while it was idle is skipped: no statement has run on it.
 
 use std::time::Duration;
 
 use deadpool::Runtime;
 use deadpool::managed::Timeouts;
 use longshore::SqlValue;
-use longshore_postgres_address::{Address, ConnectionManager, Pool, PoolError, PooledConnection};
+use longshore_postgres_address::{
+    Address, ConnectionManager, Pool, PoolError, PooledConnection,
+};
 use tokio_postgres::{Error, Row};
 
 use super::error;
-use super::value::{self, Bound};
+use super::value::{self, TextParam};
 use crate::rows::SourceError;
-use crate::rows::positional::Positional;
+use crate::rows::placeholders::PositionalStatement;
 
-/// Calls under way at once: a server has other users as well.
-const CONNECTIONS: usize = 16;
-/// Connections that are passed over because they were closed. Few: once one has failed the others have
-/// noticed, too, and a statement that takes the server down must not do so again and again.
-pub(super) const STALE: u32 = 3;
-/// How long a server may take to let us in.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A read must not write, whatever functions it calls. Dates come as ISO has them, whatever the
-/// server is set to.
-const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL datestyle TO 'ISO'";
+/// Maximum connections: a server has other users as well.
+const MAX_CONNECTIONS: usize = 16;
+/// Closed connections skipped per call. Few: once one has failed, the pool notices the others too,
+/// and a statement that crashes the server must not be repeated again and again.
+pub(super) const MAX_STALE_CONNECTIONS: u32 = 3;
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A read must not write, whatever functions it calls. Dates are in ISO format, whatever the
+/// server's setting.
+const BEGIN_READ: &str = "BEGIN READ ONLY; SET LOCAL datestyle TO 'ISO'";
 
-/// A server's database.
-pub(super) struct Server {
+/// A database of a server.
+pub(super) struct PostgresServer {
     pool: Pool,
-    shown: String,
+    display_name: String,
 }
 
-impl Server {
+impl PostgresServer {
     pub(super) fn new(address: Address) -> Result<Self, SourceError> {
-        let shown = address.shown();
-        let manager = ConnectionManager::new(&address).map_err(error::of_address)?;
+        let display_name = address.shown();
+        let manager = ConnectionManager::new(&address).map_err(error::of_url)?;
         let pool = Pool::builder(manager)
-            .max_size(CONNECTIONS)
-            // The wait for room is no fault of the server's.
-            .timeouts(Timeouts { wait: None, create: Some(PATIENCE), recycle: Some(PATIENCE) })
+            .max_size(MAX_CONNECTIONS)
+            // The wait for a free connection has no timeout: the server is not at fault.
+            .timeouts(Timeouts {
+                wait: None,
+                create: Some(CONNECT_TIMEOUT),
+                recycle: Some(CONNECT_TIMEOUT),
+            })
             .runtime(Runtime::Tokio1);
         let pool = pool.build().map_err(|error| SourceError::Data(error.to_string()))?;
-        Ok(Self { pool, shown })
+        Ok(Self { pool, display_name })
     }
 
-    /// A connection that is nobody else's while it is held.
+    /// A connection for exclusive use while it is held.
     pub(super) async fn connection(&self) -> Result<PooledConnection, SourceError> {
         self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => error::of_connect(&self.shown, &error),
-            PoolError::Timeout(_) => error::silent(&self.shown, PATIENCE),
-            other => SourceError::Away(format!("{}: {other}", self.shown)),
+            PoolError::Backend(error) => error::of_connect(&self.display_name, &error),
+            PoolError::Timeout(_) => error::connect_timeout(&self.display_name, CONNECT_TIMEOUT),
+            other => SourceError::Unavailable(format!("{}: {other}", self.display_name)),
         })
     }
 
-    /// The rows of a statement that only reads, in a transaction of its own.
+    /// Runs a read in a transaction of its own.
     pub(super) async fn read(
         &self,
-        statement: &Positional,
+        statement: &PositionalStatement,
         values: &[&SqlValue],
     ) -> Result<Vec<Row>, SourceError> {
-        let mut stale = STALE;
+        let mut stale = MAX_STALE_CONNECTIONS;
         loop {
             let connection = self.connection().await?;
             match read(&connection, statement, values).await {
@@ -71,17 +77,17 @@ impl Server {
     }
 }
 
-/// All three are sent before the first is answered: a read costs one round trip. If the first fails
-/// the others find no connection, or a transaction that is over and done with.
+/// Sends BEGIN, the query and COMMIT together: a read costs one round trip. If BEGIN fails, the
+/// others find no connection or an ended transaction.
 async fn read(
     connection: &PooledConnection,
-    statement: &Positional,
+    statement: &PositionalStatement,
     values: &[&SqlValue],
 ) -> Result<Vec<Row>, Error> {
-    let values: Vec<Bound<'_>> = values.iter().map(|value| Bound(value)).collect();
-    let params = value::untyped(&values);
+    let values: Vec<TextParam<'_>> = values.iter().map(|value| TextParam(value)).collect();
+    let params = value::untyped_params(&values);
     let (begun, rows, ended) = tokio::join!(
-        connection.batch_execute(BEGIN),
+        connection.batch_execute(BEGIN_READ),
         connection.query_typed(&statement.sql, &params),
         connection.batch_execute("COMMIT"),
     );
@@ -90,8 +96,8 @@ async fn read(
     ended.map(|()| rows)
 }
 
-impl std::fmt::Display for Server {
+impl std::fmt::Display for PostgresServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.display_name)
     }
 }

@@ -1,27 +1,31 @@
-//! Statements that PostgreSQL and we read in the same way.
+//! Rewrites statements that PostgreSQL and our tokeniser read alike.
 
 use crate::rows::SourceError;
-use crate::rows::positional::{Marks, Positional};
+use crate::rows::placeholders::{PlaceholderStyle, PositionalStatement};
 use crate::sql;
 
-/// One statement of the user's.
-pub(super) fn of(sql: &str) -> Result<Positional, SourceError> {
+/// One statement of the user.
+pub(super) fn of(sql: &str) -> Result<PositionalStatement, SourceError> {
     around("", sql, "")
 }
 
-/// One statement of the user's between two pieces of our own.
-pub(super) fn around(head: &str, sql: &str, tail: &str) -> Result<Positional, SourceError> {
-    refuse_marks(sql)?;
-    Positional::around(Marks::Dollars, head, sql, tail)
+/// One statement of the user between `head` and `tail`, which are ours.
+pub(super) fn around(
+    head: &str,
+    sql: &str,
+    tail: &str,
+) -> Result<PositionalStatement, SourceError> {
+    reject_dollar_parameters(sql)?;
+    PositionalStatement::around(PlaceholderStyle::DollarNumber, head, sql, tail)
 }
 
-/// A name in quotes.
+/// A quoted identifier.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `$1` would be one of our own marks.
-fn refuse_marks(sql: &str) -> Result<(), SourceError> {
+/// Rejects `$1`, which would clash with our own placeholders.
+fn reject_dollar_parameters(sql: &str) -> Result<(), SourceError> {
     let mut tokens = sql::tokens(sql).peekable();
     while let Some(token) = tokens.next() {
         let next = tokens.peek().map_or("", |next| next.text);
@@ -48,7 +52,7 @@ mod tests {
         assert_eq!(statement.names().unwrap(), ["a", "b"]);
         let values = [("b".to_owned(), SqlValue::Int(2)), ("a".to_owned(), SqlValue::Int(1))];
         assert_eq!(statement.named(&values).unwrap(), [&SqlValue::Int(1), &SqlValue::Int(2)]);
-        assert_eq!(statement.written(2).as_deref(), Some(":b"));
+        assert_eq!(statement.placeholder_name(2).as_deref(), Some(":b"));
     }
 
     #[test]

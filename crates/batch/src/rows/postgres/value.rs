@@ -1,9 +1,8 @@
-//! Values between PostgreSQL and us: exact, or as text where we have no such type.
+//! Converts values from and to PostgreSQL: exactly, or as text for types that we do not have.
 //!
-//! Parameters are sent as text without a type, as in a literal: the server knows best what stands
-//! there. Results are asked for as text, too, except for the few types that we have ourselves: so
-//! arrays, ranges, enums and whatever an extension brings come as the server writes them, and can be
-//! written back.
+//! Parameters are sent as text without a type, like a literal: the server infers the type. Results
+//! are requested as text too, except for the few types that we have. So arrays, ranges, enums and
+//! types of extensions arrive as the server writes them and can be written back.
 
 use std::error::Error;
 
@@ -12,34 +11,34 @@ use longshore::SqlValue;
 use tokio_postgres::Row;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
-/// What a column holds, to us.
+/// The type as which we read a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A whole number.
-    Whole,
-    /// A number of double precision.
-    Real,
-    /// One of single precision.
-    Rough,
-    /// true or false
-    Truth,
+pub(super) enum ColumnKind {
+    /// An integer.
+    Integer,
+    /// A number with double precision.
+    Double,
+    /// A number with single precision.
+    Single,
+    /// A boolean.
+    Boolean,
     /// Bytes.
     Bytes,
-    /// Something else whose order is total: two keys that are equal there are the same.
+    /// Another type with a total order: equal keys are identical.
     Ordered,
-    /// Text, or what is written as such.
+    /// Text, or a type that is read as text.
     Text,
 }
 
-impl Kind {
-    /// What a type is; domains are their bases'.
+impl ColumnKind {
+    /// The kind of a type; for a domain, that of its base type.
     pub(super) fn of(type_: Option<&Type>) -> Self {
         let Some(type_) = type_ else { return Self::Text };
         match *type_ {
-            Type::INT2 | Type::INT4 | Type::INT8 | Type::OID => Self::Whole,
-            Type::FLOAT8 => Self::Real,
-            Type::FLOAT4 => Self::Rough,
-            Type::BOOL => Self::Truth,
+            Type::INT2 | Type::INT4 | Type::INT8 | Type::OID => Self::Integer,
+            Type::FLOAT8 => Self::Double,
+            Type::FLOAT4 => Self::Single,
+            Type::BOOL => Self::Boolean,
             Type::BYTEA => Self::Bytes,
             Type::NUMERIC
             | Type::DATE
@@ -51,47 +50,55 @@ impl Kind {
         }
     }
 
-    /// What a column must be cast to so that [`read`] understands it.
+    /// The type to which a column is cast for [`read`].
     pub(super) fn cast(self) -> &'static str {
         match self {
-            Self::Whole => "int8",
-            Self::Real => "float8",
-            Self::Rough => "float4",
-            Self::Truth => "bool",
+            Self::Integer => "int8",
+            Self::Double => "float8",
+            Self::Single => "float4",
+            Self::Boolean => "bool",
             Self::Bytes => "bytea",
             Self::Ordered | Self::Text => "text",
         }
     }
 }
 
-/// The value in a column that was cast for its kind.
-pub(super) fn read(row: &Row, at: usize, kind: Kind) -> Result<SqlValue, tokio_postgres::Error> {
+/// Reads a column that was cast to its kind's type.
+pub(super) fn read(
+    row: &Row,
+    at: usize,
+    kind: ColumnKind,
+) -> Result<SqlValue, tokio_postgres::Error> {
     let value = match kind {
-        Kind::Whole => row.try_get::<_, Option<i64>>(at)?.map(SqlValue::Int),
-        Kind::Real => row.try_get::<_, Option<f64>>(at)?.map(SqlValue::Real),
-        Kind::Rough => row.try_get::<_, Option<f32>>(at)?.map(as_shown),
-        Kind::Truth => row.try_get::<_, Option<bool>>(at)?.map(SqlValue::Bool),
-        Kind::Bytes => row.try_get::<_, Option<Vec<u8>>>(at)?.map(SqlValue::Blob),
-        Kind::Ordered | Kind::Text => row.try_get::<_, Option<String>>(at)?.map(SqlValue::Text),
+        ColumnKind::Integer => row.try_get::<_, Option<i64>>(at)?.map(SqlValue::Int),
+        ColumnKind::Double => row.try_get::<_, Option<f64>>(at)?.map(SqlValue::Real),
+        ColumnKind::Single => row.try_get::<_, Option<f32>>(at)?.map(as_displayed),
+        ColumnKind::Boolean => row.try_get::<_, Option<bool>>(at)?.map(SqlValue::Bool),
+        ColumnKind::Bytes => row.try_get::<_, Option<Vec<u8>>>(at)?.map(SqlValue::Blob),
+        ColumnKind::Ordered | ColumnKind::Text => {
+            row.try_get::<_, Option<String>>(at)?.map(SqlValue::Text)
+        }
     };
     Ok(value.unwrap_or(SqlValue::Null))
 }
 
-/// With the digits that PostgreSQL shows: 0.1, not 0.10000000149011612.
-fn as_shown(value: f32) -> SqlValue {
+/// The value with the digits that PostgreSQL shows: 0.1, not 0.10000000149011612.
+fn as_displayed(value: f32) -> SqlValue {
     SqlValue::Real(value.to_string().parse().unwrap_or(f64::from(value)))
 }
 
-/// A value for a parameter whose type the server finds out.
+/// A parameter value; the server infers its type.
 #[derive(Debug)]
-pub(super) struct Bound<'v>(pub(super) &'v SqlValue);
+pub(super) struct TextParam<'v>(pub(super) &'v SqlValue);
 
-/// Parameters as the driver takes them.
-pub(super) fn untyped<'b>(values: &'b [Bound<'_>]) -> Vec<(&'b (dyn ToSql + Sync), Type)> {
+/// The parameters as the driver takes them.
+pub(super) fn untyped_params<'b>(
+    values: &'b [TextParam<'_>],
+) -> Vec<(&'b (dyn ToSql + Sync), Type)> {
     values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::UNKNOWN)).collect()
 }
 
-impl ToSql for Bound<'_> {
+impl ToSql for TextParam<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match self.0 {
             SqlValue::Null => return Ok(IsNull::Yes),
@@ -109,14 +116,14 @@ impl ToSql for Bound<'_> {
     }
 
     fn encode_format(&self, _: &Type) -> Format {
-        // Bytes need no spelling: they are the same either way.
+        // Bytes are sent as they are.
         if matches!(self.0, SqlValue::Blob(_)) { Format::Binary } else { Format::Text }
     }
 
     to_sql_checked!();
 }
 
-/// A number as PostgreSQL reads it.
+/// A number in PostgreSQL's syntax.
 fn real(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();

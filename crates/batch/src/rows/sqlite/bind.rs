@@ -1,4 +1,4 @@
-//! Values into statements: bound, never pasted, and none forgotten.
+//! Binds values to statements; a missing value is an error.
 
 use longshore::SqlValue;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -7,7 +7,7 @@ use rusqlite::{Statement, ToSql};
 use super::error;
 use crate::rows::SourceError;
 
-/// Binds every parameter; one without a value would silently be NULL. `value_of` is asked with a
+/// Binds every parameter: SQLite would take one without a value for NULL. `value_of` gets a
 /// parameter's number, from 1, and its name, without the colon.
 pub(super) fn bind<'v>(
     statement: &mut Statement<'_>,
@@ -19,7 +19,7 @@ pub(super) fn bind<'v>(
                 name(statement, at).map_or_else(|| at.to_string(), |name| format!(":{name}"));
             return Err(SourceError::Data(format!("parameter `{name}` has no value")));
         };
-        statement.raw_bind_parameter(at, Bound(value)).map_err(error::of_run)?;
+        statement.raw_bind_parameter(at, BoundValue(value)).map_err(error::of_run)?;
     }
     Ok(())
 }
@@ -33,14 +33,14 @@ pub(super) fn named<'v>(
     values.iter().find(own).map(|(_, value)| value)
 }
 
-/// A parameter's name without its first sign; a bare `?` has none.
+/// A parameter's name without its prefix; `None` for a bare `?`.
 pub(super) fn name<'s>(statement: &'s Statement<'_>, at: usize) -> Option<&'s str> {
     statement.parameter_name(at).map(|name| &name[1..])
 }
 
-struct Bound<'v>(&'v SqlValue);
+struct BoundValue<'v>(&'v SqlValue);
 
-impl ToSql for Bound<'_> {
+impl ToSql for BoundValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self.0 {
             SqlValue::Null => ValueRef::Null,

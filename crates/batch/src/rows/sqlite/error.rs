@@ -1,4 +1,4 @@
-//! What SQLite says, as what the caller can do about it.
+//! Maps SQLite's errors to what the caller can do about them.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rusqlite::{Error, ErrorCode};
 
 use crate::rows::SourceError;
 
-/// A file that cannot be opened or is not what it should be.
+/// A file that cannot be opened or is no valid database.
 pub(super) fn of_file(path: &Path, error: Error) -> SourceError {
     let path = path.display();
     match error.sqlite_error_code() {
@@ -15,9 +15,9 @@ pub(super) fn of_file(path: &Path, error: Error) -> SourceError {
         }
         Some(ErrorCode::DatabaseCorrupt) => SourceError::Data(format!("{path} is damaged")),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            SourceError::Away(format!("another program has locked {path}"))
+            SourceError::Unavailable(format!("another program has locked {path}"))
         }
-        _ => SourceError::Away(format!("{path}: {}", words(error))),
+        _ => SourceError::Unavailable(format!("{path}: {}", message(error))),
     }
 }
 
@@ -25,7 +25,7 @@ pub(super) fn of_file(path: &Path, error: Error) -> SourceError {
 pub(super) fn of_statement(sql: &str, error: Error) -> SourceError {
     match error {
         Error::SqlInputError { msg, sql: rest, offset, .. } => {
-            // Of several statements SQLite speaks of the one that it reads.
+            // Of several statements, SQLite reports the rest from the failing one on.
             let before = sql.trim_end().len().saturating_sub(rest.trim_end().len());
             let offset = usize::try_from(offset).ok().map(|offset| before + offset);
             SourceError::Statement { message: msg, offset }
@@ -34,18 +34,22 @@ pub(super) fn of_statement(sql: &str, error: Error) -> SourceError {
             message: "only one statement may stand here".into(),
             offset: None,
         },
-        error if is_away(&error) => SourceError::Away(words(error)),
-        error => SourceError::Statement { message: words(error), offset: None },
+        error if is_transient(&error) => SourceError::Unavailable(message(error)),
+        error => SourceError::Statement { message: message(error), offset: None },
     }
 }
 
-/// A statement that was accepted and failed while it ran.
+/// A prepared statement that failed when it ran.
 pub(super) fn of_run(error: Error) -> SourceError {
-    if is_away(&error) { SourceError::Away(words(error)) } else { SourceError::Data(words(error)) }
+    if is_transient(&error) {
+        SourceError::Unavailable(message(error))
+    } else {
+        SourceError::Data(message(error))
+    }
 }
 
-/// Whether the file, not the statement, is to blame, and later may be better.
-fn is_away(error: &Error) -> bool {
+/// Whether the file and not the statement failed, so that a retry may help.
+fn is_transient(error: &Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(
@@ -61,9 +65,9 @@ fn is_away(error: &Error) -> bool {
     )
 }
 
-fn words(error: Error) -> String {
+fn message(error: Error) -> String {
     match error {
-        Error::SqliteFailure(_, Some(words)) => words,
+        Error::SqliteFailure(_, Some(message)) => message,
         error => error.to_string(),
     }
 }

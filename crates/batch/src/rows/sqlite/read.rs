@@ -1,40 +1,41 @@
-//! Reading: what a statement is, which rows are candidates, what PRE asks for.
+//! Reads: descriptions of statements, candidates, PRE's queries.
 
 use longshore::SqlValue;
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, Statement};
 
-use super::{bind, error, verb};
+use super::{bind, error, statement_kind};
 use crate::definition::Candidates;
-use crate::rows::{Candidate, Described, Row, SourceError};
+use crate::rows::{Candidate, Row, SourceError, StatementInfo};
 use crate::sql;
 use crate::value::from_json;
 
-/// Our own parameters have names that no person would choose.
+/// Names of our own parameters, unlikely to clash with the user's.
 const FROM: &str = "longshore_from";
 const LIMIT: &str = "longshore_limit";
 
-/// What a statement would return and wants bound.
-pub(super) fn describe(db: &Connection, sql: &str) -> Result<Described, SourceError> {
+/// The columns and parameters of a statement.
+pub(super) fn describe(db: &Connection, sql: &str) -> Result<StatementInfo, SourceError> {
     let statement = db.prepare(sql).map_err(|error| error::of_statement(sql, error))?;
     if sql::split(sql).is_empty() {
-        return Err(refused("there is no statement here"));
+        return Err(statement_error("there is no statement here"));
     }
     let params = (1..=statement.parameter_count()).map(|at| parameter(&statement, at));
-    Ok(Described {
+    Ok(StatementInfo {
         params: params.collect::<Result<_, _>>()?,
         columns: statement.column_names().map(str::to_owned).collect(),
-        reads_only: statement.readonly() && verb::reads(sql),
+        read_only: statement.readonly() && statement_kind::is_read(sql),
     })
 }
 
 fn parameter(statement: &Statement<'_>, at: usize) -> Result<String, SourceError> {
     let name = bind::name(statement, at).filter(|name| !name.starts_with(char::is_numeric));
-    let name = name.ok_or_else(|| refused("a parameter has no name: write `:name`, not `?`"))?;
+    let name =
+        name.ok_or_else(|| statement_error("a parameter has no name: write `:name`, not `?`"))?;
     Ok(name.to_owned())
 }
 
-/// How many candidates there are.
+/// The number of candidates.
 pub(super) fn count(db: &Connection, candidates: &Candidates) -> Result<u64, SourceError> {
     let mut statement = prepare_around(db, "SELECT count(*) FROM (", &candidates.sql, ")")?;
     let params = params(candidates);
@@ -52,27 +53,27 @@ pub(super) fn candidates(
     from: Option<&SqlValue>,
     limit: u32,
 ) -> Result<Vec<Candidate>, SourceError> {
-    let (head, tail) = around(candidates, from.is_some());
+    let (head, tail) = page_sql(candidates, from.is_some());
     let mut statement = prepare_around(db, &head, &candidates.sql, &tail)?;
     let mut params = params(candidates);
     params.extend(from.map(|from| (FROM.to_owned(), from.clone())));
     params.push((LIMIT.to_owned(), SqlValue::Int(limit.into())));
     bind::bind(&mut statement, |_, name| bind::named(&params, name))?;
     let mut found = Vec::new();
-    each(&mut statement, |row, names| {
+    for_each_row(&mut statement, |row, names| {
         let priority = candidates.priority.as_ref().map(|_| value(row, 1, names)).transpose()?;
-        found.push(Candidate { key: key_of(row, names)?, priority });
+        found.push(Candidate { key: check_key(row, names)?, priority });
         Ok(())
     })?;
     Ok(found)
 }
 
-/// What goes around the candidates' SQL to make a page of it.
+/// The SQL before and after the candidates' SQL that selects a page.
 ///
-/// Text is compared byte by byte whatever the column says: two keys that are equal in some
-/// language's eyes would have no order among themselves, and a page could end between them.
-/// Columns are qualified because SQLite takes a quoted name that it does not know for text.
-fn around(candidates: &Candidates, bounded: bool) -> (String, String) {
+/// Text is compared byte by byte, whatever the column's collation: keys that a collation treats as
+/// equal would have no order, and a page could end between them. Columns are qualified because
+/// SQLite takes an unknown quoted name for text.
+fn page_sql(candidates: &Candidates, bounded: bool) -> (String, String) {
     let column = |name: &String| format!("c.\"{}\"", name.replace('"', "\"\""));
     let columns = [Some(&candidates.key), candidates.priority.as_ref()];
     let columns: Vec<String> = columns.into_iter().flatten().map(column).collect();
@@ -82,28 +83,29 @@ fn around(candidates: &Candidates, bounded: bool) -> (String, String) {
     (head, format!(") AS c {bound}ORDER BY {key} LIMIT :{LIMIT}"))
 }
 
-fn key_of(row: &rusqlite::Row<'_>, names: &[String]) -> Result<SqlValue, SourceError> {
-    let refuse = |what| Err(SourceError::Data(format!("the key column `{}` {what}", names[0])));
+fn check_key(row: &rusqlite::Row<'_>, names: &[String]) -> Result<SqlValue, SourceError> {
+    let invalid_key =
+        |what| Err(SourceError::Data(format!("the key column `{}` {what}", names[0])));
     match value(row, 0, names)? {
-        SqlValue::Null => refuse("is NULL in a row: a key must name its row"),
-        SqlValue::Blob(_) => refuse("holds bytes: a key must be a number or text"),
+        SqlValue::Null => invalid_key("is NULL in a row: a key must name its row"),
+        SqlValue::Blob(_) => invalid_key("holds bytes: a key must be a number or text"),
         key => Ok(key),
     }
 }
 
-/// All rows of a query.
+/// Runs a query.
 pub(super) fn fetch(
     db: &Connection,
     sql: &str,
     params: &[(String, SqlValue)],
 ) -> Result<Vec<Row>, SourceError> {
     let mut statement = prepare(db, sql)?;
-    if !(statement.readonly() && verb::reads(sql)) {
-        return Err(refused("only a SELECT may stand here"));
+    if !(statement.readonly() && statement_kind::is_read(sql)) {
+        return Err(statement_error("only a SELECT may stand here"));
     }
     bind::bind(&mut statement, |_, name| bind::named(params, name))?;
     let mut found = Vec::new();
-    each(&mut statement, |row, names| {
+    for_each_row(&mut statement, |row, names| {
         let columns = names.iter().enumerate();
         let columns = columns.map(|(at, name)| Ok((name.clone(), value(row, at, names)?)));
         found.push(Row { columns: columns.collect::<Result<_, SourceError>>()? });
@@ -112,8 +114,8 @@ pub(super) fn fetch(
     Ok(found)
 }
 
-/// Runs a bound statement; `take` sees each row and the columns' names.
-fn each(
+/// Runs a bound statement; `take` gets each row and the columns' names.
+fn for_each_row(
     statement: &mut Statement<'_>,
     mut take: impl FnMut(&rusqlite::Row<'_>, &[String]) -> Result<(), SourceError>,
 ) -> Result<(), SourceError> {
@@ -133,8 +135,8 @@ fn value(row: &rusqlite::Row<'_>, at: usize, names: &[String]) -> Result<SqlValu
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => SqlValue::Text(text.to_owned()),
             Err(_) => {
-                let words = format!("column `{}` holds text that is not UTF-8", names[at]);
-                return Err(SourceError::Data(words));
+                let message = format!("column `{}` holds text that is not UTF-8", names[at]);
+                return Err(SourceError::Data(message));
             }
         },
         ValueRef::Blob(bytes) => SqlValue::Blob(bytes.to_owned()),
@@ -149,8 +151,8 @@ fn prepare<'d>(db: &'d Connection, sql: &str) -> Result<CachedStatement<'d>, Sou
     db.prepare_cached(sql).map_err(|error| error::of_statement(sql, error))
 }
 
-/// Prepares the candidates' SQL between `head` and `tail`. It loses its semicolon, and gets a line
-/// of its own because it may end in a comment; errors point into it as it was written.
+/// Prepares the candidates' SQL between `head` and `tail`. Its semicolon is removed, and a line
+/// break follows because it may end in a comment. Offsets in errors refer to the user's text.
 fn prepare_around<'d>(
     db: &'d Connection,
     head: &str,
@@ -171,8 +173,8 @@ fn prepare_around<'d>(
     })
 }
 
-fn refused(words: &str) -> SourceError {
-    SourceError::Statement { message: words.to_owned(), offset: None }
+fn statement_error(message: &str) -> SourceError {
+    SourceError::Statement { message: message.to_owned(), offset: None }
 }
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ mod tests {
         let (sql, key) = (sql.to_owned(), "id".to_owned());
         let (params, limit, claim) = (std::collections::BTreeMap::new(), None, None);
         let candidates = Candidates { sql, key, priority: None, params, limit, claim, ahead: 1 };
-        let (head, tail) = around(&candidates, true);
+        let (head, tail) = page_sql(&candidates, true);
         let head = format!("EXPLAIN QUERY PLAN {head}");
         let mut statement = prepare_around(db, &head, &candidates.sql, &tail).unwrap();
         let mut rows = statement.raw_query();

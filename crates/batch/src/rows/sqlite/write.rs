@@ -1,24 +1,24 @@
-//! Effects on a file that is not the store's: in one transaction of their own, or not at all. The
-//! same rules as in the store, where effects commit with their unit's end.
+//! Runs effects in one transaction on a file that is not the store's. The rules are those of the
+//! store, where effects commit with their unit's finish.
 
 use longshore::Effect;
 use longshore::outcome::Params;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::{bind, error, verb};
+use super::{bind, error, statement_kind};
 use crate::rows::SourceError;
 
-/// Runs all effects in one transaction, or none.
+/// Runs the effects in one transaction.
 pub(super) fn apply(db: &mut Connection, effects: &[Effect]) -> Result<(), SourceError> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate);
     let transaction = transaction.map_err(error::of_run)?;
     for effect in effects {
-        let done = run(&transaction, effect).map_err(|error| about(effect, error));
+        let done = run(&transaction, effect).map_err(|error| with_statement(effect, error));
         if transaction.is_autocommit() {
-            // `OR ROLLBACK`, or a trigger that says so: what ran before is gone, too, and what
-            // would run now would be outside of any transaction.
-            let words = done.err().map_or(String::new(), |error| format!(": {error}"));
-            return Err(SourceError::Data(format!("an effect rolled the others back{words}")));
+            // `OR ROLLBACK`, or a trigger with RAISE(ROLLBACK): the effects before are undone too,
+            // and the next would run outside of any transaction.
+            let message = done.err().map_or(String::new(), |error| format!(": {error}"));
+            return Err(SourceError::Data(format!("an effect rolled the others back{message}")));
         }
         done?;
     }
@@ -26,7 +26,7 @@ pub(super) fn apply(db: &mut Connection, effects: &[Effect]) -> Result<(), Sourc
 }
 
 fn run(transaction: &Transaction<'_>, effect: &Effect) -> Result<(), SourceError> {
-    if !verb::changes(&effect.sql) {
+    if !statement_kind::is_write(&effect.sql) {
         return Err(SourceError::Data("an effect may only insert, update or delete".to_owned()));
     }
     let sql = &effect.sql;
@@ -35,8 +35,8 @@ fn run(transaction: &Transaction<'_>, effect: &Effect) -> Result<(), SourceError
     let wanted = statement.parameter_count();
     match &effect.params {
         Params::Ordered(values) if values.len() != wanted => {
-            let words = format!("{} values for {wanted} parameters", values.len());
-            return Err(SourceError::Data(words));
+            let message = format!("{} values for {wanted} parameters", values.len());
+            return Err(SourceError::Data(message));
         }
         Params::Ordered(values) => bind::bind(&mut statement, |at, _| values.get(at - 1))?,
         Params::Named(values) => {
@@ -49,7 +49,7 @@ fn run(transaction: &Transaction<'_>, effect: &Effect) -> Result<(), SourceError
         returned += 1;
     }
     drop(rows);
-    // With RETURNING, as many rows as it returned; else what SQLite counted.
+    // With RETURNING, the number of returned rows; else SQLite's count.
     let changed = if statement.column_count() > 0 { returned } else { transaction.changes() };
     match effect.expected_rows {
         Some(expected) if expected != changed => {
@@ -59,13 +59,13 @@ fn run(transaction: &Transaction<'_>, effect: &Effect) -> Result<(), SourceError
     }
 }
 
-/// Says which effect an error is about: people have several.
-fn about(effect: &Effect, error: SourceError) -> SourceError {
+/// Adds the effect's SQL to its error: a row may have several effects.
+fn with_statement(effect: &Effect, error: SourceError) -> SourceError {
     match error {
-        SourceError::Data(words) => SourceError::Data(format!("{words}: {}", effect.sql)),
+        SourceError::Data(message) => SourceError::Data(format!("{message}: {}", effect.sql)),
         SourceError::Statement { message, offset } => {
             SourceError::Statement { message: format!("{message}: {}", effect.sql), offset }
         }
-        SourceError::Away(_) => error,
+        SourceError::Unavailable(_) => error,
     }
 }

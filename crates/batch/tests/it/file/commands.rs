@@ -1,14 +1,14 @@
-//! PRE and POST by commands, as they are written.
+//! PRE and POST by commands in batch files.
 
 use std::time::Duration;
 
-use longshore_batch::definition::{Command, Post, Pre};
+use longshore_batch::definition::{CommandSpec, Post, Pre};
 
 use super::{SMALL, folder, load, noon, read};
 
 const PRE_SQL: &str = "sql = \"SELECT * FROM t WHERE id = :key\"\nprompt = \"{{ id }}?\"";
 
-/// The small file with a command for PRE, and `post` behind it.
+/// The small file with a command for PRE, followed by `post`.
 fn with(pre: &str, post: &str) -> String {
     assert!(SMALL.contains(PRE_SQL));
     SMALL.replace(PRE_SQL, pre) + post
@@ -23,7 +23,7 @@ fn pre_and_post_may_be_commands() {
     let loaded = load(dir.path(), &noon()).unwrap();
     let here = dir.path().canonicalize().unwrap();
     let Pre::Command(pre) = &loaded.definition.pre else { panic!("{:?}", loaded.definition.pre) };
-    let expected = Command {
+    let expected = CommandSpec {
         argv: ["python3", "a.py", "-v"].map(str::to_owned).to_vec(),
         dir: here.display().to_string(),
         min: 1,
@@ -38,7 +38,7 @@ fn pre_and_post_may_be_commands() {
     );
     let Post::Command(post) = &loaded.definition.post else { panic!() };
     let program = here.join("./b.sh").display().to_string();
-    assert_eq!(post.command, Command::new(vec![program], here.display().to_string()));
+    assert_eq!(post.command, CommandSpec::new(vec![program], here.display().to_string()));
     assert_eq!(post.row_sql.as_deref(), Some("SELECT 3"));
     for key in ["pre.command", "pre.sql", "post.command", "post.row_sql"] {
         assert!(loaded.places.find(key).is_some(), "{key}");
@@ -55,7 +55,7 @@ fn what_does_not_go_with_a_command_is_refused() {
         (format!("{PRE_SQL}\nmax = 3"), "", "`pre.max` is for a `command`"),
         (format!("{command}\nmin = 5"), "", "`pre.min` is above `max`, 4"),
         (format!("{command}\nmax = 0"), "", "`pre.max` must be 1 or more"),
-        (format!("{command}\ntimeout = \"0s\""), "", "`pre.timeout` must be longer than nothing"),
+        (format!("{command}\ntimeout = \"0s\""), "", "`pre.timeout` must be longer than zero"),
         ("command = \"python3\"".into(), "", "`pre.command` must be a list of words"),
         ("command = []".into(), "", "`pre.command` names no program"),
         ("command = [\"./none\"]".into(), "", "there is no file ./none"),
@@ -87,7 +87,7 @@ fn a_definition_with_commands_is_kept_and_read_back() {
     assert_eq!(serde_json::from_str::<longshore_batch::Definition>(&kept).unwrap(), definition);
 }
 
-/// Definitions of batches that began before there were skips.
+/// Definitions stored before `skip` existed.
 #[test]
 fn a_definition_without_skips_is_still_read() {
     let definition = read(SMALL).unwrap().definition;

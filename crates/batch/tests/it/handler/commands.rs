@@ -1,4 +1,4 @@
-//! PRE and POST by a real program that stays.
+//! PRE and POST by a real persistent program.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use longshore::{SqlValue, Unit, UnitState};
 use longshore_batch::Definition;
 use longshore_batch::command::{APPLY, CommandError, Commands, PREPARE};
-use longshore_batch::definition::{Command, CommandPost, CommandPre, Post, Pre, SqlPost};
+use longshore_batch::definition::{CommandPost, CommandPre, CommandSpec, Post, Pre, SqlPost};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::rig::{FakeProvider, Rig, definition, statement};
+use super::fixture::{FakeProvider, Fixture, definition, statement};
 
-/// A rig whose rows go through `steps.py`, which notes in a folder what it has done once.
-struct Steps {
-    rig: Rig,
+/// A fixture that runs rows through `steps.py`, which records in a folder what it has done once.
+struct CommandFixture {
+    fixture: Fixture,
     folder: TempDir,
     definition: Definition,
 }
 
-impl Steps {
+impl CommandFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (command, sql) =
@@ -29,24 +29,24 @@ impl Steps {
         let (pre, post) = (Pre::Command(pre), Post::Command(post));
         let definition = Definition { pre, post, ..definition() };
         Self {
-            rig: Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#)),
+            fixture: Fixture::in_memory(FakeProvider::always(r#"{"verdict": "fine"}"#)),
             folder,
             definition,
         }
     }
 
-    /// One row to its end.
+    /// Runs one row to its end.
     async fn row(&self, key: &str) -> Unit {
-        let id = self.rig.start(&self.definition, &[json!(key)]).await;
-        self.rig.work(self.rig.handler()).await;
-        self.rig.only_unit(&id).await
+        let id = self.fixture.start(&self.definition, &[json!(key)]).await;
+        self.fixture.work(self.fixture.handler()).await;
+        self.fixture.only_unit(&id).await
     }
 }
 
-fn steps(folder: &Path) -> Command {
+fn steps(folder: &Path) -> CommandSpec {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steps.py");
     let words = ["python3".into(), fixture.display().to_string(), folder.display().to_string()];
-    Command::new(words.to_vec(), folder.display().to_string())
+    CommandSpec::new(words.to_vec(), folder.display().to_string())
 }
 
 fn words(unit: &Unit) -> String {
@@ -56,16 +56,16 @@ fn words(unit: &Unit) -> String {
 
 #[tokio::test]
 async fn a_command_is_told_what_is_known_and_its_effects_are_bound() {
-    let steps = Steps::new();
+    let steps = CommandFixture::new();
     let unit = steps.row("k").await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1), "{:?}", unit.failure);
-    let prompt = steps.rig.provider.questions.lock().unwrap()[0].prompt.clone();
+    let prompt = steps.fixture.provider.questions.lock().unwrap()[0].prompt.clone();
     let asked: Value = serde_json::from_str(&prompt).unwrap();
     assert_eq!((&asked["key"], &asked["row"]), (&json!("k"), &json!({"id": "k"})), "{asked}");
     assert_eq!((&asked["batch"], &asked["attempt"]), (&json!("b-1"), &json!(1)), "{asked}");
     assert_eq!(asked["unit"], unit.id.to_string());
 
-    let bound = |name| steps.rig.rows.bound(0, name);
+    let bound = |name| steps.fixture.rows.bound(0, name);
     assert_eq!(bound("key"), SqlValue::Text("k".into()), "bound by itself");
     assert_eq!(bound("verdict"), SqlValue::Text("fine".into()), "a field of the answer");
     assert_eq!(bound("bytes"), SqlValue::Blob(vec![0, 0xff]));
@@ -79,67 +79,67 @@ async fn a_command_is_told_what_is_known_and_its_effects_are_bound() {
 
 #[tokio::test]
 async fn a_row_that_is_skipped_is_asked_about_by_nobody_and_has_sql_of_its_own() {
-    let mut steps = Steps::new();
+    let mut steps = CommandFixture::new();
     let (skip, success) = ("UPDATE rows SET note = :error_message", "UPDATE rows SET n = :verdict");
     let (skip, success) = (vec![statement(skip)], vec![statement(success)]);
     steps.definition.post = Post::Sql(SqlPost { skip, success, ..SqlPost::default() });
     let unit = steps.row("skip").await;
     assert_eq!(unit.state, UnitState::Done);
-    assert_eq!(steps.rig.provider.count(), 0);
-    assert_eq!(steps.rig.rows.statements(), ["UPDATE rows SET note = :error_message"]);
-    assert_eq!(steps.rig.rows.bound(0, "error_message"), SqlValue::Text("dull".into()));
+    assert_eq!(steps.fixture.provider.count(), 0);
+    assert_eq!(steps.fixture.rows.statements(), ["UPDATE rows SET note = :error_message"]);
+    assert_eq!(steps.fixture.rows.bound(0, "error_message"), SqlValue::Text("dull".into()));
 }
 
 #[tokio::test]
 async fn a_process_that_dies_costs_no_attempt_and_asks_nobody_twice() {
     for key in ["die once in prepare", "die once in apply"] {
-        let steps = Steps::new();
+        let steps = CommandFixture::new();
         let unit = steps.row(key).await;
         assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1), "{key}: {:?}", unit.failure);
-        assert_eq!(steps.rig.provider.count(), 1, "{key}");
-        assert_eq!(steps.rig.rows.statements().len(), 1, "{key}");
+        assert_eq!(steps.fixture.provider.count(), 1, "{key}");
+        assert_eq!(steps.fixture.rows.statements().len(), 1, "{key}");
     }
 }
 
 #[tokio::test]
 async fn a_row_that_kills_every_process_comes_to_its_end() {
-    let steps = Steps::new();
+    let steps = CommandFixture::new();
     let said = words(&steps.row("die in prepare").await);
     assert!(said.starts_with("pre-error") && said.contains("signal 9"), "{said}");
-    let steps = Steps::new();
+    let steps = CommandFixture::new();
     let said = words(&steps.row("die in apply").await);
     assert!(said.starts_with("post-error") && said.contains("signal 9"), "{said}");
-    assert_eq!(steps.rig.provider.count(), 1, "the answer was kept");
+    assert_eq!(steps.fixture.provider.count(), 1, "the answer was kept");
 }
 
 #[tokio::test]
 async fn exceptions_are_tried_again_unless_the_program_says_otherwise() {
-    let steps = Steps::new();
+    let steps = CommandFixture::new();
     let unit = steps.row("raise in prepare").await;
     assert_eq!(unit.attempt, 3);
     assert!(words(&unit).contains("ValueError: so it goes"), "{}", words(&unit));
-    let steps = Steps::new();
+    let steps = CommandFixture::new();
     let unit = steps.row("raise in apply").await;
-    assert_eq!((unit.attempt, steps.rig.provider.count()), (3, 1), "without asking again");
+    assert_eq!((unit.attempt, steps.fixture.provider.count()), (3, 1), "without asking again");
     for key in ["give up in prepare", "give up in apply"] {
-        let unit = Steps::new().row(key).await;
+        let unit = CommandFixture::new().row(key).await;
         assert_eq!(unit.attempt, 1, "{key}");
         assert!(words(&unit).contains("never"), "{}", words(&unit));
     }
     for key in ["come back in prepare", "come back in apply"] {
-        let steps = Steps::new();
+        let steps = CommandFixture::new();
         let unit = steps.row(key).await;
         assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1), "{key}: {:?}", unit.failure);
-        assert_eq!(steps.rig.provider.count(), 1, "{key}");
+        assert_eq!(steps.fixture.provider.count(), 1, "{key}");
     }
 }
 
 #[tokio::test]
 async fn a_verdict_of_retry_asks_again() {
-    let steps = Steps::new();
+    let steps = CommandFixture::new();
     let unit = steps.row("retry").await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Done, 2));
-    assert_eq!(steps.rig.provider.count(), 2);
+    assert_eq!(steps.fixture.provider.count(), 2);
 }
 
 #[tokio::test]
@@ -149,17 +149,17 @@ async fn answers_that_mean_nothing_are_failures_and_no_guesses() {
         ("nonsense in apply", "`perhaps` is no verdict"),
         ("unbound", "`:nothing`, which has no value"),
     ] {
-        let said = words(&Steps::new().row(key).await);
+        let said = words(&CommandFixture::new().row(key).await);
         assert!(said.contains(meant), "{key}: {said}");
     }
 }
 
 #[tokio::test]
 async fn a_command_that_does_not_start_is_not_tried_for_every_row() {
-    let steps = Steps::new();
+    let steps = CommandFixture::new();
     let mark = steps.folder.path().join("started");
     let script = format!("echo x >> {}; echo no walrus >&2; exit 3", mark.display());
-    let command = Command::new(vec!["sh".into(), "-c".into(), script], "/");
+    let command = CommandSpec::new(vec!["sh".into(), "-c".into(), script], "/");
     let commands = Arc::new(Commands::default());
     for operation in [PREPARE, APPLY, PREPARE] {
         let error = commands.open(&command, operation).await.unwrap_err();

@@ -1,54 +1,57 @@
-//! PRE and POST by code, and who works on a row.
+//! PRE and POST by code, and the worker ids of rows.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use longshore::{SqlValue, UnitState};
-use longshore_batch::definition::{Post, Pre, Verdict};
-use longshore_batch::step::{Applied, Apply, ApplyError, Prepare, PrepareError, Reply, RowRun};
+use longshore_batch::definition::{Post, PostVerdict, Pre};
+use longshore_batch::step::{
+    Apply, ApplyError, ApplyOutcome, Prepare, PrepareError, RowReply, RowRun,
+};
 use serde_json::json;
 use tokio::sync::Barrier;
 
-use super::rig::{FakeProvider, Rig, definition};
+use super::fixture::{FakeProvider, Fixture, definition};
 
-struct Ask(&'static str);
+struct FixedPrompt(&'static str);
 
 #[async_trait]
-impl Prepare for Ask {
+impl Prepare for FixedPrompt {
     async fn prepare(&self, row: &RowRun<'_>) -> Result<String, PrepareError> {
         Ok(format!("{} {:?}", self.0, row.key))
     }
 }
 
-/// Notes who works on a row, all of them at once.
-struct Together {
+/// Records the worker ids of rows that run at the same time.
+struct WorkerRecorder {
     workers: Arc<Mutex<Vec<String>>>,
     barrier: Barrier,
 }
 
 #[async_trait]
-impl Apply for Together {
-    async fn apply(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Applied, ApplyError> {
+impl Apply for WorkerRecorder {
+    async fn apply(&self, row: &RowRun<'_>, reply: &RowReply) -> Result<ApplyOutcome, ApplyError> {
         self.barrier.wait().await;
         self.workers.lock().unwrap().push(row.worker.to_owned());
-        let verdict = if reply.error.is_none() { Verdict::Success } else { Verdict::Fail };
-        Ok(Applied { verdict, reason: None, after: None, effects: Vec::new() })
+        let verdict = if reply.error.is_none() { PostVerdict::Success } else { PostVerdict::Fail };
+        Ok(ApplyOutcome { verdict, reason: None, after: None, effects: Vec::new() })
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rows_worked_on_together_have_workers_of_their_own_and_numbers_are_used_again() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+    let fixture = Fixture::in_memory(FakeProvider::always(r#"{"verdict": "fine"}"#));
     let mut definition = definition();
     definition.pre = Pre::Code("ask".to_owned());
     definition.post = Post::Code("together".to_owned());
     let keys: Vec<_> = (0..12).map(|key| json!(key)).collect();
-    rig.start(&definition, &keys).await;
+    fixture.start(&definition, &keys).await;
     let workers: Arc<Mutex<Vec<String>>> = Arc::default();
-    let together = Together { workers: Arc::clone(&workers), barrier: Barrier::new(4) };
-    let handler = rig.handler().prepare("ask", Ask("what of")).apply("together", together);
-    assert_eq!(rig.work(handler).await.done, 12);
+    let together = WorkerRecorder { workers: Arc::clone(&workers), barrier: Barrier::new(4) };
+    let handler =
+        fixture.handler().prepare("ask", FixedPrompt("what of")).apply("together", together);
+    assert_eq!(fixture.work(handler).await.done, 12);
 
     let workers = workers.lock().unwrap().clone();
     for group in workers.chunks(4) {
@@ -56,44 +59,44 @@ async fn rows_worked_on_together_have_workers_of_their_own_and_numbers_are_used_
     }
     let distinct: BTreeSet<_> = workers.iter().map(String::as_str).collect();
     assert_eq!(distinct, BTreeSet::from(["w-1", "w-2", "w-3", "w-4"]));
-    let asked = rig.provider.questions.lock().unwrap()[0].prompt.clone();
+    let asked = fixture.provider.questions.lock().unwrap()[0].prompt.clone();
     assert!(asked.starts_with("what of Int("), "{asked}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn code_that_this_worker_lacks_is_left_for_another_that_has_it() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+    let fixture = Fixture::in_memory(FakeProvider::always(r#"{"verdict": "fine"}"#));
     let mut definition = definition();
     definition.pre = Pre::Code("ask".to_owned());
-    let id = rig.start(&definition, &[json!(1)]).await;
+    let id = fixture.start(&definition, &[json!(1)]).await;
     tokio::select! {
-        _ = rig.work(rig.handler()) => panic!("a row is left over"),
+        _ = fixture.work(fixture.handler()) => panic!("a row is left over"),
         () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
     }
-    rig.bury().await;
-    assert_eq!(rig.only_unit(&id).await.failure, None, "nobody is to blame");
-    rig.work(rig.handler().prepare("ask", Ask("what of"))).await;
-    let unit = rig.only_unit(&id).await;
+    fixture.reclaim_dead().await;
+    assert_eq!(fixture.only_unit(&id).await.failure, None, "nobody is to blame");
+    fixture.work(fixture.handler().prepare("ask", FixedPrompt("what of"))).await;
+    let unit = fixture.only_unit(&id).await;
     assert_eq!((unit.state, unit.attempt), (longshore::UnitState::Done, 1), "no attempt was used");
 }
 
 #[tokio::test(start_paused = true)]
 async fn everything_known_of_a_row_can_be_bound() {
     let words = r#"{"verdict": "fine", "status": "theirs", "notes": {"deep": [1, 2]}}"#;
-    let rig = Rig::in_memory(FakeProvider::saying(words));
+    let fixture = Fixture::in_memory(FakeProvider::always(words));
     let mut definition = definition();
     definition.ai.schema = None;
     let sql = "INSERT INTO log VALUES (:status, :error_code, :error_message, :worker_id, :batch_id, \
                :unit_id, :unit_key, :key, :attempt, :answer, :model, :tokens_in, :tokens_out, \
                :latency_ms, :cost_usd, :simulated, :verdict, :answer_status, :notes, :absent)";
     let post = longshore_batch::definition::SqlPost {
-        always: vec![super::rig::statement(sql)],
+        always: vec![super::fixture::statement(sql)],
         ..Default::default()
     };
     definition.post = Post::Sql(post);
-    let id = rig.start(&definition, &[json!("k")]).await;
-    rig.work(rig.handler()).await;
-    let unit = rig.only_unit(&id).await;
+    let id = fixture.start(&definition, &[json!("k")]).await;
+    fixture.work(fixture.handler()).await;
+    let unit = fixture.only_unit(&id).await;
     assert_eq!(unit.state, UnitState::Done);
     let text = |text: &str| SqlValue::Text(text.to_owned());
     let expected = [
@@ -119,6 +122,6 @@ async fn everything_known_of_a_row_can_be_bound() {
         ("absent", SqlValue::Null),
     ];
     for (name, value) in expected {
-        assert_eq!(rig.rows.bound(0, name), value, "{name}");
+        assert_eq!(fixture.rows.bound(0, name), value, "{name}");
     }
 }

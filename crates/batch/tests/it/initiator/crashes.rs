@@ -1,4 +1,4 @@
-//! An initiator that dies anywhere: the next goes on without gap or repeat.
+//! An initiator that dies at any point: the next continues without gaps or repeats.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use longshore::{BatchId, Client, Scope, Store};
-use longshore_batch::initiator::{FillEnd, Filling, Initiator};
+use longshore_batch::initiator::{FillEnd, FillProgress, Initiator};
 use longshore_batch::rows::RowSource;
 use longshore_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use longshore_testkit::Fault;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::table::Table;
-use super::{Yard, fill, numbers, options};
+use super::fake_table::FakeTable;
+use super::{FillFixture, fill, numbers, options};
 use crate::support::{Orders, definition};
 
-/// Polls a future so often, then drops it: `None` if it was not over by then.
+/// Polls a future `polls` times, then drops it: `None` if it has not completed.
 async fn live_for<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -32,7 +32,8 @@ async fn live_for<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     .await
 }
 
-/// One life of an initiator: whether it brought the batch to its end. Errors are deaths, too.
+/// Runs an initiator for some polls; returns whether it filled the batch. An error counts as a
+/// crash.
 async fn life(initiator: &Initiator, id: &BatchId, polls: usize) -> bool {
     let filled = live_for(polls, async {
         let mut initiation = initiator.resume(id).await?;
@@ -60,95 +61,95 @@ proptest! {
         lives in prop::collection::vec(0..9_usize, 0..20), faults in faults(),
     ) {
         let (keys, sealed) = paused().block_on(async {
-            // The first opening is the test's own.
+            // The test itself opens the batch first.
             let faults: Vec<_> = faults.into_iter().filter(|(verb, nth, _)| (*verb, *nth) != ("open_batch", 1)).collect();
-            let yard = Yard::breaking(rows, &faults);
-            let id = yard.start().await.batch().id.clone();
-            let initiator = yard.initiator().with_sizes(page, chunk);
+            let fixture = FillFixture::breaking(rows, &faults);
+            let id = fixture.start().await.batch().id.clone();
+            let initiator = fixture.initiator().with_sizes(page, chunk);
             for polls in lives {
                 life(&initiator, &id, polls).await;
             }
-            // Each fault kills one more life at most.
+            // Each fault ends at most one more run.
             let mut sealed = false;
             for _ in 0..10 {
                 sealed = sealed || life(&initiator, &id, usize::MAX).await;
             }
-            (yard.keys(&id).await, sealed)
+            (fixture.keys(&id).await, sealed)
         });
         prop_assert!(sealed);
         prop_assert_eq!(keys, numbers(1..=rows));
     }
 }
 
-struct Harbour {
+struct SqliteFixture {
     _dir: TempDir,
     store: Arc<dyn Store>,
-    /// Another process' view of the same file.
+    /// A second store on the same file, as in another process.
     other: Arc<dyn Store>,
 }
 
-fn harbour() -> Harbour {
+fn sqlite_fixture() -> SqliteFixture {
     let dir = TempDir::new().unwrap();
     let options = SqliteOptions { synchronous: Synchronous::Normal, ..SqliteOptions::default() };
     let open = || SqliteStore::open(&dir.path().join("store.db"), options.clone()).unwrap();
     let (store, other) = (Arc::new(open()), Arc::new(open()));
-    Harbour { _dir: dir, store, other }
+    SqliteFixture { _dir: dir, store, other }
 }
 
 #[tokio::test]
 async fn an_initiator_on_real_files_may_die_at_any_await() {
-    let (harbour, orders) = (harbour(), Orders::new(200));
+    let (sqlite_fixture, orders) = (sqlite_fixture(), Orders::new(200));
     let rows: Arc<dyn RowSource> = orders.rows();
     let initiator =
         |store: &Arc<dyn Store>| Initiator::new(Client::new(store.clone()), rows.clone());
-    let first = initiator(&harbour.store).with_sizes(11, 3);
+    let first = initiator(&sqlite_fixture.store).with_sizes(11, 3);
     let id = first.start(definition(), options()).await.unwrap().batch().id.clone();
-    // Lives of 1, 2, 3 … polls: each ends at another await, and a dropped call may still be
-    // carried out. In turns from two processes.
-    let stores = [&harbour.store, &harbour.other];
+    // Runs of 1, 2, 3 … polls: each ends at another await, and a dropped call may still be carried
+    // out. Two stores take turns.
+    let stores = [&sqlite_fixture.store, &sqlite_fixture.other];
     let mut polls = 1;
     while !life(&initiator(stores[polls % 2]).with_sizes(11, 3), &id, polls).await {
         polls += 1;
     }
     assert!(polls > 3, "it must have died to mean something: {polls}");
-    let keys = crate::support::keys(&harbour.store, &id).await;
+    let keys = crate::support::keys(&sqlite_fixture.store, &id).await;
     assert_eq!(keys, numbers(1..=200));
-    assert_eq!(harbour.store.verify().await.unwrap(), []);
+    assert_eq!(sqlite_fixture.store.verify().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn two_initiators_of_one_batch_share_the_work() {
-    let (harbour, orders) = (harbour(), Orders::new(500));
+    let (sqlite_fixture, orders) = (sqlite_fixture(), Orders::new(500));
     let rows: Arc<dyn RowSource> = orders.rows();
     let initiator =
         |store: &Arc<dyn Store>| Initiator::new(Client::new(store.clone()), rows.clone());
-    let (one, two) = (initiator(&harbour.store), initiator(&harbour.other));
+    let (one, two) = (initiator(&sqlite_fixture.store), initiator(&sqlite_fixture.other));
     let (one, two) = (one.with_sizes(50, 7), two.with_sizes(30, 11));
     let mut first = one.start(definition(), options()).await.unwrap();
     let id = first.batch().id.clone();
     let mut second = two.resume(&id).await.unwrap();
     let (first, second) = tokio::join!(fill(&one, &mut first), fill(&two, &mut second));
-    let all = Filling { sent: 500, skipped: 0 };
+    let all = FillProgress { sent: 500, skipped: 0 };
     for filled in [first.unwrap(), second.unwrap()] {
         assert_eq!((filled.end, filled.progress), (FillEnd::Sealed, all));
     }
-    assert_eq!(crate::support::keys(&harbour.store, &id).await, numbers(1..=500));
-    assert_eq!(harbour.store.verify().await.unwrap(), []);
+    assert_eq!(crate::support::keys(&sqlite_fixture.store, &id).await, numbers(1..=500));
+    assert_eq!(sqlite_fixture.store.verify().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn a_batch_is_resumed_behind_every_chunk() {
     for chunks in 0..=5 {
-        let yard = Yard::new(10);
-        let initiator = yard.initiator().with_sizes(2, 2);
-        let mut initiation = yard.start().await;
+        let fixture = FillFixture::new(10);
+        let initiator = fixture.initiator().with_sizes(2, 2);
+        let mut initiation = fixture.start().await;
         let id = initiation.batch().id.clone();
         let (enough, stop) = tokio::sync::oneshot::channel::<()>();
         let mut enough = Some(enough);
         let stop = async {
             let _ = stop.await;
         };
-        let told = |filling: Filling| {
+        let told = |filling: FillProgress| {
             if filling.sent >= chunks * 2 {
                 enough.take();
             }
@@ -162,20 +163,20 @@ async fn a_batch_is_resumed_behind_every_chunk() {
         assert_eq!(again.progress().sent, chunks * 2);
         let filled = fill(&initiator, &mut again).await.unwrap();
         assert_eq!((filled.end, filled.progress.sent), (FillEnd::Sealed, 10));
-        assert_eq!(yard.keys(&id).await, numbers(1..=10));
+        assert_eq!(fixture.keys(&id).await, numbers(1..=10));
     }
 }
 
 #[tokio::test]
 async fn a_database_that_is_away_ends_the_filling_for_now() {
-    let mut yard = Yard::new(10);
-    yard.table = Arc::new(Table { fails_at: Some(3), ..Table::numbered(10) });
-    let initiator = yard.initiator().with_sizes(3, 3);
-    let mut initiation = yard.start().await;
+    let mut fixture = FillFixture::new(10);
+    fixture.table = Arc::new(FakeTable { fails_at: Some(3), ..FakeTable::numbered(10) });
+    let initiator = fixture.initiator().with_sizes(3, 3);
+    let mut initiation = fixture.start().await;
     let error = fill(&initiator, &mut initiation).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
-    let batch = yard.store.batch(&Scope::All, &initiation.batch().id).await.unwrap();
+    let batch = fixture.store.batch(&Scope::All, &initiation.batch().id).await.unwrap();
     assert_eq!((batch.counts.total(), batch.sealed), (6, false));
     fill(&initiator, &mut initiation).await.unwrap();
-    assert_eq!(yard.keys(&batch.id).await, numbers(1..=10));
+    assert_eq!(fixture.keys(&batch.id).await, numbers(1..=10));
 }

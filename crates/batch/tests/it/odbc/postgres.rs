@@ -6,9 +6,9 @@ use longshore::SqlValue;
 use longshore_batch::rows::{RowSource, SourceError, open};
 use longshore_testkit::servers::PrivatePostgres;
 
-use crate::remote::{self, Place, by_id, effect, int, pages_agree, text};
+use crate::remote::{self, TestDatabase, by_id, effect, int, pages_agree, text};
 
-impl Place for PrivatePostgres {
+impl TestDatabase for PrivatePostgres {
     fn rows(&self) -> Arc<dyn RowSource> {
         open(&url(self, self.password())).unwrap()
     }
@@ -82,7 +82,7 @@ async fn keys_of_other_types_keep_their_order(server: &PrivatePostgres) {
         ),
     ] {
         server.run(&format!("CREATE TABLE k (id {kind}); INSERT INTO k VALUES {values}")).unwrap();
-        let found = pages_agree(&*Place::rows(server), &by_id("SELECT id FROM k")).await;
+        let found = pages_agree(&*TestDatabase::rows(server), &by_id("SELECT id FROM k")).await;
         assert_eq!(found, keys, "{kind}");
         server.run("DROP TABLE k").unwrap();
     }
@@ -91,13 +91,13 @@ async fn keys_of_other_types_keep_their_order(server: &PrivatePostgres) {
 async fn a_function_that_writes_is_refused_in_a_read(server: &PrivatePostgres) {
     let body = "DELETE FROM line; SELECT 1";
     server.run(&format!("CREATE FUNCTION sly() RETURNS INT LANGUAGE sql AS '{body}'")).unwrap();
-    let rows = Place::rows(server);
+    let rows = TestDatabase::rows(server);
     let error = rows.fetch("SELECT sly() AS n", &[]).await.unwrap_err();
     assert!(error.to_string().contains("read-only transaction"), "{error}");
     let within = "WITH gone AS (DELETE FROM line RETURNING id) SELECT * FROM gone";
     let error = rows.fetch(within, &[]).await.unwrap_err();
     assert!(error.to_string().contains("only a SELECT"), "{error}");
-    assert!(!rows.describe(within).await.unwrap().reads_only);
+    assert!(!rows.describe(within).await.unwrap().read_only);
     assert_eq!(server.run("SELECT count(*) FROM line").unwrap().trim(), "5");
 }
 
@@ -106,7 +106,7 @@ async fn types_are_kept_both_ways() {
     let server = server();
     server.run(&format!("CREATE TABLE kinds ({KINDS}); CREATE TABLE copies (LIKE kinds)")).unwrap();
     server.run(&format!("INSERT INTO kinds VALUES {VALUES}")).unwrap();
-    let rows = Place::rows(&server);
+    let rows = TestDatabase::rows(&server);
     let read = remote::copy_row(&*rows, "kinds", "copies").await;
     let value = |name: &str| read.iter().find(|(known, _)| known == name).unwrap().1.clone();
     for (name, expected) in [
@@ -149,7 +149,7 @@ async fn effects_are_applied_all_or_none() {
     let server = server();
     server.lines(5);
     remote::effects_are_applied_all_or_none(&server, "duplicate key value", "does not exist").await;
-    let rows = Place::rows(&server);
+    let rows = TestDatabase::rows(&server);
     let returning = "DELETE FROM line WHERE id > 3 RETURNING id";
     rows.apply(&[effect(returning, &[], Some(2))]).await.unwrap();
     assert_eq!(server.run("SELECT count(*) FROM line").unwrap().trim(), "3");
@@ -159,15 +159,15 @@ async fn effects_are_applied_all_or_none() {
 async fn a_server_that_stops_is_away_until_it_is_back() {
     let mut server = server();
     server.lines(5);
-    let rows = Place::rows(&server);
+    let rows = TestDatabase::rows(&server);
     let read = || rows.fetch("SELECT * FROM line", &[]);
     let change = || [effect("UPDATE line SET note = 'back' WHERE id = 1", &[], Some(1))];
-    // Several connections at once, so that several go stale.
+    // Opens several connections at once, so that several go stale.
     let (a, b, c) = tokio::join!(read(), read(), read());
     assert_eq!([a, b, c].map(|rows| rows.unwrap().len()), [5; 3]);
     rows.apply(&change()).await.unwrap();
     server.stop();
-    remote::it_is_away(&*rows).await;
+    remote::assert_unavailable(&*rows).await;
     server.restart().unwrap();
     let (a, b, c) = tokio::join!(read(), read(), read());
     assert_eq!([a, b, c].map(|rows| rows.unwrap().len()), [5; 3]);
@@ -180,7 +180,7 @@ async fn a_wrong_password_is_not_repeated(server: &PrivatePostgres) {
     let rows = open(&url(server, "wrong-one")).unwrap();
     let error = rows.describe("SELECT 1").await.unwrap_err();
     assert!(error.to_string().contains("password authentication failed"), "{error}");
-    assert!(matches!(error, SourceError::Away(_)));
+    assert!(matches!(error, SourceError::Unavailable(_)));
     let shown = format!("{error:?}");
     assert!(!shown.contains("wrong-one") && !shown.contains(server.password()), "{shown}");
 }

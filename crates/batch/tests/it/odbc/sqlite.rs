@@ -1,5 +1,5 @@
-//! SQLite through its ODBC driver. The user's own looks go through the `sqlite3` command: a second
-//! SQLite in this process would take the first one's locks away.
+//! SQLite through its ODBC driver. The test itself uses the `sqlite3` command: a second SQLite
+//! library in this process would drop the first one's locks.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use longshore::SqlValue;
 use longshore_batch::rows::{RowSource, SourceError, open};
 use tempfile::TempDir;
 
-use crate::remote::{self, Place, by_id, effect, int, pages_agree, text};
+use crate::remote::{self, TestDatabase, by_id, effect, int, pages_agree, text};
 
 /// A SQLite file.
-struct File {
+struct SqliteFile {
     dir: TempDir,
 }
 
-impl File {
+impl SqliteFile {
     fn new() -> Self {
         Self { dir: TempDir::new().unwrap() }
     }
@@ -25,7 +25,7 @@ impl File {
     }
 }
 
-impl Place for File {
+impl TestDatabase for SqliteFile {
     fn rows(&self) -> Arc<dyn RowSource> {
         open(&format!("odbc:DRIVER={{SQLite3}};Database={};Timeout=5000", self.path())).unwrap()
     }
@@ -45,7 +45,7 @@ impl Place for File {
 
 #[tokio::test]
 async fn statements_are_described_and_candidates_paged() {
-    let file = File::new();
+    let file = SqliteFile::new();
     file.lines(5);
     remote::statements_are_described(&file).await;
     let missing = ["no such table: elsewhere", "no such column: absent"];
@@ -61,7 +61,7 @@ async fn statements_are_described_and_candidates_paged() {
 
 #[tokio::test]
 async fn types_are_kept_both_ways() {
-    let file = File::new();
+    let file = SqliteFile::new();
     file.run(&format!("CREATE TABLE kinds ({KINDS}); CREATE TABLE copies ({KINDS})"));
     file.run(&format!("INSERT INTO kinds VALUES {VALUES}"));
     let rows = file.rows();
@@ -97,7 +97,7 @@ const VALUES: &str = r#"(1, -9223372036854775808, '12345678901234567890.01234567
 
 #[tokio::test]
 async fn effects_are_applied_all_or_none() {
-    let file = File::new();
+    let file = SqliteFile::new();
     file.lines(5);
     remote::effects_are_applied_all_or_none(&file, "UNIQUE constraint failed", "no such table")
         .await;
@@ -105,7 +105,7 @@ async fn effects_are_applied_all_or_none() {
 
 #[tokio::test]
 async fn a_locked_file_is_away_for_now() {
-    let file = File::new();
+    let file = SqliteFile::new();
     file.lines(5);
     let hasty = format!("odbc:DRIVER={{SQLite3}};Database={};Timeout=1", file.path());
     let (rows, other) = (open(&hasty).unwrap(), open(&hasty).unwrap());
@@ -119,7 +119,7 @@ async fn a_locked_file_is_away_for_now() {
     let mut held = [0; 5];
     std::io::Read::read_exact(&mut shell.stdout.take().unwrap(), &mut held).unwrap();
     for error in [rows.apply(&change).await.unwrap_err(), other.apply(&change).await.unwrap_err()] {
-        assert!(matches!(error, SourceError::Away(_)) && error.is_retryable(), "{error:?}");
+        assert!(matches!(error, SourceError::Unavailable(_)) && error.is_retryable(), "{error:?}");
     }
     drop(input);
     shell.wait().unwrap();
@@ -128,7 +128,7 @@ async fn a_locked_file_is_away_for_now() {
 
 #[tokio::test]
 async fn a_batch_of_rows_runs_to_its_end() {
-    let file = File::new();
+    let file = SqliteFile::new();
     file.run("PRAGMA journal_mode = WAL");
     remote::a_batch_runs_to_its_end(&file, "BOOLEAN").await;
 }

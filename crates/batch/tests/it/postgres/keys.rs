@@ -1,15 +1,15 @@
-//! Keys of all types: pages of them meet exactly.
+//! Keys of all types: each page begins exactly where the one before ended.
 
 use longshore_batch::rows::SourceError;
 
 use super::{directly, through_a_pooler};
-use crate::remote::{Place, by_id, int, page, pages_agree, text};
+use crate::remote::{TestDatabase, by_id, int, page, pages_agree, text};
 
 #[tokio::test]
 async fn keys_of_other_types_keep_their_order() {
-    let place = through_a_pooler();
-    place.run("CREATE TYPE size AS ENUM ('small', 'medium', 'large', 'huge')");
-    place.run("CREATE DOMAIN code AS INT");
+    let database = through_a_pooler();
+    database.run("CREATE TYPE size AS ENUM ('small', 'medium', 'large', 'huge')");
+    database.run("CREATE DOMAIN code AS INT");
     for (kind, values, keys) in [
         (
             "NUMERIC(38, 20)",
@@ -50,36 +50,36 @@ async fn keys_of_other_types_keep_their_order() {
             [text("huge"), text("large"), text("medium"), text("small")],
         ),
     ] {
-        place.run(&format!("CREATE TABLE k (id {kind}); INSERT INTO k VALUES {values}"));
-        let found = pages_agree(&*place.rows(), &by_id("SELECT id FROM k")).await;
+        database.run(&format!("CREATE TABLE k (id {kind}); INSERT INTO k VALUES {values}"));
+        let found = pages_agree(&*database.rows(), &by_id("SELECT id FROM k")).await;
         assert_eq!(found, keys, "{kind}");
-        place.run("DROP TABLE k");
+        database.run("DROP TABLE k");
     }
 }
 
 #[tokio::test]
 async fn several_columns_make_a_key_of_text() {
-    let place = directly();
-    place.run("CREATE TABLE part (orders INT, line INT, PRIMARY KEY (orders, line))");
-    place
+    let database = directly();
+    database.run("CREATE TABLE part (orders INT, line INT, PRIMARY KEY (orders, line))");
+    database
         .run("INSERT INTO part SELECT o, l FROM generate_series(9, 11) o, generate_series(1, 2) l");
     let of = by_id("SELECT orders || '/' || line AS id FROM part");
-    let found = pages_agree(&*place.rows(), &of).await;
+    let found = pages_agree(&*database.rows(), &of).await;
     assert_eq!(found, ["10/1", "10/2", "11/1", "11/2", "9/1", "9/2"].map(text));
     let one = "SELECT line FROM part WHERE orders = split_part(:key, '/', 1)::int
                AND line = split_part(:key, '/', 2)::int";
-    let row = place.rows().fetch(one, &[("key".to_owned(), text("11/2"))]).await.unwrap();
+    let row = database.rows().fetch(one, &[("key".to_owned(), text("11/2"))]).await.unwrap();
     assert_eq!(row[0].columns, [("line".to_owned(), int(2))]);
 }
 
 #[tokio::test]
 async fn keys_that_name_no_row_are_refused() {
-    let place = directly();
-    place.run(
+    let database = directly();
+    database.run(
         "CREATE TABLE k (id INT, raw BYTEA); INSERT INTO k VALUES (1, 'a'), (2, 'b'), (NULL, 'c')",
     );
-    let rows = place.rows();
-    // Though it comes last, it is found before the first page.
+    let rows = database.rows();
+    // NULL sorts last, but is found before the first page.
     let error = rows.candidates(&by_id("SELECT id FROM k"), None, 1).await.unwrap_err();
     assert!(error.to_string().contains("`id` is NULL"), "{error}");
     let error = rows.candidates(&by_id("SELECT raw AS id FROM k"), None, 1).await.unwrap_err();
@@ -90,24 +90,24 @@ async fn keys_that_name_no_row_are_refused() {
 
 #[tokio::test]
 async fn a_page_of_numbers_is_read_by_the_index() {
-    let place = directly();
-    place.lines(5);
-    place.run("INSERT INTO line (id) SELECT generate_series(6, 20000)");
-    place.run("ANALYZE line");
-    place.run("SELECT pg_stat_reset()");
-    let rows = place.rows();
+    let database = directly();
+    database.lines(5);
+    database.run("INSERT INTO line (id) SELECT generate_series(6, 20000)");
+    database.run("ANALYZE line");
+    database.run("SELECT pg_stat_reset()");
+    let rows = database.rows();
     let of = by_id("SELECT id FROM line WHERE status = 'open'");
     for from in [5, 10_000, 19_000] {
         assert_eq!(page(&*rows, &of, Some(&int(from)), 10).await.len(), 10);
     }
     drop(rows);
-    // A session reports what it did at its end.
+    // A session reports its statistics at its end.
     let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'longshore'";
-    while place.run(ours).trim() != "0" {
+    while database.run(ours).trim() != "0" {
         tokio::task::yield_now().await;
     }
-    // The planner itself may look for the last key; all pages together are 30 rows.
+    // The planner may read the last key; all pages together are 30 rows.
     let read =
         "SELECT seq_scan, idx_tup_fetch < 100 FROM pg_stat_user_tables WHERE relname = 'line'";
-    assert_eq!(place.run(read), "0\tt\n");
+    assert_eq!(database.run(read), "0\tt\n");
 }

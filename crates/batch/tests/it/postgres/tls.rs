@@ -1,4 +1,4 @@
-//! What `sslmode` promises.
+//! The guarantees of `sslmode`.
 
 use longshore_batch::rows::open;
 use longshore_testkit::servers::PrivatePostgres;
@@ -36,7 +36,7 @@ async fn a_server_without_tls_is_refused_where_tls_is_required() {
     assert!(told.to_string().contains("sslrootcert: /nowhere: "), "{told}");
 }
 
-/// Whether the server says that the connection is encrypted.
+/// Whether the server reports an encrypted connection.
 async fn secure(url: &str) -> Result<bool, String> {
     let rows = open(url).map_err(|error| error.to_string())?;
     let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";

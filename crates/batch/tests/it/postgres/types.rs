@@ -1,17 +1,17 @@
-//! Every type comes as something we understand, and goes back as it was.
+//! Every type can be read, and written back unchanged.
 
 use longshore::SqlValue;
 
 use super::{directly, through_a_pooler};
-use crate::remote::{self, Place, int, text};
+use crate::remote::{self, TestDatabase, int, text};
 
 #[tokio::test]
 async fn types_are_kept_both_ways() {
-    let place = directly();
-    // As bad as it gets: nothing of that must matter.
+    let database = directly();
+    // Unusual server settings, none of which may matter.
     let settings = "datestyle = 'German, DMY'; ALTER ROLE longshore SET extra_float_digits = -15";
-    place.run(&format!("ALTER ROLE longshore SET {settings}"));
-    kept_both_ways(&place).await;
+    database.run(&format!("ALTER ROLE longshore SET {settings}"));
+    kept_both_ways(&database).await;
 }
 
 #[tokio::test]
@@ -19,11 +19,11 @@ async fn types_are_kept_both_ways_through_a_pooler() {
     kept_both_ways(&through_a_pooler()).await;
 }
 
-async fn kept_both_ways(place: &dyn Place) {
-    place.run(OWN);
-    place.run(&format!("CREATE TABLE kinds ({KINDS}); CREATE TABLE copies (LIKE kinds)"));
-    place.run(&format!("INSERT INTO kinds VALUES {VALUES}"));
-    let rows = place.rows();
+async fn kept_both_ways(database: &dyn TestDatabase) {
+    database.run(OWN);
+    database.run(&format!("CREATE TABLE kinds ({KINDS}); CREATE TABLE copies (LIKE kinds)"));
+    database.run(&format!("INSERT INTO kinds VALUES {VALUES}"));
+    let rows = database.rows();
     let read = remote::copy_row(&*rows, "kinds", "copies").await;
     let value = |name: &str| read.iter().find(|(known, _)| known == name).unwrap().1.clone();
     for (name, expected) in [
@@ -66,7 +66,7 @@ async fn kept_both_ways(place: &dyn Place) {
     let columns =
         read.iter().map(|(name, _)| format!("k.{name}::text IS NOT DISTINCT FROM c.{name}::text"));
     let columns: Vec<String> = columns.collect();
-    let same = place.run(&format!("SELECT {} FROM kinds k, copies c", columns.join(", ")));
+    let same = database.run(&format!("SELECT {} FROM kinds k, copies c", columns.join(", ")));
     assert!(same.trim().split('\t').all(|same| same == "t"), "{same} of {read:?}");
 }
 

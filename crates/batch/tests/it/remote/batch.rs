@@ -13,18 +13,18 @@ use longshore_ai::{Profile, ProviderName};
 use longshore_batch::RowHandler;
 use longshore_batch::check::check;
 use longshore_batch::definition::{
-    Ai, Database, Definition, END_KIND, Post, Pre, ROW_KIND, SqlPost, SqlPre, Statement,
+    Ai, Database, Definition, END_KIND, Post, Pre, ROW_KIND, SqlPost, SqlPre, SqlStatement,
 };
-use longshore_batch::file::Places;
+use longshore_batch::file::SourceMap;
 use longshore_batch::initiator::{Initiator, StartOptions};
 use longshore_batch::rows::Sources;
 use serde_json::{Value, json};
 
-use super::Place;
+use super::TestDatabase;
 use crate::support;
 
 const ROWS: u32 = 60;
-/// Every tenth gets an answer that is not JSON.
+/// Every tenth row gets an answer that is not JSON.
 const SCRIPT: &str = r#"
 [[answer]]
 match = 'line (?<id>\d*0) of'
@@ -37,7 +37,7 @@ reply = '{"verdict": "{{ id }} of {{ name }} is fine", "score": 0.5, "sure": tru
 
 fn definition(url: &str) -> Definition {
     let basis = support::definition();
-    let statement = |sql: &str| Statement { sql: sql.to_owned(), rows: Some(1) };
+    let statement = |sql: &str| SqlStatement { sql: sql.to_owned(), rows: Some(1) };
     Definition {
         database: Database::Url(url.to_owned()),
         pre: Pre::Sql(SqlPre {
@@ -83,16 +83,16 @@ fn definition(url: &str) -> Definition {
     }
 }
 
-/// Every row is asked about once and written there; the tally is exact.
-pub(crate) async fn a_batch_runs_to_its_end(place: &dyn Place, truth: &str) {
-    place.lines(ROWS);
-    place.run("UPDATE line SET note = '🦀 & co'");
-    place.run(&format!(
+/// Every row has one call and is written to the database; the counts are exact.
+pub(crate) async fn a_batch_runs_to_its_end(database: &dyn TestDatabase, truth: &str) {
+    database.lines(ROWS);
+    database.run("UPDATE line SET note = '🦀 & co'");
+    database.run(&format!(
         "CREATE TABLE seen (line BIGINT, attempt INT, error_code VARCHAR(40), score FLOAT, sure {truth})"
     ));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let (rows, definition) = (place.rows(), definition("the rows"));
-    check(&definition, &Places::default(), &*rows).await.unwrap();
+    let (rows, definition) = (database.rows(), definition("the rows"));
+    check(&definition, &SourceMap::default(), &*rows).await.unwrap();
     let initiator = Initiator::new(Client::new(Arc::clone(&store)), Arc::clone(&rows));
     let initiator = initiator.with_sizes(7, 5);
     let options = StartOptions { now: Timestamp::ZERO, ..StartOptions::default() };
@@ -114,7 +114,7 @@ pub(crate) async fn a_batch_runs_to_its_end(place: &dyn Place, truth: &str) {
     let batch = store.batch(&Scope::All, &initiation.batch().id).await.unwrap();
     assert_eq!((batch.counts.total(), batch.counts.done, batch.counts.failed), (60, 54, 6));
     assert_eq!(store.verify().await.unwrap(), vec![]);
-    let count = |sql: &str| place.run(sql).trim().to_owned();
+    let count = |sql: &str| database.run(sql).trim().to_owned();
     assert_eq!(count("SELECT count(*) FROM line WHERE status = 'fine'"), "54");
     assert_eq!(count("SELECT count(*) FROM line WHERE status = 'BAD_ANSWER'"), "6");
     assert_eq!(count("SELECT note FROM line WHERE id = 7"), "7 of 🦀 & co is fine");

@@ -1,4 +1,4 @@
-//! Which file, which scheme, which source.
+//! Files, URL schemes and sources.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn a_file_that_is_missing_is_not_created() {
     let path = dir.path().join("orders.db");
     let error = SqliteRows::open(&path, OpenMode::Write).unwrap_err();
     assert!(
-        matches!(&error, SourceError::Away(words) if words.contains("there is no file")),
+        matches!(&error, SourceError::Unavailable(words) if words.contains("there is no file")),
         "{error}"
     );
     assert!(!path.exists());

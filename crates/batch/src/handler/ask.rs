@@ -1,0 +1,213 @@
+//! Runs PRE and sends the question, until the deadline or until the run is cancelled.
+
+use std::time::Duration;
+
+use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
+use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
+use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::compiled_batch::CompiledBatch;
+use super::reply::{LOST, PRE_ERROR, error_reply, final_error, timeout_error};
+use super::run::{RowExecution, run_deadline};
+use super::verdict;
+use crate::step::{PrepareError, ReplyError, RowReply, SKIPPED};
+
+/// How long a row waits if its provider account has no credit and the provider gives no delay.
+const DEFAULT_RESUME_DELAY: Duration = Duration::from_secs(60);
+
+/// How long a row waits after it got no permit of its batch's pool.
+pub(super) const NO_PERMIT_DELAY: Duration = Duration::from_secs(1);
+
+/// An answer and its cost, or the error for POST.
+pub(super) type AskResult = Result<(Answer, Cost), ReplyError>;
+
+/// Permits of the worker's own limit and of the batch's pool. The wait for the worker's limit
+/// counts towards the row's timeout, so a row that waited too long does not ask.
+type AskPermits<'a> = (Option<SemaphorePermit<'a>>, Option<Permit>);
+
+impl<'a> RowExecution<'a> {
+    /// Runs PRE and sends the question. A verdict only if the run was cancelled.
+    pub(super) async fn prepare_and_ask(&mut self) -> Result<RowReply, Verdict> {
+        let prompt = match self.prompt().await? {
+            Ok(prompt) => prompt,
+            Err(error) => return Ok(error_reply(error)),
+        };
+        match self.ask(prompt).await? {
+            Ok((answer, cost)) => {
+                self.save_answer(&answer, cost).await?;
+                Ok(self.compiled.read(answer, cost))
+            }
+            Err(error) => self.on_no_answer(error).await,
+        }
+    }
+
+    /// The prompt, or the error for POST. A verdict if the run was cancelled.
+    pub(super) async fn prompt(&mut self) -> Result<Result<String, ReplyError>, Verdict> {
+        if self.past_deadline {
+            return Ok(Err(timeout_error("the batch's deadline has passed")));
+        }
+        if let Some(problem) = self.problem.take() {
+            return Ok(Err(final_error(PRE_ERROR, problem)));
+        }
+        match self.prepare().await? {
+            Ok(_) if self.context.cancelled().is_cancelled() => Err(verdict::interrupted()),
+            prepared => Ok(prepared),
+        }
+    }
+
+    /// Handles a call without an answer: saves the error unless a retry may help.
+    pub(super) async fn on_no_answer(&mut self, error: ReplyError) -> Result<RowReply, Verdict> {
+        self.unanswered += 1;
+        if error.retryable { Ok(error_reply(error)) } else { self.save_error(error).await }
+    }
+
+    /// The prompt, or the error for POST. A verdict only if PRE asks to wait.
+    pub(super) async fn prepare(&self) -> Result<Result<String, ReplyError>, Verdict> {
+        // No call was made, so nothing was billed.
+        let late = || ReplyError {
+            retryable: true,
+            ..timeout_error("the timeout passed before the question was sent")
+        };
+        let prepared = timeout_at(self.deadline, self.compiled.prepare.prepare(&self.row)).await;
+        let in_time = prepared.is_ok() && Instant::now() < self.deadline;
+        Ok(match prepared {
+            Ok(Ok(prompt)) if in_time => Ok(prompt),
+            Ok(Ok(_)) | Err(_) => Err(late()),
+            Ok(Err(PrepareError::Snooze { after, .. })) => return Err(Verdict::Snooze(after)),
+            Ok(Err(PrepareError::Skip(reason))) => Err(final_error(SKIPPED, reason)),
+            Ok(Err(PrepareError::Failed { message, retryable, after })) => {
+                let retry_after = after;
+                Err(ReplyError { retryable, retry_after, ..final_error(PRE_ERROR, message) })
+            }
+        })
+    }
+
+    /// Waits for the permits, unless the run is cancelled first.
+    pub(super) async fn acquire_permits(&mut self) -> Result<AskPermits<'a>, Verdict> {
+        let (stop, ask_limit) = (self.context.cancelled(), self.ask_limit);
+        let acquire = async {
+            let worker_permit = match ask_limit {
+                // The semaphore is never closed.
+                Some(ask_limit) => ask_limit.acquire().await.ok(),
+                None => None,
+            };
+            Ok((worker_permit, Box::pin(self.acquire_pool_permit()).await?))
+        };
+        tokio::select! {
+            permits = acquire => permits,
+            () = stop.cancelled() => Err(verdict::interrupted()),
+        }
+    }
+
+    /// Sends the question, unless the run is cancelled first. An answer that has arrived is never
+    /// dropped.
+    async fn ask(&mut self, prompt: String) -> Result<AskResult, Verdict> {
+        let (stop, gauge) = (self.context.cancelled(), self.gauge);
+        let _permits = self.acquire_permits().await?;
+        let out = gauge.ask(Duration::ZERO);
+        let settled = tokio::select! {
+            biased;
+            settled = self.ask_past_stale_timeout(prompt) => settled,
+            () = stop.cancelled() => return self.on_interrupted(),
+        };
+        out.back(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
+        self.interpret(settled)
+    }
+
+    /// A permit of the batch's pool; the question's timeout begins with it. Without a permit the
+    /// row is snoozed: no call was made, and no attempt is used.
+    pub(super) async fn acquire_pool_permit(&mut self) -> Result<Option<Permit>, Verdict> {
+        let Some(pool) = &self.compiled.pool else { return Ok(None) };
+        let mut request = pool.request().priority(self.context.unit().priority);
+        if let Some(deadline) = self.compiled.definition.deadline {
+            request = request.at_most(deadline.since(self.clock.now()));
+        }
+        let permit = request.acquire().await;
+        if permit.as_ref().is_err_and(|error| !matches!(error, AcquireError::TimedOut { .. })) {
+            // The request failed at once. Sleep, or the worker would run through all rows in vain.
+            sleep(NO_PERMIT_DELAY).await;
+        }
+        self.deadline = run_deadline(self.compiled, self.clock.now());
+        permit.map(Some).map_err(|_| Verdict::Snooze(NO_PERMIT_DELAY))
+    }
+
+    /// The outcome of a question. If an earlier run died with the question in flight, its reply may
+    /// be that run's timeout: then the question is sent again, for this run has its own timeout.
+    async fn ask_past_stale_timeout(&mut self, prompt: String) -> Settled {
+        let settled = self.ask_with_timeout(self.question_for(prompt.clone())).await;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let is_late = matches!(&settled.result, Err(error) if error.code == Code::Timeout);
+        if !is_late
+            || self.context.unit().lost == 0
+            || !self.compiled.model_client.may_be_stale(left)
+        {
+            return settled;
+        }
+        self.unanswered += 1;
+        self.ask_with_timeout(self.question_for(prompt)).await
+    }
+
+    async fn ask_with_timeout(&self, question: Question) -> Settled {
+        let model_client = &self.compiled.model_client;
+        let asking = model_client.ask(self.context, question, self.clock);
+        match timeout_at(self.deadline + model_client.timeout_grace(), asking).await {
+            Ok(settled) => settled,
+            Err(_) => {
+                let why = "no answer in time; it may have been billed";
+                Settled::elsewhere(Err(AskError::new(Code::Timeout, why)), 0)
+            }
+        }
+    }
+
+    /// Maps a call's outcome to the row's. Its call records are written in any case.
+    pub(super) fn interpret(&mut self, settled: Settled) -> Result<AskResult, Verdict> {
+        let Settled { result, cost_picos, records, duplicate, .. } = settled;
+        self.calls.extend(records);
+        if let Some(other) = duplicate {
+            return Err(verdict::duplicate(&other.call.request_id));
+        }
+        match result {
+            Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
+            Err(error) if matches!(error.again, Again::Money | Again::Resumed) => {
+                Err(self.snooze_until_resumed(&error))
+            }
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    /// The provider account has no credit, or the tenant was suspended while the row ran: the row
+    /// waits until the account is topped up or the tenant resumed, and uses no attempt. The call
+    /// was settled, so the next one has another request id.
+    fn snooze_until_resumed(&self, error: &AskError) -> Verdict {
+        tracing::warn!(unit = %self.row.unit, %error, "a row waits for credit or its tenant");
+        let snooze = Verdict::Snooze(error.retry_after.unwrap_or(DEFAULT_RESUME_DELAY));
+        match self.checkpoint.for_retry(self.unanswered + 1).to_payload() {
+            Ok(next) => snooze.with_checkpoint(next),
+            Err(why) => Verdict::fail("checkpoint", why),
+        }
+    }
+
+    /// The run was cancelled with its call in flight. If a repeated call is not wanted (`on_lost =
+    /// "fail"`), the row ends here.
+    fn on_interrupted(&self) -> Result<AskResult, Verdict> {
+        let unit = self.context.unit().id;
+        tracing::warn!(%unit, "maybe billed: the run was cancelled with its call in flight");
+        let stopping = self.context.cancel_reason() == Some(CancelReason::Stopping);
+        if stopping && self.compiled.definition.on_lost == OnLost::Fail {
+            let why = "maybe billed: the worker was stopped with a call in flight";
+            return Ok(Err(final_error(LOST, why)));
+        }
+        Err(verdict::interrupted())
+    }
+
+    /// The id of the next request.
+    pub(super) fn request_id(&self) -> String {
+        format!("{}-{}", self.row.unit, self.checkpoint.asked + self.unanswered + 1)
+    }
+
+    pub(super) fn question_for(&self, prompt: String) -> Question {
+        let CompiledBatch { definition, request_schema, .. } = self.compiled;
+        definition.ai.question(self.request_id(), prompt, request_schema.clone(), self.deadline)
+    }
+}

@@ -1,0 +1,234 @@
+//! A batch's definition, compiled once and used by all its rows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::{BatchId, BoundedPool, Context, PoolBook, PoolName, Verdict};
+use longshore_ai::{Desk, Provider, ResponseSchema};
+use serde_json::Value;
+
+use super::model_client::ModelClient;
+use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
+use crate::definition::{Database, Definition, Mail, Post, Pre};
+use crate::mail::{MailPrepare, Office};
+use crate::rows::{RowSource, SourceError, Sources};
+use crate::sql_post::SqlApply;
+use crate::sql_pre::SqlPrepare;
+use crate::step::{Apply, Prepare};
+
+/// The version of definitions that this program reads.
+const DEFINITION_VERSION: u32 = 1;
+
+/// How long a row waits if this worker cannot run it.
+const OTHER_WORKER_DELAY: Duration = Duration::from_secs(10);
+
+/// What the program supplies for all definitions.
+pub(crate) struct Dependencies {
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) commands: Arc<Commands>,
+    pub(crate) prepare_steps: HashMap<String, Arc<dyn Prepare>>,
+    pub(crate) apply_steps: HashMap<String, Arc<dyn Apply>>,
+    pub(crate) providers: HashMap<String, Arc<dyn Provider>>,
+    pub(crate) inference: Option<Desk>,
+    pub(crate) pools: PoolBook,
+    pub(crate) mail_spool: Option<Arc<dyn Office>>,
+}
+
+/// A definition with everything that a row's run needs.
+pub(crate) struct CompiledBatch {
+    pub(crate) definition: Definition,
+    pub(crate) source: Arc<dyn RowSource>,
+    pub(crate) prepare: Arc<dyn Prepare>,
+    pub(crate) model_client: ModelClient,
+    /// Each call holds a permit of it.
+    pub(crate) pool: Option<BoundedPool>,
+    /// The schema as sent to providers.
+    pub(crate) request_schema: Option<Arc<Value>>,
+    /// The schema that parses answers.
+    pub(crate) schema: Option<ResponseSchema>,
+    pub(crate) apply: Arc<dyn Apply>,
+}
+
+/// Why the rows of a batch cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum BatchLoadError {
+    /// The unit was sent by hand.
+    #[error("the unit belongs to no batch")]
+    NoBatch,
+    /// The batch has no rows of a database.
+    #[error("batch `{0}` has no definition")]
+    NoDefinition(BatchId),
+    /// Another version wrote the definition.
+    #[error("the definition of batch `{batch}` cannot be read: {why}")]
+    Unreadable { batch: BatchId, why: String },
+    /// A part of the definition does not compile.
+    #[error("the definition of batch `{batch}` does not work: {why}")]
+    Unusable { batch: BatchId, why: String },
+    /// The code is registered in another program.
+    #[error("this worker has no {step} called `{name}`")]
+    UnknownCode { step: &'static str, name: String },
+    /// The calls need a ledger.
+    #[error("this worker has no ledger, which profile `{0}` needs")]
+    NoInference(String),
+    /// The messages need a spool.
+    #[error("this worker has no spool for mail")]
+    NoMailSpool,
+    /// The calls need permits of a pool that this program does not have.
+    #[error("this worker's configuration has no pool `{0}`")]
+    NoPool(PoolName),
+    /// The command does not start here.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The rows' database cannot be opened.
+    #[error("the rows' database cannot be opened: {0}")]
+    Source(#[from] SourceError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] longshore::Error),
+}
+
+impl BatchLoadError {
+    /// The verdict for the unit. (`?` would make a plain retry of it.)
+    pub(crate) fn verdict(self) -> Verdict {
+        let (code, retryable) = match &self {
+            BatchLoadError::NoBatch => ("no-batch", false),
+            BatchLoadError::NoDefinition(_) => ("no-definition", false),
+            BatchLoadError::Unreadable { .. } | BatchLoadError::Unusable { .. } => {
+                ("bad-definition", false)
+            }
+            // Another worker may have what this one lacks: no attempt is used.
+            BatchLoadError::Command(_) => {
+                // Logged elsewhere already; every row gets here.
+                tracing::debug!(error = %self, "a row is left for another worker");
+                return Verdict::Snooze(OTHER_WORKER_DELAY);
+            }
+            BatchLoadError::UnknownCode { .. }
+            | BatchLoadError::NoInference(_)
+            | BatchLoadError::NoPool(_)
+            | BatchLoadError::NoMailSpool
+            | BatchLoadError::Source(_) => {
+                tracing::warn!(error = %self, "a row is left for another worker");
+                return Verdict::Snooze(OTHER_WORKER_DELAY);
+            }
+            BatchLoadError::Store(error) => ("store", error.is_retryable()),
+        };
+        if retryable { Verdict::retry(code, self) } else { Verdict::fail(code, self) }
+    }
+}
+
+/// Reads a batch's definition from the store.
+pub(crate) async fn definition(
+    context: &Context,
+    id: &BatchId,
+) -> Result<Definition, BatchLoadError> {
+    let client = context.client();
+    let found = client.store().definition(client.scope(), id).await?;
+    let payload = found.ok_or_else(|| BatchLoadError::NoDefinition(id.clone()))?;
+    let unreadable = |why: String| BatchLoadError::Unreadable { batch: id.clone(), why };
+    let definition: Definition = payload.parse().map_err(|error| unreadable(error.to_string()))?;
+    match definition.version {
+        DEFINITION_VERSION => Ok(definition),
+        other => Err(unreadable(format!(
+            "it has version {other}, this program reads version {DEFINITION_VERSION}"
+        ))),
+    }
+}
+
+impl Dependencies {
+    pub(crate) fn new(sources: Arc<Sources>) -> Self {
+        let (prepare_steps, apply_steps, providers) =
+            (HashMap::new(), HashMap::new(), HashMap::new());
+        Self {
+            sources,
+            commands: Arc::default(),
+            prepare_steps,
+            apply_steps,
+            providers,
+            inference: None,
+            pools: PoolBook::default(),
+            mail_spool: None,
+        }
+    }
+
+    /// Compiles a definition, and starts its commands.
+    pub(crate) async fn compile(
+        &self,
+        id: &BatchId,
+        definition: Definition,
+    ) -> Result<CompiledBatch, BatchLoadError> {
+        let unusable = |why: String| BatchLoadError::Unusable { batch: id.clone(), why };
+        let schema = definition.ai.schema.as_ref().map(ResponseSchema::new).transpose();
+        let schema = schema.map_err(|error| unusable(format!("ai.schema: {error}")))?;
+        Ok(CompiledBatch {
+            source: self.sources.resolve(&definition.database)?,
+            prepare: self.prepare(&definition, unusable).await?,
+            model_client: self.model_client(&definition, unusable)?,
+            pool: definition.ai.pool.as_ref().map(|name| self.pool(name)).transpose()?,
+            apply: self.apply(&definition, schema.as_ref(), unusable).await?,
+            request_schema: definition.ai.schema.clone().map(Arc::new),
+            schema,
+            definition,
+        })
+    }
+
+    fn pool(&self, name: &PoolName) -> Result<BoundedPool, BatchLoadError> {
+        self.pools.find(name).cloned().ok_or_else(|| BatchLoadError::NoPool(name.clone()))
+    }
+
+    async fn prepare(
+        &self,
+        definition: &Definition,
+        unusable: impl Fn(String) -> BatchLoadError,
+    ) -> Result<Arc<dyn Prepare>, BatchLoadError> {
+        if let (Some(mail), Pre::Sql(pre)) = (&definition.mail, &definition.pre) {
+            let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
+            return Ok(Arc::new(prepare.map_err(unusable)?));
+        }
+        match &definition.pre {
+            Pre::Sql(pre) => Ok(Arc::new(SqlPrepare::compile(pre).map_err(unusable)?)),
+            Pre::Code(name) => find_registered(&self.prepare_steps, "PRE", name),
+            Pre::Command(pre) => {
+                let opened = CommandPrepare::open(pre, &self.commands).await;
+                Ok(Arc::new(opened.inspect_err(|error| self.commands.warn(error))?))
+            }
+        }
+    }
+
+    async fn apply(
+        &self,
+        definition: &Definition,
+        schema: Option<&ResponseSchema>,
+        unusable: impl Fn(String) -> BatchLoadError,
+    ) -> Result<Arc<dyn Apply>, BatchLoadError> {
+        match &definition.post {
+            Post::Sql(post) => {
+                let apply = SqlApply::compile(post, schema).map_err(unusable)?;
+                let facts = definition.mail.iter().flat_map(Mail::facts);
+                Ok(Arc::new(apply.with_facts(facts)))
+            }
+            Post::Code(name) => find_registered(&self.apply_steps, "POST", name),
+            Post::Command(post) => {
+                let opened = CommandApply::open(post, &self.commands).await;
+                Ok(Arc::new(opened.inspect_err(|error| self.commands.warn(error))?))
+            }
+        }
+    }
+}
+
+fn find_registered<T: ?Sized>(
+    known: &HashMap<String, Arc<T>>,
+    step: &'static str,
+    name: &str,
+) -> Result<Arc<T>, BatchLoadError> {
+    let found = known.get(name).cloned();
+    found.ok_or_else(|| BatchLoadError::UnknownCode { step, name: name.to_owned() })
+}
+
+impl CompiledBatch {
+    /// Whether POST's SQL commits with the row's finish.
+    pub(crate) fn rows_in_store(&self) -> bool {
+        self.definition.database == Database::Store
+    }
+}

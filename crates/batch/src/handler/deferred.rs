@@ -1,0 +1,191 @@
+//! A row with a question in a provider batch: the run journals the call, parks the question and
+//! ends; a later run reads the answer. Meanwhile the row sleeps: it holds no slot and uses no
+//! attempt.
+//!
+//! Parked questions are in the store, so a worker's death changes nothing: the next run of the row
+//! reads the question's status. The question is sent once, because the journal, the parked set and
+//! the status all identify it by its request id.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use longshore::ledger::{NewCall, NewParked, Standing, UsageFilter};
+use longshore::{Error, Scope, UnitId, Verdict};
+use longshore_ai::batches::BatchReply;
+use longshore_ai::{AskError, Desk, Errand};
+
+use super::compiled_batch::BatchLoadError;
+use super::model_client::DeferredClient;
+use super::reply::error_reply;
+use super::run::RowExecution;
+use crate::step::{ReplyError, RowReply};
+
+/// How long a row waits when the store does not answer.
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+impl RowExecution<'_> {
+    /// The reply for POST, if there is one. A verdict if the row has to wait for it.
+    pub(super) async fn ask_deferred(
+        &mut self,
+        client: &DeferredClient,
+    ) -> Result<RowReply, Verdict> {
+        let status = self.parking_status(&client.inference).await?;
+        if status == Standing::Unknown && self.checkpoint.parked.is_some() {
+            // The row had been given up, so the question was settled and removed: the next one is
+            // new.
+            self.checkpoint = self.checkpoint.for_retry(1);
+        }
+        match status {
+            Standing::Answered(reply) => {
+                let reply = reply.parse().map_err(|error| Verdict::fail("bulk", error))?;
+                self.receive(reply, &client.inference).await
+            }
+            Standing::Parked => {
+                let call = self.journalled_call(&client.inference).await?;
+                Err(self.sleep_until_answer(call, client).await)
+            }
+            Standing::Unknown => self.park(client).await,
+        }
+    }
+
+    async fn parking_status(&self, inference: &Desk) -> Result<Standing, Verdict> {
+        let ledger = inference.ledger();
+        ledger.standing(self.row.batch, &self.request_id()).await.map_err(store_error)
+    }
+
+    /// Runs PRE, journals the call, parks the question.
+    async fn park(&mut self, client: &DeferredClient) -> Result<RowReply, Verdict> {
+        let prompt = match self.prompt().await? {
+            Ok(prompt) => prompt,
+            Err(error) => return Ok(error_reply(error)),
+        };
+        let request = self.inference_request(client, prompt.clone());
+        let admitted = client.inference.admit_bulk(&request, client.profile.written()).await;
+        let call = match admitted {
+            Ok(call) => call,
+            Err(outcome) => return self.not_admitted(*outcome).await,
+        };
+        // The runner comes first: a parked question must have one that sends or settles it.
+        self.start_runner(client).await;
+        let (custom_id, unit) = (call.request_id.clone(), self.row.unit);
+        let item = NewParked { custom_id, unit, prompt };
+        client.inference.ledger().park(self.row.batch, vec![item]).await.map_err(store_error)?;
+        Err(self.sleep_until_answer(call, client).await)
+    }
+
+    /// The call was rejected and nothing was parked: handled like a rejected direct call.
+    async fn not_admitted(&mut self, outcome: longshore_ai::Settled) -> Result<RowReply, Verdict> {
+        match self.interpret(outcome)? {
+            Ok((answer, cost)) => Ok(self.compiled.read(answer, cost)),
+            Err(error) => self.on_no_answer(error).await,
+        }
+    }
+
+    /// Saves the answer or the final error, with its call, before the question is removed from the
+    /// parked set.
+    async fn receive(&mut self, reply: BatchReply, inference: &Desk) -> Result<RowReply, Verdict> {
+        let (request_id, call) = (self.request_id(), self.journalled_call(inference).await?);
+        self.calls.push(reply.settle(call));
+        let row_reply = match reply {
+            BatchReply::Answer { answer, cost } => {
+                self.save_answer(&answer, cost).await?;
+                self.compiled.read(*answer, cost)
+            }
+            BatchReply::Error { code, message, maybe_billed } => {
+                self.unanswered += 1;
+                let error = ReplyError::from(AskError::new(code, message));
+                // A call that may have been billed is not retried without POST's decision, whatever
+                // the error.
+                let retryable = error.retryable && !maybe_billed;
+                self.save_error(ReplyError { retryable, ..error }).await?
+            }
+        };
+        if let Err(error) = inference.ledger().unpark(self.row.batch, &request_id).await {
+            // The runner's cleanup removes it when the batch is over.
+            tracing::warn!(%error, request_id, "a saved answer could not be removed from the parked questions");
+        }
+        Ok(row_reply)
+    }
+
+    /// Snoozes the row until the runner wakes it; if that fails, it polls by itself.
+    async fn sleep_until_answer(&self, call: NewCall, client: &DeferredClient) -> Verdict {
+        self.start_runner(client).await;
+        let waiting = Verdict::Snooze(with_jitter(client.pace.row_poll_interval(), self.row.unit));
+        match self.checkpoint.with_parked_call(call).to_payload() {
+            Ok(next) => waiting.with_checkpoint(next),
+            Err(why) => Verdict::fail("checkpoint", why),
+        }
+    }
+
+    async fn start_runner(&self, client: &DeferredClient) {
+        if let Err(error) = client.runner.ensure_running(self.context, self.row.batch).await {
+            tracing::warn!(%error, batch = %self.row.batch, "the provider-batch runner could not be enqueued; the row polls later");
+        }
+    }
+
+    /// The journalled call: from the checkpoint or, if the run died before it was saved there, from
+    /// the ledger.
+    async fn journalled_call(&self, inference: &Desk) -> Result<NewCall, Verdict> {
+        let request_id = self.request_id();
+        if let Some(call) =
+            self.checkpoint.parked.as_ref().filter(|call| call.request_id == request_id)
+        {
+            return Ok(call.clone());
+        }
+        let tenant = &self.context.unit().tenant;
+        let filter = UsageFilter { request_id: Some(request_id.clone()), ..UsageFilter::default() };
+        let found =
+            inference.ledger().calls(&Scope::Tenant(tenant.clone()), &filter, None, 100).await;
+        let mut calls = found.map_err(store_error)?.items.into_iter().map(|call| call.call);
+        calls.find(|call| call.unit == Some(self.row.unit) && call.session.is_none()).ok_or_else(
+            || {
+                Verdict::fail(
+                    "bulk",
+                    format!("request `{request_id}` is parked but has no call in the ledger"),
+                )
+            },
+        )
+    }
+
+    fn inference_request(&self, client: &DeferredClient, prompt: String) -> Errand {
+        let unit = self.context.unit();
+        let question = self.question_for(prompt);
+        Errand {
+            unit: Some(unit.id),
+            batch: unit.batch.clone(),
+            ..Errand::new(unit.tenant.clone(), client.profile.name().cloned(), question)
+        }
+    }
+}
+
+/// Snoozes while the store does not answer: the row is not at fault.
+fn store_error(error: Error) -> Verdict {
+    if error.is_retryable() {
+        Verdict::Snooze(STORE_RETRY_DELAY)
+    } else {
+        BatchLoadError::Store(error).verdict()
+    }
+}
+
+/// The duration times 0.75 to 1.25, by a hash of the unit, so that rows that were parked together
+/// do not poll together.
+fn with_jitter(span: Duration, unit: UnitId) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    unit.hash(&mut hasher);
+    let part = (hasher.finish() % 1_000) as f64 / 1_000.0;
+    span.mul_f64(0.75 + part / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_were_parked_together_look_at_different_times() {
+        let span = Duration::from_secs(900);
+        let waits: Vec<Duration> = (0..100).map(|_| with_jitter(span, UnitId::new())).collect();
+        assert!(waits.iter().all(|wait| (675..=1125).contains(&wait.as_secs())), "{waits:?}");
+        let spread = *waits.iter().max().unwrap() - *waits.iter().min().unwrap();
+        assert!(spread > Duration::from_secs(200), "{spread:?}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Formats numbers, durations and database URLs for people.
+
+use std::time::Duration;
+
+use crate::definition::Database;
+
+/// `12 345 678`, with narrow no-break spaces, which suit every language.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 2);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `20 ms`, `2 s`.
+pub(super) fn millis(millis: u64) -> String {
+    match millis {
+        millis if millis >= 1_000 && millis.is_multiple_of(1_000) => {
+            format!("{} s", millis / 1_000)
+        }
+        millis => format!("{millis} ms"),
+    }
+}
+
+/// `3 h 05 min`, `2 min 07 s`, `4.2 s`, `7 ms`.
+pub(super) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{} ms", duration.as_millis()),
+        1..60 => format!("{:.1} s", duration.as_secs_f64()),
+        60..3_600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// The database's address without passwords.
+pub(super) fn database(database: &Database) -> String {
+    let Database::Url(url) = database else {
+        return "the store's own".to_owned();
+    };
+    if url.starts_with("sqlite:") || url.starts_with("env:") {
+        return url.clone();
+    }
+    let scheme = url.split(':').next().unwrap_or_default();
+    let rest = url.rsplit_once('@').map_or("…", |(_, rest)| rest);
+    let host = rest.split(['?', ';']).next().unwrap_or_default();
+    format!("{scheme}://{host}")
+}
+
+/// The first `max_chars` characters; `…` marks a cut.
+pub(super) fn truncate(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_shown_as_people_write_them() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(1_234_567).replace('\u{202f}', " "), "1 234 567");
+        assert_eq!([millis(20), millis(2_000), millis(1_500)], ["20 ms", "2 s", "1500 ms"]);
+        let shown = [7, 4_200, 127_000, 11_100_000].map(|ms| duration(Duration::from_millis(ms)));
+        assert_eq!(shown, ["7 ms", "4.2 s", "2 min 07 s", "3 h 05 min"]);
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        let url = |url: &str| database(&Database::Url(url.to_owned()));
+        assert_eq!(
+            url("postgres://me:s3cret@db.local/erp?password=s3cret"),
+            "postgres://db.local/erp"
+        );
+        assert_eq!(url("odbc:DSN=erp;PWD=s3cret"), "odbc://…");
+        assert_eq!(url("sqlite:orders.db"), "sqlite:orders.db");
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(truncate("üüü", 2), "üü…");
+        assert_eq!(truncate("üüü", 3), "üüü");
+    }
+}

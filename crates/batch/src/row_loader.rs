@@ -1,0 +1,74 @@
+//! Reads a row and the lists that belong to it.
+
+use std::collections::BTreeMap;
+
+use longshore::SqlValue;
+
+use crate::rows::{Row, SourceError};
+use crate::step::{PrepareError, RowRun};
+use crate::value::show_key;
+
+/// The queries that read a row.
+#[derive(Debug, Clone)]
+pub(crate) struct RowLoader {
+    pub(crate) sql: String,
+    pub(crate) lists: BTreeMap<String, String>,
+    /// Further parameters of the SQL, beside key and batch.
+    pub(crate) facts: Vec<(String, String)>,
+}
+
+/// A row and its lists.
+pub(crate) struct LoadedRow {
+    pub(crate) row: Row,
+    pub(crate) lists: BTreeMap<String, Vec<Row>>,
+}
+
+impl RowLoader {
+    /// Reads the row; an error unless exactly one row has the key.
+    pub(crate) async fn read(&self, run: &RowRun<'_>) -> Result<LoadedRow, PrepareError> {
+        let params = self.params(run);
+        let rows = run.source.fetch(&self.sql, &params).await;
+        let row = single_row(rows.map_err(|error| query_error("the row", &error))?, run.key)?;
+        let mut lists = BTreeMap::new();
+        for (name, sql) in &self.lists {
+            let rows = run.source.fetch(sql, &params).await;
+            let rows = rows.map_err(|error| query_error(&format!("list `{name}`"), &error))?;
+            lists.insert(name.clone(), rows);
+        }
+        Ok(LoadedRow { row, lists })
+    }
+
+    /// The parameters of the SQL.
+    fn params(&self, run: &RowRun<'_>) -> Vec<(String, SqlValue)> {
+        let batch = SqlValue::Text(run.batch.to_string());
+        let own = [("key".to_owned(), run.key.clone()), ("batch_id".to_owned(), batch)];
+        let facts =
+            self.facts.iter().map(|(name, value)| (name.clone(), SqlValue::Text(value.clone())));
+        own.into_iter().chain(facts).collect()
+    }
+}
+
+fn single_row(rows: Vec<Row>, key: &SqlValue) -> Result<Row, PrepareError> {
+    let count = rows.len();
+    let mut rows = rows.into_iter();
+    match (rows.next(), rows.next()) {
+        (Some(row), None) => Ok(row),
+        (None, _) => {
+            let message = format!("the row is gone: no row has the key {}", quoted_key(key));
+            Err(PrepareError::hopeless(message))
+        }
+        (Some(_), Some(_)) => {
+            let message = format!("{count} rows have the key {}, not one", quoted_key(key));
+            Err(PrepareError::hopeless(message))
+        }
+    }
+}
+
+fn quoted_key(key: &SqlValue) -> String {
+    format!("`{}`", show_key(key))
+}
+
+fn query_error(what: &str, error: &SourceError) -> PrepareError {
+    let message = format!("{what}: {error}");
+    PrepareError::Failed { message, retryable: error.is_retryable(), after: None }
+}

@@ -1,0 +1,72 @@
+//! Monitoring the batches of a store: each alert runs its action once.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore::batch::BatchAction;
+use longshore::{BatchId, MemoryStore, NewBatch, Operate, Payload, Scope, Store, Timestamp};
+use longshore_batch::Lookout;
+use longshore_batch::alerts::AlertCode;
+use longshore_batch::definition::{Action, Alerts};
+use longshore_batch::end::{Act, ActError};
+use longshore_batch::rows::Sources;
+use serde_json::Value;
+
+use crate::support::definition;
+
+#[derive(Default)]
+struct RecordingActions(Mutex<Vec<Value>>);
+
+#[async_trait]
+impl Act for RecordingActions {
+    async fn act(&self, _action: &Action, facts: &Value) -> Result<(), ActError> {
+        self.0.lock().unwrap().push(facts.clone());
+        Err(ActError { message: "nobody is there".to_owned(), retryable: true })
+    }
+}
+
+async fn open(store: &MemoryStore, name: &str, told: bool) -> BatchId {
+    let mut definition = definition();
+    let action = Some(Action::Command(vec!["./page-somebody".to_owned()]));
+    definition.alerts = Alerts { no_progress: Duration::from_secs(60), action };
+    let id = BatchId::new(name).unwrap();
+    let definition = told.then(|| Payload::json(&definition).unwrap());
+    let new = NewBatch { definition, ..NewBatch::new(id.clone()) };
+    longshore::Intake::open_batch(store, &Scope::All, new).await.unwrap();
+    id
+}
+
+fn second(seconds: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(seconds)
+}
+
+#[tokio::test]
+async fn every_batch_of_rows_is_watched_to_its_end() {
+    let (store, noted) = (Arc::new(MemoryStore::default()), Arc::new(RecordingActions::default()));
+    let stuck = open(&store, "stuck", true).await;
+    open(&store, "of-other-units", false).await;
+    let sources = Arc::new(Sources::new(None, |_| None));
+    let act: Arc<RecordingActions> = Arc::clone(&noted);
+    let mut lookout = Lookout::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
+    assert_eq!(lookout.look_around(second(0)).await, []);
+    let said = lookout.look_around(second(61)).await;
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!((said[0].code, &said[0].batch), (AlertCode::NoProgress, &stuck));
+    assert_eq!(lookout.look_around(second(90)).await, [], "it was said, though nobody was there");
+    assert_eq!(noted.0.lock().unwrap().len(), 1);
+    assert_eq!(noted.0.lock().unwrap()[0]["code"], "no-progress");
+
+    // The cancelled batch leaves one unit, which is reported after its end.
+    let unit = longshore::NewUnit::new(longshore::Kind::new("k").unwrap(), b"{}".as_slice());
+    let chunk = longshore::store::BatchChunk {
+        expected: String::new(),
+        next: "1".to_owned(),
+        units: vec![unit],
+    };
+    longshore::Intake::add_to_batch(&*store, &Scope::All, &stuck, chunk).await.unwrap();
+    store.operate_batch(&Scope::All, &stuck, BatchAction::Cancel).await.unwrap();
+    let said = lookout.look_around(second(120)).await;
+    assert_eq!(said.iter().map(|alert| alert.code).collect::<Vec<_>>(), [AlertCode::WorkLeft]);
+    assert_eq!(lookout.look_around(second(500)).await, []);
+}

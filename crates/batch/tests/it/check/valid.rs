@@ -1,0 +1,110 @@
+//! Valid definitions pass, and nothing is touched.
+
+use std::path::Path;
+
+use longshore_batch::check::check;
+use longshore_batch::definition::{Post, SqlPost};
+use longshore_batch::file::Overrides;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::{BATCH, Case, open};
+use crate::file::{FULL, SMALL, load};
+
+#[tokio::test]
+async fn a_sound_batch_passes_without_a_word() {
+    assert_eq!(Case::new(BATCH).check().await.unwrap().warnings, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn no_row_is_touched() {
+    let case = Case::new(BATCH);
+    let before = std::fs::read(case.database()).unwrap();
+    case.check().await.unwrap();
+    assert!(std::fs::read(case.database()).unwrap() == before, "the database changed");
+}
+
+#[tokio::test]
+async fn a_post_that_writes_nothing_is_worth_a_word() {
+    let mut case = Case::new(BATCH);
+    case.loaded.definition.post = Post::Sql(SqlPost::default());
+    let warnings = case.check().await.unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("[post] has no SQL"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn two_columns_of_one_name_are_worth_a_word() {
+    let text =
+        BATCH.replace("SELECT id, vendor,", "SELECT id, status AS vendor, vendor, 1 AS row,");
+    let text = text.replace("row.price", "price");
+    let warnings = Case::new(&text).check().await.unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("two columns `vendor`"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn templates_may_compute_index_and_test_what_a_row_has() {
+    for line in [
+        "{{ qty * price }}",
+        "{{ history[2].qty + 1 }}",
+        "{% if qty and qty > 3 %}many{% endif %}",
+        "{% for n in row %}{{ n }}{% endfor %}",
+        "{% set x = qty %}{{ x }}{{ range(3)|join }}",
+        "{{ vendor|upper|replace('A', 'B') }}",
+    ] {
+        let text = BATCH.replace("Vendor {{ vendor }}", line);
+        let found = Case::new(&text).check().await;
+        found.unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+}
+
+#[tokio::test]
+async fn without_a_schema_fields_are_named_as_such() {
+    let schema = &BATCH[BATCH.find("[ai.schema]").unwrap()..BATCH.find("[profiles").unwrap()];
+    let text = BATCH.replace(schema, "");
+    let error = Case::new(&text).check().await.unwrap_err();
+    assert_eq!(error.message, "unknown parameter `:verdict`");
+    assert!(error.hint.unwrap().contains("`:answer_<field>`"));
+    Case::new(&text.replace(":verdict", ":answer_verdict")).check().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_definition_made_in_rust_is_checked_without_places() {
+    let case = Case::new(&BATCH.replace("FROM lines\nWHERE status", "FROM linse\nWHERE status"));
+    let source = open(&case.database());
+    let error = check(&case.loaded.definition, &Default::default(), &source).await.unwrap_err();
+    assert_eq!((error.line, error.file.as_str()), (None, case.loaded.definition.source.as_str()));
+    assert!(error.message.contains("no such table: linse"), "{error}");
+}
+
+#[tokio::test]
+async fn the_files_of_the_reading_tests_fail_only_for_want_of_their_tables() {
+    for text in [FULL, SMALL] {
+        let error = Case::new(text).check().await.unwrap_err();
+        assert!(error.message.contains("no such table"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_examples_pass_without_a_word() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut seen = 0;
+    for example in std::fs::read_dir(examples).unwrap() {
+        let example = example.unwrap().path();
+        if !example.join("batch.toml").exists() {
+            continue;
+        }
+        let loaded =
+            load(&example, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
+        let dir = TempDir::new().unwrap();
+        let database = dir.path().join("rows.db");
+        let seed = std::fs::read_to_string(loaded.seed.as_ref().unwrap()).unwrap();
+        Connection::open(&database).unwrap().execute_batch(&seed).unwrap();
+        let checked = check(&loaded.definition, &loaded.places, &open(&database)).await;
+        let checked = checked.unwrap_or_else(|error| panic!("{error}; {:?}", error.hint));
+        assert_eq!(checked.warnings, Vec::<String>::new(), "{}", example.display());
+        seen += 1;
+    }
+    assert!(seen >= 2, "there are two examples");
+}

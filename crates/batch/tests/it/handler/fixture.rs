@@ -1,0 +1,540 @@
+//! Shared by the tests of a row's run: a row source and a provider that count their calls, a batch
+//! of rows on any store, and workers that can be dropped.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore::batch::{Batch, Callback};
+use longshore::ledger::{Call, Ledger, PutProfile, UsageFilter};
+use longshore::stall::Dead;
+use longshore::store::UnitFilter;
+use longshore::{
+    BatchId, Client, Effect, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId, Unit, UnitId,
+    Worker, WorkerBuilder, WorkerReport,
+};
+use longshore_ai::contract::Libraries;
+use longshore_ai::worker::RequestHandler;
+use longshore_ai::{
+    Answer, AskError, Desk, Http, NoPrompts, Price, Prices, Profile, Provider, Question, Vault,
+};
+use longshore_batch::RowHandler;
+use longshore_batch::definition::{
+    Ai, AskRoute, Candidates, Database, Definition, END_KIND, Post, Pre, ProfileRef, QUEUE,
+    ROW_KIND, SqlPost, SqlPre, SqlStatement,
+};
+use longshore_batch::handler::RowHandlerBuilder;
+use longshore_batch::rows::{Candidate, Row, RowSource, SourceError, Sources, StatementInfo};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::support;
+
+/// Timeout of a wait in a test, in paused time.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A row source with every key except those in `gone`, and a list of the effects applied.
+#[derive(Default)]
+pub(crate) struct FakeRows {
+    pub(crate) reads: AtomicUsize,
+    pub(crate) applied: Mutex<Vec<Effect>>,
+    /// How many more writes fail.
+    pub(crate) broken: AtomicUsize,
+    pub(crate) gone: Mutex<Vec<SqlValue>>,
+    pub(crate) away: AtomicUsize,
+}
+
+impl FakeRows {
+    pub(crate) fn statements(&self) -> Vec<String> {
+        self.applied.lock().unwrap().iter().map(|effect| effect.sql.clone()).collect()
+    }
+
+    pub(crate) fn bound(&self, at: usize, name: &str) -> SqlValue {
+        bound(&self.applied.lock().unwrap()[at], name)
+    }
+}
+
+/// The value bound to a name.
+pub(crate) fn bound(effect: &Effect, name: &str) -> SqlValue {
+    let longshore::outcome::Params::Named(params) = &effect.params else {
+        panic!("bound by name: {effect:?}");
+    };
+    let found = params.iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("no `{name}` in {params:?}")).1.clone()
+}
+
+#[async_trait]
+impl RowSource for FakeRows {
+    async fn describe(&self, _sql: &str) -> Result<StatementInfo, SourceError> {
+        Ok(StatementInfo::default())
+    }
+
+    async fn count(&self, _candidates: &Candidates) -> Result<u64, SourceError> {
+        Ok(0)
+    }
+
+    async fn candidates(
+        &self,
+        _candidates: &Candidates,
+        _from: Option<&SqlValue>,
+        _limit: u32,
+    ) -> Result<Vec<Candidate>, SourceError> {
+        Ok(Vec::new())
+    }
+
+    async fn fetch(
+        &self,
+        _sql: &str,
+        params: &[(String, SqlValue)],
+    ) -> Result<Vec<Row>, SourceError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        if take_one(&self.away) {
+            return Err(SourceError::Unavailable("no route".to_owned()));
+        }
+        let key = params.iter().find(|(name, _)| name == "key").unwrap().1.clone();
+        if self.gone.lock().unwrap().contains(&key) {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Row { columns: vec![("id".to_owned(), key)] }])
+    }
+
+    async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
+        if take_one(&self.broken) {
+            return Err(SourceError::Data("constraint failed".to_owned()));
+        }
+        self.applied.lock().unwrap().extend_from_slice(effects);
+        Ok(())
+    }
+}
+
+fn take_one(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+type ReplyFn = dyn Fn(&Question, usize) -> FakeReply + Send + Sync;
+
+/// A fake provider's reaction to a question.
+pub(crate) enum FakeReply {
+    Answer(Answer),
+    Error(AskError),
+    /// Never answers.
+    Silence,
+}
+
+/// A provider that answers by a function of the question and the number of earlier ones.
+pub(crate) struct FakeProvider {
+    pub(crate) questions: Mutex<Vec<Question>>,
+    /// Notified at each question.
+    pub(crate) asked: Notify,
+    reply_to: Box<ReplyFn>,
+}
+
+impl FakeProvider {
+    pub(crate) fn new(
+        reply_to: impl Fn(&Question, usize) -> FakeReply + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (questions, asked) = (Mutex::default(), Notify::new());
+        Arc::new(Self { questions, asked, reply_to: Box::new(reply_to) })
+    }
+
+    /// A provider with a constant answer.
+    pub(crate) fn always(text: &'static str) -> Arc<Self> {
+        Self::new(move |_, _| FakeReply::Answer(answer(text)))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.questions.lock().unwrap().len()
+    }
+
+    pub(crate) fn request_ids(&self) -> Vec<String> {
+        self.questions.lock().unwrap().iter().map(|asked| asked.request_id.clone()).collect()
+    }
+}
+
+#[async_trait]
+impl Provider for FakeProvider {
+    async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
+        let before = {
+            let mut questions = self.questions.lock().unwrap();
+            questions.push(question.clone());
+            questions.len() - 1
+        };
+        self.asked.notify_one();
+        match (self.reply_to)(question, before) {
+            FakeReply::Answer(answer) => Ok(answer),
+            FakeReply::Error(error) => Err(error),
+            FakeReply::Silence => std::future::pending().await,
+        }
+    }
+}
+
+pub(crate) fn answer(text: &str) -> Answer {
+    Answer {
+        text: text.to_owned(),
+        model: "fake-1".to_owned(),
+        tokens_in: 100,
+        tokens_out: 10,
+        latency_ms: 7,
+        simulated: true,
+        ..Answer::default()
+    }
+}
+
+pub(crate) fn rows_database() -> Database {
+    Database::Url("fake:rows".to_owned())
+}
+
+/// A statement that may change any number of rows.
+pub(crate) fn statement(sql: &str) -> SqlStatement {
+    SqlStatement { sql: sql.to_owned(), rows: None }
+}
+
+/// `{{ id }}?`, answered with `{"verdict": …}`, written to `reviews`.
+pub(crate) fn definition() -> Definition {
+    let basis = support::definition();
+    Definition {
+        database: rows_database(),
+        pre: Pre::Sql(SqlPre {
+            sql: "SELECT id FROM rows WHERE id = :key".to_owned(),
+            lists: BTreeMap::new(),
+            template: "{{ id }}?".to_owned(),
+            template_name: "prompt.md".to_owned(),
+        }),
+        ai: Ai {
+            profile: Profile {
+                name: "fake".to_owned(),
+                prices: Prices::flat(Price::dollars(1), Price::dollars(5)),
+                ..basis.ai.profile.written().unwrap().clone()
+            }
+            .into(),
+            max_tokens: 50,
+            timeout: Duration::from_secs(30),
+            pool: None,
+            schema: Some(json!({
+                "type": "object",
+                "properties": { "verdict": { "type": "string" }, "notes": {} },
+                "required": ["verdict"],
+            })),
+            ..basis.ai
+        },
+        mail: None,
+        post: Post::Sql(post()),
+        retry: RetryPolicy {
+            max_attempts: 3,
+            base: Duration::from_millis(1),
+            cap: Duration::from_millis(1),
+            max_age: None,
+        },
+        ..basis
+    }
+}
+
+pub(crate) fn post() -> SqlPost {
+    SqlPost {
+        rules: Vec::new(),
+        always: Vec::new(),
+        success: vec![statement("INSERT INTO reviews VALUES (:key, :verdict)")],
+        fail: vec![statement("UPDATE rows SET problem = :error_code WHERE id = :key")],
+        retry: Vec::new(),
+        skip: Vec::new(),
+    }
+}
+
+/// How rows send their questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TestRoute {
+    /// Directly to the provider.
+    Direct,
+    /// Through the desk of their own worker.
+    Desk,
+    /// Through the queue, to another worker.
+    Queue,
+}
+
+/// Makes a test of each case for each route. A case is a function of the route.
+macro_rules! on_each_route {
+    ($($case:ident,)*) => {
+        mod directly {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case(crate::handler::fixture::TestRoute::Direct).await;
+            })*
+        }
+
+        mod at_the_desk {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case(crate::handler::fixture::TestRoute::Desk).await;
+            })*
+        }
+
+        mod through_the_queue {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case(crate::handler::fixture::TestRoute::Queue).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_each_route;
+
+/// A store with fake rows and a fake provider.
+pub(crate) struct Fixture {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) client: Client,
+    pub(crate) rows: Arc<FakeRows>,
+    pub(crate) provider: Arc<FakeProvider>,
+    route: TestRoute,
+    office: Option<InferenceFixture>,
+}
+
+/// The desk and ledger of calls that are not direct.
+pub(crate) struct InferenceFixture {
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) desk: Desk,
+}
+
+impl InferenceFixture {
+    /// A desk on which `provider` answers for the ledger's profile `fake`.
+    async fn open(ledger: Arc<dyn Ledger>, provider: &Arc<FakeProvider>) -> Self {
+        let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
+        let desk = Desk::new(Arc::clone(&ledger), vault, Http::new(), "desk".to_owned());
+        let office = Self { ledger, desk };
+        let body = json!({ "provider": "echo", "prices": { "input": 1, "output": 5 } });
+        office.put(Some(body), None).await;
+        office.desk.answer_for(fake(), Arc::clone(provider) as _);
+        office
+    }
+
+    /// Changes the profile `fake`.
+    pub(crate) async fn put(&self, body: Option<Value>, suspended: Option<bool>) {
+        let (tenant, name) = (TenantId::default(), fake());
+        let put = PutProfile { tenant, name, body, suspended, expected: None };
+        self.ledger.put_profile(&Scope::All, put).await.unwrap();
+        self.desk.clear();
+    }
+
+    fn handler(&self) -> RequestHandler {
+        let (ledger, clock) = (Arc::clone(&self.ledger), Arc::new(SystemClock));
+        let (libraries, prompts) = (Libraries::default(), Arc::new(NoPrompts));
+        RequestHandler::new(self.desk.clone(), ledger, libraries, prompts, clock)
+    }
+}
+
+fn fake() -> ProfileName {
+    ProfileName::new("fake").unwrap()
+}
+
+impl Fixture {
+    pub(crate) fn new(store: Arc<dyn Store>, provider: Arc<FakeProvider>) -> Self {
+        let client = Client::new(Arc::clone(&store));
+        let (rows, route, office) = (Arc::default(), TestRoute::Direct, None);
+        Self { store, client, rows, provider, route, office }
+    }
+
+    /// A fixture on the memory store.
+    pub(crate) fn in_memory(provider: Arc<FakeProvider>) -> Self {
+        Self::new(Arc::new(longshore::MemoryStore::default()), provider)
+    }
+
+    /// A fixture on the memory store, with rows that use this route.
+    pub(crate) async fn by(route: TestRoute, provider: Arc<FakeProvider>) -> Self {
+        let store = Arc::new(longshore::MemoryStore::default());
+        let fixture = Self { route, ..Self::new(Arc::clone(&store) as _, provider) };
+        match route {
+            TestRoute::Direct => fixture,
+            TestRoute::Desk | TestRoute::Queue => {
+                let office = InferenceFixture::open(store, &fixture.provider).await;
+                Self { office: Some(office), ..fixture }
+            }
+        }
+    }
+
+    /// [`definition`] with the fixture's route.
+    pub(crate) fn definition(&self) -> Definition {
+        let mut definition = definition();
+        if self.route != TestRoute::Direct {
+            definition.ai.profile = ProfileRef::Named(fake());
+        }
+        if self.route == TestRoute::Queue {
+            definition.ai.through = AskRoute::Queue;
+        }
+        definition
+    }
+
+    /// Runs `work` while questions are answered and the ledger is written.
+    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
+        let Some(InferenceFixture { desk, .. }) = &self.office else { return work.await };
+        let done = tokio::select! {
+            done = work => done,
+            () = desk.keep_books() => panic!("books are kept for ever"),
+            () = self.answer() => panic!("questions are answered for ever"),
+        };
+        tokio::select! {
+            () = desk.books_kept() => {}
+            () = desk.keep_books() => {}
+        }
+        done
+    }
+
+    async fn answer(&self) {
+        let Some(office) = self.office.as_ref().filter(|_| self.route == TestRoute::Queue) else {
+            return std::future::pending().await;
+        };
+        let policy = Policy { retry: RetryPolicy::never(), max_lost: 50, ..Policy::default() };
+        let kind = Kind::new(longshore_ai::worker::KIND).unwrap();
+        let worker = Worker::builder(Arc::clone(&self.store))
+            .slots(8)
+            .heartbeat(Heartbeat::Task)
+            .services(Services::None)
+            .handle_erased(kind, policy, Arc::new(office.handler()));
+        worker.build().unwrap().run().await.unwrap();
+    }
+
+    /// All calls of a batch in the ledger.
+    pub(crate) async fn calls(&self, batch: &BatchId) -> Vec<Call> {
+        let filter = UsageFilter { batch: Some(batch.clone()), ..UsageFilter::default() };
+        let ledger = &self.office().ledger;
+        ledger.calls(&Scope::All, &filter, None, 10_000).await.unwrap().items
+    }
+
+    pub(crate) fn office(&self) -> &InferenceFixture {
+        self.office.as_ref().unwrap()
+    }
+
+    /// Writes a sealed batch with these rows.
+    pub(crate) async fn start(&self, definition: &Definition, keys: &[Value]) -> BatchId {
+        self.start_as("b-1", definition, keys).await
+    }
+
+    pub(crate) async fn start_as(
+        &self,
+        id: &str,
+        definition: &Definition,
+        keys: &[Value],
+    ) -> BatchId {
+        let id = BatchId::new(id).unwrap();
+        let mut batch = NewBatch::new(id.clone());
+        batch.kind.clone_from(&definition.kind);
+        batch.tenant = definition.tenant.clone();
+        batch.threshold = definition.threshold;
+        batch.definition = Some(Payload::json(definition).unwrap());
+        batch.callback = definition.completion.as_ref().map(|_| Callback {
+            queue: QueueName::new(QUEUE).unwrap(),
+            kind: Kind::new(END_KIND).unwrap(),
+            data: json!({}),
+        });
+        let mut writer = self.client.open_batch(batch).await.unwrap();
+        let units = keys.iter().map(|key| unit(definition, key)).collect();
+        writer.add(units, "all".to_owned()).await.unwrap();
+        writer.seal().await.unwrap();
+        id
+    }
+
+    pub(crate) fn sources(&self) -> Arc<Sources> {
+        let rows = Arc::clone(&self.rows) as Arc<dyn RowSource>;
+        Arc::new(Sources::new(None, |_| None).with(rows_database(), rows))
+    }
+
+    pub(crate) fn handler(&self) -> RowHandlerBuilder {
+        let handler = RowHandler::builder(self.sources()).label("w");
+        match &self.office {
+            Some(office) => handler.desk(office.desk.clone()),
+            None => handler.provider("fake", Arc::clone(&self.provider) as Arc<dyn Provider>),
+        }
+    }
+
+    /// A worker for rows. Without services, rows of a dead worker stay leased until
+    /// [`Self::reclaim_dead`].
+    pub(crate) fn worker(&self, slots: u32, handler: RowHandlerBuilder) -> WorkerBuilder {
+        Worker::builder(Arc::clone(&self.store))
+            .slots(slots)
+            .heartbeat(Heartbeat::Task)
+            .grace(Duration::from_millis(100))
+            .handle(row_kind(), Policy::default(), handler.build())
+    }
+
+    /// Runs a worker until all rows are done.
+    pub(crate) async fn work(&self, handler: RowHandlerBuilder) -> WorkerReport {
+        let worker = self.worker(4, handler).services(Services::All).until_idle(true);
+        self.beside(worker.build().unwrap().run()).await.unwrap()
+    }
+
+    /// Runs a worker until `reached`, then drops it with its handlers.
+    pub(crate) async fn work_until(
+        &self,
+        handler: RowHandlerBuilder,
+        reached: impl Future<Output = ()>,
+    ) {
+        self.work_by(self.worker(1, handler), reached).await;
+    }
+
+    /// Runs the given worker until `reached`, then drops it.
+    pub(crate) async fn work_by(&self, worker: WorkerBuilder, reached: impl Future<Output = ()>) {
+        let worker = worker.build().unwrap();
+        let working = async {
+            tokio::select! {
+                ended = worker.run() => panic!("it should not have ended: {ended:?}"),
+                () = reached => {}
+                () = tokio::time::sleep(LIMIT) => panic!("not reached in {LIMIT:?}"),
+            }
+        };
+        self.beside(working).await;
+        self.reclaim_dead().await;
+    }
+
+    /// Waits for a question.
+    pub(crate) async fn asked(&self) {
+        let asked = tokio::time::timeout(LIMIT, self.provider.asked.notified()).await;
+        asked.expect("nothing was asked");
+    }
+
+    /// Reclaims the units of dead workers.
+    pub(crate) async fn reclaim_dead(&self) {
+        let sessions = self.store.sessions().await.unwrap();
+        let dead: Vec<Dead> = sessions
+            .iter()
+            .map(|session| Dead { session: session.id, beats: session.beats })
+            .collect();
+        self.store.reclaim(&dead).await.unwrap();
+    }
+
+    pub(crate) async fn batch(&self, id: &BatchId) -> Batch {
+        self.store.batch(&Scope::All, id).await.unwrap()
+    }
+
+    /// The batch's only unit.
+    pub(crate) async fn only_unit(&self, id: &BatchId) -> Unit {
+        let filter = UnitFilter { batch: Some(id.clone()), ..UnitFilter::default() };
+        let page = self.store.units(&Scope::All, &filter, None, 10).await.unwrap();
+        assert_eq!(page.items.len(), 1);
+        self.unit(page.items[0].id).await
+    }
+
+    pub(crate) async fn unit(&self, id: UnitId) -> Unit {
+        self.store.unit(&Scope::All, id).await.unwrap()
+    }
+
+    /// The code and message of the failure of the batch's only unit.
+    pub(crate) async fn failure(&self, id: &BatchId) -> (String, String) {
+        let unit = self.only_unit(id).await;
+        assert_eq!(unit.state, longshore::UnitState::Failed, "{:?}", unit.failure);
+        let failure = unit.failure.unwrap();
+        (failure.code, failure.message)
+    }
+}
+
+pub(crate) fn row_kind() -> Kind {
+    Kind::new(ROW_KIND).unwrap()
+}
+
+fn unit(definition: &Definition, key: &Value) -> NewUnit {
+    let mut unit = NewUnit::new(row_kind(), json!({ "key": key }));
+    unit.queue = QueueName::new(QUEUE).unwrap();
+    unit.tenant = definition.tenant.clone();
+    unit.policy = Some(Policy { retry: definition.retry.clone(), ..Policy::default() });
+    unit
+}
