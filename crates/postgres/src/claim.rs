@@ -9,7 +9,7 @@
 //! claims the rows if all are plain. With several streams, another statement first reads how many
 //! units each has, so that the claim can be divided. If some rows have weights, caps or deadlines,
 //! the second statement only locks all rows; they are checked here one by one, and a third
-//! statement claims the ones that fit. If there is only one stream, of plain units, one statement
+//! statement claims each that fits. If there is only one stream, of plain units, one statement
 //! does everything ([`fast_path`]).
 
 use std::time::Instant;

@@ -107,7 +107,7 @@ impl<'c> Selection<'c> {
         Ok(result)
     }
 
-    /// Checks locked units one by one in stride order, and claims the ones that fit.
+    /// Checks locked units one by one in stride order, and claims each that fits.
     pub(super) async fn select(
         &mut self,
         tx: &mut Tx<'_>,
