@@ -1,4 +1,4 @@
-//! What people do: cancel, retry, pause, resume.
+//! Operator actions: cancel, retry, pause, resume.
 //!
 //! Batches are locked before their units, here as everywhere.
 
@@ -24,10 +24,10 @@ use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid, uuids};
 use crate::{batch, send, session};
 
-/// Units moved in one transaction.
+/// Units changed in one transaction.
 pub(crate) const CHUNK: u32 = 5_000;
 
-/// Cancels or retries units, all or none.
+/// Cancels, wakes or retries units, all or none.
 pub(crate) async fn units(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -42,7 +42,7 @@ pub(crate) async fn units(
     selected.operate(tx, ids, action).await
 }
 
-/// Cancels or retries those units that are still there.
+/// Cancels, wakes or retries those of the units that still exist.
 pub(crate) async fn apply_to_existing(
     tx: &mut Tx<'_>,
     ids: &[UnitId],
@@ -60,7 +60,7 @@ pub(crate) async fn units_in_queue(
 ) -> Result<Vec<UnitId>> {
     let mut ids = Vec::new();
     for code in codes(state) {
-        // The code is part of the text, so that the planner sees which index has it.
+        // The code is part of the text, so that the planner can choose the partial index.
         let sql = format!(
             "SELECT u.id FROM longshore_queue q JOIN longshore_lane l ON l.queue = q.num
              JOIN longshore_stream s ON s.lane = l.num
@@ -75,7 +75,7 @@ pub(crate) async fn units_in_queue(
     Ok(ids)
 }
 
-/// Locked units and what they belong to.
+/// Locked units and their streams.
 struct LockedUnits {
     rows: HashMap<UnitId, UnitRow>,
     streams: HashMap<i64, Arc<Stream>>,
@@ -118,7 +118,7 @@ impl LockedUnits {
                 continue;
             }
             match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
-                // Named twice, the second time it is where it was wanted.
+                // A unit that is named twice counts as skipped the second time.
                 Ok(step) if seen.insert(*id) => steps.push((row.clone(), step)),
                 _ => operated.skipped += 1,
             }
@@ -140,8 +140,8 @@ impl LockedUnits {
         Ok(operated)
     }
 
-    /// Those of the steps that can be taken: the others' keys went to other units. Batches that
-    /// had ended are opened again.
+    /// Drops transitions where another unit has taken the dedup key, and reopens the ended batches
+    /// of the other units.
     async fn reclaim_keys_and_reopen(
         &self,
         tx: &mut Tx<'_>,
@@ -179,7 +179,8 @@ async fn lock_batches(tx: &mut Tx<'_>, ids: &[UnitId]) -> Result<()> {
     Ok(())
 }
 
-/// A retried unit needs its dedup key back; those whose key another has now are left out.
+/// Gives retried units their dedup keys back. If another unit has taken the key, the transition is
+/// dropped.
 async fn reclaim_dedup_keys(
     tx: &mut Tx<'_>,
     mut steps: Vec<(UnitRow, Transition)>,
@@ -208,7 +209,8 @@ async fn reclaim_dedup_keys(
     Ok(steps)
 }
 
-/// Gives units the keys that are free. Another may be taking one just now: then all begins anew.
+/// Gives units the keys that are free. If another transaction takes one at the same time, the
+/// operation is retried.
 async fn assign_free_keys(
     tx: &mut Tx<'_>,
     wanted: BTreeMap<Vec<u8>, UnitId>,
@@ -227,20 +229,20 @@ async fn assign_free_keys(
     taken.iter().map(|row| Ok(unit_id(value(row, 0)?))).collect()
 }
 
-/// How far the failed units of a batch are made ready again.
+/// Position of a retry within the failed units of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryCursor {
     batch: i64,
     stream: i64,
     place: i64,
     unit: Uuid,
-    /// What fails after this is not part of it.
+    /// Units that failed after this time are not retried.
     until: i64,
 }
 
-/// Applies an action to a batch's record and moves its failed units if it asks for that: a portion
-/// of them, and where the next begins. Waiting units of a batch given up are cancelled afterwards,
-/// in chunks too.
+/// Applies an action to a batch's record. For a retry it also makes the first chunk of failed units
+/// ready, and returns where the next begins. Waiting units of an abandoned batch are cancelled
+/// afterwards, in chunks too.
 pub(crate) async fn batch(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -256,9 +258,9 @@ pub(crate) async fn batch(
     let until = tx.now.as_micros();
     let cursor = RetryCursor { batch: num, stream: 0, place: i64::MIN, unit: Uuid::nil(), until };
     let (mut retried, mut left) = (0, Some(cursor));
-    // Those whose keys went to others do not count.
+    // A unit does not count if another has taken its key.
     while let Some(cursor) = left.filter(|_| retried == 0) {
-        (retried, left) = retry_portion(tx, cursor).await?;
+        (retried, left) = retry_chunk(tx, cursor).await?;
     }
     if retried == 0 && before.status.is_final() && before.counts.failed > 0 {
         return Err(machine::nothing_to_retry(&before).into());
@@ -266,8 +268,8 @@ pub(crate) async fn batch(
     Ok(left)
 }
 
-/// Goes on with a batch's failed units. One that came to its end meanwhile is opened again; one that
-/// was given up is left alone.
+/// Retries the next chunk of a batch's failed units. A batch that completed in the meantime is
+/// reopened; an abandoned one is left alone.
 pub(crate) async fn continue_retry(
     tx: &mut Tx<'_>,
     id: &BatchId,
@@ -277,7 +279,7 @@ pub(crate) async fn continue_retry(
     if batch.status.is_given_up() {
         return Ok(None);
     }
-    let (retried, left) = retry_portion(tx, cursor).await?;
+    let (retried, left) = retry_chunk(tx, cursor).await?;
     if retried > 0 && batch.status.is_final() {
         batch::reopen(tx, id).await?;
     }
@@ -285,12 +287,9 @@ pub(crate) async fn continue_retry(
     Ok(left)
 }
 
-/// Makes some of a batch's failed units ready, save those whose key went to another; how many, and
-/// where the others begin.
-async fn retry_portion(
-    tx: &mut Tx<'_>,
-    cursor: RetryCursor,
-) -> Result<(usize, Option<RetryCursor>)> {
+/// Makes one chunk of a batch's failed units ready. If another unit has taken a unit's key, that
+/// unit stays failed. Returns how many, and where the next chunk begins.
+async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Option<RetryCursor>)> {
     let sql = format!(
         "SELECT {columns} FROM longshore_stream s CROSS JOIN LATERAL (
            SELECT {columns} FROM longshore_unit u WHERE u.stream = s.num AND u.state = 5
@@ -319,7 +318,7 @@ async fn retry_portion(
     Ok((retried, next_cursor))
 }
 
-/// Changes a queue, which need not exist yet.
+/// Changes a queue, and creates it if it does not exist.
 pub(crate) async fn queue(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -336,7 +335,7 @@ pub(crate) async fn queue(
     if !allowed {
         return Err(Error::not_found("queue", name));
     }
-    // A lane as well, so that the queue is listed before its first unit.
+    // Create a lane as well, so that the queue is listed before its first unit.
     streams::lane(tx, name, &owner.unwrap_or_default()).await?;
     let num = streams::queue(tx, name).await?;
     advisory_lock::acquire(tx, &[AdvisoryLock::QueueCapacity(num)]).await?;
@@ -358,14 +357,14 @@ pub(crate) async fn lane(
     }
     let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
     if settings && name.owner().is_none() && *scope != Scope::All {
-        // Its share of a shared queue is not a tenant's own to set.
+        // A tenant may not set its own share of a shared queue.
         return Err(Error::not_found("queue", name));
     }
     if change.weight == Some(0) {
         return Err(Error::Invalid("a lane's weight is at least 1".to_owned()));
     }
     let num = streams::lane(tx, name, tenant).await?;
-    // Whoever counts under the old limits is done with it before they change.
+    // Transactions that count under the old limits must commit before the limits change.
     advisory_lock::acquire(tx, &[AdvisoryLock::LaneCapacity(num), AdvisoryLock::LaneCap(num)])
         .await?;
     set(tx, "longshore_lane", num, change.paused, change.capacity).await?;

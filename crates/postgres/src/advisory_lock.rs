@@ -1,47 +1,49 @@
-//! Locks that end with their transaction (advisory, transaction level: poolers allow them).
+//! Advisory locks of transaction level: they end with their transaction, and poolers support them.
 //!
-//! Taken in the order of their numbers, all at once, so that two transactions cannot wait for each
-//! other. Two things that happen to share a number merely wait for each other needlessly.
+//! A transaction acquires all its locks at once in the order of their keys, so that two
+//! transactions cannot deadlock. If two things share a key, their transactions wait for each other
+//! without need.
 
 use longshore_core::Result;
 
 use crate::tx::Tx;
 
-/// What is locked.
+/// What a lock protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AdvisoryLock<'k> {
     /// Migrations.
     Schema,
-    /// The order of the change feed.
+    /// The order of entries in the change feed.
     ChangeFeed,
-    /// Folding of counts.
+    /// The rollup of counters.
     Rollup,
-    /// Room in a bounded queue: senders count and fill it one after the other.
+    /// The capacity of a bounded queue: senders count and fill it one after the other.
     QueueCapacity(i64),
-    /// Room of a bounded tenant.
+    /// The capacity of a bounded tenant.
     TenantCapacity(&'k str),
-    /// Room in a bounded lane.
+    /// The capacity of a bounded lane.
     LaneCapacity(i64),
     /// Claims from a capped lane.
     LaneCap(i64),
     /// Claims for a capped tenant.
     TenantCap(&'k str),
-    /// Claims and ends of units with a cap key.
+    /// Claims and finishes of units with a cap key.
     CapKey(&'k [u8]),
-    /// A tenant's budget: admissions that are weighed against it, and changes of it.
+    /// A tenant's budget: admissions that are checked against it, and changes of it.
     Budget(&'k str),
-    /// A tenant's request: who admits a call for it sees all calls for it.
+    /// A tenant's request: the admission of a call sees all other calls of the request.
     Request(&'k str, &'k str),
 }
 
-/// `longshore` in the space of advisory locks that all programs of a database share.
+/// `longshore`'s range among the advisory locks that all programs of a database share.
 const KEY_PREFIX: i64 = 0x6c73_0000_0000_0000;
 
-/// As many locks as the server surely has room for: a long list of requests must not fill its table.
+/// Locks for requests share this many keys: a long list of requests must not fill the server's lock
+/// table.
 const MAX_REQUEST_LOCKS: i64 = 4096;
 
 impl AdvisoryLock<'_> {
-    /// Its number: what kind of thing, and which.
+    /// The lock's key: the kind in the upper bits, a hash in the lower.
     pub(crate) fn key(self) -> i64 {
         let (kind, which) = match self {
             Self::Schema => (0, 0),
@@ -62,7 +64,7 @@ impl AdvisoryLock<'_> {
     }
 }
 
-/// FNV-1a, folded to 40 bits: stable across versions, which share a database.
+/// FNV-1a, folded to 40 bits. It is stable across versions, which may share a database.
 fn hash(bytes: &[u8]) -> i64 {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -70,7 +72,7 @@ fn hash(bytes: &[u8]) -> i64 {
     i64::try_from((hash ^ (hash >> 40)) & 0xff_ffff_ffff).unwrap_or(0)
 }
 
-/// The numbers of locks, in the order in which everybody takes them.
+/// The keys of locks in the order in which every transaction acquires them.
 pub(crate) fn sorted_keys<'k>(locks: impl Iterator<Item = AdvisoryLock<'k>>) -> Vec<i64> {
     let mut keys: Vec<i64> = locks.map(AdvisoryLock::key).collect();
     keys.sort_unstable();
@@ -84,12 +86,12 @@ pub(crate) async fn acquire(tx: &mut Tx<'_>, locks: &[AdvisoryLock<'_>]) -> Resu
         return Ok(());
     }
     let keys = sorted_keys(locks.iter().copied());
-    // The order of unnest is that of the array.
+    // `unnest` keeps the array's order.
     tx.query("SELECT pg_advisory_xact_lock(n) FROM unnest($1) n", &[&keys]).await?;
     Ok(())
 }
 
-/// Takes a lock if nobody has it.
+/// Acquires a lock unless another transaction holds it.
 pub(crate) async fn try_acquire(tx: &mut Tx<'_>, lock: AdvisoryLock<'_>) -> Result<bool> {
     let row = tx.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&lock.key()]).await?;
     Ok(row.get(0))

@@ -1,5 +1,5 @@
-//! What the store does by itself: the rest of a verb whose caller has given up, and another look a
-//! little later.
+//! The store's background tasks: operations after their caller dropped the future, and delayed
+//! rechecks.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,12 +13,12 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Hands errands to the task that runs them, which ends with the store.
+/// Sends tasks to the runner, which ends with the store.
 #[derive(Debug)]
 pub(crate) struct BackgroundTasks(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
 
 impl BackgroundTasks {
-    /// And the task.
+    /// Creates the sender and the runner.
     pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let run_all = async move {
@@ -36,13 +36,13 @@ impl BackgroundTasks {
         (Self(sender), run_all)
     }
 
-    /// Runs an errand, whoever waits for it or does not.
+    /// Runs a task in the background.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // Without the task the store is being closed, and nothing is begun any more.
+        // If the runner is gone, the store is closing and starts no more tasks.
         let _ = self.0.send(task.boxed());
     }
 
-    /// An errand that whoever waits for it runs; should that one give up, the task goes on with it.
+    /// A future that the caller polls. If the caller drops it, the runner completes it.
     pub(crate) fn run_to_completion<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -51,7 +51,7 @@ impl BackgroundTasks {
     }
 }
 
-/// An errand that comes to its end, whoever waits for it or does not.
+/// A future that completes even if it is dropped.
 struct RunToCompletion<T: Send + 'static> {
     task: Option<BoxFuture<'static, T>>,
     fallback: BackgroundTasks,
@@ -61,7 +61,7 @@ impl<T: Send + 'static> Future for RunToCompletion<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // One that panics is not handed on.
+        // A task that panicked is not handed to the runner.
         let Some(mut task) = self.task.take() else { return Poll::Pending };
         let polled = task.poll_unpin(cx);
         if polled.is_pending() {
@@ -79,19 +79,20 @@ impl<T: Send + 'static> Drop for RunToCompletion<T> {
     }
 }
 
-/// The first wait of a claim that came upon what others held: mostly a moment is enough.
+/// The first delay after a claim that skipped locked rows: most locks are released within
+/// milliseconds.
 const MIN_DELAY: Duration = Duration::from_millis(2);
-/// The longest: a transaction that stays open.
+/// The longest delay: the locks belong to a transaction that stays open.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// When to look again, the later the more often it was in vain.
+/// A delay that doubles until a claim finds units. At most one wait runs at a time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RetryDelay(Arc<Mutex<DelayState>>);
 
 #[derive(Debug)]
 struct DelayState {
     next: Duration,
-    /// Somebody will look already.
+    /// A wait is running.
     scheduled: bool,
 }
 
@@ -106,7 +107,7 @@ impl RetryDelay {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// In how long to look, unless that is settled already.
+    /// Begins a wait and returns its length; `None` if one is running.
     pub(crate) fn begin_wait(&self) -> Option<Duration> {
         self.with(|state| {
             let wait = state.next;
@@ -118,18 +119,18 @@ impl RetryDelay {
         })
     }
 
-    /// The wait is over.
+    /// Ends the wait.
     pub(crate) fn end_wait(&self) {
         self.with(|state| state.scheduled = false);
     }
 
-    /// It was not in vain.
+    /// Starts again from the shortest delay, after a claim that found units.
     pub(crate) fn reset(&self) {
         self.with(|state| state.next = MIN_DELAY);
     }
 }
 
-/// Streams that are to be looked at, all at once.
+/// Streams to be checked together.
 #[derive(Debug, Default)]
 pub(crate) struct RecheckSet(Mutex<BTreeSet<i64>>);
 
@@ -138,7 +139,7 @@ impl RecheckSet {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds streams; whether somebody must be sent to look.
+    /// Adds streams. Returns whether the caller must start a check, since none is pending.
     pub(crate) fn add(&self, streams: Vec<i64>) -> bool {
         self.with(|all| {
             let first = all.is_empty();
@@ -147,7 +148,7 @@ impl RecheckSet {
         })
     }
 
-    /// Takes them all.
+    /// Takes all streams.
     pub(crate) fn take(&self) -> Vec<i64> {
         self.with(std::mem::take).into_iter().collect()
     }
@@ -160,14 +161,14 @@ mod tests {
     #[tokio::test]
     async fn an_errand_is_run_by_who_waits_for_it_and_goes_on_without() {
         let (tasks, running) = BackgroundTasks::new();
-        assert_eq!(tasks.run_to_completion(async { 7 }).await, 7, "nobody runs the task yet");
+        assert_eq!(tasks.run_to_completion(async { 7 }).await, 7, "without the runner");
         let (tell, told) = tokio::sync::oneshot::channel();
         let (go, gone) = tokio::sync::oneshot::channel::<()>();
         let task = tasks.run_to_completion(async move {
             let _ = gone.await;
             let _ = tell.send(());
         });
-        assert!(task.now_or_never().is_none(), "and given up");
+        assert!(task.now_or_never().is_none(), "and dropped");
         go.send(()).unwrap();
         tokio::select! {
             () = running => unreachable!(),
@@ -179,7 +180,7 @@ mod tests {
     fn one_look_at_a_time_and_each_later_than_the_one_before() {
         let delay = RetryDelay::default();
         assert_eq!(delay.begin_wait(), Some(MIN_DELAY));
-        assert_eq!(delay.begin_wait(), None, "somebody will look already");
+        assert_eq!(delay.begin_wait(), None, "a wait is running");
         for _ in 0..20 {
             delay.end_wait();
             assert!(delay.begin_wait() <= Some(MAX_DELAY));

@@ -1,7 +1,8 @@
-//! Batches: their records, their cursor, and what follows when their counters move.
+//! Batches: their records, their cursor, and their state machine.
 //!
-//! Counts are differences that others may be adding to just now, so a batch is moved on after the
-//! commit that moved its counters ([`advance`]): the last of those who finish sees everybody's.
+//! Concurrent transactions may be adding deltas to a batch's counters. So a batch advances after
+//! the commit that changed its counters ([`advance`]): the last of the concurrent finishes sees the
+//! counts of all.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -22,7 +23,7 @@ use crate::store::{StoreInner, retry_transaction};
 use crate::tx::{PostCommit, Tx};
 use crate::typed_params::replace_nul;
 
-/// Writes a batch's record, or finds it.
+/// Creates a batch's record, or returns the existing one.
 pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
     if !scope.covers(&new.tenant) {
         return Err(Error::not_found("tenant", &new.tenant));
@@ -54,7 +55,7 @@ pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Resu
     }
     match number(tx, &Scope::Tenant(new.tenant.clone()), &new.id).await {
         Ok(num) => Ok(Opened::Existing(show(tx, num).await?)),
-        // Names are unique in the store; whose it is, is not for others to know.
+        // Names are unique in the store. The owner of the name is not revealed to other tenants.
         Err(Error::NotFound { .. }) => {
             Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)))
         }
@@ -66,7 +67,7 @@ fn number_for_column(number: u32) -> Result<i32> {
     i32::try_from(number).map_err(|_| Error::Invalid(format!("{number} workers are too many")))
 }
 
-/// Takes in a chunk and moves the cursor, both or neither.
+/// Adds a chunk and moves the cursor, both or neither.
 pub(crate) async fn add(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -105,7 +106,8 @@ fn rejects_chunk(answer: &Sent) -> bool {
     matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
-/// Says that all units are in; the batch's number, to show it once it has moved on.
+/// Seals a batch, so that no more units can be added. Returns its number, to read it after it has
+/// advanced.
 pub(crate) async fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<i64> {
     let num = number(tx, scope, id).await?;
     let sql = "UPDATE longshore_batch SET sealed = true WHERE num = $1 AND NOT sealed
@@ -129,14 +131,14 @@ pub(crate) async fn act(
     machine::act(&mut batch, action)?;
     write(tx, num, &batch).await?;
     tx.announce("batch", id.as_str(), Some(batch.tenant.as_str()));
-    // Workers give back what is paused; waiters hear of what is resumed.
+    // Workers release units of a paused batch, and claim those of a resumed one.
     tx.after.wake_workers = true;
     tx.touch_batch(num);
     Ok(num)
 }
 
-/// Moves batches on whose counters or seal changed, now that the change is committed; what is to
-/// be done then.
+/// Advances batches after the commit that changed their counters or seal. Returns the post-commit
+/// work.
 pub(crate) async fn advance(store: &StoreInner, batches: BTreeSet<i64>) -> Result<PostCommit> {
     let nums: Vec<i64> = batches.into_iter().collect();
     let (due, mut after) =
@@ -145,14 +147,14 @@ pub(crate) async fn advance(store: &StoreInner, batches: BTreeSet<i64>) -> Resul
         match retry_transaction!(store, Durable, tx => advance_one(&mut tx, num)).await {
             Ok(((), more)) => after.merge(more),
             Err(error) if error.is_retryable() => return Err(error),
-            // One that cannot be moved on must not keep the others from it.
-            Err(error) => tracing::error!(%error, batch = num, "a batch cannot be moved on"),
+            // One batch that fails to advance must not block the others.
+            Err(error) => tracing::error!(%error, batch = num, "cannot advance a batch"),
         }
     }
     Ok(after)
 }
 
-/// Which of these batches have somewhere to go: most of the time none, and nothing is locked.
+/// The batches that can advance: usually none, and then nothing is locked.
 async fn find_due(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
     let mut due = Vec::new();
     for row in tx.query(&select("WHERE b.num = ANY($1)"), &[nums]).await? {
@@ -166,7 +168,7 @@ async fn find_due(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
 }
 
 async fn advance_one(tx: &mut Tx<'_>, num: i64) -> Result<()> {
-    // Whoever was here before us may have done it all.
+    // Another transaction may have advanced it already.
     let Some(mut batch) = lock(tx, num).await? else { return Ok(()) };
     let step = machine::advance(&mut batch, tx.now);
     if step.changed {
@@ -217,8 +219,8 @@ pub(crate) async fn number(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Resu
     value(&row, 0)
 }
 
-/// Everything [`read`] reads: the record in the first 19 columns, then the counts. `rest` is what
-/// follows `FROM longshore_batch b`, where `b.num` comes first.
+/// The columns that [`read`] reads: the record in the first 19, then the counts. `rest` follows
+/// `FROM longshore_batch b`.
 pub(crate) fn select(rest: &str) -> String {
     format!(
         "SELECT b.num, b.name, b.tenant, b.kind, b.status, b.reason, b.initiated_by,
@@ -237,20 +239,20 @@ pub(crate) fn select(rest: &str) -> String {
     )
 }
 
-/// The counts of a batch's streams, folded and not. The view would add up what is not folded of
-/// every stream there is, each time a batch is looked at.
+/// The counts of a batch's streams, rolled up or not. The view is not used: it would add up the
+/// deltas of all streams each time a batch is read.
 const COUNTED: &str = "SELECT s.blocked, s.scheduled, s.ready, s.leased, s.done, s.failed,
       s.cancelled FROM longshore_stream s WHERE s.batch = b.num AND s.batch <> 0
     UNION ALL SELECT d.blocked, d.scheduled, d.ready, d.leased, d.done, d.failed, d.cancelled
     FROM longshore_delta d WHERE d.stream = ANY(ARRAY(SELECT s.num FROM longshore_stream s
       WHERE s.batch = b.num AND s.batch <> 0))";
 
-/// One batch with all that others see of it.
+/// One batch with counts and sums.
 pub(crate) async fn show(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {
     Ok(Batch { sums: checkpoint::sums(tx, num).await?, ..load(tx, num).await? })
 }
 
-/// What a batch's workers must know.
+/// A batch's definition, for its workers.
 pub(crate) async fn definition(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -262,14 +264,14 @@ pub(crate) async fn definition(
     Ok(value::<Option<&[u8]>>(&row, 0)?.map(Payload::from))
 }
 
-/// One batch with its counts, without its sums: nothing is decided by those.
+/// One batch with counts but without sums, which no decision needs.
 pub(crate) async fn load(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {
     let row = tx.query_opt(&select("WHERE b.num = $1"), &[&num]).await?;
     read(&row.ok_or_else(|| Error::not_found("batch", num))?)
 }
 
-/// The same, locked first: its counts are those of everyone who held the lock before. `None` if it
-/// was pruned.
+/// Locks a batch and reads it with its counts, which then include those of all transactions that
+/// held the lock before. `None` if it was pruned.
 pub(crate) async fn lock(tx: &mut Tx<'_>, num: i64) -> Result<Option<Batch>> {
     let sql = "SELECT 1 FROM longshore_batch WHERE num = $1 FOR UPDATE";
     match tx.query_opt(sql, &[&num]).await? {
@@ -322,8 +324,8 @@ pub(crate) fn read_counts(row: &Row, at: usize) -> Result<Counts> {
     })
 }
 
-/// Opens a new generation of a batch that has ended, for units that run again. Flush first: counts
-/// that are still on their way are not seen here.
+/// Opens a new generation of an ended batch, for units that are retried. Flush first: deltas that
+/// are not written yet are not seen here.
 pub(crate) async fn reopen(tx: &mut Tx<'_>, id: &BatchId) -> Result<()> {
     let num = number(tx, &Scope::All, id).await?;
     let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;

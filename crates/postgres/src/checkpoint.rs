@@ -1,4 +1,4 @@
-//! Checkpoints: what a run has reached, and what it added to its batch's sums.
+//! Checkpoints of runs, and the amounts that they add to their batch's sums.
 
 use longshore_core::batch::Sums;
 use longshore_core::session::Lease;
@@ -10,8 +10,8 @@ use crate::row::{flag, value};
 use crate::tx::Tx;
 use crate::typed_params::{replace_nul, session_uuid, uuid};
 
-/// Keeps a run's state and adds its sums, unless the very same state is kept already: then this is
-/// a repeat after a lost answer. False if the lease is lost.
+/// Saves a run's checkpoint and adds its sums. If the same checkpoint is saved already, this is a
+/// repeat after a lost reply, and nothing is added. Returns false if the lease is lost.
 pub(crate) async fn save(
     tx: &mut Tx<'_>,
     holder: SessionId,
@@ -47,7 +47,7 @@ pub(crate) async fn save(
     Ok(held.is_some())
 }
 
-/// Sums under names that PostgreSQL can hold.
+/// Replaces characters in names that PostgreSQL cannot hold.
 fn sanitise_names(sums: &Sums) -> Sums {
     let mut all = Sums::new();
     for (name, amount) in sums {
@@ -57,7 +57,7 @@ fn sanitise_names(sums: &Sums) -> Sums {
     all
 }
 
-/// What the runs of a batch added up, folded or not. Beyond the largest number a sum stays there.
+/// The sums of a batch, rolled up or not. A sum saturates at the limits of `bigint`.
 pub(crate) async fn sums(tx: &mut Tx<'_>, batch: i64) -> Result<Sums> {
     let rows = tx
         .query(

@@ -1,15 +1,16 @@
 //! Claiming: streams first, then rows by index.
 //!
-//! Paused queues, lanes and batches, suspended tenants, kinds the worker does not have and other
-//! tenants fall away with their streams, before any row is looked at. Lanes share by stride; within
-//! a lane the smallest rank goes first, whichever stream it is in.
+//! Paused queues, lanes and batches, suspended tenants, other tenants and kinds that the worker
+//! does not handle are excluded with their streams, before any row is read. Lanes share by stride;
+//! within a lane the lowest rank goes first, whichever stream it is in.
 //!
-//! Nobody waits for anybody: rows that others are at are skipped, and looked for again a moment
-//! later, should they be left. One statement finds the
-//! streams, a second takes the rows, if they are all plain. With several streams one more looks how
-//! much each has, to divide by. Rows of which some have weights, caps or deadlines are only locked
-//! by the second; they are judged here one by one, and those that fit are taken by a third. Where
-//! there is only one stream, of plain units, one statement does it all ([`short`]).
+//! Claims do not wait for row locks: rows that other transactions hold are skipped, and workers
+//! claim again a moment later in case they are released. One statement finds the streams. A second
+//! claims the rows if all are plain. With several streams, another statement first reads how many
+//! units each has, so that the claim can be divided. If some rows have weights, caps or deadlines,
+//! the second statement only locks all rows; they are checked here one by one, and a third
+//! statement claims each that fits. If there is only one stream, of plain units, one statement
+//! does everything ([`fast_path`]).
 
 use std::time::Instant;
 
@@ -33,12 +34,12 @@ use lanes::ClaimLanes;
 use plan::RoundPlan;
 use selection::Selection;
 
-/// Looked at beyond what was asked for, in case some cannot be taken.
+/// Rows read beyond the requested number, in case some cannot be claimed.
 const SPARE: u64 = 16;
-/// Asked for at once at most, whatever a worker wants.
+/// Units claimed at once at most, whatever a worker requests.
 const MAX_CLAIM: u64 = 10_000;
 
-/// Takes units for a session.
+/// Claims units for a session.
 pub(crate) async fn claim(tx: &mut Tx<'_>, stride: &StrideState, claim: &Claim) -> Result<Claimed> {
     let filter = ClaimFilterHash::of(claim);
     let mode = stride.scan_starts.mode(filter, Instant::now());
@@ -60,7 +61,7 @@ async fn claim_at(
     let found = find_candidates(tx, claim, mode).await?;
     let mut selection = Selection::new(claim, found.session);
     let mut lanes = ClaimLanes::new(&stride.scan_starts, mode, found.sources);
-    // Where somebody is passed over, not everything was seen.
+    // If tenants are excluded, the scan did not see everything.
     if *mode == ScanMode::Full && claim.except.is_empty() {
         stride.scan_starts.record_full_scan(filter, found.cost, lanes.streams(), Instant::now());
     }
@@ -79,8 +80,8 @@ async fn claim_at(
     Ok(selection.claimed)
 }
 
-/// Units from the lanes whose turn it is, until the worker has what it can hold or nothing is left.
-/// Mostly one round is enough; each further one looks past what could not be taken.
+/// Claims units from lanes in stride order, until the worker's capacity is used or nothing is left.
+/// One round is usually enough; each further round reads past the rows that could not be claimed.
 async fn claim_rounds(
     tx: &mut Tx<'_>,
     stride: &StrideState,
@@ -101,7 +102,8 @@ async fn claim_rounds(
         }
         let rows = rows::claim(tx, &lanes.sources, &plan, selection.session, round > 0).await?;
         if round == 0 && *mode == ScanMode::Full {
-            // There was something a moment ago, and others have it all: they may yet leave it.
+            // There were ready units a moment ago, and other transactions hold them all: they may
+            // be released.
             tx.after.skipped |= rows.is_empty();
             tx.after.rechecks.extend(plan.partial_streams(lanes, &rows));
         }

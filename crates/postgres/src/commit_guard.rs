@@ -1,8 +1,9 @@
-//! A verb inside a caller's transaction is done whole, or the transaction cannot commit.
+//! Guards operations inside a caller's transaction: if one is not completed, the transaction cannot
+//! commit.
 //!
-//! An error takes back what was done of it (a savepoint). But a future can be dropped anywhere, and
-//! then nothing runs that could take anything back. So each verb begins by breaking a rule that the
-//! server checks at the commit, and puts it right with its last statement.
+//! If an operation fails, a savepoint undoes it. But a future can be dropped at any await point,
+//! and then no code runs that could undo anything. So each operation first inserts a row that
+//! violates a deferred constraint, and deletes it with its last statement.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -11,18 +12,18 @@ use longshore_core::Result;
 use crate::store::{CommitNotice, TransactionResult};
 use crate::tx::Tx;
 
-/// Tells the verbs of one transaction from each other; nobody else sees their promises.
+/// Distinguishes the operations of one transaction. Other transactions never see these rows.
 static NEXT_ID: AtomicI64 = AtomicI64::new(1);
 
-/// A verb that has begun.
+/// An operation in progress.
 #[must_use]
 pub(crate) struct CommitGuard(i64);
 
 impl CommitGuard {
-    /// Begins.
+    /// Inserts the row that blocks the commit.
     pub(crate) async fn arm(tx: &mut Tx<'_>) -> Result<Self> {
         let guard = Self(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-        // The caller may have its constraints checked at once.
+        // The caller may have set constraints to be checked immediately.
         tx.batch(&format!(
             "SAVEPOINT longshore;
              SET CONSTRAINTS longshore_verb_was_dropped_midway DEFERRED;
@@ -33,7 +34,8 @@ impl CommitGuard {
         Ok(guard)
     }
 
-    /// Ends: all of it stays, or nothing.
+    /// Deletes the row and keeps the operation's changes if `result` is `Ok`; else rolls back to
+    /// the savepoint.
     pub(crate) async fn disarm<T>(
         self,
         tx: &mut Tx<'_>,

@@ -1,4 +1,4 @@
-//! Where the database is, and the connections to it.
+//! Connection options, and connections to the database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio_postgres::{Client, Connection, Socket};
 
 use crate::error::Translate;
 
-/// How others' commits are heard of.
+/// How the store learns of other processes' commits.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum Listen {
-    /// On a connection of its own to the store's URL, if a trial shows that notices arrive there
-    /// (behind a transaction pooler they do not); else by polling.
+    /// By notifications on a separate connection to the store's URL, if a probe shows that they
+    /// arrive there (behind a transaction pooler they do not); else by polling.
     #[default]
     Auto,
-    /// On a connection to this URL, which must lead to the server itself.
+    /// By notifications on a connection to this URL, which must lead to the server itself.
     At(String),
     /// Only by polling.
     Off,
@@ -36,28 +36,28 @@ impl std::fmt::Debug for Listen {
     }
 }
 
-/// Whose clock ends a leader's term and says which schedules are due.
+/// Which clock ends a leader's term and tells which schedules are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClockSource {
-    /// The server's, which all processes share: their own may be set wrongly.
+    /// The server's clock, which all processes share. Clocks of other machines may be wrong.
     #[default]
     Server,
-    /// The store's own, where a test moves it.
+    /// The store's own clock, for tests that set the time.
     Local,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// Connections at most, not counting the one that listens.
+    /// Maximum number of connections, not counting the one that listens.
     pub connections: usize,
-    /// How others' commits are heard of.
+    /// How the store learns of other processes' commits.
     pub listen: Listen,
-    /// Where the time comes from.
+    /// The clock of this process.
     pub clock: Arc<dyn Clock>,
-    /// What is decided by the server's clock all the same.
+    /// The clock for decisions that all processes must agree on.
     pub clock_source: ClockSource,
-    /// How long a verb may take, waits for a connection and for locks included.
+    /// Time limit of an operation, including waits for a connection and for locks.
     pub timeout: Duration,
 }
 
@@ -76,12 +76,12 @@ impl Default for PostgresOptions {
 impl std::fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { connections, timeout, .. } = self;
-        // Not the URL that is listened at: it may hold a password.
+        // Not the URL of `listen`: it may hold a password.
         write!(f, "PostgresOptions({connections} connections, {timeout:?})")
     }
 }
 
-/// Reads a URL. The text itself is never part of an error: it may hold a password.
+/// Parses a URL. Errors never contain its text, which may hold a password.
 pub(crate) fn address(url: &str) -> Result<Address> {
     read(url).map_err(invalid)
 }
@@ -90,7 +90,7 @@ fn invalid(error: AddressError) -> Error {
     Error::Invalid(error.0)
 }
 
-/// A connection, and what must be run for it to live.
+/// Connects. The returned connection must be polled.
 pub(crate) async fn connect(
     address: &Address,
 ) -> Result<(Client, Connection<Socket, impl AsyncRead + AsyncWrite + Unpin + use<>>)> {
@@ -98,8 +98,8 @@ pub(crate) async fn connect(
     address.config.connect(tls).await.or_translate()
 }
 
-/// Runs one statement on a connection of its own, outside a transaction: `CREATE DATABASE` takes
-/// none.
+/// Runs one statement on a separate connection, outside a transaction, as `CREATE DATABASE`
+/// requires.
 pub async fn run_statement(url: &str, sql: &str) -> Result<()> {
     let (client, connection) = connect(&address(url)?).await?;
     tokio::select! {
@@ -108,7 +108,7 @@ pub async fn run_statement(url: &str, sql: &str) -> Result<()> {
     }
 }
 
-/// What time the server says it is.
+/// The server's current time.
 pub async fn server_time(url: &str) -> Result<Timestamp> {
     let (client, connection) = connect(&address(url)?).await?;
     let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -121,16 +121,16 @@ pub async fn server_time(url: &str) -> Result<Timestamp> {
     }
 }
 
-/// A pool of connections.
+/// Creates the connection pool.
 pub(crate) fn pool(address: &Address, options: &PostgresOptions) -> Result<Pool> {
     let manager = ConnectionManager::new(address).map_err(invalid)?;
     let wait = Some(options.timeout);
     Pool::builder(manager)
         .max_size(options.connections.max(1))
-        // The one that was last used: the server has its plans made there, and its pages at hand.
+        // The connection that was used last: the server has its plans and pages cached there.
         .queue_mode(QueueMode::Lifo)
         .timeouts(Timeouts { wait, create: wait, recycle: wait })
         .runtime(Runtime::Tokio1)
         .build()
-        .map_err(|error| Error::unavailable(format!("no pool of connections: {error}")))
+        .map_err(|error| Error::unavailable(format!("cannot create the connection pool: {error}")))
 }

@@ -1,7 +1,8 @@
-//! Folding: differences become counts.
+//! Rolls up delta rows into the counters of streams, batches and months.
 //!
-//! Anybody may fold, one at a time; who finds another at it has nothing to do. Readers add up what
-//! is not folded yet, so when it happens changes nothing but how much they have to add.
+//! Any process may roll up, one at a time under a lock; a process that finds the lock taken skips
+//! the rollup. Readers add the remaining deltas to the counters, so the time of a rollup changes
+//! only how many rows they add.
 
 use longshore_core::Result;
 
@@ -9,10 +10,10 @@ use crate::advisory_lock::{self, AdvisoryLock};
 use crate::row::value;
 use crate::tx::Tx;
 
-/// Differences written by one process before it folds itself, in case no leader does.
+/// Delta rows after which a process rolls up by itself, in case no leader does.
 pub(crate) const DELTA_THRESHOLD: usize = 500;
 
-/// Folds everything that is there; the batches it touched.
+/// Rolls up all delta rows, and returns the batches with changed counters.
 pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
     if !advisory_lock::try_acquire(tx, AdvisoryLock::Rollup).await? {
         return Ok(Vec::new());
@@ -35,7 +36,7 @@ pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
                  bytes = s.bytes + m.bytes
                FROM moved m WHERE s.num = m.stream RETURNING s.num, s.batch),
              added AS (
-               -- Beyond the largest number a sum stays there.
+               -- A sum saturates at the limits of bigint.
                INSERT INTO longshore_sum AS kept (batch, name, amount)
                SELECT s.batch, e.key, least(greatest(sum(e.value::numeric), -9223372036854775808),
                  9223372036854775807)::bigint
@@ -52,7 +53,7 @@ pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
     rows.iter().map(|row| value(row, 0)).collect()
 }
 
-/// What calls reserved and spent becomes part of their months.
+/// Adds what calls reserved and spent to the totals of their months.
 async fn roll_up_months(tx: &mut Tx<'_>) -> Result<()> {
     tx.query(
         "WITH gone AS (DELETE FROM longshore_spend RETURNING *)

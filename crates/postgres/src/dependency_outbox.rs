@@ -1,9 +1,9 @@
-//! What callers' transactions leave to be told: who waits for whom, and who has ended.
+//! Outbox for dependencies of callers' transactions.
 //!
-//! Whoever begins to wait for a unit, and whoever ends one, must meet at that unit's row. A caller's
-//! transaction may stay open for long, and nobody is to wait for it; so it locks no row that others
-//! want, and only notes which units are to be looked at once it is committed. That is done right
-//! then (`PostgresStore::committed`), or by upkeep.
+//! Adding or resolving a dependency locks the dependency's row. A caller's transaction can stay
+//! open for long, and other transactions must not wait for it. So it locks no existing unit: it
+//! writes the unit's id here. The outbox is drained after the commit (`PostgresStore::committed`)
+//! or by maintenance.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use crate::row::{code, flag, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuids};
 
-/// Units looked at in one transaction.
+/// Rows drained in one transaction.
 const MAX_BATCH: i64 = 1_000;
 
-/// Notes units that others wait for, or that have ended.
+/// Adds units that have new dependants or have ended.
 pub(crate) async fn enqueue<'u>(
     tx: &mut Tx<'_>,
     units: impl IntoIterator<Item = &'u UnitId>,
@@ -28,8 +28,8 @@ pub(crate) async fn enqueue<'u>(
     Ok(())
 }
 
-/// Looks at what was noted: those that have ended let go who waits for them, the others will when
-/// they end.
+/// Drains the outbox: releases the dependants of units that have ended, and marks the others, so
+/// that their end releases them.
 pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
     let sql = "DELETE FROM longshore_untold WHERE num IN (SELECT num FROM longshore_untold
         ORDER BY num LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING unit";
@@ -40,7 +40,7 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
     }
     let mut unlocked = queued.clone();
     let queued: Vec<Uuid> = queued.into_iter().collect();
-    // One that somebody is changing just now is looked at the next time.
+    // A unit that another transaction has locked is requeued.
     let sql = "SELECT id, state FROM longshore_unit WHERE id = ANY($1) ORDER BY id
         FOR UPDATE SKIP LOCKED";
     let mut live = Vec::new();
@@ -60,8 +60,8 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Notes again those that are there. How one ended that is gone, nobody knows any more; who waited
-/// for it must not run as if it had ended well.
+/// Requeues units that still exist. How a pruned unit ended is unknown: its dependants are treated
+/// as if it had failed.
 async fn requeue(tx: &mut Tx<'_>, mut unlocked: HashSet<Uuid>) -> Result<()> {
     let ids: Vec<Uuid> = unlocked.iter().copied().collect();
     let sql = "INSERT INTO longshore_untold (unit)

@@ -1,8 +1,8 @@
 //! SQL effects: the caller's own statements, committed with a unit's finish or not at all.
 //!
-//! They are data from outside. They may change rows and nothing else: a statement that would end
-//! the store's transaction, or is none of these, is refused. One that fails costs its own unit only:
-//! the transaction goes on from the savepoint before it.
+//! They are untrusted input. They may only change rows: any other statement, such as one that would
+//! end the store's transaction, is refused. If one fails, only its own unit is affected: the
+//! transaction continues from the savepoint before it.
 
 use longshore_core::{Effect, Error, Failure, Result};
 use tokio_postgres::error::SqlState;
@@ -15,7 +15,7 @@ mod placeholders;
 
 use bind::UntypedParam;
 
-/// Runs a unit's effects in a savepoint of their own; says why if they must not stay.
+/// Runs a unit's effects in a savepoint. Returns the failure if they were rolled back.
 pub(crate) async fn run(tx: &mut Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
     if effects.is_empty() {
         return Ok(None);
@@ -55,9 +55,10 @@ async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<Result<(), Failure>
     })
 }
 
-/// What the server refused is the effect's own fault, a time limit or a trigger's error included: an
-/// error would have everything that ends with it tried again, for ever. A lost connection, a server
-/// that shuts down, a full disk or a deadlock is not.
+/// Distinguishes failures of the effect from errors of the store. Whatever the server refused is
+/// the effect's failure, including timeouts and errors of triggers: as an error of the store, it
+/// would make the whole finish be retried for ever. A lost connection, a server shutdown, a full
+/// disk or a deadlock is an error of the store.
 fn classify_error(error: Error, effect: &Effect) -> Result<Failure> {
     let source = match &error {
         Error::Broken { source, .. } | Error::Unavailable { source, .. } => source.as_deref(),
@@ -74,7 +75,7 @@ fn classify_error(error: Error, effect: &Effect) -> Result<Failure> {
     }
 }
 
-/// Deadlocks and conflicts, which are tried again, and a server that goes away.
+/// Deadlocks and serialization failures, which are retried, and a server shutdown.
 fn is_transient(code: &SqlState) -> bool {
     matches!(code.code(), "40P01" | "40001") || code.code().starts_with("57P")
 }

@@ -1,4 +1,4 @@
-//! What PostgreSQL says, as what the caller can do about it.
+//! Translates PostgreSQL's errors into errors that tell what the caller can do.
 
 use longshore_core::Error;
 use tokio_postgres::error::SqlState;
@@ -7,36 +7,39 @@ use tokio_postgres::error::SqlState;
 pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
     let Some(code) = error.code() else {
         if let Some(reason) = certificate_error(&error) {
-            let message = format!("PostgreSQL may be somebody else: {reason}");
+            let message = format!("TLS certificate verification failed: {reason}");
             return Error::Broken { message, source: Some(Box::new(error)) };
         }
         return match is_connection_error(&error) {
             true => unavailable("the connection to PostgreSQL was lost", error),
-            false => broken("PostgreSQL and this program do not understand each other", error),
+            false => broken("PostgreSQL protocol error", error),
         };
     };
     match code.code() {
-        // Deadlock, serialization, lock timeout: nothing was changed, try again.
-        "40P01" | "40001" | "55P03" => unavailable("others held what was needed", error),
+        // Deadlock, serialization failure, lock timeout: nothing was changed, so a retry is safe.
+        "40P01" | "40001" | "55P03" => {
+            unavailable("another transaction holds a lock that is needed", error)
+        }
         "53100" => Error::DiskFull { source: Some(Box::new(error)) },
-        "53300" => unavailable("PostgreSQL has no connection left for us", error),
+        "53300" => unavailable("PostgreSQL has reached its connection limit", error),
         "25006" => unavailable("PostgreSQL is read-only: a standby, or in recovery", error),
         "28P01" | "28000" => broken("PostgreSQL refused user or password", error),
         "3D000" => broken("PostgreSQL has no such database", error),
-        "42501" => broken("the PostgreSQL user may not do this", error),
-        // Statement and idle timeouts, shutdown, crash of a neighbour, start-up, resources.
+        "42501" => broken("the PostgreSQL user lacks a privilege", error),
+        // Statement and idle timeouts; then shutdown, crash of another backend, start-up,
+        // resources.
         "57014" | "25P03" => {
-            unavailable("PostgreSQL gave up on a statement that took too long", error)
+            unavailable("PostgreSQL cancelled a statement that took too long", error)
         }
         other if other.starts_with("57") || other.starts_with("53") || other.starts_with("08") => {
-            unavailable("PostgreSQL is not there at the moment", error)
+            unavailable("PostgreSQL is unavailable", error)
         }
         _ => broken("PostgreSQL refused a statement", error),
     }
 }
 
-/// Whether the way to the server is at fault and not what was said: only then does it help to say
-/// it again. The driver keeps its kinds of errors to itself; their words are all there is.
+/// Whether the connection failed and not the request: only then does a retry help. The driver does
+/// not expose the kinds of its errors, so their texts are compared.
 fn is_connection_error(error: &tokio_postgres::Error) -> bool {
     let text = error.to_string();
     let prefixes = [
@@ -48,7 +51,7 @@ fn is_connection_error(error: &tokio_postgres::Error) -> bool {
     error.is_closed() || prefixes.iter().any(|prefix| text.starts_with(prefix))
 }
 
-/// What is wrong with the server's certificate. It stays so, however often it is looked at.
+/// What is wrong with the server's certificate. A retry does not help.
 fn certificate_error(error: &tokio_postgres::Error) -> Option<String> {
     let text = std::error::Error::source(error)?.to_string();
     text.contains("certificate").then_some(text)
@@ -65,17 +68,17 @@ fn broken(message: &str, source: tokio_postgres::Error) -> Error {
     Error::Broken { message: with_server_message(message, &source), source: Some(Box::new(source)) }
 }
 
-/// The driver's own text is only "db error"; what the server said is inside.
+/// Adds the server's message: the driver's own text is only "db error".
 fn with_server_message(message: &str, source: &tokio_postgres::Error) -> String {
     match source.as_db_error() {
         Some(server) => format!("{message}: {}", server.message()),
-        // A value that does not fit its type, say.
+        // For example, a value that does not fit its type.
         None if !is_connection_error(source) => format!("{message}: {source}"),
         None => message.to_owned(),
     }
 }
 
-/// Whether nothing was changed and the same again may work at once.
+/// Whether nothing was changed and an immediate retry may succeed.
 pub(crate) fn is_conflict(error: &Error) -> bool {
     let Error::Unavailable { source: Some(source), .. } = error else { return false };
     if source.is::<ConcurrentInsert>() {
@@ -86,50 +89,50 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
         || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
-/// Another sender was a moment earlier, and what was decided no longer holds.
+/// A concurrent transaction inserted the same id or key, so the decisions are outdated.
 #[derive(Debug)]
 struct ConcurrentInsert;
 
 impl std::fmt::Display for ConcurrentInsert {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("another sender was a moment earlier")
+        f.write_str("a concurrent transaction inserted the same id or key")
     }
 }
 
 impl std::error::Error for ConcurrentInsert {}
 
-/// The same again will see what came in between.
+/// The error for a conflict with a concurrent insert. A retry sees the other transaction's rows.
 pub(crate) fn conflict() -> Error {
-    let message = "others were faster, again and again".to_owned();
+    let message = "every attempt conflicted with a concurrent insert".to_owned();
     Error::Unavailable { message, source: Some(Box::new(ConcurrentInsert)) }
 }
 
-/// Whether a row could not be written because another has its key.
+/// Whether a unique constraint was violated.
 pub(crate) fn is_unique_violation(error: &Error) -> bool {
     let Error::Broken { source: Some(source), .. } = error else { return false };
     let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
     code == Some(&SqlState::UNIQUE_VIOLATION)
 }
 
-/// No connection could be had.
+/// Translates an error of the connection pool.
 pub(crate) fn from_pool(error: longshore_postgres_address::PoolError) -> Error {
     match error {
         longshore_postgres_address::PoolError::Backend(error) => translate(error),
         other => Error::Unavailable {
-            message: "no connection to PostgreSQL came free in time".to_owned(),
+            message: "timed out waiting for a connection to PostgreSQL".to_owned(),
             source: Some(Box::new(other)),
         },
     }
 }
 
-/// Data in the database that this program could not have written.
+/// The error for data that this program cannot have written.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::Broken { message: format!("the database holds {what}"), source: None }
 }
 
-/// `?` from the driver's error to ours.
+/// Converts the driver's errors to the store's.
 pub(crate) trait Translate<T> {
-    /// Translates the error, keeps the value.
+    /// Translates the error and keeps the value.
     fn or_translate(self) -> Result<T, Error>;
 }
 

@@ -1,4 +1,4 @@
-//! The ends of runs: what the state machine decided is written, effects and all, or nothing is.
+//! Finishing runs: writes what the state machine decided, together with all effects, or nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,12 +23,12 @@ mod fast_path;
 
 pub(crate) use fast_path::{EndedLeases, try_fast_path};
 
-/// Refuses calls that no store should have to add up.
+/// Rejects calls with amounts that cannot be added up.
 pub(crate) fn check_calls(finishes: &[Finish]) -> Result<()> {
     finishes.iter().flat_map(|end| &end.calls).try_for_each(CallRecord::check)
 }
 
-/// Records the ends of runs, each for itself.
+/// Records finishes, each independently of the others.
 pub(crate) async fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
@@ -40,7 +40,7 @@ pub(crate) async fn finish(
     finish_others(tx, session, finishes, &ended, calls).await
 }
 
-/// Records those that are not among `ended` already.
+/// Records the finishes that `ended` does not contain.
 pub(crate) async fn finish_rest(
     tx: &mut Tx<'_>,
     session: SessionId,
@@ -50,8 +50,9 @@ pub(crate) async fn finish_rest(
     finish_others(tx, session, finishes, ended, Vec::new()).await
 }
 
-/// The same; then writes `calls` and those of the others, all at once: units before calls, as whoever
-/// ends a session does.
+/// Records the finishes that `ended` does not contain, then writes `calls` and the calls of these
+/// finishes in one statement. Units come before calls, as when a session ends, so that locks are
+/// taken in one order.
 async fn finish_others<'f>(
     tx: &mut Tx<'_>,
     session: SessionId,
@@ -76,7 +77,7 @@ async fn finish_others<'f>(
             true => Finished::Recorded(UnitState::Done),
             false => slow.finish(tx, end).await?,
         });
-        // Not with a repeat: what it came to is written.
+        // Not for a repeat: its calls are written.
         if slow.changes.len() > before {
             calls.extend(&end.calls);
         }
@@ -86,7 +87,7 @@ async fn finish_others<'f>(
     Ok(answers)
 }
 
-/// The ends that need a closer look.
+/// Finishes that the fast path does not handle.
 struct SlowFinish {
     session: SessionId,
     holder: Option<i64>,
@@ -102,7 +103,7 @@ impl SlowFinish {
             return Ok(Finished::LeaseLost);
         }
         if row.session.is_none() {
-            // The fence has not moved, so it was this lease that ended the run: its answer got lost.
+            // The fence is unchanged, so this lease ended the run and the reply was lost.
             return Ok(Finished::Recorded(row.state()?));
         }
         if row.session != self.holder {
@@ -118,7 +119,7 @@ impl SlowFinish {
             return Ok(Finished::EffectFailed(failure));
         }
         let policy = match end.outcome {
-            // Most runs end well, and for those no policy is asked.
+            // Most runs succeed, and their transition needs no policy.
             Outcome::Done(_) => Policy::default(),
             _ => self.policies.of(tx, row).await?,
         };
@@ -133,29 +134,29 @@ impl SlowFinish {
         change.checkpoint.clone_from(&end.checkpoint);
         self.changes.push(change);
         if let Some(row) = self.rows.get_mut(&end.lease.unit) {
-            // Said twice in one call, it is a repeat.
+            // A second finish of the same lease in this call is a repeat.
             (row.session, row.code) = (None, code(state));
         }
         Ok(Finished::Recorded(state))
     }
 }
 
-/// A step of the state machine that is to be written.
+/// A transition of the state machine to be written.
 pub(crate) struct UnitChange {
     pub(crate) row: UnitRow,
     pub(crate) step: Transition,
-    /// The unit's fence from now on.
+    /// The unit's new fence.
     pub(crate) fence: u64,
-    /// Who ran it.
+    /// The session that ran the unit.
     pub(crate) session: Option<SessionId>,
-    /// What it came to.
+    /// The result of the run.
     pub(crate) result: Option<Payload>,
-    /// What the next run begins with.
+    /// The checkpoint for the next run.
     pub(crate) checkpoint: Option<Payload>,
 }
 
 impl UnitChange {
-    /// A step and nothing else.
+    /// A transition without result and checkpoint.
     pub(crate) fn new(
         row: UnitRow,
         step: Transition,
@@ -165,14 +166,14 @@ impl UnitChange {
         Self { row, step, fence, session, result: None, checkpoint: None }
     }
 
-    /// A step that changes nothing about who may hold the unit.
+    /// A transition that keeps the fence.
     pub(crate) fn step(row: UnitRow, step: Transition) -> Self {
         let fence = row.fence;
         Self::new(row, step, fence, None)
     }
 }
 
-/// Locks units and reads what decisions need; always in the order of their ids.
+/// Locks units in the order of their ids, and reads the columns that decisions need.
 pub(crate) async fn lock_rows<'u>(
     tx: &mut Tx<'_>,
     units: impl IntoIterator<Item = &'u UnitId>,
@@ -185,8 +186,7 @@ pub(crate) async fn lock_rows<'u>(
     rows.iter().map(|row| UnitRow::read(row).map(|row| (row.id, row))).collect()
 }
 
-/// Writes steps of the state machine: the rows, their counts, and what waits for them. The rows
-/// must be locked.
+/// Writes transitions: the rows, their counts, and what depends on them. The rows must be locked.
 pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<UnitChange>) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
@@ -309,7 +309,8 @@ async fn announce_awaited(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()>
     Ok(())
 }
 
-/// A unit that waits no more must not be found by what it waited for: it may be pruned by then.
+/// Deletes the dependencies of units that are no longer blocked. Otherwise the end of a dependency
+/// would find units that may be pruned by then.
 async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     let blocked = code(UnitState::Blocked);
     let units: Vec<Uuid> = changes
@@ -323,8 +324,8 @@ async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<
     Ok(())
 }
 
-/// Lets the next unit of each cap key back among the ready ones; not in a caller's transaction,
-/// whose commit claims would have to wait for: it leaves that for after its commit.
+/// Unparks the next units of each cap key. A caller's transaction leaves this for after its commit,
+/// since claims would wait for its locks.
 pub(crate) async fn unpark<'k>(
     tx: &mut Tx<'_>,
     keys: impl Iterator<Item = &'k [u8]>,
@@ -342,8 +343,8 @@ pub(crate) async fn unpark<'k>(
     unpark_counted(tx, &leaving).await
 }
 
-/// The same for so many units of each key. Under the keys' locks: a claim that is about to park a
-/// unit behind the one that leaves now would otherwise park it for good.
+/// Unparks this many units of each cap key, under the keys' locks. Without the lock, a concurrent
+/// claim could park a unit behind the one that ends now, and nothing would unpark it.
 pub(crate) async fn unpark_counted(
     tx: &mut Tx<'_>,
     leaving: &BTreeMap<Vec<u8>, i64>,
@@ -370,15 +371,15 @@ pub(crate) async fn unpark_counted(
     Ok(())
 }
 
-/// Tells the units that wait for those that ended; whether each ended well. In a caller's
-/// transaction it is only noted: others may want the same units meanwhile.
+/// Releases the dependants of units that ended; the flag says whether the unit succeeded. In a
+/// caller's transaction this goes to the outbox, since other transactions may need the same units.
 pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool)>) -> Result<()> {
     if tx.is_caller_transaction() {
         return dependency_outbox::enqueue(tx, ended.iter().map(|(unit, _)| unit)).await;
     }
     let well: HashMap<UnitId, bool> = ended.into_iter().collect();
     let needs = uuids(well.keys());
-    // The units before what they wait for, as whoever cancels one does.
+    // Lock dependants before dependencies, as cancelling does.
     let sql = format!(
         "SELECT {}, u.waits_for FROM longshore_unit u WHERE u.state = 0 AND u.id = ANY(ARRAY(
            SELECT d.unit FROM longshore_dependency d WHERE d.needs = ANY($1)))
@@ -406,7 +407,7 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
     for found in found {
         let row = UnitRow::read(&found)?;
         let waits_for: usize = small(&found, UnitRow::WIDTH)?;
-        // Told by another just before we had its lock.
+        // Another transaction released it just before we had its lock.
         let Some(over) = waiting.remove(&row.id) else { continue };
         let failed = over.iter().find(|needs| well.get(needs) == Some(&false));
         let event = match failed.filter(|_| !row.has(flag::RELEASED_BY_FAILURE)) {
@@ -432,7 +433,7 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
     apply(tx, changes).await
 }
 
-/// The unit's own policy, if its sender gave one.
+/// The unit's own policy, if its sender set one.
 pub(crate) fn own_policy(row: &UnitRow) -> Result<Option<Policy>> {
     Ok(Spec::parse(row.spec.as_deref())?.policy)
 }

@@ -1,8 +1,8 @@
-//! The ledger: profiles, keys, calls and what they came to, limits, budgets, reply queues.
+//! The ledger: profiles, keys, calls and their costs, limits, budgets, reply queues.
 //!
-//! Calls do not meet in a row of their tenant's: what they reserve and spend is written as
-//! differences (`longshore_spend`), which are folded with those of the streams. Only a tenant with a
-//! budget has its admissions weighed one after the other.
+//! Calls do not contend for a row of their tenant: what they reserve and spend is written as delta
+//! rows (`longshore_spend`), which are rolled up with those of the streams. Only for a tenant with
+//! a budget are admissions decided one after the other.
 
 pub(crate) mod admission;
 pub(crate) mod budgets;
@@ -22,7 +22,7 @@ use tokio_postgres::Row;
 
 use crate::row::readable;
 
-/// Refuses what is outside the scope: to whoever asks, that tenant does not exist.
+/// Fails for a tenant outside the scope as if it did not exist.
 fn check_scope(scope: &Scope, tenant: &TenantId) -> Result<()> {
     match scope.covers(tenant) {
         true => Ok(()),
@@ -30,7 +30,7 @@ fn check_scope(scope: &Scope, tenant: &TenantId) -> Result<()> {
     }
 }
 
-/// A page out of rows of which one more than `limit` was asked for.
+/// Builds a page from rows that were selected with a limit of `limit + 1`.
 fn page<T>(
     rows: &[Row],
     limit: u32,

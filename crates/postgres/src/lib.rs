@@ -1,11 +1,12 @@
 //! Longshore's store for many machines: PostgreSQL.
 //!
-//! Every verb is one transaction, of a few statements that each concern many units. There are no
-//! session-wide locks, prepared statements or settings, so a transaction pooler may sit in between.
-//! What wakes others (`NOTIFY`) happens after the commit and coalesced; without a connection that
-//! can listen, workers poll, the more seldom the longer nothing comes.
+//! Every operation is one transaction of a few statements, each of which handles many units. The
+//! store uses no session-level locks, prepared statements or settings, so that a transaction pooler
+//! may sit in between. After the commit, one coalesced `NOTIFY` wakes workers of other processes.
+//! Where no connection can listen, workers poll; the interval doubles while they find nothing.
 //!
-//! Decisions are those of `longshore_core`, as in the SQLite store, whose files have the same names.
+//! `longshore_core` makes the decisions, as for the SQLite store. Files of the two stores have the
+//! same names.
 
 mod admin;
 mod advisory_lock;

@@ -1,7 +1,7 @@
-//! Reading many: pages of units and batches by cursor.
+//! Pages of units and batches by cursor.
 //!
-//! With a state, the index by stream and state gives a page without looking at other rows. With
-//! none, the newest rows are walked and filtered, a bounded number per page: a page may then be
+//! With a state, the index by stream and state yields a page without reading other rows. Without
+//! one, the newest rows are scanned and filtered, a limited number per page: a page may then be
 //! short, or empty, and still have a next one.
 
 use std::collections::HashMap;
@@ -17,17 +17,17 @@ use crate::row::{UnitParts, UnitRow, codes, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
 
-/// Rows walked for one page without a state.
+/// Rows scanned for one page without a state.
 const MAX_SCANNED_ROWS: i64 = 20_000;
 
-/// The streams that a filter allows, by its four names.
+/// The streams that match a [`NameFilter`].
 const STREAMS: &str =
     "SELECT s.stream FROM longshore_count s JOIN longshore_lane l ON l.num = s.lane
     JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch
     WHERE ($1 IS NULL OR l.tenant = $1) AND ($2 IS NULL OR q.name = $2)
     AND ($3 IS NULL OR s.kind = $3) AND ($4 IS NULL OR b.name = $4)";
 
-/// What a list is filtered by: tenant, queue, kind, batch.
+/// Names to filter by: tenant, queue, kind, batch.
 type NameFilter<'f> = [Option<&'f str>; 4];
 
 /// A page of units.
@@ -79,8 +79,8 @@ async fn by_state(
     after: UnitCursor,
     limit: u32,
 ) -> Result<Page<Unit>> {
-    // The planner knows neither how few streams have the newest units, nor how many units one of
-    // them may have: it would compile the plan, and sort a whole stream for one page.
+    // The planner knows neither how few streams have the newest units nor how many units one stream
+    // may have: it would compile the plan with JIT, and sort a whole stream for one page.
     tx.batch("SET LOCAL jit = off; SET LOCAL enable_bitmapscan = off").await?;
     let mut found: Vec<UnitCursor> = Vec::new();
     for code in codes(state) {
@@ -105,8 +105,8 @@ async fn by_state(
     Ok(Page { items: load_summaries(tx, ids).await?, next })
 }
 
-/// The newest units of one state. A page of n can only have units of the n streams whose newest
-/// units are the newest: those are found by one look each, however many streams there are.
+/// The newest units of one state. A page of n units can only contain units of the n streams with
+/// the most recent units. One index lookup per stream finds those.
 fn newest_in(state: UnitState, code: u8) -> String {
     let counted = match state.is_final() {
         true => format!("s.{state} > s.gone_{state}"),
@@ -130,7 +130,7 @@ fn newest_in(state: UnitState, code: u8) -> String {
     )
 }
 
-/// The same for units in somebody's hands: few, and known by whose they are.
+/// The newest leased units, by the index on sessions: there are few.
 fn leased() -> String {
     format!(
         "SELECT u.place, u.id FROM longshore_unit u WHERE u.session IS NOT NULL AND u.state = 3
@@ -146,7 +146,7 @@ async fn by_id(
     limit: u32,
 ) -> Result<Page<Unit>> {
     let max_rows = i64::from(limit) + 1;
-    // Without a filter nothing is walked over in vain.
+    // Without a filter no row is scanned in vain.
     let scan_limit =
         if names.iter().all(Option::is_none) { max_rows } else { MAX_SCANNED_ROWS.max(max_rows) };
     let sql = format!(
@@ -168,7 +168,8 @@ async fn by_id(
     }
     ids.sort_unstable_by(|a, b| b.cmp(a));
     if ids.len() > limit as usize {
-        // More was found than is shown: the next page begins there, not where the walk ended.
+        // There is more than one page: the next begins after its last unit, not at the end of the
+        // scan.
         ids.truncate(limit as usize);
         last = ids.last().copied();
     }
@@ -176,7 +177,7 @@ async fn by_id(
     Ok(Page { items: load_summaries(tx, ids).await?, next })
 }
 
-/// Units without their bytes, in the order of `ids`.
+/// Loads units without payload, checkpoint and result, in the order of `ids`.
 async fn load_summaries(tx: &mut Tx<'_>, ids: Vec<Uuid>) -> Result<Vec<Unit>> {
     let sql = format!(
         "SELECT {}, u.failure, u.progress, h.id FROM longshore_unit u
@@ -213,7 +214,7 @@ pub(crate) async fn batches(
             text.parse().map_err(|_| Error::Invalid(format!("`{text}` is not a page cursor")))?
         }
     };
-    // The page first, so that only its own batches are counted.
+    // Select the page first, so that only its batches are counted.
     let sql = batch::select(
         "WHERE b.num IN (SELECT p.num FROM longshore_batch p WHERE p.num < $1
            AND ($2 IS NULL OR p.tenant = $2) AND ($3 IS NULL OR p.status = $3)
@@ -233,7 +234,7 @@ pub(crate) async fn batches(
     Ok(Page { items, next })
 }
 
-/// What the runs of each batch added up, folded or not.
+/// The sums of each batch, rolled up or not.
 async fn sums(tx: &mut Tx<'_>, batches: &[i64]) -> Result<HashMap<i64, Sums>> {
     let rows = tx
         .query(

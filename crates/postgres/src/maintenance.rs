@@ -1,7 +1,7 @@
-//! Upkeep: dead sessions, due units, batches that a crash left behind. Each verb does a bounded
-//! amount. What removes old records is in `prune`.
+//! Maintenance: stalled sessions, due units, batches that a crash left open. Each operation does a
+//! bounded amount of work. `prune` removes old records.
 //!
-//! An idle store costs one statement per round: it tells which parts have anything to do.
+//! In an idle store each round costs one statement, which tells which parts have work.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ use crate::start_log;
 use crate::tx::Tx;
 use crate::typed_params::{Param, session_uuid};
 
-/// Ends one dead session, if its beat is still what the watcher saw. A beat that comes just now
-/// waits for us, and learns that its session is gone.
+/// Ends a stalled session, if it has not sent a heartbeat since the watcher last read it. A
+/// concurrent heartbeat waits for this transaction and then learns that its session is gone.
 pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: Dead) -> Result<Reclaimed> {
     let still = tx
         .query_opt(
@@ -37,42 +37,43 @@ pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: Dead) -> Result<Reclaimed>
     Ok(Reclaimed { sessions: 1, rescued, failed })
 }
 
-/// What upkeep remembers from round to round.
+/// What maintenance remembers between rounds.
 #[derive(Debug, Default)]
 pub(crate) struct MaintenanceCache(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
 struct CacheState {
-    /// The last cap key that was looked at.
+    /// The last cap key that was checked.
     cap_key: Vec<u8>,
-    /// When batches were last looked at that a crash may have left behind.
+    /// When batches that a crash may have left open were last checked.
     batches: Option<Instant>,
-    /// What the last round saw, if it had nothing to do.
+    /// The result of the last round, if it found no work.
     idle: Option<(IdleUntil, ChangeSeq, Instant)>,
 }
 
-/// How much had happened, here and as far as others tell: as long as it stays the same, nothing has.
+/// Counts changes, of this process and of others as far as they notify. While it stays the same,
+/// nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChangeSeq {
-    /// Commits of this process that moved anything.
+    /// Commits of this process that changed anything.
     pub(crate) commits: u64,
-    /// Notices of changes.
+    /// Notifications of changes.
     pub(crate) notices: u64,
 }
 
-/// A store in which nothing is to be promoted before one of these times.
+/// Nothing is to be promoted before one of these times.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdleUntil {
-    /// When the next scheduled unit is due, if any is.
+    /// When the next scheduled unit is due.
     pub(crate) next_due: Option<Timestamp>,
     next_deadline: Option<Timestamp>,
-    /// How long it was then until the next schedule fires, if any does, by the server's clock.
+    /// The time until the next schedule fires, by the server's clock at the time of the query.
     next_fire_in: Option<Duration>,
 }
 
-/// How often batches are looked at that a crash may have left behind.
+/// How often batches that a crash may have left open are checked.
 const BATCH_RECHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Cap keys looked at in one round.
+/// Cap keys checked in one round.
 const MAX_CAP_KEYS: i64 = 1000;
 
 impl MaintenanceCache {
@@ -80,19 +81,19 @@ impl MaintenanceCache {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Remembers what a round saw that began with `seq`.
+    /// Records the result of a round that began at `seq`.
     pub(crate) fn record(&self, idle: Option<IdleUntil>, seq: ChangeSeq) {
         self.with(|state| state.idle = idle.map(|idle| (idle, seq, Instant::now())));
     }
 
-    /// What the last round saw, if it is no older than `age` and nothing has happened since.
+    /// The result of the last round, if it is no older than `age` and nothing has changed since.
     pub(crate) fn idle_until(&self, seq: ChangeSeq, age: Duration) -> Option<IdleUntil> {
         let (idle, then, at) = self.with(|state| state.idle)?;
         (then == seq && at.elapsed() <= age).then_some(idle)
     }
 
-    /// In how long the next schedule fires, if the last look tells and none is due. Goes by the time
-    /// that has passed since, not by this process's clock, which may be set wrongly.
+    /// The time until the next schedule fires, if the cache knows it and none is due. It subtracts
+    /// the elapsed time and ignores this process's wall clock, which may be wrong.
     pub(crate) fn next_fire_in(&self, seq: ChangeSeq, age: Duration) -> Option<Option<Duration>> {
         let (idle, then, at) = self.with(|state| state.idle)?;
         let passed = at.elapsed();
@@ -125,8 +126,8 @@ impl IdleUntil {
     }
 }
 
-/// Makes due units ready, fails expired ones, cancels those of batches given up; folds counts.
-/// Says too if there was nothing to do.
+/// Makes due units ready, fails expired ones, cancels units of abandoned batches, and rolls up
+/// counters. If there was nothing to do, it also returns until when.
 pub(crate) async fn promote(
     tx: &mut Tx<'_>,
     limit: u32,
@@ -165,14 +166,14 @@ pub(crate) async fn promote(
     Ok((promoted, pending.is_empty().then_some(pending.idle)))
 }
 
-/// Looks whether there is anything to promote, for one who is at it anyway. Batches that a crash
-/// left behind are for a round of promotion to see to.
+/// Checks whether there is anything to promote, as part of the leader's renewal. Batches that a
+/// crash left open are left to the next promotion.
 pub(crate) async fn probe_idle(tx: &mut Tx<'_>) -> Result<Option<IdleUntil>> {
     let pending = PendingWork::query(tx).await?;
     Ok((pending.is_empty() && !pending.ended).then_some(pending.idle))
 }
 
-/// Which parts of a promotion have anything to do.
+/// Which parts of a promotion have work.
 struct PendingWork {
     rollup: bool,
     due: bool,
@@ -229,14 +230,14 @@ impl PendingWork {
         })
     }
 
-    /// Whether there is nothing to do at once. Batches that a crash left behind can wait.
+    /// Whether there is no urgent work. Batches that a crash left open can wait.
     fn is_empty(&self) -> bool {
         let Self { rollup, due, expired, abandoned, parked, starts, outbox, .. } = *self;
         !(rollup || due || expired || abandoned || parked || starts || outbox)
     }
 }
 
-// Whoever holds a unit is changing it just now: the next round sees what became of it.
+// A locked unit is being changed by another transaction; the next round handles it.
 const DUE: &str = "u.state = 1 AND u.place <= $1 ORDER BY u.place LIMIT $2 FOR UPDATE SKIP LOCKED";
 
 const EXPIRED: &str = "u.deadline IS NOT NULL AND u.state IN (0, 1, 2, 7, 8) AND u.deadline <= $1
@@ -248,7 +249,7 @@ const ABANDONED: [&str; 2] = [
     "u.stream = ANY($1) AND u.state IN (0, 1, 7, 8) LIMIT $2 FOR UPDATE SKIP LOCKED",
 ];
 
-/// Takes all units that `which` selects one step on.
+/// Applies an event to all units that `which` selects.
 async fn apply_event(
     tx: &mut Tx<'_>,
     which: &str,
@@ -267,7 +268,7 @@ async fn apply_event(
     Ok(count)
 }
 
-/// Cancels waiting units of batches that were given up, and asks running ones to stop.
+/// Cancels waiting units of abandoned batches, and requests the cancellation of running ones.
 pub(crate) async fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     let streams = abandoned_streams(tx).await?;
     if streams.is_empty() {
@@ -290,7 +291,7 @@ pub(crate) async fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     Ok(swept)
 }
 
-/// The streams of batches that were given up and have units that have not ended.
+/// The streams of abandoned batches that have not completed.
 async fn abandoned_streams(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
     let rows = tx
         .query(
@@ -303,8 +304,8 @@ async fn abandoned_streams(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
     rows.iter().map(|row| value(row, 0)).collect()
 }
 
-/// Has batches looked at whose last unit has ended but which do not know: whoever ended it died
-/// between that commit and the next.
+/// Finds batches that are still open although all their units have ended, so that they advance: the
+/// process that ended the last unit died before its post-commit work.
 pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
     let rows = tx
         .query(
@@ -328,10 +329,11 @@ pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Units parked behind a cap that is not reached any more. Leaving units let the next one back in;
-/// this catches one whose predecessor was itself hidden (its batch paused) when it did, or left in a
-/// caller's transaction of which nobody told us. From key to key by the index, however many units
-/// are parked behind each, and some keys per round.
+/// Unparks units below their cap. The end of a unit normally unparks the next one of its cap key.
+/// This handles the exceptions: the next unit was itself hidden (its batch was paused) at that
+/// time, or the unit ended in a caller's transaction and the caller did not pass on the notice. It
+/// steps from key to key by index, however many units are parked for each, and checks a limited
+/// number of keys per round.
 async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<()> {
     let after = cache.with(|state| state.cap_key.clone());
     let rows = tx
@@ -371,7 +373,7 @@ pub(crate) async fn next_due(tx: &mut Tx<'_>) -> Result<Option<Duration>> {
     Ok(Some(Timestamp::from_micros(value(&row, 0)?).since(tx.now)))
 }
 
-/// Claims or renews the leadership of a role. Who does not lead only reads.
+/// Claims or renews the leadership of a role. If another session leads, it only reads.
 pub(crate) async fn lead(
     tx: &mut Tx<'_>,
     role: &str,
@@ -382,7 +384,7 @@ pub(crate) async fn lead(
     let now = tx.clock_now(clock_source).await?;
     let until = (now + ttl).as_micros();
     let (session, now) = (session_uuid(session), now.as_micros());
-    // A term that ends later than one from now would is from before the clock was set back.
+    // A term that ends later than a new one would was set before the clock was set back.
     let led = "SELECT 1 FROM longshore_leader WHERE role = $1 AND session <> $2 AND until > $3
         AND until <= $4";
     if tx.query_opt(led, &[&role, &session, &now, &until]).await?.is_some() {
@@ -414,13 +416,13 @@ mod tests {
 
     #[test]
     fn when_the_next_schedule_fires_is_known_until_something_happens() {
-        assert_eq!(cache(None).next_fire_in(SEQ, LONG), Some(None), "none does");
+        assert_eq!(cache(None).next_fire_in(SEQ, LONG), Some(None), "no schedule");
         let cache = cache(Some(LONG));
         let left = cache.next_fire_in(SEQ, LONG).flatten();
         assert!(left.is_some_and(|left| left <= LONG && !left.is_zero()));
         let more = ChangeSeq { notices: 2, ..SEQ };
-        assert_eq!(cache.next_fire_in(more, LONG), None, "others did something");
-        assert_eq!(cache.next_fire_in(SEQ, Duration::ZERO), None, "too old to be believed");
+        assert_eq!(cache.next_fire_in(more, LONG), None, "another process changed something");
+        assert_eq!(cache.next_fire_in(SEQ, Duration::ZERO), None, "too old");
     }
 
     #[test]

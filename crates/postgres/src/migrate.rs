@@ -1,7 +1,7 @@
 //! The schema and its versions.
 //!
-//! Migrations are embedded, applied one by one in one transaction under a lock, and remembered with
-//! a checksum: a database that was migrated by a changed file is refused instead of guessed at.
+//! Migrations are embedded, applied one by one in one transaction under a lock, and recorded with a
+//! checksum. A database that was migrated by a changed file is refused.
 
 use longshore_core::{Error, Result};
 
@@ -38,13 +38,13 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 11, name: "cpu", sql: include_str!("../migrations/011_cpu.sql") },
 ];
 
-/// The newest version this program knows.
+/// The newest version that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version.unsigned_abs();
 
-/// Brings the schema up to date. Harmless when it is.
+/// Migrates the schema to the newest version, if it is older.
 pub(crate) async fn migrate(tx: &mut Tx<'_>) -> Result<u32> {
     if version(tx).await? != NEWEST {
-        // However long it takes, and however long another is at it.
+        // Migrations, and waiting for another process's migration, have no time limit.
         tx.batch("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
         advisory_lock::acquire(tx, &[AdvisoryLock::Schema]).await?;
         apply_missing(tx).await?;
@@ -62,14 +62,15 @@ async fn check(tx: &mut Tx<'_>) -> Result<()> {
     let sums = tx.query(sql, &[]).await?;
     for (migration, row) in MIGRATIONS.iter().zip(sums) {
         if value::<&str>(&row, 0)? != checksum(migration.sql) {
-            return Err(damaged(format!("a changed migration {}", migration.name)));
+            return Err(damaged(format!("migration `{}` with another checksum", migration.name)));
         }
     }
     Ok(())
 }
 
 async fn version(tx: &mut Tx<'_>) -> Result<u32> {
-    // Not `to_regclass`: what that did not find once, it does not find until the transaction ends.
+    // Not `to_regclass`: once it has not found a table, it does not find it until the transaction
+    // ends.
     let known = "SELECT EXISTS (SELECT 1 FROM pg_class
         WHERE relname = 'longshore_migration' AND pg_table_is_visible(oid))";
     if !value::<bool>(&tx.query_one(known, &[]).await?, 0)? {
@@ -81,7 +82,7 @@ async fn version(tx: &mut Tx<'_>) -> Result<u32> {
 }
 
 async fn apply_missing(tx: &mut Tx<'_>) -> Result<()> {
-    // Again, now that nobody else can be at it.
+    // Read again under the lock: another process may have migrated.
     let found = version(tx).await?;
     if found > NEWEST {
         return Err(Error::Schema { found, known: NEWEST });
@@ -104,7 +105,7 @@ async fn apply_missing(tx: &mut Tx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// FNV-1a: enough to notice an edited file.
+/// FNV-1a: enough to detect an edited file.
 fn checksum(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,10 +1,12 @@
-//! The change feed and wake-ups: what others hear, after the commit it speaks of.
+//! The change feed and the wake-ups of workers, both sent after the commit that they announce.
 //!
-//! Commits leave what they have to say here; one task per process writes it, coalesced: whatever
-//! gathered while the last entry was written goes into the next. A `NOTIFY` inside the commits
-//! themselves would make all commits of the database wait for one lock, which a foreign one may hold
-//! for long. One more task listens.
-//! Both are hints: what is lost with a killed process is found by polling.
+//! Commits add their entries here, and one task per process writes them: entries that arrive while
+//! a write is in flight go together into the next. `NOTIFY` inside the commits would serialise all
+//! commits of the database behind one lock, which another transaction may hold for long. A second
+//! task listens.
+//!
+//! Both are hints: if a process is killed before it sends them, readers find the changes by
+//! polling.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +26,7 @@ use crate::permits::PermitWakeups;
 use crate::single_statement::ConnGuard;
 use crate::typed_params::{Param, typed};
 
-/// One entry to be made in the change feed.
+/// An entry of the change feed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FeedEntry {
     pub(crate) topic: &'static str,
@@ -32,38 +34,40 @@ pub(crate) struct FeedEntry {
     pub(crate) tenant: Option<String>,
 }
 
-/// How many changes the feed keeps: enough for a reader that was away for a moment.
+/// Entries kept in the feed: enough for a reader that was disconnected for a moment.
 pub(crate) const MAX_FEED_ENTRIES: i64 = 20_000;
-/// Entries that wait to be written at most. More means that the database is away.
+/// Entries waiting to be written. Beyond this the database is unavailable, and further entries are
+/// dropped.
 const MAX_PENDING: usize = 10_000;
 const CHANNEL: &str = "longshore";
-/// Between two words of one process, so that a busy one does not wake everybody all the time.
+/// Pause between two writes of one process, so that a busy process does not wake all others
+/// continuously.
 const NOTIFY_DEBOUNCE: Duration = Duration::from_millis(5);
-/// For how long an entry may take.
+/// Time limit of one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// For how long it is waited for.
+/// How long a reader waits for pending entries to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Until an entry that could not be written is tried again.
+/// Pause before a failed write is repeated.
 const WRITE_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Until it is tried again whether notices come.
+/// Pause between probes for notifications where none arrive.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// This process's end of the feed.
+/// Writes and receives notifications for this process.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     pending: Mutex<PendingNotices>,
     has_pending: Notify,
-    /// Somebody waits for what is to be written.
+    /// A reader waits for pending entries: skip the debounce.
     flush_now: Notify,
-    /// Grows when something may have become claimable.
+    /// Incremented when units may have become claimable.
     wakeups: watch::Sender<u64>,
-    /// Grows when anything may have been added to the feed.
+    /// Incremented when entries may have been added to the feed.
     changes: watch::Sender<u64>,
-    /// How many rounds of writing are over, against those asked for.
+    /// The last round of writing that is complete.
     rounds_written: watch::Sender<u64>,
     /// Whether notices arrive.
     listening: watch::Sender<bool>,
-    /// Who waits for a permit.
+    /// Requests of this process that wait for a permit.
     pub(crate) permit_wakeups: PermitWakeups,
 }
 
@@ -71,7 +75,7 @@ pub(crate) struct Notifier {
 struct PendingNotices {
     entries: BTreeSet<FeedEntry>,
     wake_workers: bool,
-    /// The round that will write what waits now.
+    /// The last round of writing that has begun.
     round: u64,
 }
 
@@ -93,7 +97,7 @@ impl Notifier {
         change(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells this process at once and the others soon.
+    /// Wakes this process's workers at once, and buffers the entries for other processes.
     pub(crate) fn announce(&self, entries: BTreeSet<FeedEntry>, wake_workers: bool) {
         if entries.is_empty() && !wake_workers {
             return;
@@ -105,7 +109,7 @@ impl Notifier {
         self.has_pending.notify_one();
     }
 
-    /// Keeps what is to be written in the next round.
+    /// Buffers entries for the next round of writing.
     fn buffer(&self, entries: BTreeSet<FeedEntry>, wake_workers: bool) {
         self.with(|pending| {
             if pending.entries.len() < MAX_PENDING {
@@ -115,7 +119,8 @@ impl Notifier {
         });
     }
 
-    /// Waits until what was announced so far is written (or could not be), for a while.
+    /// Waits until the pending entries are written, or the write failed, for at most
+    /// [`FLUSH_TIMEOUT`].
     pub(crate) async fn flush(&self) {
         let round = self.with(|pending| {
             let empty = pending.entries.is_empty() && !pending.wake_workers;
@@ -123,34 +128,35 @@ impl Notifier {
         });
         let mut rounds_written = self.rounds_written.subscribe();
         self.flush_now.notify_one();
-        // The sender lives as long as `self`; but a writer that is dead, or whose server is away,
-        // must not keep anybody from reading what is there.
+        // The sender lives as long as `self`. But if the writer has ended, or the server is
+        // unavailable, the caller reads what is there.
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, rounds_written.wait_for(|over| *over >= round))
             .await;
     }
 
-    /// Says that something may have become claimable, as nobody would tell us.
+    /// Wakes this process's workers: units may have become claimable without a notification.
     pub(crate) fn wake_workers(&self) {
         self.wakeups.send_modify(|count| *count += 1);
     }
 
-    /// Grows when something may have become claimable.
+    /// A counter that is incremented when units may have become claimable.
     pub(crate) fn subscribe_wakeups(&self) -> watch::Receiver<u64> {
         self.wakeups.subscribe()
     }
 
-    /// Grows when the feed may have grown.
+    /// A counter that is incremented when the feed may have grown.
     pub(crate) fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Whether notices of other processes arrive.
+    /// Whether notifications of other processes arrive.
     pub(crate) fn is_listening(&self) -> bool {
         *self.listening.borrow()
     }
 
-    /// Writes what is announced, for ever. Workers are woken at once; entries follow after a moment,
-    /// in which the claim that a send led to is not held up by them, and more of them gather.
+    /// Writes buffered entries until the store closes. It wakes workers at once. The feed entries
+    /// follow after the debounce, so that they do not delay the claims of the woken workers, and
+    /// more entries go into one write.
     pub(crate) async fn run_writer(self: Arc<Self>, pool: Pool) {
         loop {
             self.has_pending.notified().await;
@@ -169,7 +175,7 @@ impl Notifier {
                 let nothing = entries.is_empty() && !wake_workers;
                 let rounds_written = with_timeout(write_entries(&pool, &entries)).await;
                 if let Err(error) = notified.and(rounds_written) {
-                    tracing::debug!(%error, "the change feed could not be written");
+                    tracing::debug!(%error, "cannot write the change feed");
                     self.buffer(entries, wake_workers);
                     tokio::time::sleep(WRITE_RETRY_DELAY).await;
                 }
@@ -182,34 +188,35 @@ impl Notifier {
         }
     }
 
-    /// Tells those of other processes that wait for a permit, for ever.
+    /// Notifies other processes' permit requests until the store closes.
     pub(crate) async fn run_permit_sender(self: Arc<Self>, pool: Pool) {
         self.permit_wakeups.run_sender(&pool, CHANNEL).await;
     }
 
-    /// Waits a moment, unless somebody waits for what is to be written.
+    /// Waits for the debounce, or until a reader asks for the entries.
     async fn debounce(&self) {
-        // It ended either way.
+        // A timeout and a request continue alike.
         let _ = tokio::time::timeout(NOTIFY_DEBOUNCE, self.flush_now.notified()).await;
     }
 
-    /// Hears of others' commits, for ever; connects again whenever it must.
+    /// Listens for other processes' notifications until the store closes, and reconnects after
+    /// errors.
     pub(crate) async fn run_listener(self: Arc<Self>, address: Address, pool: Pool) {
         let mut delay = Duration::from_millis(100);
         loop {
             let end = self.listen_until_lost(&address, &pool).await;
             let was_listening = self.listening.send_replace(false);
             match end {
-                // Behind a pooler they never do; or the server was busy.
+                // Behind a transaction pooler none ever arrive; or the server was too busy.
                 Ok(ListenEnd::NoNotifications) => {
-                    tracing::debug!("no notices come through here: polling");
+                    tracing::debug!("no notifications arrive on this connection: polling");
                     delay = PROBE_INTERVAL;
                 }
                 Ok(ListenEnd::ConnectionLost) | Err(_) if was_listening => {
                     delay = Duration::from_millis(100)
                 }
                 Ok(ListenEnd::ConnectionLost) => {}
-                Err(error) => tracing::debug!(%error, "cannot listen for changes"),
+                Err(error) => tracing::debug!(%error, "cannot listen for notifications"),
             }
             tokio::time::sleep(delay).await;
             delay = if delay == PROBE_INTERVAL {
@@ -225,7 +232,7 @@ impl Notifier {
         let payload = SessionId::new().to_string();
         let send_probe = async {
             client.batch_execute(&format!("LISTEN {CHANNEL}")).await.or_translate()?;
-            // Through the pool, as all others' notices will come.
+            // Through the pool, as the notifications of other processes come.
             notify(pool, &payload).await
         };
         let mut probe_received = false;
@@ -245,7 +252,7 @@ impl Notifier {
                         if notice.payload() == payload {
                             probe_received = true;
                             self.listening.send_replace(true);
-                            // Whatever happened while nobody listened.
+                            // Notifications sent before this connection listened were missed.
                             self.wakeups.send_modify(|count| *count += 1);
                             self.permit_wakeups.wake_all();
                         } else if notice.payload() == WAKE_WORKERS {
@@ -263,23 +270,23 @@ impl Notifier {
 enum ListenEnd {
     /// The connection was lost.
     ConnectionLost,
-    /// Our own notice did not come back.
+    /// Our own notification did not arrive.
     NoNotifications,
 }
 
-/// Says that something may have become claimable.
+/// Payload: units may have become claimable.
 const WAKE_WORKERS: &str = "woke";
-/// Says that the feed has grown.
+/// Payload: the feed has grown.
 const FEED_CHANGED: &str = "changed";
 
-/// No entry takes for ever, or none would be made any more.
+/// Limits the time of one write, so that a blocked write does not block all later ones.
 async fn with_timeout(entry: impl Future<Output = Result<()>>) -> Result<()> {
     let late = || Error::unavailable("PostgreSQL did not answer in time");
     tokio::time::timeout(WRITE_TIMEOUT, entry).await.map_err(|_| late())?
 }
 
-/// Makes the entries of one round, in one statement. It does not wait for the disk, and its lock
-/// makes the numbers of the feed come in the order in which they can be seen.
+/// Writes the entries of one round in one statement. The statement does not wait for the disk. Its
+/// lock makes the feed's numbers become visible in ascending order.
 async fn write_entries(pool: &Pool, entries: &BTreeSet<FeedEntry>) -> Result<()> {
     if entries.is_empty() {
         return Ok(());
@@ -305,7 +312,7 @@ async fn write_entries(pool: &Pool, entries: &BTreeSet<FeedEntry>) -> Result<()>
         .await
         .or_translate()?;
     let newest: Option<i64> = rows.first().and_then(|row| row.get(1));
-    // Now and then, by whoever comes across a round number.
+    // Delete old entries about once per thousand.
     if let Some(newest) = newest
         && newest % 1000 < i64::try_from(entries.len()).unwrap_or(1000)
     {

@@ -1,7 +1,8 @@
-//! Bounded pools: each verb is one function of the server (`migrations/008_permits.sql`), sent alone. What
-//! comes while one is on its way goes together, in one (`009_permits_gathered.sql`).
+//! Bounded pools: each operation is one server function (`migrations/008_permits.sql`) in
+//! autocommit mode. Requests that arrive while a call is in flight are sent together by the next
+//! call (`009_permits_gathered.sql`).
 //!
-//! Here its answers are read, and whom it told is passed on ([`PermitWakeups`]).
+//! This module reads the replies and wakes the requests that they name ([`PermitWakeups`]).
 
 mod batched;
 mod stats;
@@ -36,7 +37,7 @@ fn permit_id(uuid: Uuid) -> PermitId {
 }
 
 fn micros(duration: Duration) -> i64 {
-    // A century is for ever, and leaves room to add the time.
+    // A century is long enough, and leaves room for adding the current time.
     const MAX_MICROS: i64 = 100 * 365 * 86_400 * 1_000_000;
     i64::try_from(duration.as_micros()).unwrap_or(MAX_MICROS).min(MAX_MICROS)
 }
@@ -47,19 +48,19 @@ fn duration(row: &Row, column: usize) -> Result<Duration> {
 
 fn number<T: TryFrom<i64>>(row: &Row, column: usize) -> Result<T> {
     let found: i64 = value(row, column)?;
-    T::try_from(found).map_err(|_| damaged(format!("a pool with a number of {found}")))
+    T::try_from(found).map_err(|_| damaged(format!("a pool with the invalid number {found}")))
 }
 
-/// Asks for a permit.
+/// Requests a permit.
 pub(crate) async fn ask(inner: &Arc<StoreInner>, pool: &PoolName, ask: &Ask) -> Result<Answer> {
     if ask.weight == 0 {
         return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
     }
     let done = batched::submit(inner, pool, Job::Ask(ask.clone())).await?;
-    done.ok_or_else(|| damaged("a pool that says nothing"))
+    done.ok_or_else(|| damaged("a pool function that returns no row"))
 }
 
-/// How long one that asks keeps its place; nothing if it does not wait.
+/// How long a request keeps its place in the queue; `None` if it does not wait.
 fn wait_ttl(ask: &Ask) -> Option<i64> {
     match ask.otherwise {
         Otherwise::GoAway => None,
@@ -105,10 +106,10 @@ async fn one(
     params: &[&dyn crate::typed_params::Param],
 ) -> Result<Row> {
     let rows = inner.query_autocommit(sql, params).await?;
-    rows.into_iter().next().ok_or_else(|| damaged("a pool that says nothing"))
+    rows.into_iter().next().ok_or_else(|| damaged("a pool function that returns no row"))
 }
 
-/// A verb that tells others, and no more.
+/// Runs a function that returns only the requests to wake.
 async fn run_and_wake(
     inner: &StoreInner,
     sql: &str,
@@ -119,7 +120,7 @@ async fn run_and_wake(
     Ok(())
 }
 
-/// Begins leases anew; those that are not held.
+/// Renews leases, and returns the permits that are not held.
 pub(crate) async fn extend(
     inner: &StoreInner,
     pool: &PoolName,
@@ -132,7 +133,7 @@ pub(crate) async fn extend(
     Ok(value::<Vec<Uuid>>(&row, 0)?.into_iter().map(permit_id).collect())
 }
 
-/// Gives permits back, and leaves the line.
+/// Releases permits, or removes their requests from the queue.
 pub(crate) async fn release(
     inner: &Arc<StoreInner>,
     pool: &PoolName,
@@ -153,7 +154,7 @@ async fn release_one(
     run_and_wake(inner, sql, &[&pool.as_str(), &uuids(ids), &late]).await
 }
 
-/// Leaves the line.
+/// Removes a request from the queue.
 pub(crate) async fn leave(
     inner: &Arc<StoreInner>,
     pool: &PoolName,
@@ -165,7 +166,7 @@ pub(crate) async fn leave(
     batched::submit(inner, pool, job).await.map(drop)
 }
 
-/// Makes a pool known if it is not; else its maximum.
+/// Creates a pool. If it exists, returns its maximum.
 pub(crate) async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u32>> {
     let sql = "WITH made AS (INSERT INTO longshore_pool (name, max) VALUES ($1, $2)
         ON CONFLICT DO NOTHING RETURNING 1)
@@ -175,9 +176,12 @@ pub(crate) async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Resul
         if value(&row, 0)? {
             return Ok(None);
         }
-        // Made by another since this statement began, it cannot be seen yet: the next one sees it.
+        // If another transaction created it after this statement began, it is not visible yet: the
+        // next statement sees it.
         if let Some(max) = value::<Option<i64>>(&row, 1)? {
-            return u32::try_from(max).map(Some).map_err(|_| damaged("a pool's maximum"));
+            return u32::try_from(max)
+                .map(Some)
+                .map_err(|_| damaged("an invalid maximum of a pool"));
         }
     }
 }
@@ -188,12 +192,12 @@ pub(crate) async fn resize(inner: &StoreInner, pool: &PoolName, max: u32) -> Res
     run_and_wake(inner, sql, &[&pool.as_str(), &i64::from(max)]).await
 }
 
-/// Forgets everything but the maximum.
+/// Removes all permits and requests of a pool, and keeps its maximum.
 pub(crate) async fn reset(inner: &StoreInner, pool: &PoolName) -> Result<()> {
     run_and_wake(inner, "SELECT longshore_permit_reset($1)", &[&pool.as_str()]).await
 }
 
-/// Whether an alert may be told now.
+/// Whether an alert may be sent now. If so, records it.
 pub(crate) async fn may_alert(
     inner: &StoreInner,
     pool: &PoolName,

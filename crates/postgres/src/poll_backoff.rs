@@ -1,14 +1,14 @@
-//! How often is looked where no notices come: less and less often, until something happens.
+//! Poll intervals where no notifications arrive: the interval doubles until there is activity.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The first wait after something happened.
+/// The interval after activity.
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
-/// The longest.
+/// The longest interval.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A wait that doubles.
+/// An interval that doubles.
 #[derive(Debug)]
 pub(crate) struct PollBackoff(Mutex<Duration>);
 
@@ -19,7 +19,7 @@ impl Default for PollBackoff {
 }
 
 impl PollBackoff {
-    /// How long to wait now.
+    /// Returns the interval to wait now, and doubles it.
     pub(crate) fn next(&self) -> Duration {
         let mut interval = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = *interval;
@@ -27,7 +27,7 @@ impl PollBackoff {
         now
     }
 
-    /// Something happened.
+    /// Returns to the shortest interval after activity.
     pub(crate) fn reset(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = MIN_INTERVAL;
     }

@@ -1,4 +1,4 @@
-//! Pruning: removes what was kept long enough, in bulk, and remembers how much that was.
+//! Pruning: deletes records after their retention, in bulk, and counts what it deleted.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::row::{code, count, value};
 use crate::tx::Tx;
 use crate::{counter_rollup, queue_limits};
 
-/// Removes what was kept long enough.
+/// Deletes records after their retention.
 pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
     let now = tx.now.as_micros();
     let left = format!(
@@ -19,7 +19,7 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
         queue_limits::active_reservation_sql("$1")
     );
     tx.execute(&left, &[&now]).await?;
-    // Only who folds and who prunes changes a stream's row, so they take turns.
+    // Only rollups and pruning change the row of a stream. Both take this lock.
     advisory_lock::acquire(tx, &[AdvisoryLock::Rollup]).await?;
     for batch in counter_rollup::roll_up(tx).await? {
         tx.touch_batch(batch);
@@ -40,8 +40,8 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
     Ok(pruned)
 }
 
-/// Removes ended units with their failures. Streams that have any in this state are known by their
-/// counts; each gives its oldest by index.
+/// Deletes ended units with their failures. Counters tell which streams have units in this state;
+/// of each stream the oldest are found by index.
 async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) -> Result<u64> {
     let (code, column) = (code(state), state.as_str());
     let before = (tx.now - keep).as_micros();
@@ -64,7 +64,8 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
     count(&tx.query_one(&sql, &[&before, &limit]).await?, 0)
 }
 
-/// Removes the oldest entries of the audit log: they lie first, so that no index by time is needed.
+/// Deletes the oldest entries of the audit log. They have the lowest numbers, so no index by time
+/// is needed.
 async fn deeds(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let before = (tx.now - keep).as_micros();
     let sql = "DELETE FROM longshore_deed WHERE at <= $1
@@ -72,9 +73,9 @@ async fn deeds(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     tx.execute(sql, &[&before, &i64::from(limit)]).await
 }
 
-/// Removes ended batches whose units are all pruned, with their streams: nothing is sent to those
-/// any more, whoever remembers them, for that takes the batch's row. All was folded just now; what
-/// came since waits for the next round.
+/// Deletes ended batches with their streams, once all their units are pruned. A stream in a
+/// process's cache receives no more units, since sending to a batch locks the batch's row. Counters
+/// were rolled up just now; batches with newer deltas wait for the next round.
 async fn batches(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let before = (tx.now - keep).as_micros();
     let rows = tx

@@ -1,4 +1,4 @@
-//! Reading one thing: a unit, its failures, queues, totals, changes.
+//! Queries: a unit, its failures, queues, totals, changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) fn tenant(scope: &Scope) -> Option<&str> {
     }
 }
 
-/// Units out of rows that begin with [`UnitRow::COLUMNS`]. `holder` is the column with the
+/// Assembles units from rows that begin with [`UnitRow::COLUMNS`]. `holder` is the column with the
 /// session's id.
 pub(crate) async fn assemble_units(
     tx: &mut Tx<'_>,
@@ -49,7 +49,7 @@ pub(crate) async fn assemble_units(
     Ok(units)
 }
 
-/// One unit, whole.
+/// One unit with payload, checkpoint and result.
 pub(crate) async fn one_unit(tx: &mut Tx<'_>, scope: &Scope, id: UnitId) -> Result<Unit> {
     let sql = format!(
         "SELECT {}, {}, h.id FROM longshore_unit u
@@ -62,7 +62,7 @@ pub(crate) async fn one_unit(tx: &mut Tx<'_>, scope: &Scope, id: UnitId) -> Resu
     found.filter(|unit| scope.covers(&unit.tenant)).ok_or_else(|| Error::not_found("unit", id))
 }
 
-/// The runs of a unit that did not end well.
+/// The failed runs of a unit.
 pub(crate) async fn failures(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -97,7 +97,7 @@ pub(crate) const SUMS: &str = "coalesce(sum(c.blocked), 0)::bigint,
     coalesce(sum(c.failed), 0)::bigint, coalesce(sum(c.cancelled), 0)::bigint,
     coalesce(sum(c.bytes), 0)::bigint";
 
-/// Two columns that bound something.
+/// Reads the two columns of a capacity.
 pub(crate) fn read_capacity(row: &Row, at: usize) -> Result<Capacity> {
     let bound = |at: usize| -> Result<Option<u64>> {
         Ok(value::<Option<i64>>(row, at)?.map(i64::unsigned_abs))
@@ -140,8 +140,8 @@ fn queue_info(row: &Row, oldest: &HashMap<i64, Timestamp>) -> Result<QueueInfo> 
     })
 }
 
-/// When the oldest ready unit of each lane became ready, by the head of each stream that has any:
-/// as many look-ups as there are such streams.
+/// When the oldest ready unit of each lane became ready, from the first unit of each stream: one
+/// lookup per stream with ready units.
 async fn oldest_ready(tx: &mut Tx<'_>) -> Result<HashMap<i64, Timestamp>> {
     let unit_rows = tx
         .query(
@@ -163,8 +163,8 @@ async fn oldest_ready(tx: &mut Tx<'_>) -> Result<HashMap<i64, Timestamp>> {
     Ok(oldest)
 }
 
-/// Sums over the named queues, or all. One statement: who waits until nothing is left to do must
-/// not see a unit in neither of two places.
+/// Totals over the named queues, or all. One statement: a client that waits until nothing is left
+/// must not miss a unit that moves between two reads.
 pub(crate) async fn totals(tx: &mut Tx<'_>, scope: &Scope, queues: &Queues) -> Result<Totals> {
     let (all, names): (bool, Vec<&str>) = match queues {
         Queues::All => (true, Vec::new()),
@@ -186,7 +186,7 @@ pub(crate) async fn totals(tx: &mut Tx<'_>, scope: &Scope, queues: &Queues) -> R
     })
 }
 
-/// Changes told at once.
+/// Changes returned at once.
 const MAX_CHANGES: usize = 1000;
 
 /// What changed after `since`.

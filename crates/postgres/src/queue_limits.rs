@@ -1,7 +1,9 @@
-//! Admission: who may send, and whether a lane, its queue and its tenant have room.
+//! Limits of queues: whether a tenant is suspended, and whether a lane, its queue and its tenant
+//! have capacity left.
 //!
-//! Live units are added up only where a bound is set, and under the bound's lock: those who fill
-//! the same room count and fill it one after the other. An unbounded queue locks and counts nothing.
+//! Live units are counted only where a limit is set, and under the limit's lock, so that senders
+//! count and fill the same capacity one after the other. Without limits nothing is locked or
+//! counted.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +17,7 @@ use crate::row::{count, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
 
-/// What one call has found out about bounds, and what it has taken of the room.
+/// The limits that apply to one send, and how much of them is used.
 #[derive(Default)]
 pub(crate) struct CapacityCheck {
     lanes: HashMap<i64, LaneLimits>,
@@ -24,11 +26,11 @@ pub(crate) struct CapacityCheck {
 
 struct LaneLimits {
     suspended: bool,
-    /// Everything whose bound its units must keep to.
+    /// The limits that apply to the lane's units.
     scopes: Vec<LimitScope>,
 }
 
-/// Something with a capacity.
+/// What a limit applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum LimitScope {
     Lane(i64),
@@ -36,7 +38,7 @@ enum LimitScope {
     Tenant(String),
 }
 
-/// What is left under one bound.
+/// Usage under one limit.
 struct Remaining {
     live: u64,
     bytes: u64,
@@ -44,9 +46,10 @@ struct Remaining {
     max_bytes: Option<u64>,
 }
 
-/// SQL for whether a reservation `r` takes up room at the time `now`: as long as its caller's
-/// transaction goes on. One that was committed just now may be seen although its units are not seen
-/// yet; so it counts for a while. (A number from the future is from before a dump and restore.)
+/// SQL condition: whether reservation `r` counts at the time `now`. It counts while its caller's
+/// transaction is open. Just after the commit the reservation may be visible although its units are
+/// not, so it counts until it expires. (A transaction id from the future is from before a dump and
+/// restore.)
 pub(crate) fn active_reservation_sql(now: &str) -> String {
     format!(
         "(CASE WHEN r.xid < pg_snapshot_xmax(pg_current_snapshot()) THEN pg_xact_status(r.xid) END
@@ -56,7 +59,7 @@ pub(crate) fn active_reservation_sql(now: &str) -> String {
 }
 
 impl CapacityCheck {
-    /// Looks up what is set for these lanes.
+    /// Loads the limits of these lanes.
     pub(crate) async fn load(tx: &mut Tx<'_>, lanes: &Vec<i64>) -> Result<Self> {
         let rows = tx
             .query(
@@ -89,13 +92,12 @@ impl CapacityCheck {
         Ok(())
     }
 
-    /// Whether any of the lanes has a bound to keep to.
+    /// Whether any of the lanes has a limit.
     pub(crate) fn has_limits(&self) -> bool {
         !self.limits.is_empty()
     }
 
-    /// Takes the locks of all bounds and counts what is live under them, now that nobody else adds
-    /// to it.
+    /// Acquires the locks of all limits, and counts what is live under them.
     pub(crate) async fn count(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         if self.limits.is_empty() {
             return Ok(());
@@ -142,7 +144,7 @@ impl CapacityCheck {
         Ok(())
     }
 
-    /// The limits as they are now that their locks are held: whoever changes one holds its lock.
+    /// Reads the limits again under their locks, since changing a limit requires its lock.
     async fn reload_limits(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let lanes: Vec<i64> = self.lanes.keys().copied().collect();
         let mut current = Self::load(tx, &lanes).await?;
@@ -156,13 +158,13 @@ impl CapacityCheck {
         Ok(())
     }
 
-    /// Whether the stream's tenant is suspended.
+    /// The refusal if the stream's tenant is suspended.
     pub(crate) fn suspended(&self, stream: &Stream) -> Option<Refusal> {
         let suspended = self.lanes.get(&stream.lane).is_some_and(|lane| lane.suspended);
         (suspended || stream.is_placeholder()).then(|| Refusal::Suspended(stream.tenant.clone()))
     }
 
-    /// Why a unit with a payload of `bytes` has no room, or takes its room.
+    /// Counts a unit with a payload of `bytes`, or returns the refusal if a limit is reached.
     pub(crate) fn admit(&mut self, lane: i64, bytes: u64) -> Option<Refusal> {
         let scopes = &self.lanes.get(&lane)?.scopes;
         for scope in scopes {
@@ -182,7 +184,7 @@ impl CapacityCheck {
         None
     }
 
-    /// A unit that ended as soon as it was in takes up no room.
+    /// Uncounts a unit that ended as soon as it was inserted.
     pub(crate) fn release(&mut self, lane: i64, bytes: u64) {
         let Some(lane) = self.lanes.get(&lane) else { return };
         for scope in &lane.scopes {
@@ -195,7 +197,7 @@ impl CapacityCheck {
 }
 
 impl Remaining {
-    /// An empty room, if a bound is set in the columns that begin at `at`.
+    /// Reads a limit from the columns that begin at `at`, if one is set.
     fn read(row: &Row, at: usize) -> Result<Option<Self>> {
         let limit = |at: usize| -> Result<Option<u64>> {
             value::<Option<i64>>(row, at)?.map(u64::try_from).transpose().map_err(damaged)

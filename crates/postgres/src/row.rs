@@ -1,4 +1,4 @@
-//! Rows of `longshore_unit`: what is in them and how they become [`Unit`]s.
+//! Rows of `longshore_unit`, and how they become [`Unit`]s.
 
 use longshore_core::machine::Head;
 use longshore_core::{Payload, Priority, Result, SessionId, Timestamp, Unit, UnitId, UnitState};
@@ -28,9 +28,10 @@ pub(crate) fn value<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
     row.try_get(at).or_translate()
 }
 
-/// What could be read. A row that a newer version wrote must not keep this one from all others.
+/// Logs and drops a row that cannot be read. A row that a newer version wrote must not hide all
+/// others.
 pub(crate) fn readable<T>(what: &str, read: Result<T>) -> Option<T> {
-    read.inspect_err(|error| tracing::error!(%error, "{what} is left out: it cannot be read")).ok()
+    read.inspect_err(|error| tracing::error!(%error, "cannot read {what}: skipped")).ok()
 }
 
 /// A column that holds a count: stored signed, never negative.
@@ -39,7 +40,7 @@ pub(crate) fn count<N: TryFrom<i64>>(row: &Row, at: usize) -> Result<N> {
     N::try_from(number).map_err(|_| damaged(format!("the count {number}")))
 }
 
-/// The same for a four-byte column.
+/// A four-byte column that holds a count.
 pub(crate) fn small<N: TryFrom<i32>>(row: &Row, at: usize) -> Result<N> {
     let number: i32 = value(row, at)?;
     N::try_from(number).map_err(|_| damaged(format!("the number {number}")))
@@ -98,7 +99,7 @@ impl UnitRow {
     /// How many columns [`Self::COLUMNS`] has.
     pub(crate) const WIDTH: usize = 16;
 
-    /// Where the unit stands.
+    /// The unit's state.
     pub(crate) fn state(&self) -> Result<UnitState> {
         state(self.code)
     }
@@ -108,7 +109,7 @@ impl UnitRow {
         self.flags & flag != 0
     }
 
-    /// Counts its attempt, if it was not yet.
+    /// Counts the attempt, if the run has not started yet.
     pub(crate) fn begin(&mut self, now: Timestamp) {
         if self.started_at.is_none() {
             self.attempt += 1;
@@ -116,7 +117,7 @@ impl UnitRow {
         }
     }
 
-    /// What the state machine looks at.
+    /// The input of the state machine.
     pub(crate) fn transition_input(&self) -> Result<Head> {
         Ok(Head {
             id: self.id,
@@ -135,7 +136,7 @@ impl UnitRow {
     }
 }
 
-/// The columns that make a whole [`Unit`] beside [`UnitRow`].
+/// The columns that a whole [`Unit`] needs beside [`UnitRow`].
 pub(crate) struct UnitParts {
     pub(crate) failure: Option<String>,
     pub(crate) progress: Option<String>,
@@ -164,7 +165,7 @@ impl UnitParts {
     }
 }
 
-/// Puts a unit together. `place` is the row's present place.
+/// Assembles a unit.
 pub(crate) fn unit(
     row: UnitRow,
     parts: UnitParts,

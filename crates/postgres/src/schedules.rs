@@ -1,4 +1,4 @@
-//! Schedules: kept as rows, fired by compare-and-set in the transaction that sends their units.
+//! Schedules: rows that are fired by compare-and-set in the transaction that sends their units.
 
 use longshore_core::schedule::{NewSchedule, Plan, Schedule};
 use longshore_core::store::{
@@ -13,7 +13,7 @@ use crate::row::{count, readable, value};
 use crate::send::{LimitPolicy, send};
 use crate::tx::Tx;
 
-/// Puts a schedule, or finds the one with its name.
+/// Creates or replaces a schedule, or returns the existing one.
 pub(crate) async fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -70,12 +70,12 @@ pub(crate) async fn switch(
     Ok(schedule)
 }
 
-/// Whoever fires schedules is to look again: one of them may be due sooner than any was.
+/// Announces a change, so that schedulers read again: a schedule may be due earlier than before.
 fn announce(tx: &mut Tx<'_>, tenant: &TenantId) {
     tx.announce("setting", "schedule", Some(tenant.as_str()));
 }
 
-/// Takes one step and sends what it sends, both or neither.
+/// Fires a schedule and sends its units, both or neither.
 pub(crate) async fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fired> {
     firing.check()?;
     let mut schedule = show_locked(tx, scope, &firing.tenant, &firing.name).await?;
@@ -104,7 +104,7 @@ async fn insert(tx: &mut Tx<'_>, schedule: &Schedule) -> Result<()> {
     let sql = "INSERT INTO longshore_schedule (tenant, name, plan, payload, paused, revision,
         last_fire, next_fire, fired, skipped, missed, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
-    // If somebody put one of that name meanwhile, it is to be looked at.
+    // Another transaction inserted a schedule of that name: retry and find it.
     if write(tx, sql, schedule).await? == 0 { Err(conflict()) } else { Ok(()) }
 }
 
@@ -162,7 +162,7 @@ fn read(row: &Row) -> Result<Schedule> {
     })
 }
 
-/// Whether a schedule is read to be changed.
+/// Whether the row of a schedule is locked for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowLock {
     ForUpdate,
@@ -231,7 +231,7 @@ pub(crate) async fn list(
     page(&rows, limit)
 }
 
-/// Those that are due, and when the next one is.
+/// Due schedules, and the time until the next one.
 pub(crate) async fn due(
     tx: &mut Tx<'_>,
     after: Option<&str>,
@@ -240,7 +240,7 @@ pub(crate) async fn due(
 ) -> Result<DueSchedules> {
     let now = tx.clock_now(clock_source).await?;
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
-    // By the index on the time: what is due is little, however many schedules there are.
+    // By the index on the time, since few schedules are due.
     let sql = format!(
         "{SELECT} WHERE NOT paused AND next_fire IS NOT NULL AND next_fire <= $3
          AND (tenant, name) > ($1, $2) ORDER BY tenant, name LIMIT $4"

@@ -1,8 +1,9 @@
-//! Taking units in: many in one statement.
+//! Sending: inserts many units with one statement.
 //!
-//! Most units have no key and wait for nothing, and most lanes have no bound: those are inserted
-//! at once. The others are decided one after the other in memory, on facts that were read and
-//! locked together ([`decide`]), and then inserted together all the same.
+//! Most units have no dedup key and no dependencies, and most lanes have no limit: those units are
+//! inserted at once. For the others, everything that the decisions depend on is read and locked
+//! together. The units are then decided one after the other in memory ([`admission`]) and inserted
+//! together.
 
 mod admission;
 mod fast_path;
@@ -25,16 +26,16 @@ pub(crate) use fast_path::try_fast_path;
 use insert::{CHUNK, NewRow};
 pub(crate) use tx_enqueue::send_in;
 
-/// Whether bounds and suspension apply.
+/// Whether limits and suspension apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitPolicy {
-    /// A sender's units.
+    /// Units of a sender.
     Enforce,
-    /// Callbacks: the end of a batch must not wait for room.
+    /// Callbacks: the end of a batch must not wait for capacity.
     Exempt,
 }
 
-/// Takes units in, in order; one answer each.
+/// Sends units in order, and returns one answer for each.
 pub(crate) async fn send(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -77,7 +78,7 @@ fn check(scope: &Scope, units: &[NewUnit]) -> Result<()> {
     Ok(())
 }
 
-/// Whether nothing about a unit needs a second look.
+/// Whether a unit has neither a dedup key nor dependencies.
 fn is_plain(unit: &NewUnit) -> bool {
     unit.dedup.is_none() && unit.after.units.is_empty()
 }
@@ -86,8 +87,8 @@ fn created(units: &[NewUnit]) -> Vec<Sent> {
     units.iter().map(|unit| Sent::Created(unit.id)).collect()
 }
 
-/// Inserts units that need no second look; how many, which is fewer than all if a lane has a
-/// bound or its tenant is suspended. An id that is known already is left alone.
+/// Inserts plain units and returns how many: fewer than all if a lane has a limit or its tenant is
+/// suspended. An id that exists is skipped.
 async fn send_plain(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
@@ -128,13 +129,13 @@ async fn send_with_admission(
     Ok(answers)
 }
 
-/// Keys are unique within a lane. Bytes, because text cannot hold a zero.
+/// Keys are unique within a lane. They are bytes because text cannot hold NUL.
 pub(crate) fn dedup_key(lane: i64, key: &str) -> Vec<u8> {
     format!("{lane}:{key}").into_bytes()
 }
 
-/// Each unit's stream. New ones are made in one order, so that two senders do not wait for each
-/// other.
+/// Each unit's stream. New streams are created in sorted order, so that two senders do not
+/// deadlock.
 async fn streams(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
@@ -144,7 +145,7 @@ async fn streams(
     let mut keys: BTreeSet<StreamKey> = BTreeSet::new();
     let mut last: Option<&NewUnit> = None;
     for unit in units {
-        // Nearly always the same as the unit before.
+        // Nearly always the stream of the previous unit.
         if !last.is_some_and(|last| same_stream(last, unit)) {
             keys.insert(key(unit, batch));
         }

@@ -1,8 +1,8 @@
-//! Sessions: who works, their signs of life, and what each holds.
+//! Sessions: the workers, their heartbeats and their leases.
 //!
-//! Whoever gives units to a session holds its row `FOR KEY SHARE` until the commit, and whoever ends
-//! one holds it `FOR UPDATE`: no unit can be given to a session that is ending. Beats do not wait
-//! for claims, nor claims for beats.
+//! A transaction that leases units to a session holds the session's row `FOR KEY SHARE` until the
+//! commit; one that ends the session holds it `FOR UPDATE`. So no unit can be leased to a session
+//! that is ending. Heartbeats and claims do not wait for each other.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -28,10 +28,10 @@ mod takeover;
 pub(crate) use heartbeat::{beat, progress, release};
 pub(crate) use takeover::adopt;
 
-/// The streams of which nothing may start, as an array that is made once per statement.
+/// The streams from which nothing may start, as an array that is computed once per statement.
 pub(crate) const CLOSED_STREAMS: &str = "(SELECT longshore_closed())";
 
-/// Announces a worker.
+/// Registers a worker's session.
 pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     let ttl = i64::try_from(session.ttl.as_micros()).unwrap_or(i64::MAX);
     tx.execute(
@@ -52,28 +52,28 @@ pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     Ok(())
 }
 
-/// A session's number, if it lives.
+/// A session's number, if it exists.
 pub(crate) async fn find(tx: &mut Tx<'_>, session: SessionId) -> Result<Option<i64>> {
     let sql = "SELECT num FROM longshore_session WHERE id = $1";
     let row = tx.query_opt(sql, &[&session_uuid(session)]).await?;
     row.map(|row| value(&row, 0)).transpose()
 }
 
-/// A session's number; gone is an error.
+/// A session's number, or [`Error::SessionGone`].
 pub(crate) async fn number(tx: &mut Tx<'_>, session: SessionId) -> Result<i64> {
     find(tx, session).await?.ok_or(Error::SessionGone(session))
 }
 
-/// How a session's units leave it.
+/// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
-    /// In good order: no attempt is used.
+    /// It was closed: its runs use up no attempt.
     Closed,
-    /// It died.
+    /// Its worker died.
     Lost,
 }
 
-/// Ends a session; returns how many of its units go on and how many failed.
+/// Ends a session. Returns how many of its units go on and how many failed.
 pub(crate) async fn end(
     tx: &mut Tx<'_>,
     session: SessionId,
@@ -111,7 +111,7 @@ pub(crate) async fn end(
     Ok((rescued, failed))
 }
 
-/// Locks what a session holds, in the order in which everybody locks units.
+/// Locks the units that a session holds, in the order in which every transaction locks units.
 async fn lock_held(tx: &mut Tx<'_>, session: i64) -> Result<Vec<UnitRow>> {
     let columns = UnitRow::COLUMNS;
     let sql = format!(
@@ -120,7 +120,7 @@ async fn lock_held(tx: &mut Tx<'_>, session: i64) -> Result<Vec<UnitRow>> {
     tx.query(&sql, &[&session]).await?.iter().map(UnitRow::read).collect()
 }
 
-/// Everything a session holds.
+/// All leases of a session.
 pub(crate) async fn leases(tx: &mut Tx<'_>, session: i64) -> Result<Vec<Lease>> {
     let sql = "SELECT id, fence FROM longshore_unit WHERE session = $1";
     let rows = tx.query(sql, &[&session]).await?;
@@ -156,10 +156,10 @@ fn parse_command(name: &str) -> Result<Order> {
     [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
         .into_iter()
         .find(|order| command_name(*order) == name)
-        .ok_or_else(|| damaged(format!("the order `{name}`")))
+        .ok_or_else(|| damaged(format!("the unknown worker command `{name}`")))
 }
 
-/// All workers.
+/// All sessions.
 pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
     let rows = tx
         .query(
@@ -193,7 +193,7 @@ fn kinds_of(text: &str) -> Result<BTreeMap<Kind, Policy>> {
     serde_json::from_str(text).map_err(|error| damaged(format!("bad session kinds: {error}")))
 }
 
-/// The policies that judge units: the sender's, else what the session says of the kind.
+/// The policies that apply to units: the sender's, else the session's for the kind.
 #[derive(Default)]
 pub(crate) struct PolicyCache {
     sessions: HashMap<i64, BTreeMap<Kind, Policy>>,
@@ -222,7 +222,7 @@ async fn session_kinds(tx: &mut Tx<'_>, session: i64) -> Result<BTreeMap<Kind, P
     row.map_or_else(|| Ok(BTreeMap::new()), |row| kinds_of(value(&row, 0)?))
 }
 
-/// Marks running units for cancellation; their workers hear of it with their next beats.
+/// Marks running units for cancellation. Their workers learn of it with their next heartbeats.
 pub(crate) async fn request_cancels(tx: &mut Tx<'_>, rows: &[UnitRow]) -> Result<()> {
     let units = uuids(rows.iter().map(|row| &row.id));
     let sql = "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1)";

@@ -1,12 +1,13 @@
-//! Verbs that are a single statement, sent alone: one round trip, and the server commits by itself.
+//! Operations that are a single statement in autocommit mode: one round trip.
 //!
-//! Most claims, sends and ends are plain, and a function of the server does and counts all of each
-//! (`migrations/003_plans.sql`). Where it finds that there is more to it, it does nothing, and the
-//! verb goes the long way, with a transaction of several statements.
+//! Most claims, sends and finishes are plain, and one server function does and counts all of it
+//! (`migrations/003_plans.sql`). If the function finds a case that it does not handle, it changes
+//! nothing, and the operation runs as a transaction of several statements.
 //!
-//! Whoever gives up on such a statement cannot take it back, so each is run with what follows from it
-//! to its end ([`StoreInner::run_to_completion`]). That is as with a commit whose answer is lost: a send or an end
-//! that is repeated is recognised, and a claim that nobody heard of shows in the next beat.
+//! Dropping the future does not undo such a statement, so each runs to completion together with its
+//! post-commit work ([`StoreInner::run_to_completion`]). A dropped future is thus like a lost reply
+//! to a commit: a repeated send or finish is recognised, and the next heartbeat reports units of a
+//! claim that its worker did not receive.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,22 +21,22 @@ use crate::store::{StoreInner, retry_transaction};
 use crate::streams::Stream;
 use crate::typed_params::{Param, typed};
 
-/// A connection that is given back only once all it was asked is answered. One that is dropped
-/// before is closed: whoever had it next would wait for its answers.
+/// A connection that returns to the pool only after the server has replied to everything. If it is
+/// dropped earlier, it is closed: its next user would receive the outstanding replies.
 pub(crate) struct ConnGuard(Option<PooledConnection>);
 
 impl ConnGuard {
-    /// From the pool.
+    /// Takes a connection from the pool.
     pub(crate) async fn acquire(pool: &Pool) -> Result<Self> {
         Ok(Self(Some(pool.get().await.map_err(from_pool)?)))
     }
 
-    /// To be asked.
+    /// The connection.
     pub(crate) fn client(&self) -> Result<&PooledConnection> {
-        self.0.as_ref().ok_or_else(|| Error::unavailable("the connection was given back"))
+        self.0.as_ref().ok_or_else(|| Error::unavailable("the connection was returned to the pool"))
     }
 
-    /// All is answered.
+    /// Returns the connection to the pool, after the last reply.
     pub(crate) fn release(mut self) {
         self.0 = None;
     }
@@ -50,7 +51,8 @@ impl Drop for ConnGuard {
 }
 
 impl StoreInner {
-    /// Runs a statement that is a transaction of its own, again if others got in the way.
+    /// Runs a statement in autocommit mode and retries it after a conflict with another
+    /// transaction.
     pub(crate) async fn query_autocommit(
         &self,
         sql: &str,
@@ -72,7 +74,7 @@ impl StoreInner {
         answer.or_translate()
     }
 
-    /// The streams with these numbers, mostly without asking the server.
+    /// The streams with these numbers, usually from the cache.
     pub(crate) async fn streams_by_num(
         &self,
         nums: BTreeSet<i64>,

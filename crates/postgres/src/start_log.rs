@@ -1,9 +1,9 @@
-//! Starts of units claimed ahead: a log, and not a change of each unit's row.
+//! Log of the starts of units claimed ahead, instead of an update of each unit's row.
 //!
-//! A fast unit would be written three times otherwise: taken, started, ended. One row here says
-//! that a session started these units; the end of a run says it again, in the unit's own row. Only
-//! for those that outlive the row here it is written into theirs ([`tidy`]). Whoever reads or decides
-//! on units that are held asks the log as well ([`complete`], [`close`]).
+//! Without it a short unit's row would be written three times: claimed, started, finished. One row
+//! of the log records that a session started a list of units; the finish writes the start into the
+//! unit's row. For runs that outlive the log's row, [`compact`] does. Code that reads leased units,
+//! or decides on them, merges the log first ([`merge_into`], [`merge_and_delete`]).
 
 use std::collections::HashMap;
 
@@ -16,13 +16,13 @@ use crate::store::StoreInner;
 use crate::tx::Tx;
 use crate::typed_params::{session_uuid, unit_id, uuid, uuids};
 
-/// A row of the log is looked at again after this time: most of its runs have ended by then.
+/// Rows of the log are compacted after this time, when most of their runs have ended.
 const MIN_AGE_MICROS: i64 = 2_000_000;
-/// Rows looked at in one round.
+/// Rows compacted in one round.
 const MAX_ROWS: i64 = 500;
 
-/// Counts the attempts of units claimed ahead. Asked again after a lost answer, it notes them
-/// twice, which counts once. The session cannot end before this is committed.
+/// Records that the session started units it had claimed ahead. A repeat after a lost reply adds a
+/// second row, which counts once. The session cannot end before this is committed.
 pub(crate) async fn record_starts(
     inner: &StoreInner,
     session: SessionId,
@@ -51,8 +51,8 @@ pub(crate) async fn record_starts(
     Ok(leases.iter().map(|lease| times.get(lease).copied()).collect())
 }
 
-/// Adds to everything that a session holds what only the log says, and ends the log. The session's
-/// row must be locked, so that it starts nothing more.
+/// Merges the log into the rows of all units that a session holds, and deletes the session's log.
+/// The session's row must be locked, so that it starts nothing more.
 pub(crate) async fn merge_and_delete(
     tx: &mut Tx<'_>,
     session: i64,
@@ -63,9 +63,9 @@ pub(crate) async fn merge_and_delete(
     Ok(())
 }
 
-/// Shortens the log: forgets rows whose runs have all ended, and writes runs that go on into the
-/// rows of their units, so that the next round can forget them, too. Waits for nobody. Whether there
-/// may be more to look at.
+/// Compacts the log: deletes rows when all their runs have ended, and copies runs that continue
+/// into the rows of their units, so that the next round can delete those rows too. Skips locked
+/// rows. Returns whether there may be more rows to compact.
 pub(crate) async fn compact(tx: &mut Tx<'_>) -> Result<bool> {
     let before = tx.now.as_micros() - MIN_AGE_MICROS;
     let row = tx
@@ -98,7 +98,7 @@ pub(crate) async fn compact(tx: &mut Tx<'_>) -> Result<bool> {
     Ok(value::<i64>(&row, 0)? >= MAX_ROWS)
 }
 
-/// Adds to rows that were read what only the log says.
+/// Merges the log into unit rows that were read.
 pub(crate) async fn merge_into<'r>(
     tx: &mut Tx<'_>,
     rows: impl IntoIterator<Item = &'r mut UnitRow>,

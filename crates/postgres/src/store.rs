@@ -1,4 +1,4 @@
-//! [`PostgresStore`]: opens the database, and runs each verb as one transaction.
+//! [`PostgresStore`]: opens the database, and runs each operation as one transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,17 +35,18 @@ mod tenants;
 mod tokens;
 mod worker_api;
 
-/// In how long it is made sure that nothing was left behind by a claim.
+/// How long after a claim the store checks for ready units that the claim skipped because they were
+/// locked.
 const RECHECK_DELAY: Duration = Duration::from_millis(10);
 
 /// The store for many machines.
 pub struct PostgresStore {
     inner: Arc<StoreInner>,
-    /// End with the store.
+    /// Aborted when the store is dropped.
     _tasks: JoinSet<()>,
 }
 
-/// What verbs and the store's own tasks share.
+/// State shared by operations and the store's background tasks.
 pub(crate) struct StoreInner {
     pub(crate) pool: Pool,
     pub(crate) options: PostgresOptions,
@@ -53,20 +54,20 @@ pub(crate) struct StoreInner {
     pub(crate) stride: StrideState,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) maintenance: MaintenanceCache,
-    /// How long a worker waits that hears of nothing.
+    /// Poll interval of idle workers where no notifications arrive.
     pub(crate) poll_backoff: PollBackoff,
-    /// Commits that moved anything.
+    /// Commits of this process that changed anything.
     pub(crate) commits: AtomicU64,
-    /// Differences written since this process last folded.
+    /// Delta rows written since this process last rolled up counters.
     pending_deltas: AtomicUsize,
     background: BackgroundTasks,
-    /// When a claim is tried again that came upon what others held.
+    /// Delay until workers claim again after a claim that skipped locked rows.
     pub(crate) claim_retry: RetryDelay,
-    /// What claims could not tell.
+    /// Streams to check for ready units that a claim may have skipped.
     rechecks: RecheckSet,
-    /// Which tenants' calls are to be weighed.
+    /// Tenants with a budget, against which their calls are checked.
     pub(crate) budgeted_tenants: BudgetedTenants,
-    /// What is asked of bounded pools.
+    /// Coalesces concurrent requests to the same bounded pool.
     pub(crate) pool_coalescers: crate::permits::PoolCoalescers,
 }
 
@@ -77,9 +78,9 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-/// Runs `$body` as one transaction, again if others got in the way; its answer, and what is to be
-/// done now. `$body` must not depend on an earlier try. `$end` ends the transaction; without it,
-/// that is a commit.
+/// Runs `$body` as one transaction and retries it after a conflict with another transaction.
+/// Returns the answer and the post-commit work. `$body` must not depend on an earlier attempt.
+/// `$end` ends the transaction; the default is a commit.
 macro_rules! retry_transaction {
     ($store:expr, $durability:ident, $tx:ident => $body:expr) => {
         crate::store::retry_transaction!($store, $durability, $tx => $body, $tx.commit())
@@ -112,8 +113,8 @@ macro_rules! retry_transaction {
 }
 pub(crate) use retry_transaction;
 
-/// Runs `$body` as one transaction with all that follows from it, however long it takes.
-macro_rules! verb_without_timeout {
+/// Runs `$body` as one transaction, then its post-commit work, without a time limit.
+macro_rules! operation_without_timeout {
     ($store:expr, $durability:ident, $tx:ident => $body:expr) => {
         async {
             let store = &$store.inner;
@@ -125,20 +126,20 @@ macro_rules! verb_without_timeout {
         }
     };
 }
-pub(crate) use verb_without_timeout;
+pub(crate) use operation_without_timeout;
 
-/// The same, never longer than the store's patience. Verbs that can be a single statement try that
-/// first: see [`crate::single_statement`].
-macro_rules! verb {
+/// Runs `$body` as one transaction, then its post-commit work, within the store's timeout.
+/// Operations that may be a single statement try that first: see [`crate::single_statement`].
+macro_rules! operation {
     ($store:expr, $durability:ident, $tx:ident => $body:expr) => {{
-        let run = crate::store::verb_without_timeout!($store, $durability, $tx => $body);
+        let run = crate::store::operation_without_timeout!($store, $durability, $tx => $body);
         $store.inner.with_timeout(run).await
     }};
 }
-pub(crate) use verb;
+pub(crate) use operation;
 
 impl PostgresStore {
-    /// Connects, and brings the schema up to date. Must be called inside a tokio runtime.
+    /// Connects and migrates the schema. Must be called inside a tokio runtime.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self> {
         let address = connect::address(url)?;
         let pool = connect::pool(&address, &options)?;
@@ -182,27 +183,27 @@ impl PostgresStore {
         self
     }
 
-    /// Whether notices of other processes' commits arrive; where they do not, workers poll.
+    /// Whether notifications of other processes' commits arrive. If they do not, workers poll.
     pub fn is_listening(&self) -> bool {
         self.inner.notifier.is_listening()
     }
 
-    /// However long it takes: a migration that is cut short begins anew the next time.
+    /// Has no time limit: a migration that is cut short starts from the beginning the next time.
     pub(crate) async fn migrate_schema(&self) -> Result<u32> {
-        verb_without_timeout!(self, Durable, tx => migrate::migrate(&mut tx)).await
+        operation_without_timeout!(self, Durable, tx => migrate::migrate(&mut tx)).await
     }
 
-    /// Sends units inside the caller's own transaction on the same database: they are there if and
-    /// only if the caller commits. Room in bounded queues is reserved beforehand, in a short
-    /// transaction of its own; if the caller rolls back, it is free again after a minute. Nobody
-    /// waits for room here: a full queue refuses. Nor does anybody wait for the caller: no unit
-    /// that is there already is locked. A bound that is *set* while the transaction is open does
-    /// not know of its units until the commit, and may be exceeded by them then.
+    /// Sends units inside the caller's own transaction on the same database: they exist if and only
+    /// if the caller commits. Capacity in bounded queues is reserved beforehand, in a short
+    /// transaction of its own; if the caller rolls back, the reservation expires after a minute. A
+    /// full queue refuses the unit at once. No existing unit is locked, so other transactions do
+    /// not wait for the caller. A limit that is *set* while the transaction is open does not count
+    /// the caller's units until the commit, and they may exceed it then.
     ///
-    /// If this future is dropped before it is ready (a timeout, a `select!`), nobody knows how much
-    /// of it was done, and the server refuses the caller's commit.
+    /// If this future is dropped before it completes (a timeout, a `select!`), part of the work may
+    /// be done, and the server refuses the caller's commit.
     ///
-    /// Hand the notice to [`Self::committed`] after the commit; without it workers find the units
+    /// Pass the notice to [`Self::committed`] after the commit. Without it, workers find the units
     /// when they next poll.
     pub async fn send_in(
         &self,
@@ -213,9 +214,10 @@ impl PostgresStore {
         send::send_in(&self.inner, transaction, scope, units).await
     }
 
-    /// Finishes runs inside the caller's own transaction on the same database. Units that wait for
-    /// these, or for a place under their cap, hear of it with the notice, or from upkeep. As with
-    /// [`Self::send_in`], a future that is dropped midway takes the caller's commit with it.
+    /// Finishes runs inside the caller's own transaction on the same database. Units that depend on
+    /// these, or wait for their cap, become ready when the notice is passed to [`Self::committed`],
+    /// or at the next maintenance round. As with [`Self::send_in`], the server refuses the caller's
+    /// commit if this future is dropped before it completes.
     pub async fn finish_in(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
@@ -235,8 +237,9 @@ impl PostgresStore {
         guard.disarm(&mut tx, done).await
     }
 
-    /// Tells others of what a caller's transaction did, now that it is committed, and moves the
-    /// batches it touched. What is not told here is found by the services, a little later.
+    /// Runs the post-commit work of a caller's transaction: wakes workers, writes the change feed
+    /// and advances the batches that it touched. Without this call, the maintenance services do so
+    /// a little later.
     pub async fn committed(&self, notice: CommitNotice) -> Result<()> {
         let inner = Arc::clone(&self.inner);
         self.inner.run_to_completion(async move { inner.run_post_commit(notice.0).await }).await
@@ -244,16 +247,16 @@ impl PostgresStore {
 }
 
 impl StoreInner {
-    /// A connection with a transaction on it.
+    /// Takes a connection from the pool and begins a transaction on it.
     pub(crate) async fn begin(&self, durability: Durability) -> Result<Tx<'static>> {
         let client = self.pool.get().await.map_err(from_pool)?;
         let now = self.options.clock.now();
         Ok(Tx::begin(client, durability, now, Arc::clone(&self.streams)))
     }
 
-    /// Commits a verb's transaction and does what follows from it; what came of both. From here on
-    /// it is the store's own task: a caller that gives up, in the middle of the commit perhaps,
-    /// does not keep a batch from its end.
+    /// Commits a transaction and runs its post-commit work. The outer result is that of the commit,
+    /// the inner that of the work. If the caller drops the future, even during the commit, a
+    /// background task completes it, so that a finished batch is not left open.
     pub(crate) async fn commit_and_notify(self: &Arc<Self>, tx: Tx<'static>) -> Result<Result<()>> {
         if !tx.has_effects() {
             return tx.commit().await.map(|_| Ok(()));
@@ -263,7 +266,7 @@ impl StoreInner {
             .await
     }
 
-    /// Has something done to its end, even if the caller gives up: then by a task of the store.
+    /// Runs `task` to completion. If the caller drops the future, a background task continues it.
     pub(crate) fn run_to_completion<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -271,21 +274,21 @@ impl StoreInner {
         self.background.run_to_completion(task)
     }
 
-    /// Never longer than the store's patience.
+    /// Fails with [`Error::Unavailable`] if `run` exceeds the store's timeout.
     pub(crate) async fn with_timeout<T>(&self, run: impl Future<Output = Result<T>>) -> Result<T> {
         let late = |_| Error::unavailable("PostgreSQL did not answer in time");
         tokio::time::timeout(self.options.timeout, run).await.map_err(late)?
     }
 
-    /// Does what can only be done once others see the commit: batches that came to an end, word to
-    /// others, and now and then the folding.
+    /// Does what other transactions must see committed first: advances batches, wakes workers,
+    /// writes the change feed, and from time to time rolls up counters.
     pub(crate) async fn run_post_commit(self: &Arc<Self>, mut after: PostCommit) -> Result<()> {
         let deltas = self.pending_deltas.fetch_add(after.deltas, Ordering::Relaxed) + after.deltas;
         if !after.is_empty() {
             self.commits.fetch_add(1, Ordering::Relaxed);
         }
         if after.deltas > 0 || after.wake_workers {
-            // Things move, and more may come soon.
+            // There is activity, and more work may come soon.
             self.poll_backoff.reset();
         }
         if after.skipped {
@@ -294,7 +297,7 @@ impl StoreInner {
         self.recheck_later(std::mem::take(&mut after.rechecks));
         let released = self.release_deferred(&mut after).await;
         let batches = std::mem::take(&mut after.batches);
-        // First, so that whoever hears of a batch sees it as it stands now.
+        // Before the change feed is written, so that its readers see the batch in its new state.
         let advanced = match batches.is_empty() {
             true => Ok(()),
             false => batch::advance(self, batches).await.map(|more| after.merge(more)),
@@ -303,15 +306,16 @@ impl StoreInner {
         advanced.and(released)?;
         if deltas >= counter_rollup::DELTA_THRESHOLD {
             self.pending_deltas.store(0, Ordering::Relaxed);
-            // What fails here is done by the next, or by the leader's upkeep.
+            // If this fails, a later call or the leader's maintenance does it.
             if let Err(error) = self.roll_up_counters().await {
-                tracing::debug!(%error, "counts could not be folded");
+                tracing::debug!(%error, "cannot roll up counters");
             }
         }
         Ok(())
     }
 
-    /// Does what a caller's transaction could not do without having others wait for it.
+    /// Unparks units and drains the dependency outbox. A caller's transaction leaves both for after
+    /// its commit, because they lock rows that other transactions need.
     async fn release_deferred(&self, after: &mut PostCommit) -> Result<()> {
         let unparks = std::mem::take(&mut after.unparks);
         let dependency_outbox = std::mem::take(&mut after.outbox);
@@ -327,7 +331,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Has this process's workers look again soon: what others held may be left to us.
+    /// Wakes this process's workers after a delay: other transactions may have released the rows
+    /// that a claim skipped.
     fn retry_claims_later(&self) {
         if let Some(wait) = self.claim_retry.begin_wait() {
             let (notifier, claim_retry) = (Arc::clone(&self.notifier), self.claim_retry.clone());
@@ -339,8 +344,9 @@ impl StoreInner {
         }
     }
 
-    /// Looks a little later whether these streams have ready units left, which others held when a
-    /// claim took the rest. Not in the claim itself: whoever waits for its units would wait for it.
+    /// Checks after a short delay whether these streams still have ready units: other transactions
+    /// held some when a claim took the rest. The claim itself does not check, because its worker
+    /// would wait for that.
     fn recheck_later(self: &Arc<Self>, streams: Vec<i64>) {
         if !self.rechecks.add(streams) {
             return;
@@ -350,15 +356,15 @@ impl StoreInner {
             tokio::time::sleep(RECHECK_DELAY).await;
             let streams = inner.rechecks.take();
             let sql = "SELECT 1 WHERE longshore_has_ready($1)";
-            // What cannot be looked at now is found by polling.
+            // If the check fails, polling finds the units.
             if inner.query_autocommit(sql, &[&streams]).await.is_ok_and(|left| !left.is_empty()) {
                 inner.notifier.wake_workers();
             }
         });
     }
 
-    /// Counts a difference that calls wrote, and has all folded now and then. Whoever wrote it does not
-    /// wait for that.
+    /// Counts a delta row that calls wrote. Every [`counter_rollup::DELTA_THRESHOLD`] rows it
+    /// starts a rollup in the background, so that the caller does not wait.
     pub(crate) fn count_spend(self: &Arc<Self>) {
         if self.pending_deltas.fetch_add(1, Ordering::Relaxed) + 1
             >= counter_rollup::DELTA_THRESHOLD
@@ -367,13 +373,13 @@ impl StoreInner {
             let inner = Arc::clone(self);
             self.background.spawn(async move {
                 if let Err(error) = inner.roll_up_counters().await {
-                    tracing::debug!(%error, "counts could not be folded");
+                    tracing::debug!(%error, "cannot roll up counters");
                 }
             });
         }
     }
 
-    /// Folds counts, without what follows from a commit: nothing has changed for anybody.
+    /// Rolls up counters. Runs no post-commit work: no count changes for readers.
     pub(crate) async fn roll_up_counters(&self) -> Result<Vec<i64>> {
         let mut tx = self.begin(Durability::Relaxed).await?;
         let batches = counter_rollup::roll_up(&mut tx).await?;
@@ -382,16 +388,16 @@ impl StoreInner {
     }
 }
 
-/// The answer to a verb inside a caller's transaction.
+/// The result of an operation inside a caller's transaction.
 #[derive(Debug)]
-#[must_use = "hand the notice to `PostgresStore::committed` after the commit"]
+#[must_use = "pass the notice to `PostgresStore::committed` after the commit"]
 pub struct TransactionResult<T> {
-    /// The answer.
+    /// What the operation returned.
     pub value: T,
-    /// What others are to hear once the transaction is committed.
+    /// The work to run after the commit.
     pub notice: CommitNotice,
 }
 
-/// What others are to hear once a transaction is committed.
+/// Post-commit work of a caller's transaction, for [`PostgresStore::committed`].
 #[derive(Debug, Default)]
 pub struct CommitNotice(pub(crate) PostCommit);

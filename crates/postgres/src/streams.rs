@@ -1,7 +1,7 @@
 //! Streams, lanes and queues by number and by name.
 //!
-//! What a stream is never changes, so every process remembers those it has met. Numbers are never
-//! used twice.
+//! A stream's attributes never change and numbers are never reused, so every process caches
+//! streams.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,7 @@ pub(crate) struct Stream {
     pub(crate) batch: Option<BatchId>,
 }
 
-/// What a stream is found by.
+/// The key of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamKey {
     pub(crate) queue: QueueName,
@@ -37,7 +37,7 @@ pub(crate) struct StreamKey {
     pub(crate) batch: i64,
 }
 
-/// The streams this process has met.
+/// The process's cache of streams.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCache {
     index: Mutex<StreamIndex>,
@@ -49,11 +49,11 @@ struct StreamIndex {
     by_key: HashMap<StreamKey, Arc<Stream>>,
     /// Whether a lane or its tenant had a cap when this process last claimed from it.
     capped: HashMap<i64, bool>,
-    /// Lanes that had a bound, or a suspended tenant, when this process last sent to them.
+    /// Lanes that had a limit, or a suspended tenant, when this process last sent to them.
     gated: HashSet<i64>,
 }
 
-/// Streams remembered at most: with a stream per batch they would grow for ever.
+/// Streams cached at most: with a stream per batch the cache would grow for ever.
 const MAX_STREAMS: usize = 10_000;
 
 const SELECT: &str = "SELECT s.num, s.lane, q.num, s.batch, l.tenant, q.name, s.kind, b.name
@@ -65,18 +65,19 @@ impl StreamCache {
         change(&mut self.index.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes whether the units in flight of a lane are bounded.
+    /// Records whether a cap applies to a lane.
     pub(crate) fn set_capped(&self, lane: i64, capped: bool) {
         self.with(|index| index.capped.insert(lane, capped));
     }
 
-    /// Whether a unit that leaves may make room for another. Nobody who finished a unit of a lane
-    /// has not claimed from it, save callers' transactions.
+    /// Whether the end of a unit may let another be claimed. A process that finishes units of a
+    /// lane has claimed from it, except in callers' transactions; for an unknown lane the answer is
+    /// true.
     pub(crate) fn may_be_capped(&self, lane: i64) -> bool {
         self.with(|index| index.capped.get(&lane).copied().unwrap_or(true))
     }
 
-    /// Notes whether what comes into these lanes is bounded, or refused.
+    /// Records whether sends to these lanes are limited or refused.
     pub(crate) fn set_gated(&self, lanes: &[i64], gated: bool) {
         self.with(|index| match gated {
             true => index.gated.extend(lanes),
@@ -86,12 +87,13 @@ impl StreamCache {
         });
     }
 
-    /// Whether one of these lanes had a bound when this process last sent to it.
+    /// Whether one of these lanes had a limit or a suspended tenant when this process last sent to
+    /// it.
     pub(crate) fn may_be_gated(&self, lanes: &[i64]) -> bool {
         self.with(|index| lanes.iter().any(|lane| index.gated.contains(lane)))
     }
 
-    /// The streams with these numbers, if this process has met them all.
+    /// The streams with these numbers, if all are cached.
     pub(crate) fn cached_by_num(&self, nums: &BTreeSet<i64>) -> Option<HashMap<i64, Arc<Stream>>> {
         let lookup = |index: &mut StreamIndex| {
             nums.iter()
@@ -101,12 +103,12 @@ impl StreamCache {
         self.with(lookup)
     }
 
-    /// A stream by what it is, if this process has met it.
+    /// A stream by its key, if it is cached.
     pub(crate) fn cached(&self, key: &StreamKey) -> Option<Arc<Stream>> {
         self.with(|index| index.by_key.get(key).cloned())
     }
 
-    /// Remembers a stream.
+    /// Adds a stream to the cache.
     pub(crate) fn insert(&self, stream: Arc<Stream>) -> Arc<Stream> {
         self.with(|index| {
             if index.by_num.len() >= MAX_STREAMS {
@@ -118,7 +120,7 @@ impl StreamCache {
         stream
     }
 
-    /// The streams with these numbers. One that is not there (pruned with its batch) is left out.
+    /// The streams with these numbers. A stream that was pruned with its batch is omitted.
     pub(crate) async fn by_num(
         &self,
         tx: &mut Tx<'_>,
@@ -155,8 +157,8 @@ impl StreamCache {
         found.remove(&num).ok_or_else(|| damaged("a unit without its stream"))
     }
 
-    /// A stream by what it is; made, with its lane and queue, if it is new. The rows are there for
-    /// good only if `tx` commits, so until then `tx` alone remembers a new stream.
+    /// A stream by its key. A new one is created with its lane and queue. Its rows persist only if
+    /// `tx` commits, so until then only `tx` knows the new stream.
     pub(crate) async fn by_key(&self, tx: &mut Tx<'_>, key: &StreamKey) -> Result<Arc<Stream>> {
         if let Some(stream) = self.find(tx, key).await? {
             return Ok(stream);
@@ -175,7 +177,7 @@ impl StreamCache {
         Ok(created)
     }
 
-    /// A stream by what it is, if it is there.
+    /// A stream by its key, if it exists.
     pub(crate) async fn find(
         &self,
         tx: &mut Tx<'_>,
@@ -199,7 +201,7 @@ async fn find(tx: &mut Tx<'_>, key: &StreamKey) -> Result<Option<Row>> {
     tx.query_opt(&sql, &[&queue.as_str(), &tenant.as_str(), &kind.as_str(), batch]).await
 }
 
-/// A queue's number; made if it is new.
+/// A queue's number. A new queue is created.
 pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
     tx.execute(
         "INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING",
@@ -211,7 +213,7 @@ pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
     value(&row, 0)
 }
 
-/// A lane's number; made if it is new.
+/// A lane's number. A new lane is created.
 pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -> Result<i64> {
     let queue = queue(tx, name).await?;
     tx.execute(
@@ -224,8 +226,8 @@ pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -
 }
 
 impl Stream {
-    /// Where the units of a suspended tenant go that has no such stream yet: none is made for what
-    /// will be refused.
+    /// Stands for a stream that does not exist, for units of a suspended tenant: none is created
+    /// for units that will be refused.
     pub(crate) fn placeholder(key: StreamKey) -> Self {
         let StreamKey { queue, tenant, kind, batch } = key;
         Self { num: 0, lane: 0, queue_num: 0, batch_num: batch, tenant, queue, kind, batch: None }
@@ -236,7 +238,7 @@ impl Stream {
         self.num == 0
     }
 
-    /// What it is found by.
+    /// The stream's key.
     pub(crate) fn key(&self) -> StreamKey {
         StreamKey {
             queue: self.queue.clone(),

@@ -1,12 +1,12 @@
-//! Whose turn it is among lanes (stride scheduling): kept in this process, fair by itself.
+//! Stride scheduling among lanes. Each process keeps its own state.
 //!
-//! A sum of fair shares is fair, so processes need not tell each other. A lane that had nothing to
-//! give earns no credit by that: when it has something again, it joins level with the one that is
-//! next. Only lanes of the same kind of claim count: others are served by other workers, faster or
-//! slower.
+//! Processes need not coordinate: a sum of fair shares is fair. A lane without ready units earns no
+//! credit: when it has some again, it joins level with the next lane in order. Only lanes of claims
+//! with the same filter are compared, since other lanes are served by other workers at another
+//! speed.
 //!
-//! A claim is charged when it is planned and gets back what it could not take. So of several claims
-//! that run at once each begins where the one before it will end.
+//! A claim is charged when it is planned, and refunded for units that it could not take. So of
+//! several concurrent claims each starts where the previous one will end.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -21,10 +21,10 @@ mod scan_start;
 
 pub(crate) use scan_start::{ScanMode, ScanStarts};
 
-/// Lanes and kinds of claims remembered at most; beyond it all begin level again.
+/// Lanes and claim filters remembered at most. Beyond this all lanes start level again.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// The places of lanes in the order of turns, and what this process knows of where to look.
+/// The stride passes of lanes, and where scans start.
 #[derive(Debug, Default)]
 pub(crate) struct StrideState {
     passes: Mutex<LanePasses>,
@@ -34,18 +34,18 @@ pub(crate) struct StrideState {
 #[derive(Debug, Default)]
 struct LanePasses {
     passes: HashMap<i64, u64>,
-    /// The lanes that had something left after the last claim of each kind.
+    /// Lanes that still had units after the last claim with each filter.
     open: HashMap<ClaimFilterHash, BTreeSet<i64>>,
-    /// The kinds of claims that last came upon something to be weighed.
+    /// Filters with a last claim that could not use the fast path.
     full_claims: HashSet<ClaimFilterHash>,
 }
 
-/// What a claim asks for, apart from how much.
+/// Hash of a claim's filter: everything it asks for except the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ClaimFilterHash(u64);
 
 impl ClaimFilterHash {
-    /// The shape of a claim.
+    /// Hashes the filter of a claim.
     pub(crate) fn of(claim: &Claim) -> Self {
         let tenant = match &claim.scope {
             Scope::All => None,
@@ -68,8 +68,8 @@ impl StrideState {
         change(&mut self.passes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The places of these lanes, as a claim begins: those that had nothing to give at the last
-    /// one of its kind join level with the others.
+    /// Prepares the passes of these lanes for a claim: lanes that had no units at the last claim
+    /// with this filter join level with the others.
     pub(crate) fn join(&self, filter: ClaimFilterHash, lanes: &[i64]) {
         self.with(|state| {
             if state.passes.len().max(state.open.len()).max(state.full_claims.len())
@@ -92,7 +92,7 @@ impl StrideState {
         });
     }
 
-    /// Lets `plan` move the places of these lanes, alone.
+    /// Lets `plan` move the passes of these lanes, under the lock.
     pub(crate) fn plan<T>(
         &self,
         lanes: &mut [(i64, LaneShare)],
@@ -108,8 +108,8 @@ impl StrideState {
         })
     }
 
-    /// Charges a lane that was alone. Nobody was to be weighed against it, but who was served a
-    /// moment before, or is by another kind of claim, must not count as ahead of it for ever.
+    /// Charges a lane that was claimed from alone. Otherwise a lane that was served a moment
+    /// before, or by claims with another filter, would count as ahead of this one for ever.
     pub(crate) fn charge(&self, lane: i64, weight: u32, units: u64) {
         let step = (STRIDE / u64::from(weight.max(1))).max(1);
         self.with(|state| {
@@ -118,7 +118,7 @@ impl StrideState {
         });
     }
 
-    /// Notes whether a claim came upon more than one stream of plain units.
+    /// Records whether a claim found more than one stream of plain units.
     pub(crate) fn set_needs_full_claim(&self, filter: ClaimFilterHash, full_claims: bool) {
         self.with(|state| match full_claims {
             true => state.full_claims.insert(filter),
@@ -126,12 +126,12 @@ impl StrideState {
         });
     }
 
-    /// Whether the last claim of this kind did.
+    /// Whether the last claim with this filter needed the full claim.
     pub(crate) fn needs_full_claim(&self, filter: ClaimFilterHash) -> bool {
         self.with(|state| state.full_claims.contains(&filter))
     }
 
-    /// Gives a lane back what was planned and not taken.
+    /// Refunds a lane for units that were planned and not claimed.
     pub(crate) fn refund(&self, lane: i64, weight: u32, units: u64) {
         let step = (STRIDE / u64::from(weight.max(1))).max(1);
         self.with(|state| {
@@ -141,7 +141,7 @@ impl StrideState {
         });
     }
 
-    /// Remembers which lanes have something left.
+    /// Records which lanes still have units.
     pub(crate) fn set_open(&self, filter: ClaimFilterHash, open: BTreeSet<i64>) {
         self.with(|state| state.open.insert(filter, open));
     }
@@ -203,7 +203,11 @@ mod tests {
         stride.charge(1, 1, 200);
         stride.set_open(FILTER, BTreeSet::from([1]));
         stride.join(FILTER, &[1, 2]);
-        assert_eq!(count(&serve(&stride, &[1, 2], 50), 1), 25, "what 2 had first is forgotten");
+        assert_eq!(
+            count(&serve(&stride, &[1, 2], 50), 1),
+            25,
+            "the earlier lead of lane 2 does not count"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tenants: their records, and what their lanes add up to.
+//! Tenants: their records, and the totals of their lanes.
 
 use longshore_core::store::{Tenant, TenantChange, in_charge_of_tenants};
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
@@ -11,7 +11,7 @@ use crate::queries::{self, SUMS, read_capacity};
 use crate::row::{count, small, value};
 use crate::tx::Tx;
 
-/// Changes a tenant's record, which is made if there is none.
+/// Changes a tenant's record, and creates it if there is none.
 pub(crate) async fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -25,12 +25,12 @@ pub(crate) async fn put(
     let mut tenant = found.unwrap_or_else(|| Tenant::new(id.clone(), tx.now));
     tenant.apply(change);
     write(tx, &tenant).await?;
-    // A tenant without a record may have had units all the same.
-    one(tx, id).await?.ok_or_else(|| damaged("no tenant that was just written"))
+    // Read again: a tenant without a record may have units.
+    one(tx, id).await?.ok_or_else(|| damaged("no record of a tenant that was just written"))
 }
 
-/// Whoever counts under this tenant's bound or cap is done with it before the record changes, and
-/// two changes are made one after the other. Others hear of it.
+/// Locks a tenant's limits, so that transactions that count under them commit before the record
+/// changes, and changes run one after the other. Also announces the change.
 async fn lock_limits(tx: &mut Tx<'_>, id: &TenantId) -> Result<()> {
     let name = id.as_str();
     advisory_lock::acquire(
@@ -65,7 +65,7 @@ async fn write(tx: &mut Tx<'_>, tenant: &Tenant) -> Result<()> {
     Ok(())
 }
 
-/// A number that its column cannot hold.
+/// The error for a number that its column cannot hold.
 pub(crate) fn too_large(number: u32) -> Error {
     Error::Invalid(format!("{number} is too large: {} at most", i32::MAX))
 }

@@ -1,9 +1,9 @@
-//! One verb's transaction: the connection, the time, and what must move with the rows.
+//! One operation's transaction: the connection, the time, and the effects of moved units.
 //!
-//! Verbs say which units moved ([`Tx::moved`]); counts and dependants follow in [`Tx::flush`], in
-//! the same transaction, once per verb and not once per unit. What may only happen when others can
-//! see the change (batches that reached their end, wake-ups, the change feed) is left in [`PostCommit`]
-//! for the store to do after the commit.
+//! Operations report which units changed state ([`Tx::moved`]). [`Tx::flush`] then writes counts
+//! and releases dependants in the same transaction, once per operation instead of once per unit.
+//! Work that must wait until other transactions can see the change (advancing batches, wake-ups,
+//! the change feed) is collected in [`PostCommit`]; the store runs it after the commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,50 +27,53 @@ use crate::typed_params::{Param, typed};
 /// Whether a commit waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It does.
+    /// The commit waits for the disk.
     Durable,
-    /// It does not: claims, starts and beats, which mean nothing once their session is gone.
+    /// The commit does not wait for the disk: claims, starts and heartbeats, which are worthless
+    /// once their session is gone.
     Relaxed,
-    /// There is nothing to commit.
+    /// Read-only: nothing to commit.
     Read,
 }
 
-/// Should this process vanish (or the network), the server must not keep its locks.
+/// If this process or the network fails, the server releases the transaction's locks after these
+/// timeouts.
 const TIMEOUTS: &str = "SET LOCAL idle_in_transaction_session_timeout = '15s'; \
     SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; SET LOCAL jit = off";
 
-/// Verbs find their rows by index, a few hundred of however many there are. The planner does not
-/// know that: with the statistics of a moment ago it reads whole tables, or everything a session
-/// holds, for each of them. (Forbidding sequential scans would not do: where one cannot be avoided
-/// its penalty drowns all other differences.)
+/// Makes the planner prefer indexes. Operations read a few hundred rows of a large table by index.
+/// With outdated statistics the planner reads whole tables instead, or for each row everything a
+/// session holds. Disabling sequential scans is no alternative: where one is unavoidable, its
+/// penalty drowns all other cost differences.
 const INDEX_PLANS: &str = "SET LOCAL random_page_cost = 0.01; SET LOCAL enable_bitmapscan = off; \
     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
-/// A caller's own statements are planned as anywhere else.
+/// Restores the default planner settings for a caller's own statements.
 const DEFAULT_PLANS: &str = "SET LOCAL random_page_cost TO DEFAULT; \
     SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL enable_hashjoin TO DEFAULT; \
     SET LOCAL enable_mergejoin TO DEFAULT";
 
-/// One verb's transaction.
+/// One operation's transaction.
 pub(crate) struct Tx<'c> {
     db: Db<'c>,
     pub(crate) now: Timestamp,
     pub(crate) streams: Arc<StreamCache>,
     pub(crate) after: PostCommit,
-    /// What was done is to be taken back although the verb has an answer.
+    /// Roll back instead of committing, although the operation has a result.
     pub(crate) abandon: bool,
-    /// Streams that are there for good only if this transaction commits.
+    /// Streams created by this transaction; cached by the process only after the commit.
     pub(crate) new_streams: Vec<Arc<Stream>>,
     deltas: BTreeMap<i64, Delta>,
-    /// Streams of which the server has counted what moved, and whether leased units were given back.
+    /// Streams with counts that a server function has updated, and whether leased units were
+    /// released.
     counted: BTreeMap<i64, bool>,
-    /// What checkpoints add to the sums of batches, by stream.
+    /// Amounts that checkpoints add to the sums of batches, by stream.
     sums: BTreeMap<i64, Sums>,
     ended: Vec<(UnitId, bool)>,
     final_statements: Vec<FinalStatement>,
 }
 
-/// A statement that nobody waits for: it travels with the commit.
+/// A statement pipelined with the commit.
 struct FinalStatement {
     sql: &'static str,
     params: Vec<Box<dyn Param + Send>>,
@@ -82,29 +85,30 @@ impl FinalStatement {
     }
 }
 
-/// What is to be done once the transaction is committed.
+/// Work to run after the commit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PostCommit {
-    /// Something became claimable.
+    /// Units became claimable.
     pub(crate) wake_workers: bool,
-    /// Batches whose record must be looked at.
+    /// Batches that may have to advance, because their counters or record changed.
     pub(crate) batches: BTreeSet<i64>,
-    /// What the change feed says.
+    /// Entries for the change feed.
     pub(crate) changes: BTreeSet<FeedEntry>,
     /// Rows written to `longshore_delta`.
     pub(crate) deltas: usize,
-    /// A claim came upon units that others held: they may be left to us in a moment.
+    /// A claim skipped rows that other transactions had locked; they may be released soon.
     pub(crate) skipped: bool,
-    /// Streams of which a claim cannot tell whether others hold some of their units.
+    /// Streams in which a claim may have skipped locked units.
     pub(crate) rechecks: Vec<i64>,
-    /// Cap keys that a caller's transaction left places under, and how many.
+    /// Cap keys of units that ended in a caller's transaction, and how many: that many can be
+    /// unparked.
     pub(crate) unparks: BTreeMap<Vec<u8>, i64>,
-    /// A caller's transaction left units to be looked at.
+    /// A caller's transaction wrote to the dependency outbox.
     pub(crate) outbox: bool,
 }
 
 impl PostCommit {
-    /// Whether nothing is to be done: nothing moved.
+    /// Whether the transaction changed nothing.
     pub(crate) fn is_empty(&self) -> bool {
         let Self {
             wake_workers,
@@ -120,7 +124,7 @@ impl PostCommit {
         nothing && !wake_workers && *deltas == 0 && !outbox
     }
 
-    /// Adds another's duties.
+    /// Adds the work of another transaction.
     pub(crate) fn merge(&mut self, other: Self) {
         self.wake_workers |= other.wake_workers;
         self.batches.extend(other.batches);
@@ -134,18 +138,18 @@ impl PostCommit {
         self.outbox |= other.outbox;
     }
 
-    /// Announces a change.
+    /// Adds an entry to the change feed.
     fn announce(&mut self, topic: &'static str, name: impl Into<String>, tenant: Option<&str>) {
         let tenant = tenant.map(str::to_owned);
         self.changes.insert(FeedEntry { topic, name: name.into(), tenant });
     }
 
-    /// What others hear of a stream whose counts moved.
+    /// Announces a stream with changed counts.
     pub(crate) fn note_stream(&mut self, streams: &StreamCache, stream: &Stream, released: bool) {
         if stream.batch_num != 0 {
             self.batches.insert(stream.batch_num);
         }
-        // A place under a cap came free.
+        // A unit of a capped lane ended or was released, so another may be claimed.
         self.wake_workers |= released && streams.may_be_capped(stream.lane);
         self.announce("queue", stream.queue.as_str(), Some(stream.tenant.as_str()));
         if let Some(batch) = &stream.batch {
@@ -155,7 +159,7 @@ impl PostCommit {
 }
 
 enum Db<'c> {
-    /// A connection of ours. Its BEGIN travels with the first statement.
+    /// A connection of the pool. `BEGIN` is pipelined with the first statement.
     Pooled { client: Option<Arc<PooledConnection>>, begin: Option<BeginFuture> },
     /// The caller's transaction.
     Caller(&'c tokio_postgres::Transaction<'c>),
@@ -163,7 +167,7 @@ enum Db<'c> {
 
 type BeginFuture = BoxFuture<'static, Result<(), tokio_postgres::Error>>;
 
-/// How a stream's counters move.
+/// Changes of a stream's counters.
 #[derive(Default)]
 struct Delta {
     counts: [i64; 7],
@@ -171,7 +175,7 @@ struct Delta {
 }
 
 impl Tx<'static> {
-    /// Begins a transaction on a connection of ours.
+    /// Begins a transaction on a connection of the pool.
     pub(crate) fn begin(
         client: PooledConnection,
         durability: Durability,
@@ -191,7 +195,7 @@ impl Tx<'static> {
         Self::new(Db::Pooled { client: Some(client), begin: Some(begin) }, now, streams)
     }
 
-    /// Commits, and says what is to be done now.
+    /// Commits, and returns the post-commit work.
     pub(crate) async fn commit(mut self) -> Result<PostCommit> {
         if self.abandon {
             self.end("ROLLBACK").await?;
@@ -200,7 +204,7 @@ impl Tx<'static> {
         let more = !self.counted.is_empty() || !self.final_statements.is_empty();
         match self.prepare().await {
             Ok(None) if !more => self.end("COMMIT").await?,
-            Ok(deltas_written) => self.commit_with(deltas_written).await?,
+            Ok(columns) => self.commit_with(columns).await?,
             Err(error) => {
                 self.roll_back().await;
                 return Err(error);
@@ -212,7 +216,7 @@ impl Tx<'static> {
         Ok(std::mem::take(&mut self.after))
     }
 
-    /// Whether anything moved, or others are to hear of something.
+    /// Whether the transaction changed anything or has post-commit work.
     pub(crate) fn has_effects(&self) -> bool {
         let counts = !self.deltas.is_empty() || !self.counted.is_empty();
         let moved = counts || !self.sums.is_empty() || !self.ended.is_empty();
@@ -220,9 +224,9 @@ impl Tx<'static> {
         !self.abandon && (moved || !self.after.is_empty() || self.after.skipped)
     }
 
-    /// Writes the last statements, if there are any, and commits in one round trip. Should one of
-    /// them fail, the server takes the commit for a rollback.
-    async fn commit_with(&mut self, deltas_written: Option<DeltaColumns>) -> Result<()> {
+    /// Writes the final statements and commits in one round trip. If a statement fails, the server
+    /// rolls back instead of committing.
+    async fn commit_with(&mut self, columns: Option<DeltaColumns>) -> Result<()> {
         let Db::Pooled { client, .. } = &mut self.db else { return Ok(()) };
         let own = connection(client)?;
         let final_statements = std::mem::take(&mut self.final_statements);
@@ -233,19 +237,19 @@ impl Tx<'static> {
         });
         let finals = futures_util::future::join_all(finals);
         let write = async {
-            match &deltas_written {
-                Some(deltas_written) => {
-                    let params = deltas_written.params();
+            match &columns {
+                Some(columns) => {
+                    let params = columns.params();
                     own.query_typed(DeltaColumns::SQL, &typed(&params)).await.map(|_| ())
                 }
                 None => Ok(()),
             }
         };
         let commit = own.batch_execute("COMMIT");
-        // In this order, before any is answered.
+        // All are sent in this order before the first reply is read.
         let (results, written, committed) =
             futures_util::future::join3(finals, write, commit).await;
-        // Answered either way, the connection is free again.
+        // The server replied to all of them, so the connection can be reused.
         if committed.is_ok() {
             *client = None;
         }
@@ -257,21 +261,21 @@ impl Tx<'static> {
         Ok(())
     }
 
-    /// Takes everything back. A connection that cannot even do that is not used again.
+    /// Rolls back. If that fails, the connection is closed.
     pub(crate) async fn roll_back(mut self) {
         if let Err(error) = self.end("ROLLBACK").await {
-            tracing::debug!(%error, "a connection is given up");
+            tracing::debug!(%error, "cannot roll back: the connection is closed");
         }
     }
 
-    /// Ends the transaction and gives the connection back to the pool.
+    /// Ends the transaction and returns the connection to the pool.
     async fn end(&mut self, how: &str) -> Result<()> {
         if let Db::Pooled { client, begin } = &mut self.db
             && begin.take().is_none()
             && let Some(own) = client
         {
             own.batch_execute(how).await.map_err(commit_error)?;
-            // Only now: whatever is dropped with its client still inside is closed.
+            // Only after the reply: `Drop` closes a connection that is still here.
             *client = None;
         } else if let Db::Pooled { client, .. } = &mut self.db {
             *client = None;
@@ -281,7 +285,7 @@ impl Tx<'static> {
 }
 
 impl<'c> Tx<'c> {
-    /// A part of the caller's own transaction.
+    /// An operation inside the caller's own transaction.
     pub(crate) fn in_caller_transaction(
         transaction: &'c tokio_postgres::Transaction<'c>,
         now: Timestamp,
@@ -311,7 +315,7 @@ impl<'c> Tx<'c> {
         self.query_raw(sql, &typed(params)).await
     }
 
-    /// The same with parameters that carry their types.
+    /// Runs a statement with typed parameters, and returns its rows.
     pub(crate) async fn query_raw(
         &mut self,
         sql: &str,
@@ -323,7 +327,7 @@ impl<'c> Tx<'c> {
                 let client = connection(client)?;
                 let query = client.query_typed(sql, params);
                 let Some(begin) = begin.take() else { return query.await.or_translate() };
-                // Both are on their way before either is answered.
+                // Both are sent before the first reply is read.
                 let (begun, rows) = futures_util::future::join(begin, query).await;
                 begun.or_translate()?;
                 rows.or_translate()
@@ -331,7 +335,8 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// Has a statement run with the commit: its answer says nothing, unless it fails.
+    /// Sends a statement together with the commit. Its rows are ignored; if it fails, so does the
+    /// commit.
     pub(crate) fn pipeline_with_commit(
         &mut self,
         sql: &'static str,
@@ -340,12 +345,12 @@ impl<'c> Tx<'c> {
         self.final_statements.push(FinalStatement { sql, params });
     }
 
-    /// Runs a statement that returns nothing; how many rows it changed.
+    /// Runs a statement and returns the number of rows it changed.
     pub(crate) async fn execute(&mut self, sql: &str, params: &[&dyn Param]) -> Result<u64> {
         self.execute_raw(sql, &typed(params)).await
     }
 
-    /// The same with parameters that carry their types.
+    /// Runs a statement with typed parameters, and returns the number of rows it changed.
     pub(crate) async fn execute_raw(
         &mut self,
         sql: &str,
@@ -360,7 +365,7 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// Runs statements without parameters or answers (`SAVEPOINT`).
+    /// Runs statements without parameters and results (`SAVEPOINT`).
     pub(crate) async fn batch(&mut self, sql: &str) -> Result<()> {
         self.ensure_begun().await?;
         match &self.db {
@@ -381,14 +386,14 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// Whether this is a part of the caller's own transaction, which may stay open for long.
+    /// Whether this is part of the caller's own transaction, which may stay open for long.
     pub(crate) fn is_caller_transaction(&self) -> bool {
         matches!(self.db, Db::Caller(_))
     }
 
-    /// The settings under which a caller's statements are planned, and those for ours again,
-    /// whatever those statements have set (`set_config` is a function like any other). In the
-    /// caller's own transaction everything is as the caller wants it.
+    /// The settings to apply before effects, and those to apply after them. The latter reset
+    /// whatever the effects have set, since `set_config` is a function that any statement can call.
+    /// A caller's own transaction keeps its settings.
     pub(crate) fn planner_settings(&self) -> (&'static str, String) {
         match self.db {
             Db::Pooled { .. } => {
@@ -398,7 +403,7 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// The time by which all processes go.
+    /// The current time by `clock_source`.
     pub(crate) async fn clock_now(&mut self, clock_source: ClockSource) -> Result<Timestamp> {
         if clock_source == ClockSource::Local {
             return Ok(self.now);
@@ -407,12 +412,12 @@ impl<'c> Tx<'c> {
         value(&self.query_one(sql, &[]).await?, 0).map(Timestamp::from_micros)
     }
 
-    /// A statement that returns one row.
+    /// Runs a statement that returns exactly one row.
     pub(crate) async fn query_one(&mut self, sql: &str, params: &[&dyn Param]) -> Result<Row> {
-        self.query_opt(sql, params).await?.ok_or_else(|| damaged("no row where one must be"))
+        self.query_opt(sql, params).await?.ok_or_else(|| damaged("no row where one is required"))
     }
 
-    /// A statement that returns at most one row.
+    /// Runs a statement that returns at most one row.
     pub(crate) async fn query_opt(
         &mut self,
         sql: &str,
@@ -421,7 +426,8 @@ impl<'c> Tx<'c> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
-    /// Counts a unit with `bytes` of payload from one state to another. Bytes count while live.
+    /// Counts a unit with `bytes` of payload from one state to another. Bytes count while the unit
+    /// is live.
     pub(crate) fn moved(
         &mut self,
         stream: i64,
@@ -432,7 +438,7 @@ impl<'c> Tx<'c> {
         self.moved_many(stream, from, to, 1, bytes);
     }
 
-    /// The same for `units` that have `bytes` together.
+    /// Counts `units` with `bytes` of payload in total from one state to another.
     pub(crate) fn moved_many(
         &mut self,
         stream: i64,
@@ -453,7 +459,7 @@ impl<'c> Tx<'c> {
         self.after.wake_workers |= to == Some(UnitState::Ready);
     }
 
-    /// Units of a stream moved, and the server's function that moved them has counted them.
+    /// Records that a server function moved units of a stream and updated its counts.
     pub(crate) fn counted(&mut self, stream: i64, from: Option<UnitState>, to: UnitState) {
         let released = from == Some(UnitState::Leased);
         *self.counted.entry(stream).or_default() |= released;
@@ -469,12 +475,12 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// Remembers a unit that ended, for those that wait for it.
+    /// Records that a unit ended, so that [`Self::flush`] releases its dependants.
     pub(crate) fn ended(&mut self, unit: UnitId, well: bool) {
         self.ended.push((unit, well));
     }
 
-    /// Announces a change.
+    /// Adds an entry to the change feed.
     pub(crate) fn announce(
         &mut self,
         topic: &'static str,
@@ -484,29 +490,29 @@ impl<'c> Tx<'c> {
         self.after.announce(topic, name, tenant);
     }
 
-    /// Announces that a batch's record changed, or must be looked at.
+    /// Records that a batch's record or counters changed.
     pub(crate) fn touch_batch(&mut self, num: i64) {
         self.after.batches.insert(num);
     }
 
-    /// Moves everything that follows from what moved. Each round may move more (a dependant), so it
-    /// goes on until nothing is left.
+    /// Releases dependants and writes counts. A released dependant may end and release more, so
+    /// this repeats until none is left.
     pub(crate) async fn flush(&mut self) -> Result<()> {
-        let deltas_written = self.prepare().await?;
+        let columns = self.prepare().await?;
         for last in std::mem::take(&mut self.final_statements) {
             self.query(last.sql, &last.params()).await?;
         }
-        if let Some(deltas_written) = deltas_written {
-            self.query(DeltaColumns::SQL, &deltas_written.params()).await?;
+        if let Some(columns) = columns {
+            self.query(DeltaColumns::SQL, &columns.params()).await?;
         }
         Ok(())
     }
 
-    /// Everything but the counts, which are the last to be written.
+    /// Does everything except writing the counts, which are written last.
     async fn prepare(&mut self) -> Result<Option<DeltaColumns>> {
         self.release_dependants().await?;
         self.announce_streams().await?;
-        self.deltas_written()
+        self.take_deltas()
     }
 
     async fn release_dependants(&mut self) -> Result<()> {
@@ -517,7 +523,7 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
-    /// Notes what others are to hear of the streams whose counts moved.
+    /// Announces the streams with changed counts.
     async fn announce_streams(&mut self) -> Result<()> {
         let counted = std::mem::take(&mut self.counted);
         let moved = self.deltas.keys().chain(self.sums.keys()).chain(counted.keys());
@@ -535,26 +541,26 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
-    /// Takes what moved, as the arrays of one statement.
-    fn deltas_written(&mut self) -> Result<Option<DeltaColumns>> {
+    /// Takes the collected deltas as the columns of one statement.
+    fn take_deltas(&mut self) -> Result<Option<DeltaColumns>> {
         let (deltas, sums) = (std::mem::take(&mut self.deltas), std::mem::take(&mut self.sums));
         let nums: BTreeSet<i64> = deltas.keys().chain(sums.keys()).copied().collect();
         if nums.is_empty() {
             return Ok(None);
         }
-        let mut deltas_written = DeltaColumns::default();
+        let mut columns = DeltaColumns::default();
         let none = Delta::default();
         for num in &nums {
             let delta = deltas.get(num).unwrap_or(&none);
-            for (column, count) in deltas_written.counts.iter_mut().zip(delta.counts) {
+            for (column, count) in columns.counts.iter_mut().zip(delta.counts) {
                 column.push(count);
             }
-            deltas_written.counts[7].push(delta.bytes);
-            deltas_written.sums.push(sums.get(num).map(to_json).transpose()?);
+            columns.counts[7].push(delta.bytes);
+            columns.sums.push(sums.get(num).map(to_json).transpose()?);
         }
         self.after.deltas += nums.len();
-        deltas_written.streams = nums.into_iter().collect();
-        Ok(Some(deltas_written))
+        columns.streams = nums.into_iter().collect();
+        Ok(Some(columns))
     }
 }
 
@@ -585,8 +591,8 @@ impl DeltaColumns {
 }
 
 impl Drop for Tx<'_> {
-    /// Dropped in the middle (an error on the way, a caller that gave up): nobody knows what the
-    /// connection is doing, so it is closed, which rolls back.
+    /// Closes the connection if it is dropped within a transaction (an error, or a caller that
+    /// dropped its future): its protocol state is unknown. The server then rolls back.
     fn drop(&mut self) {
         if let Db::Pooled { client, begin } = &mut self.db {
             let untouched = begin.take().is_some();
@@ -599,12 +605,12 @@ impl Drop for Tx<'_> {
     }
 }
 
-/// What a commit comes to that cannot stay: a deferred constraint that an effect broke. It is the
-/// caller's, and the same again would break it again.
+/// Classifies an error of the commit. A violated deferred constraint comes from the caller's
+/// effects, and a retry would violate it again.
 fn commit_error(error: tokio_postgres::Error) -> Error {
     match error.as_db_error() {
         Some(server) if server.code().code().starts_with("23") => {
-            Error::Invalid(format!("refused at the commit: {}", server.message()))
+            Error::Invalid(format!("commit refused: {}", server.message()))
         }
         _ => translate(error),
     }

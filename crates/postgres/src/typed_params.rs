@@ -1,7 +1,7 @@
-//! Values with their SQL types.
+//! SQL parameters with their types.
 //!
-//! Statements are sent unnamed, with the types of their parameters: a transaction pooler hands every
-//! transaction another server connection, where nothing prepared earlier exists.
+//! Statements are sent unnamed, with the types of their parameters: a transaction pooler may run
+//! every transaction on another server connection, where earlier prepared statements do not exist.
 
 use longshore_core::{CallId, SessionId, UnitId};
 use tokio_postgres::types::{ToSql, Type};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 /// A value that knows its SQL type.
 pub(crate) trait Param: Sync {
-    /// The type the server is told.
+    /// The type sent to the server.
     fn ty(&self) -> Type;
     /// The value itself.
     fn sql(&self) -> &(dyn ToSql + Sync);
@@ -49,7 +49,7 @@ param! {
     &[u8] => BYTEA, BYTEA_ARRAY;
 }
 
-/// Values and their types, as the driver wants them.
+/// Parameters and their types in the driver's form.
 pub(crate) fn typed<'p>(params: &[&'p dyn Param]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
     params.iter().map(|param| (param.sql(), param.ty())).collect()
 }
@@ -59,12 +59,12 @@ pub(crate) fn uuid(unit: UnitId) -> Uuid {
     Uuid::from_bytes(*unit.as_bytes())
 }
 
-/// Units' ids as an array.
+/// Unit ids as an array parameter.
 pub(crate) fn uuids<'u>(units: impl IntoIterator<Item = &'u UnitId>) -> Vec<Uuid> {
     units.into_iter().map(|unit| uuid(*unit)).collect()
 }
 
-/// The other way.
+/// A unit's id from PostgreSQL's type.
 pub(crate) fn unit_id(uuid: Uuid) -> UnitId {
     UnitId::from_bytes(*uuid.as_bytes())
 }
@@ -74,7 +74,7 @@ pub(crate) fn session_uuid(session: SessionId) -> Uuid {
     Uuid::from_bytes(*session.as_bytes())
 }
 
-/// The other way.
+/// A session's id from PostgreSQL's type.
 pub(crate) fn session_id(uuid: Uuid) -> SessionId {
     SessionId::from_bytes(*uuid.as_bytes())
 }
@@ -84,12 +84,12 @@ pub(crate) fn call_uuid(call: CallId) -> Uuid {
     Uuid::from_bytes(*call.as_bytes())
 }
 
-/// The other way.
+/// A call's id from PostgreSQL's type.
 pub(crate) fn call_id(uuid: Uuid) -> CallId {
     CallId::from_bytes(*uuid.as_bytes())
 }
 
-/// Words for people. PostgreSQL's text cannot hold a zero character.
+/// Replaces NUL characters, which PostgreSQL's text cannot hold.
 pub(crate) fn replace_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

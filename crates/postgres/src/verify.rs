@@ -1,6 +1,6 @@
-//! Recounts everything against the kept counts and checks what must always hold.
+//! Recounts everything, compares it with the counters, and checks the store's invariants.
 //!
-//! Every rule is one statement, which sees one state of the database: it holds while others work.
+//! Every rule is one statement, which reads one snapshot: it is exact while other transactions run.
 
 use longshore_core::Result;
 use longshore_core::store::Violation;
@@ -8,10 +8,10 @@ use longshore_core::store::Violation;
 use crate::row::value;
 use crate::tx::Tx;
 
-/// All violations, at most a hundred of each rule.
+/// All violations, at most a hundred per rule.
 pub(crate) async fn verify(tx: &mut Tx<'_>) -> Result<Vec<Violation>> {
     let mut found = Vec::new();
-    // However long it takes: it reads every unit there is.
+    // No time limit: this reads every unit.
     tx.batch("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     for (rule, sql) in RULES {
         let sql = format!("SELECT found FROM ({sql}) AS rule (found) LIMIT 100");
@@ -25,7 +25,7 @@ pub(crate) async fn verify(tx: &mut Tx<'_>) -> Result<Vec<Violation>> {
 const RULES: &[(&str, &str)] = &[
     (
         "tally_is_exact",
-        // One walk over all units for all states.
+        // One scan of all units for all states.
         "SELECT 'stream ' || c.stream || ' counts ' || n.kept || ' ' || n.state || ', has ' || n.found
          FROM longshore_count c LEFT JOIN (
            SELECT stream, count(*) FILTER (WHERE state = 0) AS blocked,

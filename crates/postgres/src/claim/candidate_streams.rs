@@ -1,4 +1,4 @@
-//! The streams that a claim may take from.
+//! The streams that a claim may take units from.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::stride::ScanMode;
 use crate::tx::Tx;
 use crate::typed_params::{Param, session_uuid};
 
-/// What the first statement of a claim finds.
+/// The result of a claim's first statement.
 pub(super) struct Candidates {
-    /// The claimer's number.
+    /// The number of the claiming session.
     pub(super) session: i64,
-    /// How long the server looked.
+    /// How long the server scanned.
     pub(super) cost: Duration,
     pub(super) sources: Vec<CandidateStream>,
-    /// Lanes that have something and are passed over this time.
+    /// Lanes with ready units of tenants that this claim excludes.
     pub(super) excluded_lanes: BTreeSet<i64>,
 }
 
-/// A stream that has something to give, and the switches it stands under.
+/// A stream with ready units, and the limits that apply to it.
 pub(super) struct CandidateStream {
     pub(super) stream: Arc<Stream>,
     pub(super) weight: u32,
@@ -35,17 +35,17 @@ pub(super) struct CandidateStream {
     pub(super) tenant_cap: Option<u64>,
     /// Whether it has units that must run alone.
     pub(super) alone: bool,
-    /// Where to look for more.
+    /// Rank and id after which to read on.
     pub(super) after: (i64, Uuid),
-    /// Nothing more is there.
+    /// There are no more units.
     pub(super) exhausted: bool,
-    /// The smallest rank of those that were found and left.
+    /// The lowest rank among the units that were read and not claimed.
     pub(super) lowest_skipped: Option<i64>,
-    /// How many were seen at the last look, and whether that was all.
+    /// How many units the last read found, and whether those were all.
     pub(super) seen: Option<(u64, bool)>,
 }
 
-/// What the server is asked: parameters 1 to 8.
+/// Parameters 1 to 8 of the claim functions.
 pub(super) struct ClaimParams<'c> {
     session: Uuid,
     kinds: Vec<&'c str>,
@@ -88,7 +88,7 @@ impl<'c> ClaimParams<'c> {
     }
 }
 
-/// Finds them. The claimer's session cannot end until the claim is committed.
+/// Finds candidate streams. The claiming session cannot end until the claim is committed.
 pub(super) async fn find_candidates(
     tx: &mut Tx<'_>,
     claim: &Claim,
@@ -139,7 +139,7 @@ async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<CandidateStream>> 
     Ok(sources)
 }
 
-/// A cap's column.
+/// Reads the column of a cap.
 pub(super) fn cap(row: &Row, at: usize) -> Result<Option<u64>> {
     Ok(value::<Option<i32>>(row, at)?.map(|cap| u64::try_from(cap).unwrap_or(0)))
 }

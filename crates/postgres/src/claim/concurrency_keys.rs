@@ -1,4 +1,4 @@
-//! Cap keys: how many units of each are leased, counted while nobody else can lease one.
+//! Cap keys: how many units of each are leased, counted under the key's lock.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,17 +8,17 @@ use crate::advisory_lock::AdvisoryLock;
 use crate::row::{count, value};
 use crate::tx::Tx;
 
-/// The cap keys that a claim has come across.
+/// The cap keys of the units that a claim has read.
 #[derive(Debug, Default)]
 pub(super) struct ConcurrencyKeys {
     leased: HashMap<Vec<u8>, u32>,
-    /// Another claim, or one that finishes, is deciding on them at this moment.
+    /// Keys that another claim or finish has locked.
     busy: BTreeSet<Vec<u8>>,
 }
 
 impl ConcurrencyKeys {
-    /// Locks and counts those of `keys` that are new. Nobody waits here: keys that others hold are
-    /// passed over, and this claim is tried again.
+    /// Locks and counts those of `keys` that are new. It does not wait for locks: if another
+    /// transaction holds a key, its units are skipped, and this process claims again soon.
     pub(super) async fn count(
         &mut self,
         tx: &mut Tx<'_>,
@@ -64,7 +64,7 @@ impl ConcurrencyKeys {
         Ok(free)
     }
 
-    /// Whether somebody else is deciding on a key.
+    /// Whether another transaction holds the key's lock.
     pub(super) fn is_busy(&self, key: &[u8]) -> bool {
         self.busy.contains(key)
     }
@@ -74,7 +74,7 @@ impl ConcurrencyKeys {
         self.leased.get(key).copied().unwrap_or(0)
     }
 
-    /// One more is.
+    /// Counts one more leased unit of a key.
     pub(super) fn lease(&mut self, key: &[u8]) {
         if let Some(leased) = self.leased.get_mut(key) {
             *leased += 1;

@@ -1,8 +1,9 @@
-//! The short way of a claim: one statement, where nothing is to be weighed.
+//! The fast path of a claim: one statement, if there is nothing to divide or check.
 //!
-//! One stream has something, no cap bounds it, nothing waits that must run alone, and all that is
-//! found is plain: then the server can tell alone what the long way would take. As it comes out, this
-//! process notes the same of it: turns, floors, and what others held.
+//! Condition: one stream has ready units, no cap limits it, no unit must run alone, and all units
+//! found are plain. Then a server function claims what the full claim would. From its reply this
+//! process updates the same state as the full claim: stride passes, scan starts, and what to
+//! recheck.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::stride::{ClaimFilterHash, ScanMode};
 use crate::tx::PostCommit;
 use crate::typed_params::Param;
 
-/// Takes units, or says that the long way must be gone.
+/// Claims units, or returns `None` if the full claim is needed.
 pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
     claim: &Arc<Claim>,
@@ -66,11 +67,11 @@ async fn try_fast_path_at(
     inner.run_to_completion(task).await
 }
 
-/// What the server took.
+/// The server's reply.
 struct ClaimReply {
     wanted: u64,
     cost: Duration,
-    /// The stream that had something.
+    /// The stream with ready units.
     source: Option<ClaimedStream>,
     /// In the order of their ranks.
     units: Vec<CandidateUnit>,
@@ -79,11 +80,11 @@ struct ClaimReply {
 struct ClaimedStream {
     num: i64,
     weight: u32,
-    /// Where the server began to look.
+    /// Where the server's scan started.
     first: Option<i64>,
 }
 
-/// The columns behind those of [`CandidateUnit`]: the first row's.
+/// Index of the summary columns of the first row, which follow those of [`CandidateUnit`].
 const SUMMARY_COLUMNS: usize = 23;
 
 async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Option<ClaimReply>> {
@@ -95,8 +96,8 @@ async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Opt
     };
     let (start, now) = (start.unwrap_or(i64::MIN), inner.options.clock.now().as_micros());
     let (free, wanted) = (i64::from(claim.free), i64::from(claim.free) + i64::from(claim.ahead));
-    let asked = ClaimParams::new(claim, mode);
-    let mut params = asked.params().to_vec();
+    let filter_params = ClaimParams::new(claim, mode);
+    let mut params = filter_params.params().to_vec();
     params.extend([&start as &dyn Param, &wanted, &free, &now]);
     let sql = "SELECT * FROM longshore_claim_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12)";
@@ -106,7 +107,7 @@ async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Opt
 }
 
 impl ClaimReply {
-    /// From the first row, and those of the units.
+    /// Reads the reply from its first row, the summary, and the rows of the units.
     fn read(first: &Row, rows: &[Row], wanted: u64) -> Result<Option<Self>> {
         if value::<i32>(first, SUMMARY_COLUMNS)? > 1 {
             return Ok(None);
@@ -124,7 +125,7 @@ impl ClaimReply {
         Ok(plain.then_some(Self { wanted, cost, source, units }))
     }
 
-    /// Notes what it says of where units are and whose turn it was, and hands the units over.
+    /// Records where the units were and charges the lane, then returns the units.
     async fn record(
         self,
         inner: &StoreInner,
@@ -158,7 +159,7 @@ impl ClaimReply {
         let more = (claimed_units >= self.wanted).then_some(stream.lane);
         stride.set_open(filter, more.into_iter().collect());
         if *mode == ScanMode::Full {
-            // There was something a moment ago, and others have it, or some of it perhaps.
+            // There were ready units a moment ago, and other transactions hold some or all of them.
             after.skipped = claimed_units == 0;
             after
                 .rechecks

@@ -1,4 +1,4 @@
-//! The lanes of a claim: what each may give, and what it has.
+//! The lanes of a claim: how many units each has, and how many its caps allow.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,19 +21,19 @@ pub(super) struct ClaimLanes {
     pub(super) tenant_remaining: Vec<u64>,
 }
 
-/// One lane's part in a claim.
+/// One lane of a claim.
 pub(super) struct ClaimLane {
     pub(super) num: i64,
     pub(super) weight: u32,
-    /// A cap bounds it, so nothing is claimed ahead from it.
+    /// The lane or its tenant has a cap, so nothing is claimed ahead from it.
     pub(super) capped: bool,
-    /// How many more units its own cap allows.
+    /// How many more units the lane's own cap allows.
     pub(super) remaining: u64,
-    /// Where in [`ClaimLanes::tenant_remaining`] its tenant's room is, if that has a cap.
+    /// Index of the tenant in [`ClaimLanes::tenant_remaining`], if it has a cap.
     pub(super) tenant: Option<usize>,
-    /// Where in [`ClaimLanes::sources`] its streams are.
+    /// Indexes of its streams in [`ClaimLanes::sources`].
     pub(super) sources: Vec<usize>,
-    /// Where its next units come from, by rank.
+    /// The streams of its next units, in the order of their ranks.
     pub(super) window: Vec<usize>,
 }
 
@@ -61,7 +61,8 @@ impl ClaimLanes {
         self.sources.iter().map(|source| source.stream.num).collect()
     }
 
-    /// Whether nothing is to be weighed: one stream at most, no cap, nothing that must run alone.
+    /// Whether there is nothing to divide or check: at most one stream, no cap, no unit that must
+    /// run alone.
     pub(super) fn is_simple(&self) -> bool {
         let plain = |source: &CandidateStream| {
             source.cap.is_none() && source.tenant_cap.is_none() && !source.alone
@@ -74,8 +75,8 @@ impl ClaimLanes {
         self.lanes.iter().map(|lane| lane.num).collect()
     }
 
-    /// Counts what is leased where a cap bounds it. Other claims from there wait until this one is
-    /// committed, so nobody can lease what this one counts on.
+    /// Counts leased units where a cap applies, under the cap's lock. Other claims under the same
+    /// cap wait until this one is committed, so the counts stay valid.
     pub(super) async fn count_capped(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let mut locks = Vec::new();
         let (mut nums, mut tenants): (Vec<i64>, Vec<String>) = (Vec::new(), Vec::new());
@@ -94,8 +95,8 @@ impl ClaimLanes {
             return Ok(());
         }
         advisory_lock::acquire(tx, &locks).await?;
-        // The caps once more: whoever changes one holds its lock. Not by the view, which would add
-        // up every stream of the lanes' past.
+        // Read the caps again, since changing one requires its lock. The view is not used: it would
+        // add up every past stream of the lanes.
         let sql = "WITH lanes AS (SELECT num, tenant, cap FROM longshore_lane
               WHERE num = ANY($1) OR tenant = ANY($2)),
             leased AS (
@@ -114,7 +115,7 @@ impl ClaimLanes {
             by_lane.insert(lane, leased);
             *by_tenant.entry(value::<String>(&row, 1)?).or_insert(0) += leased;
             for source in self.sources.iter_mut().filter(|source| source.stream.lane == lane) {
-                // One that is new waits for the next claim: its lock is not held.
+                // A cap that is new applies from the next claim on: its lock is not held.
                 source.cap = source.cap.and(cap(&row, 3)?);
                 source.tenant_cap = source.tenant_cap.and(cap(&row, 4)?);
             }
@@ -148,7 +149,7 @@ impl ClaimLanes {
         lane.remaining.min(tenants)
     }
 
-    /// Looks where the next `wanted` units come from. Where there is only one stream, that is known.
+    /// Finds the streams of the next `wanted` units. With only one stream no statement is needed.
     pub(super) async fn plan_windows(&mut self, tx: &mut Tx<'_>, wanted: u64) -> Result<()> {
         let open: Vec<usize> = (0..self.lanes.len())
             .filter(|at| self.remaining(&self.lanes[*at]) > 0 && self.is_open(&self.lanes[*at]))
@@ -178,7 +179,7 @@ impl ClaimLanes {
             window.extend(places.iter().map(|place| (*place, *source)));
         }
         for (lane, mut window) in windows {
-            // Stable: what has the same rank stays in its stream's order.
+            // A stable sort keeps units of equal rank in the order of their stream.
             window.sort_by_key(|(place, _)| *place);
             let limit = fair_limit(wanted, u64::from(self.lanes[lane].weight), weights);
             window.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -191,7 +192,7 @@ impl ClaimLanes {
         lane.sources.iter().any(|at| !self.sources[*at].exhausted)
     }
 
-    /// Moves on past what was found, and notes which streams have no more.
+    /// Moves past the rows that were read, and marks streams that are exhausted.
     pub(super) fn advance(&mut self, plan: &RoundPlan, rows: &[CandidateUnit]) {
         let mut found: HashMap<usize, u64> = HashMap::new();
         for row in rows {
@@ -207,16 +208,16 @@ impl ClaimLanes {
         }
     }
 
-    /// Notes what was found and left.
-    pub(super) fn record_skipped(&mut self, left: &[(usize, i64)]) {
-        for (source, rank) in left {
+    /// Records units that were read and not claimed.
+    pub(super) fn record_skipped(&mut self, skipped: &[(usize, i64)]) {
+        for (source, rank) in skipped {
             let source = &mut self.sources[*source];
             source.lowest_skipped =
                 Some(source.lowest_skipped.map_or(*rank, |least| least.min(*rank)));
         }
     }
 
-    /// The lanes that have something left, as far as this claim could see.
+    /// The lanes that still have units, as far as this claim could see.
     pub(super) fn still_open(&self) -> BTreeSet<i64> {
         let open =
             |at: &usize| !self.sources[*at].exhausted || self.sources[*at].lowest_skipped.is_some();
@@ -224,7 +225,7 @@ impl ClaimLanes {
         lanes.map(|lane| lane.num).collect()
     }
 
-    /// Remembers where in each stream the next claim may begin.
+    /// Records where in each stream the next claim may start.
     pub(super) fn record_starts(&self, scan_starts: &ScanStarts, mode: &ScanMode, units: usize) {
         let found = self.sources.iter().filter(|source| source.after.0 != i64::MIN);
         let places = found
@@ -233,7 +234,8 @@ impl ClaimLanes {
     }
 }
 
-/// How far to look into a lane: twice its share, for others may have less, and a little.
+/// How many units to read from a lane: twice its share, because other lanes may have fewer, and a
+/// few more.
 fn fair_limit(wanted: u64, weight: u64, weights: u64) -> u64 {
     let share = u128::from(wanted) * u128::from(weight) / u128::from(weights.max(1));
     wanted.min(u64::try_from(share * 2 + 8).unwrap_or(u64::MAX))
@@ -252,7 +254,7 @@ impl ClaimLane {
         }
     }
 
-    /// Its share of a claim, if it can give this many.
+    /// The lane's stride share with `available` units.
     pub(super) fn share(&self, available: u64) -> LaneShare {
         LaneShare { pass: 0, weight: self.weight, available }
     }

@@ -1,4 +1,4 @@
-//! How a round of a claim is divided: so many units of each stream.
+//! Divides a round of a claim among streams.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use super::rows::CandidateUnit;
 use super::selection::RoundResult;
 use crate::stride::StrideState;
 
-/// What one round asks for.
+/// What one round claims.
 pub(super) struct RoundPlan {
-    /// Whose turn it is, as positions in [`ClaimLanes::lanes`].
+    /// The stride order of lanes, as indexes into [`ClaimLanes::lanes`].
     pub(super) order: Vec<usize>,
-    /// What each stream is asked for.
+    /// How many units to claim from each stream.
     pub(super) quotas: Vec<StreamQuota>,
-    /// Where the lanes stood before.
+    /// The lanes' shares before the round.
     pub(super) before: Vec<LaneShare>,
 }
 
-/// What one stream is asked for.
+/// How many units to claim from one stream.
 pub(super) struct StreamQuota {
-    /// Which, as a position in [`ClaimLanes::sources`].
+    /// Index of the stream in [`ClaimLanes::sources`].
     pub(super) source: usize,
-    /// How many units in all.
+    /// All units.
     pub(super) units: u64,
-    /// How many of them, the first, have a free slot.
+    /// How many of them, from the first on, get a free slot.
     pub(super) started: u64,
 }
 
-/// Takes turns among lanes, within what caps allow.
+/// Walks lanes in stride order, within their caps.
 pub(super) struct StrideCursor<'l> {
     lanes: &'l ClaimLanes,
     pub(super) shares: Vec<LaneShare>,
@@ -37,17 +37,18 @@ pub(super) struct StrideCursor<'l> {
 }
 
 impl<'l> StrideCursor<'l> {
-    /// Begins where `shares` says.
+    /// Starts from `shares`.
     pub(super) fn new(lanes: &'l ClaimLanes, shares: Vec<LaneShare>) -> Self {
         Self { lanes, shares, tenant_remaining: lanes.tenant_remaining.clone() }
     }
 
-    /// Whose turn it is.
+    /// The index of the next lane.
     pub(super) fn next(&self) -> Option<usize> {
         turn(self.shares.iter())
     }
 
-    /// The lane gives a unit: its tenant's other lanes have less room, too.
+    /// Counts a unit of the lane, and lowers what its tenant's cap allows for all the tenant's
+    /// lanes.
     pub(super) fn serve(&mut self, at: usize) {
         self.shares[at].serve();
         let Some(tenant) = self.lanes.lanes[at].tenant else { return };
@@ -59,15 +60,15 @@ impl<'l> StrideCursor<'l> {
         }
     }
 
-    /// The lane gives nothing more.
+    /// Takes nothing more from the lane.
     pub(super) fn drop_lane(&mut self, at: usize) {
         self.shares[at].available = 0;
     }
 }
 
 impl RoundPlan {
-    /// Divides `wanted` units, of which the first `free` can start, and `spare` more by the lanes'
-    /// shares.
+    /// Divides `wanted` units, of which the first `free` can start, plus `spare` more, by the
+    /// lanes' shares.
     pub(super) fn make(
         stride: &StrideState,
         lanes: &ClaimLanes,
@@ -95,8 +96,8 @@ impl RoundPlan {
         })
     }
 
-    /// The streams that gave some, and fewer than they were asked for: all they have, or all that
-    /// others do not hold.
+    /// Streams that returned some units but fewer than requested: either they have no more, or
+    /// other transactions hold the rest.
     pub(super) fn partial_streams(&self, lanes: &ClaimLanes, rows: &[CandidateUnit]) -> Vec<i64> {
         let short = |quota: &&StreamQuota| {
             let found = rows.iter().filter(|row| row.source == quota.source).count() as u64;
@@ -106,7 +107,7 @@ impl RoundPlan {
         short.map(|quota| lanes.sources[quota.source].stream.num).collect()
     }
 
-    /// Gives back the turns of units that could not be taken.
+    /// Refunds the stride charge of units that were planned and not claimed.
     pub(super) fn refund_unclaimed(
         &self,
         stride: &StrideState,
@@ -131,7 +132,8 @@ impl RoundPlan {
 
 fn order(cursor: &mut StrideCursor<'_>, free: u64, wanted: u64, spare: u64) -> Vec<usize> {
     let total = wanted + spare;
-    // Nothing is claimed ahead from a capped lane; how many slots spares would need nobody knows.
+    // Nothing is claimed ahead from a capped lane. How many slots the spare units would need is
+    // unknown.
     let free = if spare > 0 && free > 0 { total } else { free };
     let mut order = Vec::new();
     let mut used = 0;

@@ -1,9 +1,9 @@
 //! The statements of a claim that touch units.
 //!
-//! A claim does not wait for the disk, so a crash of the server takes it back, and the next one
-//! finds the unit with its old fence. It must not come to the same fence: whoever held the unit
-//! before the crash would be taken for the one that holds it now. So a claim's fence is the time,
-//! or one more than the last if that is later.
+//! A claim does not wait for the disk. A crash of the server can undo it, and the next claim then
+//! finds the unit with its old fence. The new fence must differ from the lost one; else the holder
+//! from before the crash would pass for the new one. So a claim sets the fence to the time, or to
+//! the last fence plus one if that is greater.
 
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, HeldUnit};
@@ -19,25 +19,25 @@ use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::uuid;
 
-/// A unit that was taken, or locked to be judged.
+/// A unit that was claimed, or locked to be checked.
 pub(super) struct CandidateUnit {
     pub(super) row: UnitRow,
     pub(super) parts: UnitParts,
-    /// Its rank before it was taken.
+    /// Its rank before the claim.
     pub(super) rank: i64,
-    /// Whether it is taken, or only locked.
+    /// Whether it is claimed, or only locked.
     pub(super) claimed: bool,
-    /// Its stream, as a position among the claim's sources.
+    /// Index of its stream among the claim's sources.
     pub(super) source: usize,
 }
 
 impl CandidateUnit {
-    /// Its place in the order of its stream.
+    /// Its position in the order of its stream.
     pub(super) fn key(&self) -> (i64, Uuid) {
         (self.rank, uuid(self.row.id))
     }
 
-    /// It is still where it was: its source and rank.
+    /// The source and rank of a unit that was not claimed.
     pub(super) fn source_and_rank(&self) -> (usize, i64) {
         (self.source, self.rank)
     }
@@ -45,13 +45,13 @@ impl CandidateUnit {
     fn read(row: &Row, sources: &[CandidateStream]) -> Result<Self> {
         let stream: i64 = value(row, 1)?;
         let source = sources.iter().position(|source| source.stream.num == stream);
-        Self::read_from(row, source.ok_or_else(|| damaged("a unit of another stream"))?)
+        Self::read_from(row, source.ok_or_else(|| damaged("a unit of an unexpected stream"))?)
     }
 
-    /// A unit of a source that is known.
+    /// Reads a unit of a known source.
     pub(super) fn read_from(row: &Row, source: usize) -> Result<Self> {
         let unit = UnitRow::read(row)?;
-        // Behind the five columns of `UnitParts`.
+        // After the five columns of `UnitParts`.
         let after = UnitRow::WIDTH + 5;
         Ok(Self {
             parts: UnitParts::read(row, UnitRow::WIDTH)?,
@@ -62,7 +62,7 @@ impl CandidateUnit {
         })
     }
 
-    /// What becomes of it when it is taken by hand.
+    /// Applies to this row what [`lease`] writes to the database.
     pub(super) fn lease(&mut self, now: i64, started: bool) {
         let row = &mut self.row;
         row.code = code(UnitState::Leased);
@@ -72,7 +72,7 @@ impl CandidateUnit {
         row.started_at = started.then_some(now);
     }
 
-    /// As its holder gets it.
+    /// Converts it into the unit that its holder receives.
     pub(super) fn into_held(self, claim: &Claim, stream: &Stream, alone: bool) -> Result<HeldUnit> {
         let lease = Lease { unit: self.row.id, fence: self.row.fence };
         let started = self.row.started_at.is_some();
@@ -81,7 +81,8 @@ impl CandidateUnit {
     }
 }
 
-/// The ranks of the next units of some streams, `(lane, source, limit)` each. Nothing is locked.
+/// The ranks of the next units of some streams, without locking. Each request is `(lane, source,
+/// limit)`.
 pub(super) async fn peek(
     tx: &mut Tx<'_>,
     sources: &[CandidateStream],
@@ -110,9 +111,8 @@ pub(super) async fn peek(
     rows.iter().map(|row| value(row, 1)).collect()
 }
 
-/// Takes the units of a plan, those that others are not at. If one of them has more to it than a
-/// plain one, or only a look was asked for, all are merely locked. The columns are those of
-/// [`UnitRow`] and [`UnitParts`].
+/// Claims the units of a plan and skips locked rows. If a unit is not plain, or `lock_only` is set,
+/// all are only locked. Columns are those of [`UnitRow`] and [`UnitParts`].
 pub(super) async fn claim(
     tx: &mut Tx<'_>,
     sources: &[CandidateStream],
@@ -138,7 +138,7 @@ pub(super) async fn claim(
     rows.iter().map(|row| CandidateUnit::read(row, sources)).collect()
 }
 
-/// Units that must run alone, a few of each of these streams; locked if they may be taken.
+/// Units that must run alone, a few of each stream; locked if they may be claimed.
 pub(super) async fn alone(
     tx: &mut Tx<'_>,
     sources: &[CandidateStream],
@@ -159,7 +159,7 @@ pub(super) async fn alone(
     rows.iter().map(|row| CandidateUnit::read(row, sources)).collect()
 }
 
-/// Gives locked units to a session; for each, whether it has a slot.
+/// Leases locked units to a session. The flag says whether the unit has a slot and starts.
 pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &[(Uuid, bool)]) -> Result<()> {
     if units.is_empty() {
         return Ok(());
@@ -175,7 +175,7 @@ pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &[(Uuid, bool)])
     Ok(())
 }
 
-/// Puts locked units out of the way until another of their key leaves.
+/// Parks locked units until another unit of their cap key ends.
 pub(super) async fn park(tx: &mut Tx<'_>, units: &Vec<Uuid>) -> Result<()> {
     if !units.is_empty() {
         let sql = "UPDATE longshore_unit SET state = $2 WHERE id = ANY($1)";

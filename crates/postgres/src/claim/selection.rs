@@ -1,4 +1,4 @@
-//! What fits into a worker's hands.
+//! Decides which units fit a worker's free slots and resources.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::row::{Spec, UnitRow, flag};
 use crate::tx::Tx;
 use crate::typed_params::uuid;
 
-/// Takes units until the worker has what it can hold.
+/// Collects units up to the worker's capacity.
 pub(super) struct Selection<'c> {
     claim: &'c Claim,
     pub(super) session: i64,
@@ -25,17 +25,17 @@ pub(super) struct Selection<'c> {
     resources: BTreeMap<String, u32>,
     keys: ConcurrencyKeys,
     pub(super) claimed: Claimed,
-    /// Nothing may be taken after what was seen.
+    /// No further unit may be claimed.
     pub(super) stopped: bool,
-    /// Something was not plain.
+    /// Some unit was not plain.
     pub(super) checked: bool,
 }
 
-/// What came of one round.
+/// The result of one round.
 pub(super) struct RoundResult {
-    /// How many units each lane gave.
+    /// Units claimed per lane.
     pub(super) units: Vec<u64>,
-    /// The units that are still there: source and rank.
+    /// Units that were read and not claimed: source and rank.
     pub(super) skipped: Vec<(usize, i64)>,
 }
 
@@ -48,19 +48,19 @@ impl RoundResult {
 /// What to do with one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FitDecision {
-    /// Take it and run it.
+    /// Claim and start it.
     Start,
-    /// Take it for later.
+    /// Claim it ahead.
     Ahead,
-    /// Leave it and look further.
+    /// Leave it and go on.
     Skip,
-    /// Its deadline has passed.
+    /// Fail it: its deadline has passed.
     Expire,
-    /// Its cap is reached.
+    /// Park it: its cap is reached.
     Park,
-    /// Nothing more of this lane.
+    /// Leave it and take nothing more from its lane.
     LeaveLane,
-    /// Leave it and take nothing after it.
+    /// Leave it and claim nothing after it.
     Stop,
 }
 
@@ -79,12 +79,12 @@ impl<'c> Selection<'c> {
         }
     }
 
-    /// How many units it can take at most.
+    /// How many more units it can claim.
     pub(super) fn capacity(&self) -> u64 {
         u64::from(self.free) + u64::from(self.ahead)
     }
 
-    /// Takes in what a plan brought: all plain.
+    /// Accepts the rows of a plan, which are all claimed.
     pub(super) fn accept(
         &mut self,
         tx: &mut Tx<'_>,
@@ -95,7 +95,7 @@ impl<'c> Selection<'c> {
         let mut waiting = by_lane(lanes, rows);
         let mut result = RoundResult::none(lanes);
         for at in &plan.order {
-            // Fewer than planned if others were faster.
+            // Fewer than planned if other claims were faster.
             let Some(row) = waiting[*at].pop_front() else { continue };
             result.units[*at] += 1;
             match row.row.started_at {
@@ -107,7 +107,7 @@ impl<'c> Selection<'c> {
         Ok(result)
     }
 
-    /// Judges units that are locked, one by one as it is their turn.
+    /// Checks locked units one by one in stride order, and claims each that fits.
     pub(super) async fn select(
         &mut self,
         tx: &mut Tx<'_>,
@@ -158,7 +158,7 @@ impl<'c> Selection<'c> {
         Ok(result)
     }
 
-    /// Puts a unit that was taken into the worker's hands.
+    /// Counts a unit that was claimed, and adds it to the result.
     fn push(
         &mut self,
         tx: &mut Tx<'_>,
@@ -177,8 +177,9 @@ impl<'c> Selection<'c> {
         Ok(())
     }
 
-    /// Gives empty hands a unit that must run alone, before anything else: while others come and
-    /// go it would never be its turn. Other hands only hear of it.
+    /// Claims a unit that must run alone before any other, if the worker holds nothing: while other
+    /// units keep coming, the worker would never be empty again. If the worker holds units, it only
+    /// learns that such a unit waits.
     pub(super) async fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &ClaimLanes) -> Result<bool> {
         let open = lanes.lanes.iter().filter(|lane| lanes.remaining(lane) > 0);
         let sources = open.flat_map(|lane| &lane.sources).copied();
@@ -260,8 +261,9 @@ impl<'c> Selection<'c> {
         FitDecision::Ahead
     }
 
-    /// With no slot free a light unit may be for later; any other is waited for: slots and
-    /// resources are kept for it, or others would overtake it for ever.
+    /// Decides on a unit that does not fit now. If no slot is free, a unit of one slot may be
+    /// claimed ahead. For a heavier one the claim stops and keeps slots and resources free; else
+    /// other units would overtake it for ever.
     fn decide_without_room(&mut self, capped: bool, spec: &Spec) -> FitDecision {
         if spec.slots.unwrap_or(1) > 1 || self.free > 0 {
             self.claimed.heavy_waiting = true;
@@ -271,7 +273,7 @@ impl<'c> Selection<'c> {
         if later { self.fit_plain(capped) } else { FitDecision::Skip }
     }
 
-    /// Whether the worker has what the unit needs, free or not.
+    /// Whether the worker has enough slots and resources in total, free or not.
     fn could_run(&self, spec: &Spec) -> bool {
         let all = &self.claim.all_resources;
         spec.slots.unwrap_or(1) <= self.claim.slots
@@ -291,7 +293,7 @@ impl<'c> Selection<'c> {
     }
 }
 
-/// Units by lane, in the order of their ranks.
+/// Groups units by lane, in the order of their ranks.
 fn by_lane(lanes: &ClaimLanes, mut rows: Vec<CandidateUnit>) -> Vec<VecDeque<CandidateUnit>> {
     let mut of = vec![0; lanes.sources.len()];
     for (lane, sources) in lanes.lanes.iter().map(|lane| &lane.sources).enumerate() {
@@ -306,7 +308,7 @@ fn by_lane(lanes: &ClaimLanes, mut rows: Vec<CandidateUnit>) -> Vec<VecDeque<Can
     waiting
 }
 
-/// Turns from where the plan began, within what is there.
+/// A cursor that starts where the plan did, limited to the rows that were read.
 fn resume_cursor<'l>(
     lanes: &'l ClaimLanes,
     plan: &RoundPlan,

@@ -1,4 +1,4 @@
-//! Values of effects, as a server takes them that finds out their types itself.
+//! Values of effects, for parameters of inferred types.
 
 use std::error::Error;
 
@@ -6,8 +6,8 @@ use longshore_core::SqlValue;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
-/// A value for a parameter whose type the server finds out. It is sent as one would write it in
-/// SQL, so that a number fits columns of all sizes, and text dates and UUIDs.
+/// A value for a parameter; the server infers its type. It is sent as SQL text, so that a number
+/// fits columns of all sizes, and text fits dates and UUIDs.
 #[derive(Debug)]
 pub(super) struct UntypedParam<'v>(pub(super) &'v SqlValue);
 
@@ -15,10 +15,10 @@ impl ToSql for UntypedParam<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match self.0 {
             SqlValue::Null => return Ok(IsNull::Yes),
-            // Columns of truth values take 1 and 0, and so do columns of numbers.
+            // Boolean and numeric columns both accept 1 and 0.
             SqlValue::Bool(value) => out.extend_from_slice(if *value { b"1" } else { b"0" }),
             SqlValue::Int(value) => out.extend_from_slice(value.to_string().as_bytes()),
-            // Also reads `inf` and `NaN`.
+            // PostgreSQL also parses `inf` and `NaN`.
             SqlValue::Real(value) => out.extend_from_slice(value.to_string().as_bytes()),
             SqlValue::Text(value) => out.extend_from_slice(value.as_bytes()),
             SqlValue::Blob(value) => out.extend_from_slice(value),
@@ -31,7 +31,7 @@ impl ToSql for UntypedParam<'_> {
     }
 
     fn encode_format(&self, _: &Type) -> Format {
-        // Bytes need no spelling: they are the same either way.
+        // Bytes need no text form: they are the same for every type.
         if matches!(self.0, SqlValue::Blob(_)) { Format::Binary } else { Format::Text }
     }
 

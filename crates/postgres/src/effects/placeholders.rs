@@ -1,11 +1,12 @@
-//! Parameters of effects: `?1` and `:name` become `$1`.
+//! Rewrites the placeholders of effects: `?1` and `:name` become `$1`.
 //!
-//! Quotes, comments and casts are stepped over. A lone `?` is an operator of PostgreSQL and stays.
+//! Quotes, comments and casts are skipped. A `?` without a number is an operator of PostgreSQL and
+//! stays.
 
 use longshore_core::outcome::Params;
 use longshore_core::{Effect, SqlValue};
 
-/// The statement as PostgreSQL spells it, and its values in order.
+/// The statement with PostgreSQL's placeholders, and its values in order.
 pub(super) fn translate(effect: &Effect) -> Result<(String, Vec<&SqlValue>), String> {
     if effect.sql.contains('\0') {
         return Err("an effect cannot hold a zero character".to_owned());
@@ -39,7 +40,7 @@ fn is_comment(token: &str) -> bool {
     token.starts_with("--") || token.starts_with("/*")
 }
 
-/// How long the token at the beginning of `text` is, in bytes. Never 0 for a text that is not empty.
+/// The length of the first token of `text` in bytes. Never 0 unless `text` is empty.
 fn token(text: &str, before: Option<char>) -> usize {
     let mut characters = text.chars();
     let first = characters.next();
@@ -76,7 +77,8 @@ fn digits(text: &str) -> usize {
     text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len())
 }
 
-/// A quote to its end. A doubled mark is part of it; the next token is then a quote again.
+/// The length of a quoted string. A doubled quotation mark ends it, and the next token is then a
+/// string again.
 fn quoted(text: &str, mark: char, escapes: bool) -> usize {
     let mut escaped = false;
     for (at, character) in text.char_indices().skip(1) {
@@ -90,7 +92,7 @@ fn quoted(text: &str, mark: char, escapes: bool) -> usize {
     text.len()
 }
 
-/// A comment to its end; comments nest.
+/// The length of a comment; comments nest.
 fn comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -106,7 +108,7 @@ fn comment(text: &str) -> usize {
     text.len()
 }
 
-/// `$tag$ … $tag$`, or `$1`, or a lone mark.
+/// The length of `$tag$ … $tag$`, of `$1`, or of a single `$`.
 fn dollar(text: &str) -> usize {
     let rest = &text[1..];
     if rest.starts_with(|next: char| next.is_ascii_digit()) {
@@ -120,11 +122,11 @@ fn dollar(text: &str) -> usize {
     text[mark.len()..].find(mark).map_or(text.len(), |at| at + 2 * mark.len())
 }
 
-/// A statement on its way.
+/// A statement that is being rewritten.
 struct PlaceholderRewriter<'e> {
     effect: &'e Effect,
     sql: String,
-    /// Which values, by position among those given, are `$1`, `$2`, ….
+    /// The indexes of the given values that became `$1`, `$2`, ….
     used: Vec<usize>,
 }
 
@@ -165,7 +167,7 @@ impl<'e> PlaceholderRewriter<'e> {
         found.ok_or_else(|| format!("parameter `{name}` has no value"))
     }
 
-    /// Every value in order must have its parameter: a forgotten one is a mistake.
+    /// Ordered values must all have a placeholder: a missing one is a mistake.
     fn finish(self) -> Result<(String, Vec<&'e SqlValue>), String> {
         let value = |at: &usize| match &self.effect.params {
             Params::Ordered(values) => &values[*at],

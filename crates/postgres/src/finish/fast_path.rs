@@ -1,7 +1,7 @@
-//! Ends that have nothing more to them, as most: the run went well, no effects, nobody waits for the
-//! unit, no key, no cap. The server ends them in one statement, and where all ends of a call may be
-//! such, that statement is the whole transaction. Those that it finds to be more are recorded the long
-//! way; each end stands for itself.
+//! The fast path of a finish: the run succeeded, without effects, dependants, key or cap, as most
+//! do. The server ends such units in one statement. If all finishes of a call may be plain, that
+//! statement is the whole transaction. Units that the server finds not to be plain are finished by
+//! the full path, each independently of the others.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::typed_params::{Param, session_uuid, unit_id, uuid};
 
 const FINISH_PLAIN: &str = "SELECT * FROM longshore_end_plainly($1, $2, $3, $4, $5, $6)";
 
-/// The leases that have ended.
+/// The leases that the fast path has ended.
 #[derive(Default)]
 pub(crate) struct EndedLeases {
-    /// All that could be: the others are not listed then.
+    /// Every plain finish was recorded; then `fences` is empty.
     all: bool,
     fences: HashMap<UnitId, u64>,
-    /// Whose units they were.
+    /// The streams of their units.
     streams: BTreeSet<i64>,
 }
 
 impl EndedLeases {
-    /// Whether the one that this is the end of has.
+    /// Whether this finish was recorded.
     pub(crate) fn contains(&self, end: &Finish) -> bool {
         match self.all {
             true => plain_result(end).is_some(),
@@ -38,12 +38,12 @@ impl EndedLeases {
         }
     }
 
-    /// Whether all of these have.
+    /// Whether all these finishes were recorded.
     pub(crate) fn contains_all(&self, finishes: &[Finish]) -> bool {
         finishes.iter().all(|end| self.contains(end))
     }
 
-    /// The answer for `requested` of them.
+    /// Reads the reply for `requested` finishes.
     fn read(rows: &[Row], requested: usize) -> Result<Self> {
         let (mut ended, mut units) = (Self::default(), 0);
         for row in rows {
@@ -58,7 +58,7 @@ impl EndedLeases {
     }
 }
 
-/// Ends that may be plain, as arrays.
+/// Finishes that may be plain, one array per column.
 struct FinishColumns<'f> {
     ids: Vec<Uuid>,
     fences: Vec<i64>,
@@ -95,7 +95,7 @@ impl<'f> FinishColumns<'f> {
     }
 }
 
-/// The result of a run that went well and left nothing else.
+/// The result of a successful run without effects and checkpoint.
 fn plain_result(end: &Finish) -> Option<&Option<Payload>> {
     match &end.outcome {
         Outcome::Done(result) if end.effects.is_empty() && end.checkpoint.is_none() => Some(result),
@@ -103,12 +103,12 @@ fn plain_result(end: &Finish) -> Option<&Option<Payload>> {
     }
 }
 
-/// Whether an end may be plain and nothing else is to be written with it.
+/// Whether a finish may be plain and has no calls to write.
 fn may_use_fast_path(end: &Finish) -> bool {
     plain_result(end).is_some() && end.calls.is_empty()
 }
 
-/// Ends what can be ended in one statement.
+/// Records plain finishes in one statement.
 pub(super) async fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
@@ -126,8 +126,9 @@ pub(super) async fn finish(
     Ok(ended)
 }
 
-/// The same as a transaction of its own, if all may be plain and came without calls. Effects are
-/// never among them: a finish with one that cannot be committed records nothing.
+/// Records plain finishes in autocommit mode, if all of them may be plain and have no calls.
+/// Finishes with effects never take this path: if an effect cannot be committed, nothing of the
+/// call is recorded.
 pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
     session: SessionId,

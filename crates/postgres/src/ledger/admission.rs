@@ -1,9 +1,9 @@
-//! Admission: calls are journalled before they are made, and weighed against budgets.
+//! Admission: calls are journalled before they are made, and checked against budgets.
 //!
-//! Most calls have nothing to be weighed: their tenant has no budget and their request is new. One
-//! statement journals those and is its own transaction (see [`crate::single_statement`]). Where a budget is to be
-//! kept, the server journals all under the budget's lock and tells what the month had come to before;
-//! `BudgetState::admit` decides, and what does not fit is taken back before the commit.
+//! Most calls need no check: their tenant has no budget and their request is new. One statement in
+//! autocommit mode journals those (see [`crate::single_statement`]). For a tenant with a budget the
+//! server journals all calls under the budget's lock, and returns the month's totals before them.
+//! `BudgetState::admit` decides, and refused calls are deleted before the commit.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use crate::typed_params::{call_id, call_uuid};
 const ADMIT: &str = "SELECT * FROM longshore_admit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
     $12, $13, $14, $15, $16, $17)";
 
-/// Tenants that had a budget when this process last looked: theirs go the long way at once.
+/// Tenants that had a budget at this process's last admission: their calls skip the fast path.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetedTenants(Mutex<HashSet<TenantId>>);
 
@@ -36,7 +36,7 @@ impl BudgetedTenants {
         calls.iter().any(|call| journalled.contains(&call.tenant))
     }
 
-    /// Notes which of the callers have one.
+    /// Records which of the calls' tenants have a budget.
     fn record(&self, calls: &[NewCall], with_budget: &HashSet<TenantId>) {
         let mut journalled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for call in calls {
@@ -48,7 +48,7 @@ impl BudgetedTenants {
     }
 }
 
-/// The locks that a list of calls needs: budgets, then requests; everybody takes them so.
+/// The locks for a list of calls: budgets, then requests, in this order in every transaction.
 struct AdmissionLocks {
     budgets: Vec<i64>,
     requests: Vec<i64>,
@@ -69,7 +69,7 @@ impl AdmissionLocks {
     }
 }
 
-/// What the server says of a list of calls.
+/// The server's reply for a list of calls.
 #[derive(Default)]
 struct AdmissionReply {
     needs_decision: bool,
@@ -94,7 +94,7 @@ impl AdmissionReply {
                 4 => drop(
                     answer.duplicates.insert(call_index(row)?, call_id(value::<Uuid>(row, 2)?)),
                 ),
-                other => return Err(damaged(format!("the word {other} on a call"))),
+                other => return Err(damaged(format!("the unknown admission code {other}"))),
             }
         }
         Ok(answer)
@@ -108,12 +108,12 @@ impl AdmissionReply {
     }
 }
 
-/// Which call a row speaks of; the server counts from one.
+/// The index of the call that a row is about. The server counts from one.
 fn call_index(row: &Row) -> Result<usize> {
-    count::<usize>(row, 1)?.checked_sub(1).ok_or_else(|| damaged("a call before the first"))
+    count::<usize>(row, 1)?.checked_sub(1).ok_or_else(|| damaged("a call index below one"))
 }
 
-/// Journals calls as a transaction of its own, if nothing is to be weighed.
+/// Journals calls in autocommit mode, or returns `None` if a check is needed.
 pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
     calls: &Arc<Vec<NewCall>>,
@@ -137,7 +137,7 @@ pub(crate) async fn try_fast_path(
     inner.run_to_completion(task).await
 }
 
-/// Journals calls, and weighs them.
+/// Journals calls, and checks them against budgets.
 pub(crate) async fn admit(
     tx: &mut Tx<'_>,
     budgeted_tenants: &BudgetedTenants,
@@ -146,7 +146,8 @@ pub(crate) async fn admit(
     let locks = AdmissionLocks::of(calls);
     let (mut answers, mut rest) = (Vec::with_capacity(calls.len()), calls);
     let mut with_budget = HashSet::new();
-    // Each sees those before it: a list goes up to the first that meets one of its own.
+    // Each call must see those before it, so each statement ends before the first call that repeats
+    // an id or request of the list.
     while !rest.is_empty() {
         let (part, others) = rest.split_at(first_repeat(rest));
         let answer = journal(tx, &locks, part).await?;
@@ -161,7 +162,8 @@ pub(crate) async fn admit(
     Ok(answers)
 }
 
-/// The first call with a request, or an id, that one before it has; else how many there are.
+/// The index of the first call that repeats a request or id of an earlier one; else the length of
+/// the list.
 fn first_repeat<'c>(calls: &'c [NewCall]) -> usize {
     let (mut requests, mut ids) = (HashSet::new(), HashSet::new());
     let mut is_new =
@@ -194,7 +196,7 @@ fn params(
     params
 }
 
-/// Decides on calls that are journalled already, in their order.
+/// Decides on journalled calls, in their order.
 async fn decide(
     tx: &mut Tx<'_>,
     calls: &[NewCall],
@@ -226,7 +228,7 @@ fn admit_to_month(month: &mut BudgetState, call: &NewCall) -> Admission {
     }
 }
 
-/// Takes back those that do not fit; not later than with the commit, and before `others` are asked.
+/// Deletes refused calls: with the commit, or at once if `others` are journalled after them.
 async fn remove_refused(
     tx: &mut Tx<'_>,
     calls: &[NewCall],
@@ -247,7 +249,7 @@ async fn remove_refused(
     Ok(())
 }
 
-/// The calls that others are duplicates of.
+/// Loads the calls that the duplicates repeat.
 async fn duplicated_calls(
     tx: &mut Tx<'_>,
     answer: &AdmissionReply,

@@ -1,4 +1,4 @@
-//! Monthly budgets, and what months have come to.
+//! Monthly budgets, and the totals of months.
 
 use longshore_core::ledger::{Budget, BudgetState};
 use longshore_core::store::in_charge_of_tenants;
@@ -11,8 +11,8 @@ use crate::error::damaged;
 use crate::row::{count, value};
 use crate::tx::Tx;
 
-/// Sets or lifts a tenant's budget. Under its lock: who is being admitted without one is counted
-/// before it holds.
+/// Sets or removes a tenant's budget, under its lock: concurrent admissions without a budget commit
+/// first and are counted.
 pub(crate) async fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -46,7 +46,7 @@ async fn write(tx: &mut Tx<'_>, tenant: &TenantId, budget: &Budget) -> Result<()
     Ok(())
 }
 
-/// A tenant's budget and its month.
+/// A tenant's budget and the totals of its current month.
 pub(crate) async fn show(tx: &mut Tx<'_>, scope: &Scope, tenant: &TenantId) -> Result<BudgetState> {
     check_scope(scope, tenant)?;
     state(tx, tenant).await
@@ -67,8 +67,8 @@ async fn state(tx: &mut Tx<'_>, tenant: &TenantId) -> Result<BudgetState> {
     read_state(&row, 0, month)
 }
 
-/// A month, out of eight columns that begin at `at`: tenant, the budget's three, what is spent and
-/// reserved. Who has a budget has a part from which on it warns.
+/// Reads a month from eight columns that begin at `at`: tenant, the budget's three columns, spent
+/// and reserved amounts. The budget is set if its `warn_at` is not NULL.
 pub(super) fn read_state(row: &Row, at: usize, month: String) -> Result<BudgetState> {
     let tenant = TenantId::new(value::<&str>(row, at)?).map_err(damaged)?;
     let tokens = value::<Option<i64>>(row, at + 1)?.map(i64::unsigned_abs);

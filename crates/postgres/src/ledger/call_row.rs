@@ -1,4 +1,4 @@
-//! Rows of `longshore_call`: how they become [`Call`]s, and calls the arrays of a statement.
+//! Rows of `longshore_call`: how they become [`Call`]s, and how calls become arrays of a statement.
 
 use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 use longshore_core::{BatchId, ProfileName, Result, TenantId, Timestamp};
@@ -18,7 +18,7 @@ pub(super) const COLUMNS: &str = "c.id, c.tenant, c.request_id, c.profile, c.pro
     c.tokens_cache_write, c.latency_ms, c.attempts, c.cost_picos, c.estimated, \
     c.mode, c.tier, c.tokens_cache_write_long";
 
-/// A call, out of [`COLUMNS`].
+/// Reads a call from [`COLUMNS`].
 pub(super) fn read(row: &Row) -> Result<Call> {
     let batch: Option<&str> = value(row, 7)?;
     let call = NewCall {
@@ -90,15 +90,15 @@ fn status(code: i16) -> Result<CallStatus> {
     }
 }
 
-/// Numbers are checked when they enter; beyond what a column holds they stay at its end.
+/// Converts a number for a `bigint` column. Numbers are checked on entry; larger ones saturate.
 fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Parameters that outlive what they were made of: a statement may travel with the commit.
+/// Owned parameters, for a statement that is pipelined with the commit.
 pub(super) type OwnedParams = Vec<Box<dyn Param + Send>>;
 
-/// The same for a statement that is waited for.
+/// Borrows the parameters, for a statement that is awaited.
 pub(super) fn borrowed(params: &OwnedParams) -> Vec<&dyn Param> {
     params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
 }
@@ -107,7 +107,7 @@ macro_rules! params {
     ($($param:ident)*) => { vec![$(Box::new($param)),*] };
 }
 
-/// Intents as arrays.
+/// Calls to be made, one array per column.
 #[derive(Default)]
 pub(super) struct CallIntentColumns {
     ids: Vec<Uuid>,
@@ -125,7 +125,7 @@ pub(super) struct CallIntentColumns {
 }
 
 impl CallIntentColumns {
-    /// Those of calls.
+    /// Collects the columns of calls.
     pub(super) fn of<'c>(calls: impl Iterator<Item = &'c NewCall>) -> Self {
         let mut intents = Self::default();
         for call in calls {
@@ -160,7 +160,7 @@ impl CallIntentColumns {
     }
 }
 
-/// Ends as arrays; of an open call, nothing but its status.
+/// Ends of calls, one array per column. An open call has only its status.
 #[derive(Default)]
 pub(super) struct CallEndColumns {
     statuses: Vec<i16>,
@@ -180,7 +180,7 @@ pub(super) struct CallEndColumns {
 }
 
 impl CallEndColumns {
-    /// Those of records.
+    /// Collects the columns of records.
     pub(super) fn of<'c>(records: impl Iterator<Item = &'c CallRecord>) -> Self {
         let mut ends = Self::default();
         for record in records {

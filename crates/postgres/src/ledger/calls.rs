@@ -1,4 +1,4 @@
-//! Calls as they are written: with what they came to, with the end of a unit, with that of a session.
+//! Writing calls: with their results, with the finish of a unit, and with the end of a session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9
     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26,
     $27, $28, $29)";
 
-/// Records as the parameters of one statement. What is said twice of a call is said as the store would
-/// have heard it: an end stays, else the later word wins.
+/// Records as the parameters of one statement. If a call occurs twice, an end is kept; else the
+/// later record wins, as if both had been written in order.
 fn params<'r>(
     records: impl Iterator<Item = &'r CallRecord>,
     now: Timestamp,
@@ -40,7 +40,7 @@ fn params<'r>(
     params
 }
 
-/// Writes calls as a transaction of its own.
+/// Writes calls in autocommit mode.
 pub(crate) async fn record(inner: &Arc<StoreInner>, records: Vec<CallRecord>) -> Result<()> {
     if records.is_empty() {
         return Ok(());
@@ -55,7 +55,8 @@ pub(crate) async fn record(inner: &Arc<StoreInner>, records: Vec<CallRecord>) ->
     inner.run_to_completion(task).await
 }
 
-/// Writes calls with what a unit came to; its row is locked. They travel with the commit.
+/// Writes calls with the finish or checkpoint of a unit. The unit's row is locked. The statement is
+/// pipelined with the commit.
 pub(crate) fn record_with<'r>(tx: &mut Tx<'_>, records: impl Iterator<Item = &'r CallRecord>) {
     let mut records = records.peekable();
     if records.peek().is_some() {
@@ -65,16 +66,16 @@ pub(crate) fn record_with<'r>(tx: &mut Tx<'_>, records: impl Iterator<Item = &'r
     }
 }
 
-/// Calls that a session leaves open may have been billed.
+/// Marks the open calls of a session as maybe billed.
 pub(crate) async fn mark_maybe_billed(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
     let sql = "SELECT longshore_give_up_calls($1, $2)";
     tx.query(sql, &[&vec![session_uuid(session)], &tx.now.as_micros()]).await?;
     Ok(())
 }
 
-/// Corrects what calls cost; all or none.
+/// Corrects the costs of calls, all or none.
 pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -> Result<()> {
-    // Of several prices for one call the last one counts.
+    // If a call has several prices, the last one counts.
     let prices: BTreeMap<CallId, i64> =
         recosts.iter().map(|recost| (recost.id, recost.cost_picos)).collect();
     let ids: Vec<Uuid> = prices.keys().map(|id| call_uuid(*id)).collect();

@@ -1,4 +1,4 @@
-//! Sealed keys, all versions of each.
+//! Sealed keys with all their versions.
 
 use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
 use longshore_core::store::Page;
@@ -15,7 +15,7 @@ use crate::typed_params::replace_nul;
 const COLUMNS: &str = "tenant, name, version, provider, sealed, wrapped, master, status, \
     created_at, retires_at";
 
-/// Keeps a new version; the active one before it retires.
+/// Adds a new version, and retires the active one.
 pub(crate) async fn add(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -60,7 +60,7 @@ async fn insert(tx: &mut Tx<'_>, key: &NewKey) -> Result<()> {
             ],
         )
         .await?;
-    // Somebody added the same version just now: it is to be looked at.
+    // Another transaction inserted the same version: retry and find it.
     if written == 0 { Err(conflict()) } else { Ok(()) }
 }
 
@@ -126,7 +126,8 @@ pub(crate) async fn list(
     page(&rows, limit, "a key", read, cursor::after_key)
 }
 
-/// Puts a data key wrapped anew in the place of the one wrapped by `from`.
+/// Replaces a data key that was wrapped by master key `from`. Returns false if it was wrapped by
+/// another.
 pub(crate) async fn rewrap(
     tx: &mut Tx<'_>,
     scope: &Scope,

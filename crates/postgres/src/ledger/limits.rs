@@ -1,5 +1,5 @@
-//! Token buckets, shared by all processes: `bucket::draw` decides, on rows that are locked for it.
-//! Two round trips: the levels are written with the commit.
+//! Token buckets shared by all processes. `bucket::draw` decides, on locked rows. Two round trips:
+//! the levels are written with the commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::row::value;
 use crate::tx::Tx;
 use crate::typed_params::replace_nul;
 
-/// Draws from buckets, in the order of the list. By the server's clock, unless a test moves one.
+/// Draws from buckets, in the order of the list, by the server's clock unless a test sets the time.
 pub(crate) async fn draw(
     tx: &mut Tx<'_>,
     draws: &[Draw],
@@ -34,7 +34,7 @@ pub(crate) async fn draw(
     Ok(drawn)
 }
 
-/// Locks the buckets that there are, in the order of their names, and says what time it is then.
+/// Locks existing buckets in the order of their names, and returns their levels and the time.
 async fn lock(
     tx: &mut Tx<'_>,
     draws: &[Draw],
@@ -64,7 +64,7 @@ async fn lock(
     Ok((levels, if clock_source == ClockSource::Local { tx.now } else { now }))
 }
 
-/// Has the levels written with the commit: those of `known` buckets are locked, the others are new.
+/// Writes the levels with the commit. `known` buckets are locked; the others are new.
 fn write(tx: &mut Tx<'_>, all: BTreeMap<String, Level>, known: BTreeSet<String>) {
     let (mut names, mut levels, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for (name, level) in all {

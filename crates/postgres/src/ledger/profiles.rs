@@ -15,7 +15,7 @@ use crate::tx::Tx;
 
 const COLUMNS: &str = "tenant, name, body, suspended, revision, created_at, updated_at";
 
-/// Writes a profile, if it is as expected.
+/// Writes a profile, if its revision is the expected one.
 pub(crate) async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
     check_scope(scope, &put.tenant)?;
     let sql = format!(
@@ -30,7 +30,8 @@ pub(crate) async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Resu
 }
 
 async fn write(tx: &mut Tx<'_>, profile: &ProfileRecord) -> Result<()> {
-    // A first revision takes the place of none: somebody else's was made just now.
+    // If the insert of a first revision conflicts, another transaction has just created the
+    // profile.
     let sql = match profile.revision {
         1 => {
             "INSERT INTO longshore_profile
@@ -121,7 +122,7 @@ fn read(row: &Row) -> Result<ProfileRecord> {
     })
 }
 
-/// Whether a tenant within the scope may use none of its profiles.
+/// Whether a tenant within the scope is suspended and may not use its profiles.
 pub(crate) async fn is_suspended(
     tx: &mut Tx<'_>,
     scope: &Scope,

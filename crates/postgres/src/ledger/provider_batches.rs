@@ -1,4 +1,4 @@
-//! Parked questions and their shipments.
+//! Parked requests, and the shipments that send them to a provider as one batch.
 
 use longshore_core::ledger::{
     Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
@@ -14,7 +14,7 @@ use crate::typed_params::{unit_id, uuid};
 
 const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
 
-/// Parks what is not parked yet.
+/// Parks requests that are not parked yet.
 pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
     let ids: Vec<&str> = items.iter().map(|item| item.custom_id.as_str()).collect();
     let units: Vec<Uuid> = items.iter().map(|item| uuid(item.unit)).collect();
@@ -30,7 +30,7 @@ pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) 
     Ok(())
 }
 
-/// What waits, the longest first.
+/// Waiting requests, oldest first.
 pub(crate) async fn waiting(tx: &mut Tx<'_>, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_parked
@@ -40,7 +40,7 @@ pub(crate) async fn waiting(tx: &mut Tx<'_>, batch: &BatchId, limit: u32) -> Res
     rows.iter().map(read).collect()
 }
 
-/// Puts what waits into a new shipment.
+/// Moves waiting requests into a new shipment.
 pub(crate) async fn seal(
     tx: &mut Tx<'_>,
     batch: &BatchId,
@@ -77,7 +77,7 @@ pub(crate) async fn shipments(tx: &mut Tx<'_>, batch: &BatchId) -> Result<Vec<Sh
     tx.query(sql, &[&batch.as_str()]).await?.iter().map(read).collect()
 }
 
-/// What is in a shipment and not answered.
+/// The unanswered requests of a shipment.
 pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_parked WHERE batch = $1 AND shipment = $2 ORDER BY num"
@@ -86,14 +86,15 @@ pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Re
     rows.iter().map(read).collect()
 }
 
-/// Notes a shipment's ticket.
+/// Records a shipment's ticket, the provider's id of the batch.
 pub(crate) async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_shipment SET ticket = $3 WHERE batch = $1 AND mark = $2";
     tx.execute(sql, &[&batch.as_str(), &mark, &ticket]).await?;
     Ok(())
 }
 
-/// Notes answers, the first to each. One by one: of two to the same question, the first stays.
+/// Records replies. They are written one by one, so that the first of two replies to the same
+/// request is kept.
 pub(crate) async fn deliver(
     tx: &mut Tx<'_>,
     batch: &BatchId,
@@ -111,7 +112,7 @@ pub(crate) async fn deliver(
     Ok(units)
 }
 
-/// Forgets a shipment; what is left in it waits again.
+/// Closes a shipment. Its unanswered requests wait again.
 pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
     let tried = i64::from(how == Return::Tried);
     tx.execute(
@@ -125,7 +126,7 @@ pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Ret
     Ok(())
 }
 
-/// How a question stands.
+/// The status of a request.
 pub(crate) async fn standing(
     tx: &mut Tx<'_>,
     batch: &BatchId,
@@ -139,7 +140,7 @@ pub(crate) async fn standing(
     Ok(reply.map_or(Standing::Parked, |reply| Standing::Answered(Payload::from(reply))))
 }
 
-/// What was answered, with what it is to be told.
+/// Answered requests with their replies.
 pub(crate) async fn answered(
     tx: &mut Tx<'_>,
     batch: &BatchId,
@@ -157,7 +158,7 @@ pub(crate) async fn answered(
     rows.iter().map(read_answered).collect()
 }
 
-/// How many wait, are out, and were answered.
+/// How many requests wait, are shipped, and are answered.
 pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
     let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
                  count(shipment), count(reply)
@@ -167,7 +168,7 @@ pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCou
     Ok(ParkedCounts { waiting: count(row, 0)?, out: count(row, 1)?, answered: count(row, 2)? })
 }
 
-/// Forgets a question.
+/// Deletes a request.
 pub(crate) async fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
     let sql = "DELETE FROM longshore_parked WHERE batch = $1 AND custom_id = $2";
     tx.execute(sql, &[&batch.as_str(), &custom_id]).await?;

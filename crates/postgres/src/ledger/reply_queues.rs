@@ -1,4 +1,4 @@
-//! Reply queues: who has one open, and what becomes of its units once nobody has.
+//! Reply queues: which session owns one, and what happens to its units when it is closed.
 
 use longshore_core::machine::{Event, next};
 use longshore_core::store::Sent;
@@ -12,7 +12,7 @@ use crate::session;
 use crate::tx::Tx;
 use crate::typed_params::session_uuid;
 
-/// Opens a reply queue for a session's life.
+/// Opens a reply queue for the lifetime of a session.
 pub(crate) async fn open(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -21,12 +21,12 @@ pub(crate) async fn open(
     holder: SessionId,
 ) -> Result<()> {
     check_owner(scope, tenant, queue)?;
-    // It cannot end before this is committed.
+    // The session cannot end before this is committed.
     let sql = "SELECT 1 FROM longshore_session WHERE id = $1 FOR KEY SHARE";
     if tx.query_opt(sql, &[&session_uuid(holder)]).await?.is_none() {
         return Err(Error::SessionGone(holder));
     }
-    // Changes nothing where it is open: it only says whose it is.
+    // If the queue is open this changes nothing, and returns its owner.
     let row = tx
         .query_one(
             "INSERT INTO longshore_reply AS r (tenant, queue, session, opened_at)
@@ -42,7 +42,7 @@ pub(crate) async fn open(
     }
 }
 
-/// Another tenant's queue does not exist.
+/// Fails for another tenant's queue as if it did not exist.
 fn check_owner(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
     match scope.covers(tenant) && queue.admits(tenant) {
         true => Ok(()),
@@ -50,7 +50,7 @@ fn check_owner(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()
     }
 }
 
-/// Closes a reply queue, if it is open, and cancels what is left in it.
+/// Closes a reply queue, if it is open, and cancels its units.
 pub(crate) async fn close(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -65,8 +65,8 @@ pub(crate) async fn close(
     }
 }
 
-/// Sends a unit into a reply queue, if somebody has it open. Whoever closes it waits for this to be
-/// committed, and then sees what was sent.
+/// Sends a unit to a reply queue, if it is open. Closing the queue waits for this commit, and then
+/// cancels the unit.
 pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
     let sql = "SELECT 1 FROM longshore_reply WHERE tenant = $1 AND queue = $2 FOR KEY SHARE";
     if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str()]).await?.is_none() {
@@ -76,7 +76,7 @@ pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Res
     Ok(sent.into_iter().next())
 }
 
-/// Whether somebody has it open.
+/// Whether a reply queue is open.
 pub(crate) async fn are_open(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -88,7 +88,7 @@ pub(crate) async fn are_open(
         && tx.query_opt(sql, &[&tenant.as_str(), &queue.as_str()]).await?.is_some())
 }
 
-/// Reply queues go with their session.
+/// Closes the reply queues of a session that ends.
 pub(crate) async fn close_all(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
     let sql = "DELETE FROM longshore_reply WHERE session = $1 RETURNING tenant, queue";
     for row in tx.query(sql, &[&session_uuid(session)]).await? {
@@ -97,14 +97,14 @@ pub(crate) async fn close_all(tx: &mut Tx<'_>, session: SessionId) -> Result<()>
     Ok(())
 }
 
-/// Whoever adopts a session's leases has its reply queues too.
+/// Transfers reply queues to the session that adopts the leases.
 pub(crate) async fn transfer(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<()> {
     let sql = "UPDATE longshore_reply SET session = $2 WHERE session = $1";
     tx.execute(sql, &[&session_uuid(from), &session_uuid(to)]).await?;
     Ok(())
 }
 
-/// Cancels the units of a tenant's lane that wait, and asks those to stop that run.
+/// Cancels the waiting units of a tenant's lane, and requests the cancellation of running ones.
 async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
     let sql = format!(
         "SELECT {} FROM longshore_queue q

@@ -1,4 +1,4 @@
-//! API tokens by what they hash to, and the log of what was asked with them.
+//! API tokens by their hash, and the audit log.
 
 use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
 use longshore_core::store::Page;
@@ -19,7 +19,7 @@ fn uuid(id: TokenId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
 }
 
-/// Keeps a token.
+/// Adds a token.
 pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
     token.check(scope)?;
     let made = TokenRecord::new(token, tx.now);
@@ -56,7 +56,7 @@ async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord>
     row.as_ref().ok_or_else(|| Error::not_found("token", id)).and_then(read)
 }
 
-/// Whose token hashes to this.
+/// The token with this hash.
 pub(crate) async fn find_by_hash(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Option<TokenRecord>> {
     let sql = format!("SELECT {COLUMNS} FROM longshore_token WHERE hash = $1");
     let row = tx.query_opt(&sql, &[&hash.0.as_slice()]).await?;
@@ -71,7 +71,7 @@ pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<TokenReco
     tx.query(&sql, &[&queries::tenant(scope)]).await?.iter().map(read).collect()
 }
 
-/// Whether there is one, good or not.
+/// Whether any token exists, valid or not.
 pub(crate) async fn is_locked(tx: &mut Tx<'_>) -> Result<bool> {
     Ok(tx.query_opt("SELECT 1 FROM longshore_token LIMIT 1", &[]).await?.is_some())
 }
@@ -89,7 +89,7 @@ fn read(row: &Row) -> Result<TokenRecord> {
     })
 }
 
-/// Adds an entry to the log.
+/// Appends an entry to the audit log.
 pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     tx.execute(
         "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
@@ -108,7 +108,7 @@ pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> 
     Ok(())
 }
 
-/// Entries of the log, newest first.
+/// Entries of the audit log, newest first.
 pub(crate) async fn list_audit(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -117,7 +117,7 @@ pub(crate) async fn list_audit(
 ) -> Result<Page<Deed>> {
     let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX);
     let own = queries::tenant(scope);
-    // Told apart, so that each has an index to go by.
+    // Two statements, so that each can use an index.
     let tenant_condition = if own.is_some() { "tenant = $3" } else { "$3 IS NULL" };
     let sql = format!(
         "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed

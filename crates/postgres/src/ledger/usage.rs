@@ -1,4 +1,4 @@
-//! Calls as they are read: one by one, and summed up. Calls are not pruned: they are the books.
+//! Reading calls, one by one and summed up. Calls are never pruned: they are the billing records.
 
 use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
 use longshore_core::store::Page;
@@ -13,14 +13,14 @@ use crate::row::{count, value};
 use crate::tx::Tx;
 use crate::typed_params::{Param, call_uuid, replace_nul};
 
-/// A filter as conditions on `longshore_call c`, in terms of its parameters.
+/// A filter as conditions on `longshore_call c`, with its parameters.
 struct UsageConditions {
     sql: String,
     params: OwnedParams,
 }
 
 impl UsageConditions {
-    /// Only those that are asked for: the planner is to see which index serves.
+    /// Adds only the conditions that are set, so that the planner can choose an index.
     fn of(scope: &Scope, filter: &UsageFilter) -> Self {
         let mut all = Self { sql: "true".to_owned(), params: Vec::new() };
         let text = |text: &str| Box::new(replace_nul(text));
@@ -48,7 +48,7 @@ impl UsageConditions {
         all
     }
 
-    /// One more; `compare` is what stands before its parameter.
+    /// Adds a condition. `compare` is the text before the parameter.
     fn add(&mut self, compare: &str, param: Box<dyn Param + Send>) {
         self.params.push(param);
         self.sql += &format!(" AND {compare} ${}", self.params.len());
@@ -81,7 +81,7 @@ pub(crate) async fn calls(
     page(&rows, limit, "a call", read, cursor::after_call)
 }
 
-/// What calls came to, by name of the group.
+/// Totals of calls by group.
 pub(crate) async fn usage(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -103,7 +103,7 @@ pub(crate) async fn usage(
     rows.iter().map(read_usage).collect()
 }
 
-/// The name of a call's group.
+/// The SQL expression of a call's group.
 fn group(by: UsageBy) -> &'static str {
     match by {
         UsageBy::Tenant => "c.tenant",
@@ -127,7 +127,7 @@ fn read_usage(row: &Row) -> Result<Usage> {
         tokens_in: count(row, 6)?,
         tokens_out: count(row, 7)?,
         tokens_cached: count(row, 8)?,
-        // A sum may be larger than any of the database's integers.
+        // A sum may exceed PostgreSQL's integer types.
         cost_picos: total_cost(value::<&str>(row, 9)?.parse().map_err(damaged)?)?,
     })
 }

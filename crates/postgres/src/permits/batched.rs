@@ -1,4 +1,4 @@
-//! What many of a process ask of a pool at once: one function for all of it.
+//! Coalesces concurrent requests of this process to the same pool into one server function.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::row::value;
 use crate::store::StoreInner;
 use crate::typed_params::replace_nul;
 
-/// The pools that this process has met, and what is asked of each while something is on its way.
+/// The coalescer of each pool that this process has used.
 #[derive(Debug, Default)]
 pub(crate) struct PoolCoalescers(Mutex<HashMap<PoolName, Arc<Gather<Job, Done>>>>);
 
@@ -29,7 +29,7 @@ impl PoolCoalescers {
     }
 }
 
-/// Does it alone, or with what others want of the same pool meanwhile.
+/// Runs a request alone, or together with others to the same pool if a call is in flight.
 pub(super) async fn submit(inner: &Arc<StoreInner>, pool: &PoolName, job: Job) -> Done {
     let jobs = inner.pool_coalescers.get(pool);
     let (inner, pool) = (Arc::clone(inner), pool.clone());
@@ -37,7 +37,9 @@ pub(super) async fn submit(inner: &Arc<StoreInner>, pool: &PoolName, job: Job) -
         let (inner, pool) = (Arc::clone(&inner), pool.clone());
         async move { execute(&inner, &pool, jobs).await }
     };
-    jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("it came to no end")))
+    jobs.run(job, call)
+        .await
+        .unwrap_or_else(|| Err(damaged("a pool request that did not complete")))
 }
 
 async fn execute(inner: &StoreInner, pool: &PoolName, jobs: Vec<Job>) -> Vec<Done> {
@@ -94,6 +96,8 @@ fn read(inner: &StoreInner, jobs: &[Job], rows: &[Row]) -> Result<Vec<Done>> {
     let mut place = 0;
     Ok(Job::done(jobs, || {
         place += 1;
-        answers.remove(&place).unwrap_or_else(|| Err(damaged("too few answers")))
+        answers
+            .remove(&place)
+            .unwrap_or_else(|| Err(damaged("a pool function that returns too few rows")))
     }))
 }

@@ -1,4 +1,5 @@
-//! How a pool stands. Reads only: what has run out and was not swept yet is left out.
+//! Statistics of a pool. Read-only: expired permits and requests that are not deleted yet are
+//! omitted.
 
 use longshore_core::permits::{Holder, PoolStats, Waiter, Waits};
 use longshore_core::{PoolName, Priority, Result};
@@ -9,7 +10,7 @@ use crate::error::damaged;
 use crate::row::value;
 use crate::store::StoreInner;
 
-/// A pool's figures: one statement, so that they are of one moment.
+/// Reads a pool's statistics in one statement, so that they are consistent.
 pub(crate) async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>> {
     let rows = inner
         .query_autocommit(
@@ -31,7 +32,7 @@ pub(crate) async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<
         ..PoolStats::default()
     };
     for row in &rows {
-        note(row, &mut stats)?;
+        add_permit(row, &mut stats)?;
     }
     Ok(Some(stats))
 }
@@ -45,7 +46,7 @@ fn waits(row: &Row) -> Result<Waits> {
     Ok(waits)
 }
 
-fn note(row: &Row, stats: &mut PoolStats) -> Result<()> {
+fn add_permit(row: &Row, stats: &mut PoolStats) -> Result<()> {
     let Some(id) = value(row, 5)? else { return Ok(()) };
     let fence: Option<i64> = value(row, 11)?;
     if value::<i64>(row, 10)? <= 0 {

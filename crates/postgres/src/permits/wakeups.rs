@@ -1,7 +1,8 @@
-//! Who of this process waits for a turn, and word to those of others.
+//! Wakes requests that wait for a permit, in this process and in others.
 //!
-//! Verbs say whom they told. Those that wait here hear of it at once; of the others all processes get a
-//! notice, after the commit and coalesced: a notice inside the commits would make them wait for each other.
+//! Server functions return the requests that can now be granted. Those of this process are woken
+//! directly. For the others a task sends notifications after the commit, coalesced: `NOTIFY` inside
+//! the commits would serialise them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +18,10 @@ use crate::poll_backoff::PollBackoff;
 use crate::single_statement::ConnGuard;
 use crate::typed_params::typed;
 
-/// What a notice of a turn begins with.
+/// Prefix of the payload of a permit notification.
 const PERMIT_PREFIX: &str = "turn ";
 
-/// Those of this process that wait, and what others are to hear.
+/// Waiting requests of this process, and notifications to send.
 #[derive(Debug, Default)]
 pub(crate) struct PermitWakeups {
     waiting: Mutex<HashMap<PermitId, Arc<LocalWaiter>>>,
@@ -28,18 +29,18 @@ pub(crate) struct PermitWakeups {
     has_unsent: Notify,
 }
 
-/// One that waits.
+/// A waiting request.
 #[derive(Debug, Default)]
 pub(crate) struct LocalWaiter {
     pub(crate) wakeup: Notify,
-    /// How long it waits where no notices come.
+    /// Poll interval where no notifications arrive.
     pub(crate) poll_backoff: PollBackoff,
-    /// Held while an ask is on its way: one that was given up must not arrive after its leaving.
+    /// Held while a request is in flight: an abandoned request must not arrive after its removal.
     request_lock: Arc<AsyncMutex<()>>,
 }
 
 impl LocalWaiter {
-    /// Waits until no ask of this one is on its way, and keeps it so.
+    /// Waits until no request with this id is in flight, and keeps further ones from starting.
     pub(crate) async fn lock_request(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.request_lock).lock_owned().await
     }
@@ -50,17 +51,17 @@ impl PermitWakeups {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One is about to ask: what it is told from now on is not lost.
+    /// Registers a request before it is sent, so that no wake-up is lost.
     pub(crate) fn register(&self, id: PermitId) -> Arc<LocalWaiter> {
         Arc::clone(self.waiting().entry(id).or_default())
     }
 
-    /// One does not wait any more.
+    /// Removes a request that no longer waits.
     pub(crate) fn unregister(&self, id: PermitId) {
         self.waiting().remove(&id);
     }
 
-    /// Lets the last asks of these arrive; then they do not wait any more.
+    /// Removes requests, and waits until those in flight have arrived.
     pub(super) async fn close(&self, ids: &[PermitId]) {
         let waiting: Vec<Arc<LocalWaiter>> = {
             let mut waiting = self.waiting();
@@ -72,12 +73,12 @@ impl PermitWakeups {
         }
     }
 
-    /// One that waits.
+    /// A waiting request.
     pub(crate) fn get(&self, id: PermitId) -> Option<Arc<LocalWaiter>> {
         self.waiting().get(&id).cloned()
     }
 
-    /// A verb told these.
+    /// Wakes the requests that a server function returned.
     pub(super) fn wake(&self, woken: Vec<Uuid>) {
         if woken.is_empty() {
             return;
@@ -94,7 +95,7 @@ impl PermitWakeups {
         self.has_unsent.notify_one();
     }
 
-    /// A notice came; whether it was one of a turn.
+    /// Handles a notification. Returns whether it was about a permit.
     pub(crate) fn on_notification(&self, notice: &str) -> bool {
         let Some(id) = notice.strip_prefix(PERMIT_PREFIX) else { return false };
         let id = id.parse().ok();
@@ -104,15 +105,15 @@ impl PermitWakeups {
         true
     }
 
-    /// Nobody knows what was told meanwhile: everybody is to ask again.
+    /// Wakes all requests, because notifications may have been missed.
     pub(crate) fn wake_all(&self) {
         for waiter in self.waiting().values() {
             waiter.wakeup.notify_one();
         }
     }
 
-    /// Passes on what others are to hear, for ever. What cannot be passed on is lost: they look by
-    /// themselves, a little later.
+    /// Sends notifications to other processes until the store closes. If sending fails they are
+    /// lost; the waiting requests poll a little later.
     pub(crate) async fn run_sender(&self, pool: &Pool, channel: &str) {
         loop {
             self.has_unsent.notified().await;
@@ -123,7 +124,7 @@ impl PermitWakeups {
             }
             let notices = ids.iter().map(|id| format!("{PERMIT_PREFIX}{id}")).collect();
             if let Err(error) = notify(pool, channel, notices).await {
-                tracing::debug!(%error, "others could not be told of their turn");
+                tracing::debug!(%error, "cannot notify waiting permit requests");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What becomes of each unit of a send, in order, on facts that were read and locked together.
+//! Decides on each unit of a send, in order, from data that was read and locked together.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,13 +20,14 @@ use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::{Param, unit_id, uuid, uuids};
 
-/// Who says whether there is room.
+/// How the capacity of lanes, queues and tenants is checked.
 pub(super) enum CapacityPolicy {
-    /// Nobody asks.
+    /// It is not checked.
     Unlimited,
-    /// These rooms, which are locked.
+    /// Against these limits, which are locked.
     Checked(CapacityCheck),
-    /// It was said beforehand, for each unit; the room is reserved.
+    /// It was checked beforehand: the refusal of each unit, if any. Capacity for the others is
+    /// reserved.
     Reserved(Vec<Option<Refusal>>),
 }
 
@@ -57,32 +58,32 @@ impl CapacityPolicy {
     }
 }
 
-/// What decisions are made on, and what they come to.
+/// The data that decisions depend on, and the decisions.
 pub(super) struct AdmissionPlan<'u> {
     now: Timestamp,
     capacity: CapacityPolicy,
-    /// Units that are in the store already.
+    /// Units that the store has already.
     existing: HashSet<UnitId>,
-    /// Units that others of this send may wait for.
+    /// Units that units of this send may depend on.
     awaited: HashMap<UnitId, (TenantId, UnitState)>,
     holders: HashMap<Vec<u8>, KeyHolder>,
-    /// Units that give up their keys.
+    /// Units that lose their dedup key.
     freed: Vec<Uuid>,
     rows: Vec<NewRow<'u>>,
-    /// What is waited for, and by whom.
+    /// Dependencies to write: `(needed, dependant)`.
     edges: Vec<(UnitId, UnitId)>,
-    /// Units that end as soon as they are in, and what did not end well before.
+    /// Units that are cancelled at once, and the dependency that failed.
     ended: Vec<(UnitId, UnitId)>,
 }
 
-/// Who has a key.
+/// The unit that holds a dedup key.
 struct KeyHolder {
     id: UnitId,
     window: DedupWindow,
     ended: Option<Timestamp>,
 }
 
-/// What a new unit waits for.
+/// Dependencies of a new unit.
 #[derive(Default)]
 struct Dependencies {
     open: Vec<UnitId>,
@@ -125,16 +126,17 @@ impl<'u> AdmissionPlan<'u> {
         Ok(plan)
     }
 
-    /// Those who have the keys, and those who are waited for. Locked: whoever ends one of them
-    /// either has done so already, or will see who waits for it. Not in a caller's transaction,
-    /// which may stay open for long: what happens meanwhile is seen to after its commit.
+    /// Reads the holders of the dedup keys, and the dependencies. They are locked, so that a
+    /// transaction that ends one of them has either done so already or will see the new dependants.
+    /// In a caller's transaction, which may stay open for long, they are not locked: changes in the
+    /// meantime are handled after its commit.
     async fn lock_dependencies(
         &mut self,
         tx: &mut Tx<'_>,
         keys: &Vec<Vec<u8>>,
         needs: &Vec<Uuid>,
     ) -> Result<()> {
-        // An empty list is left out: PostgreSQL would look for it in the first index that it finds.
+        // An empty list is omitted: PostgreSQL would search for it in the first suitable index.
         let (which, params): (_, &[&dyn Param]) = match (keys.is_empty(), needs.is_empty()) {
             (false, true) => ("dedup = ANY($1)", &[keys]),
             (true, _) => ("id = ANY($1)", &[needs]),
@@ -155,7 +157,8 @@ impl<'u> AdmissionPlan<'u> {
             if let Some(stream) = streams.get(&value(row, 1)?) {
                 self.awaited.insert(id, (stream.tenant.clone(), state));
             }
-            // Its own time plays no part once it has ended.
+            // For a unit that has ended, `place` is its end and the window's own time is
+            // irrelevant.
             let window = match value::<i64>(row, 4)? & flag::KEY_SINCE {
                 0 => DedupWindow::WhileKept,
                 _ => DedupWindow::Since(place),
@@ -168,10 +171,10 @@ impl<'u> AdmissionPlan<'u> {
         Ok(())
     }
 
-    /// What becomes of one unit; the units before it are taken as in.
+    /// Decides on one unit. The units before it count as stored.
     pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> Sent {
         let existing = self.existing.contains(&unit.id);
-        // What is in already was not sent now, and takes no more room.
+        // A unit that is stored already is not new, and needs no capacity.
         if !existing && let Some(suspended) = self.capacity.suspended(at, stream) {
             return Sent::Refused(suspended);
         }
@@ -198,7 +201,7 @@ impl<'u> AdmissionPlan<'u> {
         Sent::Created(unit.id)
     }
 
-    /// The unit that has a key. One that does not hold it against `wanted` gives it up.
+    /// The unit that holds a key. A holder loses it if its window does not cover `wanted`.
     fn holder(&mut self, key: &[u8], wanted: &Dedup) -> Option<UnitId> {
         let KeyHolder { id, window, ended } = self.holders.get(key)?;
         let (id, holds) = (*id, window.holds_against(*ended, wanted.window));
@@ -213,7 +216,7 @@ impl<'u> AdmissionPlan<'u> {
         None
     }
 
-    /// What a unit waits for, or which of those nobody knows.
+    /// The open and failed dependencies of a unit; an error names a dependency that does not exist.
     fn dependencies(&self, unit: &NewUnit) -> Result<Dependencies, UnitId> {
         let mut dependencies = Dependencies::default();
         let release = unit.after.on_failure == OnDependencyFailure::Release;
@@ -232,7 +235,7 @@ impl<'u> AdmissionPlan<'u> {
             }
         }
         if dependencies.failed.is_some() {
-            // It ends at once; there is nothing to wait for.
+            // The unit is cancelled at once and waits for nothing.
             dependencies.open.clear();
         }
         Ok(dependencies)
@@ -262,10 +265,11 @@ impl<'u> AdmissionPlan<'u> {
         self.rows.push(row);
     }
 
-    /// Writes what was decided.
+    /// Writes the decisions.
     pub(super) async fn write(self, tx: &mut Tx<'_>) -> Result<()> {
         if !self.freed.is_empty() {
-            // One that runs again meanwhile keeps its key, and all is to be decided anew.
+            // If one was retried in the meantime it keeps its key, and the whole send is decided
+            // again.
             let sql = "UPDATE longshore_unit SET dedup = NULL
                 WHERE id = ANY($1) AND state IN (4, 5, 6)";
             if tx.execute(sql, &[&self.freed]).await? != self.freed.len() as u64 {
@@ -274,7 +278,7 @@ impl<'u> AdmissionPlan<'u> {
         }
         insert::insert_admitted(tx, &self.rows).await?;
         write_edges(tx, &self.edges).await?;
-        cancel_admitted(tx, &self.ended).await
+        cancel_with_failed_dependencies(tx, &self.ended).await
     }
 }
 
@@ -300,8 +304,11 @@ async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> 
     Ok(())
 }
 
-/// Ends units whose dependencies did not end well, as if they had been blocked until now.
-async fn cancel_admitted(tx: &mut Tx<'_>, ended: &[(UnitId, UnitId)]) -> Result<()> {
+/// Cancels units with failed dependencies, as if they had been blocked until now.
+async fn cancel_with_failed_dependencies(
+    tx: &mut Tx<'_>,
+    ended: &[(UnitId, UnitId)],
+) -> Result<()> {
     if ended.is_empty() {
         return Ok(());
     }

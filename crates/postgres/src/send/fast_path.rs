@@ -1,4 +1,4 @@
-//! The short way of a send: one statement, where no unit needs a second look and no lane has a bound.
+//! The fast path of a send: one statement, if all units are plain and no lane has a limit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::store::StoreInner;
 use crate::streams::{Stream, StreamCache};
 use crate::tx::PostCommit;
 
-/// Takes units in, or says that the long way must be gone.
+/// Sends units, or returns `None` if the full send is needed.
 pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
     scope: &Scope,
@@ -36,7 +36,7 @@ pub(crate) async fn try_fast_path(
     inner.run_to_completion(task).await
 }
 
-/// Each unit's stream, if this process has met them all.
+/// Each unit's stream, if all are in the cache.
 fn cached_streams(cache: &StreamCache, units: &[NewUnit]) -> Option<Vec<Arc<Stream>>> {
     let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(units.len());
     for (at, unit) in units.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Rows of new units, as arrays, one per column: one statement for thousands.
+//! Rows of new units as arrays, one per column: one statement inserts thousands.
 
 use longshore_core::columns::flags;
 use longshore_core::{NewUnit, Result, Timestamp, UnitState};
@@ -13,16 +13,16 @@ use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::{Param, uuid};
 
-/// Units in one statement at most.
+/// Units per statement at most.
 pub(super) const CHUNK: usize = 5_000;
-/// Bytes of payload in one statement, beyond which it ends: PostgreSQL takes a gigabyte.
+/// Bytes of payload per statement at most. PostgreSQL accepts a gigabyte.
 const CHUNK_BYTES: usize = 32 << 20;
 
-/// Where the chunk that begins at `from` ends.
-pub(super) fn chunk_end(units: &[NewUnit], from: usize, most: usize) -> usize {
+/// The end of the chunk that begins at `from`.
+pub(super) fn chunk_end(units: &[NewUnit], from: usize, max_units: usize) -> usize {
     let mut bytes = 0;
     let mut end = from;
-    for unit in units[from..].iter().take(most) {
+    for unit in units[from..].iter().take(max_units) {
         bytes += unit.payload.len();
         if end > from && bytes > CHUNK_BYTES {
             break;
@@ -32,7 +32,7 @@ pub(super) fn chunk_end(units: &[NewUnit], from: usize, most: usize) -> usize {
     end
 }
 
-/// A unit that is to be inserted.
+/// A unit to insert.
 pub(super) struct NewRow<'u> {
     pub(super) unit: &'u NewUnit,
     pub(super) stream: i64,
@@ -44,7 +44,7 @@ pub(super) struct NewRow<'u> {
 }
 
 impl<'u> NewRow<'u> {
-    /// A unit that waits for `waits_for` others.
+    /// A unit with `waits_for` open dependencies.
     pub(super) fn new(
         now: Timestamp,
         unit: &'u NewUnit,
@@ -73,7 +73,7 @@ impl<'u> NewRow<'u> {
     }
 }
 
-/// The arrays.
+/// One array per column.
 #[derive(Default)]
 struct NewUnitColumns<'r> {
     id: Vec<Uuid>,
@@ -118,7 +118,7 @@ impl<'r> NewUnitColumns<'r> {
         Ok(())
     }
 
-    /// As parameters 1 to 13.
+    /// The arrays as parameters 1 to 13.
     fn params(&self) -> [&dyn Param; 13] {
         [
             &self.id,
@@ -147,8 +147,8 @@ const SEND_PLAIN: &str =
     "SELECT * FROM longshore_send_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
     $11, $12, $13, $14, $15, $16)";
 
-/// Inserts rows without keys, unless one of `lanes` has a bound or its tenant is suspended: then
-/// nothing is done, and the answer is false. An id that is known already is a repeat.
+/// Inserts rows without dedup keys, and returns true. If one of `lanes` has a limit or its tenant
+/// is suspended, it inserts nothing and returns false. An id that exists is a repeat.
 pub(super) async fn insert_plain(
     tx: &mut Tx<'_>,
     rows: &[NewRow<'_>],
@@ -166,7 +166,8 @@ pub(super) async fn insert_plain(
     Ok(true)
 }
 
-/// The same as a transaction of its own: the streams that got some, and in which state.
+/// Inserts rows without dedup keys in autocommit mode, and returns the streams that received units,
+/// with their state. Returns `None` if a lane has a limit or its tenant is suspended.
 pub(super) async fn insert_plain_autocommit(
     inner: &StoreInner,
     now: Timestamp,
@@ -180,7 +181,7 @@ pub(super) async fn insert_plain_autocommit(
     inserted_streams(&inner.query_autocommit(SEND_PLAIN, &params).await?)
 }
 
-/// The streams that got units, and in which state; none if there is a gate.
+/// The streams that received units, with their state; `None` if a limit or a suspension applies.
 fn inserted_streams(rows: &[Row]) -> Result<Option<Vec<(i64, UnitState)>>> {
     let mut inserted = Vec::with_capacity(rows.len());
     for row in rows {
@@ -192,8 +193,8 @@ fn inserted_streams(rows: &[Row]) -> Result<Option<Vec<(i64, UnitState)>>> {
     Ok(Some(inserted))
 }
 
-/// Inserts rows that were decided on. If one of them is not taken, somebody took its id or its key
-/// meanwhile, and all is to be decided anew.
+/// Inserts admitted rows. If a row conflicts, another transaction has taken its id or its key in
+/// the meantime, and the whole send must be decided again.
 pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Result<()> {
     let mut rest = rows;
     while !rest.is_empty() {

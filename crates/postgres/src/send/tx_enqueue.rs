@@ -1,8 +1,9 @@
 //! Sending inside a caller's transaction.
 //!
-//! Nothing that others must see, or would have to wait for, happens in it: streams are made, and
-//! room in bounded queues is reserved, in short transactions of our own. A reservation counts as
-//! long as the caller's transaction goes on, and goes with the commit that brings its units.
+//! The caller's transaction does nothing that other transactions must see or would wait for:
+//! streams are created, and capacity in bounded queues is reserved, in short transactions of the
+//! store. A reservation counts while the caller's transaction is open, and is deleted by the commit
+//! that adds its units.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,19 +26,19 @@ use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuids};
 
-/// How long a reservation counts that a commit should have removed, and has not: its caller went
-/// back to a savepoint, or saw an older state of the database.
+/// How long a reservation counts that the commit should have deleted and did not: its caller rolled
+/// back to a savepoint, or reads from an older snapshot.
 const RESERVATION_TTL: Duration = Duration::from_secs(60);
 
-/// What was arranged before anything is written in the caller's transaction.
+/// What was reserved before anything is written in the caller's transaction.
 #[derive(Default)]
 struct ReservedCapacity {
-    /// Why a unit cannot go in, for each.
+    /// The refusal of each unit, if any.
     refusals: Vec<Option<Refusal>>,
     reservations: Vec<i64>,
 }
 
-/// Takes units in, inside the caller's transaction.
+/// Sends units inside the caller's transaction.
 pub(crate) async fn send_in(
     store: &StoreInner,
     transaction: &Transaction<'_>,
@@ -55,7 +56,7 @@ pub(crate) async fn send_in(
     }
 }
 
-/// Makes streams and reserves room.
+/// Creates streams and reserves capacity.
 async fn prepare(
     store: &StoreInner,
     transaction: &Transaction<'_>,
@@ -82,7 +83,7 @@ async fn prepare(
     Ok((streams, reserved))
 }
 
-/// Counts what there is and sets aside what these units need, lane by lane.
+/// Counts live units and reserves what these units need, lane by lane.
 async fn reserve(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
@@ -90,7 +91,7 @@ async fn reserve(
     mut refusals: Vec<Option<Refusal>>,
     xid: &str,
 ) -> Result<ReservedCapacity> {
-    // The caller's transaction is open meanwhile: better no room than a long wait.
+    // The caller's transaction is open meanwhile: refusing is better than a long wait.
     tx.batch("SET LOCAL lock_timeout = '2s'").await?;
     let mut capacity = CapacityCheck::load(tx, &lanes(streams)).await?;
     capacity.count(tx).await?;
@@ -117,7 +118,7 @@ async fn existing_ids(tx: &mut Tx<'_>, units: &[NewUnit]) -> Result<Vec<UnitId>>
     rows.iter().map(|row| value(row, 0).map(unit_id)).collect()
 }
 
-/// Writes reservations, and removes those of the same lanes that count no more.
+/// Writes reservations, and deletes expired ones of the same lanes.
 async fn write_reservations(
     tx: &mut Tx<'_>,
     taken: &BTreeMap<i64, (i64, i64)>,
@@ -138,7 +139,7 @@ async fn write_reservations(
     rows.iter().map(|row| value(row, 0)).collect()
 }
 
-/// Writes the units, or leaves nothing behind.
+/// Writes the units, or rolls back to the state before.
 async fn try_send_in(
     store: &StoreInner,
     transaction: &Transaction<'_>,
@@ -169,7 +170,7 @@ async fn insert(
     refusals: &[Option<Refusal>],
 ) -> Result<Vec<Sent>> {
     if units.iter().all(is_plain) && refusals.iter().all(Option::is_none) {
-        // The room is theirs already: nobody asks again.
+        // Capacity is reserved already, so it is not checked again.
         send_plain(tx, units, streams, false).await?;
         return Ok(created(units));
     }

@@ -1,7 +1,8 @@
-//! What a session does with its hands full: beats, words on how far it is, units given back.
+//! Heartbeats, progress, and the release of units.
 //!
-//! Units that are named are found by their ids. `coalesce(session, 0)` keeps the planner from finding them by
-//! session: under a long-running reader everything a session ever held is still in that index.
+//! Named units are found by their ids. `coalesce(session, 0)` keeps the planner from finding them
+//! by session: under a long-running reader, that index still contains everything a session ever
+//! held.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ use crate::start_log;
 use crate::tx::Tx;
 use crate::typed_params::{session_uuid, unit_id, uuid};
 
-/// A sign of life.
+/// Records a heartbeat, and returns what the worker must know.
 pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
     let sql = format!(
         "WITH me AS (
@@ -52,10 +53,11 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Re
     })
 }
 
-/// Keeps how far units are.
+/// Writes the progress of units.
 pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) -> Result<()> {
-    // It is a hint: a beat does not wait for a unit that somebody's open transaction holds.
-    // The latest word of each: an update from a list takes any of several rows for one unit.
+    // Progress is a hint, so a heartbeat skips units that another transaction has locked. Only the
+    // latest note of each unit is kept: an update from a list takes an arbitrary one of several
+    // rows.
     let latest: HashMap<UnitId, &ProgressNote> =
         notes.iter().map(|note| (note.lease.unit, note)).collect();
     if latest.is_empty() {
@@ -79,7 +81,7 @@ pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNot
     Ok(())
 }
 
-/// Gives back units that were not started.
+/// Releases units that were not started.
 pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
     let num = number(tx, session).await?;
     let mut rows = finish::lock_rows(tx, leases.iter().map(|lease| &lease.unit)).await?;

@@ -1,4 +1,4 @@
-//! A restarted process takes over what its former life held.
+//! Takeover: a restarted process adopts the leases of its previous session.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::start_log;
 use crate::tx::Tx;
 use crate::typed_params::{session_uuid, uuids};
 
-/// Moves the leases of a former life to a new one, with fresh fences.
+/// Moves the leases of session `from` to session `to`, with new fences.
 pub(crate) async fn adopt(
     tx: &mut Tx<'_>,
     from: SessionId,
@@ -29,7 +29,7 @@ pub(crate) async fn adopt(
     let new = new.ok_or(Error::SessionGone(to))?;
     let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
     let Some(old) = old else {
-        // Asked again after a lost answer: what it adopted is there already.
+        // A repeat after a lost reply: the units are adopted already.
         let sql = format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.session = $1");
         let rows = tx.query(&sql, &[&new]).await?;
         return match rows.is_empty() {
@@ -47,7 +47,7 @@ pub(crate) async fn adopt(
          FROM unnest($1, $3) AS f (id, at) WHERE u.id = f.id RETURNING {row}, {parts}"
     );
     let rows = tx.query(&sql, &[&units, &new, &started]).await?;
-    // Its calls ended with its process; its replies are still wanted.
+    // Its calls ended with its process; its replies are still awaited.
     calls::mark_maybe_billed(tx, from).await?;
     reply_queues::transfer(tx, from, to).await?;
     tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&old]).await?;
@@ -55,7 +55,8 @@ pub(crate) async fn adopt(
     held_units(tx, to, &rows).await
 }
 
-/// The numbers of both sessions, as far as they live; neither can end until this is committed.
+/// Locks both sessions, so that neither can end until this is committed. Returns their numbers, if
+/// they exist.
 async fn lock_both(
     tx: &mut Tx<'_>,
     from: SessionId,
@@ -74,7 +75,7 @@ async fn lock_both(
     Ok((old, new))
 }
 
-/// Units in the hands of a session.
+/// Units that a session holds.
 async fn held_units(tx: &mut Tx<'_>, holder: SessionId, rows: &[Row]) -> Result<Vec<HeldUnit>> {
     let cache = Arc::clone(&tx.streams);
     let mut held = Vec::with_capacity(rows.len());

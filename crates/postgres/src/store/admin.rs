@@ -10,7 +10,7 @@ use longshore_core::{
     Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState,
 };
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, operation};
 use crate::admin::RetryCursor;
 use crate::{admin, maintenance, session};
 
@@ -24,7 +24,7 @@ impl Operate for PostgresStore {
     ) -> Result<Operated> {
         match units {
             UnitSelection::Ids(ids) => {
-                verb!(self, Durable, tx => admin::units(&mut tx, scope, &ids, action))
+                operation!(self, Durable, tx => admin::units(&mut tx, scope, &ids, action))
             }
             UnitSelection::Queue(queue, state) => {
                 let ids = self.units_in_queue(scope, &queue, state).await?;
@@ -39,12 +39,12 @@ impl Operate for PostgresStore {
         id: &BatchId,
         action: BatchAction,
     ) -> Result<Batch> {
-        // In portions, each a transaction: what a crash leaves of them can be retried again.
-        let mut left = self.act_on_batch(scope, id, &action).await?;
-        while let Some(cursor) = left {
-            left = self.continue_retry(id, cursor).await?;
+        // In chunks, each a transaction: after a crash, the rest can be retried again.
+        let mut next = self.act_on_batch(scope, id, &action).await?;
+        while let Some(cursor) = next {
+            next = self.continue_retry(id, cursor).await?;
         }
-        // As it stands after what followed from the commit.
+        // Read the batch after the post-commit work has advanced it.
         let batch = self.batch(scope, id).await?;
         if batch.status.is_given_up() {
             self.sweep().await?;
@@ -59,7 +59,7 @@ impl Operate for PostgresStore {
         queue: &QueueName,
         change: QueueChange,
     ) -> Result<()> {
-        verb!(self, Durable, tx => admin::queue(&mut tx, scope, queue, change))
+        operation!(self, Durable, tx => admin::queue(&mut tx, scope, queue, change))
     }
 
     async fn change_lane(
@@ -69,11 +69,11 @@ impl Operate for PostgresStore {
         tenant: &TenantId,
         change: LaneChange,
     ) -> Result<()> {
-        verb!(self, Durable, tx => admin::lane(&mut tx, scope, queue, tenant, change))
+        operation!(self, Durable, tx => admin::lane(&mut tx, scope, queue, tenant, change))
     }
 
     async fn order(&self, session: SessionId, order: Order) -> Result<()> {
-        verb!(self, Durable, tx => session::send_command(&mut tx, session, order))
+        operation!(self, Durable, tx => session::send_command(&mut tx, session, order))
     }
 }
 
@@ -84,7 +84,7 @@ impl PostgresStore {
         queue: &QueueName,
         state: UnitState,
     ) -> Result<Vec<UnitId>> {
-        verb!(self, Relaxed, tx => admin::units_in_queue(&mut tx, scope, queue, state))
+        operation!(self, Relaxed, tx => admin::units_in_queue(&mut tx, scope, queue, state))
     }
 
     async fn operate_in_chunks(&self, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
@@ -99,7 +99,7 @@ impl PostgresStore {
     }
 
     async fn operate_chunk(&self, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
-        verb!(self, Durable, tx => admin::apply_to_existing(&mut tx, ids, action))
+        operation!(self, Durable, tx => admin::apply_to_existing(&mut tx, ids, action))
     }
 
     async fn act_on_batch(
@@ -108,7 +108,7 @@ impl PostgresStore {
         id: &BatchId,
         action: &BatchAction,
     ) -> Result<Option<RetryCursor>> {
-        verb!(self, Durable, tx => admin::batch(&mut tx, scope, id, action))
+        operation!(self, Durable, tx => admin::batch(&mut tx, scope, id, action))
     }
 
     async fn continue_retry(
@@ -116,17 +116,17 @@ impl PostgresStore {
         id: &BatchId,
         cursor: RetryCursor,
     ) -> Result<Option<RetryCursor>> {
-        verb!(self, Durable, tx => admin::continue_retry(&mut tx, id, cursor))
+        operation!(self, Durable, tx => admin::continue_retry(&mut tx, id, cursor))
     }
 
-    /// Cancels what waits of a batch given up, chunk by chunk. A crash in between is made good by
-    /// `promote`.
+    /// Cancels the waiting units of abandoned batches, chunk by chunk. After a crash, `promote`
+    /// continues.
     async fn sweep(&self) -> Result<()> {
         while self.sweep_chunk().await? >= u64::from(admin::CHUNK) {}
         Ok(())
     }
 
     async fn sweep_chunk(&self) -> Result<u64> {
-        verb!(self, Durable, tx => maintenance::sweep(&mut tx, admin::CHUNK))
+        operation!(self, Durable, tx => maintenance::sweep(&mut tx, admin::CHUNK))
     }
 }

@@ -1,4 +1,4 @@
-//! Sending.
+//! [`Intake`] on PostgreSQL.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{Batch, BatchId, Intake, NewBatch, NewUnit, Result, Scope};
 
-use super::{PostgresStore, verb, verb_without_timeout};
+use super::{PostgresStore, operation, operation_without_timeout};
 use crate::batch;
 use crate::send::{self, LimitPolicy};
 
@@ -19,7 +19,7 @@ impl Intake for PostgresStore {
                 Some(sent) => Ok(sent),
                 None => {
                     let policy = LimitPolicy::Enforce;
-                    let long = verb_without_timeout!(self, Durable, tx =>
+                    let long = operation_without_timeout!(self, Durable, tx =>
                         send::send(&mut tx, scope, &units, 0, policy));
                     long.await
                 }
@@ -29,17 +29,18 @@ impl Intake for PostgresStore {
     }
 
     async fn open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened> {
-        verb!(self, Durable, tx => batch::open(&mut tx, scope, &new))
+        operation!(self, Durable, tx => batch::open(&mut tx, scope, &new))
     }
 
     async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
-        verb!(self, Durable, tx => batch::add(&mut tx, scope, id, &chunk))
+        operation!(self, Durable, tx => batch::add(&mut tx, scope, id, &chunk))
     }
 
     async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
-        let sealed: Result<i64> = verb!(self, Durable, tx => batch::seal(&mut tx, scope, id));
+        let sealed: Result<i64> = operation!(self, Durable, tx => batch::seal(&mut tx, scope, id));
         let num = sealed?;
-        // Only now: the last of its units may have ended before.
-        verb!(self, Relaxed, tx => batch::show(&mut tx, num))
+        // In a second transaction: sealing may have completed the batch, if its units had all
+        // ended.
+        operation!(self, Relaxed, tx => batch::show(&mut tx, num))
     }
 }

@@ -1,4 +1,4 @@
-//! The ledger: each verb as one transaction.
+//! [`Profiles`], [`Keys`], [`Calls`], [`Limits`] and [`Replies`] on PostgreSQL.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use longshore_core::{
     KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
 };
 
-use super::{PostgresStore, verb, verb_without_timeout};
+use super::{PostgresStore, operation, operation_without_timeout};
 use crate::ledger::{admission, budgets, calls, keys, limits, profiles, reply_queues, usage};
 
 #[async_trait]
 impl Profiles for PostgresStore {
     async fn put_profile(&self, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
-        verb!(self, Durable, tx => profiles::put(&mut tx, scope, put.clone()))
+        operation!(self, Durable, tx => profiles::put(&mut tx, scope, put.clone()))
     }
 
     async fn remove_profile(
@@ -28,7 +28,7 @@ impl Profiles for PostgresStore {
         tenant: &TenantId,
         name: &ProfileName,
     ) -> Result<()> {
-        verb!(self, Durable, tx => profiles::remove(&mut tx, scope, tenant, name))
+        operation!(self, Durable, tx => profiles::remove(&mut tx, scope, tenant, name))
     }
 
     async fn profile(
@@ -37,7 +37,7 @@ impl Profiles for PostgresStore {
         tenant: &TenantId,
         name: &ProfileName,
     ) -> Result<ProfileRecord> {
-        verb!(self, Read, tx => profiles::one(&mut tx, scope, tenant, name))
+        operation!(self, Read, tx => profiles::one(&mut tx, scope, tenant, name))
     }
 
     async fn profiles(
@@ -46,11 +46,11 @@ impl Profiles for PostgresStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<ProfileRecord>> {
-        verb!(self, Read, tx => profiles::list(&mut tx, scope, after, limit))
+        operation!(self, Read, tx => profiles::list(&mut tx, scope, after, limit))
     }
 
     async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool> {
-        verb!(self, Read, tx => profiles::is_suspended(&mut tx, scope, tenant))
+        operation!(self, Read, tx => profiles::is_suspended(&mut tx, scope, tenant))
     }
 }
 
@@ -62,7 +62,7 @@ impl Keys for PostgresStore {
         key: NewKey,
         retires_at: Option<Timestamp>,
     ) -> Result<()> {
-        verb!(self, Durable, tx => keys::add(&mut tx, scope, &key, retires_at))
+        operation!(self, Durable, tx => keys::add(&mut tx, scope, &key, retires_at))
     }
 
     async fn revoke_key(
@@ -72,7 +72,7 @@ impl Keys for PostgresStore {
         name: &KeyName,
         version: Option<u32>,
     ) -> Result<()> {
-        verb!(self, Durable, tx => keys::revoke(&mut tx, scope, tenant, name, version))
+        operation!(self, Durable, tx => keys::revoke(&mut tx, scope, tenant, name, version))
     }
 
     async fn key(
@@ -81,7 +81,7 @@ impl Keys for PostgresStore {
         tenant: &TenantId,
         name: &KeyName,
     ) -> Result<Vec<KeyRecord>> {
-        verb!(self, Read, tx => keys::one(&mut tx, scope, tenant, name))
+        operation!(self, Read, tx => keys::one(&mut tx, scope, tenant, name))
     }
 
     async fn keys(
@@ -90,11 +90,11 @@ impl Keys for PostgresStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<KeyRecord>> {
-        verb!(self, Read, tx => keys::list(&mut tx, scope, after, limit))
+        operation!(self, Read, tx => keys::list(&mut tx, scope, after, limit))
     }
 
     async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
-        verb!(self, Durable, tx => keys::rewrap(&mut tx, scope, from, &key))
+        operation!(self, Durable, tx => keys::rewrap(&mut tx, scope, from, &key))
     }
 }
 
@@ -108,7 +108,7 @@ impl Calls for PostgresStore {
                 return Ok(admissions);
             }
             let budgeted_tenants = &self.inner.budgeted_tenants;
-            let weighed = verb_without_timeout!(self, Relaxed, tx =>
+            let weighed = operation_without_timeout!(self, Relaxed, tx =>
                 admission::admit(&mut tx, budgeted_tenants, &calls));
             weighed.await.inspect(|_| self.inner.count_spend())
         };
@@ -127,16 +127,16 @@ impl Calls for PostgresStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Call>> {
-        verb!(self, Read, tx => usage::calls(&mut tx, scope, filter, after, limit))
+        operation!(self, Read, tx => usage::calls(&mut tx, scope, filter, after, limit))
     }
 
     async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>> {
-        verb!(self, Read, tx => usage::usage(&mut tx, scope, filter, by))
+        operation!(self, Read, tx => usage::usage(&mut tx, scope, filter, by))
     }
 
     async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()> {
         recosts.iter().try_for_each(Recost::check)?;
-        verb!(self, Durable, tx => calls::recost(&mut tx, scope, &recosts))
+        operation!(self, Durable, tx => calls::recost(&mut tx, scope, &recosts))
     }
 }
 
@@ -144,7 +144,7 @@ impl Calls for PostgresStore {
 impl Limits for PostgresStore {
     async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
         let clock_source = self.inner.options.clock_source;
-        verb!(self, Relaxed, tx => limits::draw(&mut tx, &draws, clock_source))
+        operation!(self, Relaxed, tx => limits::draw(&mut tx, &draws, clock_source))
     }
 
     async fn put_budget(
@@ -153,11 +153,11 @@ impl Limits for PostgresStore {
         tenant: &TenantId,
         budget: Option<Budget>,
     ) -> Result<BudgetState> {
-        verb!(self, Durable, tx => budgets::put(&mut tx, scope, tenant, budget))
+        operation!(self, Durable, tx => budgets::put(&mut tx, scope, tenant, budget))
     }
 
     async fn budget(&self, scope: &Scope, tenant: &TenantId) -> Result<BudgetState> {
-        verb!(self, Read, tx => budgets::show(&mut tx, scope, tenant))
+        operation!(self, Read, tx => budgets::show(&mut tx, scope, tenant))
     }
 }
 
@@ -170,7 +170,7 @@ impl Replies for PostgresStore {
         queue: &QueueName,
         session: SessionId,
     ) -> Result<()> {
-        verb!(self, Durable, tx => reply_queues::open(&mut tx, scope, tenant, queue, session))
+        operation!(self, Durable, tx => reply_queues::open(&mut tx, scope, tenant, queue, session))
     }
 
     async fn close_replies(
@@ -179,11 +179,11 @@ impl Replies for PostgresStore {
         tenant: &TenantId,
         queue: &QueueName,
     ) -> Result<()> {
-        verb!(self, Durable, tx => reply_queues::close(&mut tx, scope, tenant, queue))
+        operation!(self, Durable, tx => reply_queues::close(&mut tx, scope, tenant, queue))
     }
 
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
-        verb!(self, Durable, tx => reply_queues::reply(&mut tx, scope, &unit))
+        operation!(self, Durable, tx => reply_queues::reply(&mut tx, scope, &unit))
     }
 
     async fn replies_open(
@@ -192,6 +192,6 @@ impl Replies for PostgresStore {
         tenant: &TenantId,
         queue: &QueueName,
     ) -> Result<bool> {
-        verb!(self, Read, tx => reply_queues::are_open(&mut tx, scope, tenant, queue))
+        operation!(self, Read, tx => reply_queues::are_open(&mut tx, scope, tenant, queue))
     }
 }

@@ -8,15 +8,16 @@ use longshore_core::stall::Dead;
 use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
 use longshore_core::{Result, SessionId};
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, operation};
 use crate::connect::ClockSource;
 use crate::maintenance::{ChangeSeq, IdleUntil};
 use crate::{maintenance, prune};
 
-/// For how long no notice is believed to mean that nothing has changed: what a killed process had
-/// no time to tell is found then. So an idle store is not asked every second.
+/// For how long the absence of notifications means that nothing has changed. After that,
+/// maintenance asks the server and finds changes that a killed process did not announce. So an idle
+/// store is not queried every second.
 const MAX_NOTICE_AGE: Duration = Duration::from_secs(5);
-/// The same where no notices come.
+/// For how long a cached result is valid where no notifications arrive.
 const MAX_AGE_WITHOUT_NOTICES: Duration = Duration::from_millis(100);
 
 #[async_trait]
@@ -24,7 +25,7 @@ impl Upkeep for PostgresStore {
     async fn reclaim(&self, stalled: &[Dead]) -> Result<Reclaimed> {
         let mut all = Reclaimed::default();
         let mut unavailable = None;
-        // One transaction each: a mass of dead workers does not hold up the living.
+        // One transaction each, so that many stalled workers do not block the others.
         for stalled in stalled {
             match self.reclaim_one(*stalled).await {
                 Ok(one) => {
@@ -32,7 +33,8 @@ impl Upkeep for PostgresStore {
                     all.rescued += one.rescued;
                     all.failed += one.failed;
                 }
-                // One that cannot be ended must not keep the others' units from running.
+                // One session that cannot be ended must not keep the units of the others from
+                // running.
                 Err(error) if error.is_retryable() => unavailable = Some(error),
                 Err(error) => tracing::error!(%error, session = %stalled.session, "cannot reclaim"),
             }
@@ -57,7 +59,7 @@ impl Upkeep for PostgresStore {
     }
 
     async fn next_due(&self) -> Result<Option<Duration>> {
-        // A promoter asks right after its round, which has just looked.
+        // A promoter asks right after its round, which has just queried the server.
         let age = if self.inner.notifier.is_listening() {
             MAX_NOTICE_AGE
         } else {
@@ -66,19 +68,19 @@ impl Upkeep for PostgresStore {
         if let Some(idle) = self.inner.maintenance.idle_until(self.change_seq(), age) {
             return Ok(idle.next_due.map(|due| due.since(self.inner.options.clock.now())));
         }
-        verb!(self, Relaxed, tx => maintenance::next_due(&mut tx))
+        operation!(self, Relaxed, tx => maintenance::next_due(&mut tx))
     }
 
     async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned> {
-        verb!(self, Durable, tx => prune::prune(&mut tx, retention, limit))
+        operation!(self, Durable, tx => prune::prune(&mut tx, retention, limit))
     }
 
     async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
         let clock_source = self.inner.options.clock_source;
         let (seq, listening) = (self.change_seq(), self.inner.notifier.is_listening());
-        let (leads, idle) = verb!(self, Relaxed, tx => async {
+        let (leads, idle) = operation!(self, Relaxed, tx => async {
             let leads = maintenance::lead(&mut tx, role, session, ttl, clock_source).await?;
-            // Who leads does the upkeep: while it is at it, it sees whether there is any.
+            // The leader runs the maintenance: it also checks whether there is any.
             let idle = if leads && listening { maintenance::probe_idle(&mut tx).await? } else { None };
             Ok((leads, idle))
         })?;
@@ -90,7 +92,7 @@ impl Upkeep for PostgresStore {
 }
 
 impl PostgresStore {
-    /// In how long the next schedule fires, as far as that is known without asking; none is due.
+    /// The time until the next schedule fires, if the cache knows it and none is due.
     pub(super) fn next_fire_in(&self) -> Option<Option<Duration>> {
         let known = self.inner.notifier.is_listening()
             && self.inner.options.clock_source == ClockSource::Server;
@@ -105,10 +107,10 @@ impl PostgresStore {
     }
 
     async fn promote_once(&self, limit: u32) -> Result<(Promoted, Option<IdleUntil>)> {
-        verb!(self, Durable, tx => maintenance::promote(&mut tx, limit, &self.inner.maintenance))
+        operation!(self, Durable, tx => maintenance::promote(&mut tx, limit, &self.inner.maintenance))
     }
 
     async fn reclaim_one(&self, stalled: Dead) -> Result<Reclaimed> {
-        verb!(self, Durable, tx => maintenance::reclaim(&mut tx, stalled))
+        operation!(self, Durable, tx => maintenance::reclaim(&mut tx, stalled))
     }
 }

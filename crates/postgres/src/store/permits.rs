@@ -1,5 +1,5 @@
-//! Bounded pools. Whoever gives up on a verb cannot take it back, so each is run to its end: what it told
-//! others must be passed on.
+//! [`Permits`] on PostgreSQL. Dropping a future does not undo its statement, so each operation runs
+//! to completion: the requests that it woke must be notified.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use longshore_core::{PermitId, Permits, PoolName, Result};
 use super::PostgresStore;
 use crate::permits;
 
-/// Runs a verb to its end, though its caller waits no longer than the store's patience.
+/// Runs an operation to completion, although its caller waits no longer than the store's timeout.
 macro_rules! run_to_completion {
-    ($store:expr, $inner:ident, $($own:ident),* => $verb:expr) => {{
+    ($store:expr, $inner:ident, $($own:ident),* => $operation:expr) => {{
         let $inner = Arc::clone(&$store.inner);
         $(let $own = $own.to_owned();)*
-        let run = $store.inner.run_to_completion(async move { $verb.await });
+        let run = $store.inner.run_to_completion(async move { $operation.await });
         $store.inner.with_timeout(run).await
     }};
 }
@@ -25,14 +25,14 @@ macro_rules! run_to_completion {
 impl Permits for PostgresStore {
     async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
         let wakeups = &self.inner.notifier.permit_wakeups;
-        // Before it is sent: a hint may come before its answer does.
+        // Before the request is sent: a wake-up may arrive before the reply.
         let request_lock = wakeups.register(ask.id).lock_request().await;
         let answer = run_to_completion!(self, inner, pool, ask => async {
             let answer = permits::ask(&inner, &pool, &ask).await;
             drop(request_lock);
             answer
         });
-        // Without an answer it may still be on its way.
+        // After an error the request may still arrive at the server.
         if !matches!(answer, Ok(Answer::Waiting { .. }) | Err(_)) {
             wakeups.unregister(ask.id);
         }
@@ -45,7 +45,7 @@ impl Permits for PostgresStore {
         if notifier.is_listening() {
             waiter.wakeup.notified().await;
         } else {
-            // Nobody tells us: looking is all there is.
+            // Without notifications, poll.
             let _ =
                 tokio::time::timeout(waiter.poll_backoff.next(), waiter.wakeup.notified()).await;
         }

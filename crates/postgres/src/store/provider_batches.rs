@@ -1,4 +1,4 @@
-//! Parked questions: each verb as one transaction.
+//! [`Parking`] on PostgreSQL.
 
 use async_trait::async_trait;
 use longshore_core::ledger::{
@@ -6,56 +6,56 @@ use longshore_core::ledger::{
 };
 use longshore_core::{BatchId, Payload, Result, UnitId};
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, operation};
 use crate::ledger::provider_batches;
 
 #[async_trait]
 impl Parking for PostgresStore {
     async fn park(&self, batch: &BatchId, items: Vec<NewParked>) -> Result<()> {
-        verb!(self, Durable, tx => provider_batches::park(&mut tx, batch, &items))
+        operation!(self, Durable, tx => provider_batches::park(&mut tx, batch, &items))
     }
 
     async fn waiting(&self, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
-        verb!(self, Read, tx => provider_batches::waiting(&mut tx, batch, limit))
+        operation!(self, Read, tx => provider_batches::waiting(&mut tx, batch, limit))
     }
 
     async fn seal(&self, batch: &BatchId, mark: &str, ids: Vec<String>) -> Result<()> {
-        verb!(self, Durable, tx => provider_batches::seal(&mut tx, batch, mark, &ids))
+        operation!(self, Durable, tx => provider_batches::seal(&mut tx, batch, mark, &ids))
     }
 
     async fn shipments(&self, batch: &BatchId) -> Result<Vec<Shipment>> {
-        verb!(self, Read, tx => provider_batches::shipments(&mut tx, batch))
+        operation!(self, Read, tx => provider_batches::shipments(&mut tx, batch))
     }
 
     async fn contents(&self, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
-        verb!(self, Read, tx => provider_batches::contents(&mut tx, batch, mark))
+        operation!(self, Read, tx => provider_batches::contents(&mut tx, batch, mark))
     }
 
     async fn ship(&self, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
-        verb!(self, Durable, tx => provider_batches::ship(&mut tx, batch, mark, ticket))
+        operation!(self, Durable, tx => provider_batches::ship(&mut tx, batch, mark, ticket))
     }
 
     async fn deliver(&self, batch: &BatchId, deliveries: Vec<Delivery>) -> Result<Vec<UnitId>> {
-        verb!(self, Durable, tx => provider_batches::deliver(&mut tx, batch, &deliveries))
+        operation!(self, Durable, tx => provider_batches::deliver(&mut tx, batch, &deliveries))
     }
 
     async fn close_shipment(&self, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
-        verb!(self, Durable, tx => provider_batches::close(&mut tx, batch, mark, how))
+        operation!(self, Durable, tx => provider_batches::close(&mut tx, batch, mark, how))
     }
 
     async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing> {
-        verb!(self, Read, tx => provider_batches::standing(&mut tx, batch, custom_id))
+        operation!(self, Read, tx => provider_batches::standing(&mut tx, batch, custom_id))
     }
 
     async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
-        verb!(self, Read, tx => provider_batches::answered(&mut tx, batch, limit))
+        operation!(self, Read, tx => provider_batches::answered(&mut tx, batch, limit))
     }
 
     async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
-        verb!(self, Read, tx => provider_batches::counts(&mut tx, batch))
+        operation!(self, Read, tx => provider_batches::counts(&mut tx, batch))
     }
 
     async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {
-        verb!(self, Durable, tx => provider_batches::unpark(&mut tx, batch, custom_id))
+        operation!(self, Durable, tx => provider_batches::unpark(&mut tx, batch, custom_id))
     }
 }

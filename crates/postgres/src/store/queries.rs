@@ -10,17 +10,17 @@ use longshore_core::store::{
 use longshore_core::{Batch, BatchId, BatchStatus, Payload, Result, Scope, Unit, UnitId};
 use tokio::time::Instant;
 
-use super::{PostgresStore, verb, verb_without_timeout};
+use super::{PostgresStore, operation, operation_without_timeout};
 use crate::poll_backoff::PollBackoff;
 use crate::{batch, listing, maintenance, queries, session, verify};
 
-/// No news is not believed for longer than this, even where notices come.
+/// The longest wait without a notification: some may be lost even where they arrive.
 const MAX_NOTICE_AGE: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl Inspect for PostgresStore {
     async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit> {
-        verb!(self, Read, tx => queries::one_unit(&mut tx, scope, id))
+        operation!(self, Read, tx => queries::one_unit(&mut tx, scope, id))
     }
 
     async fn units(
@@ -30,26 +30,26 @@ impl Inspect for PostgresStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Unit>> {
-        verb!(self, Read, tx => listing::units(&mut tx, scope, filter, after, limit))
+        operation!(self, Read, tx => listing::units(&mut tx, scope, filter, after, limit))
     }
 
     async fn failures(&self, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
-        verb!(self, Read, tx => queries::failures(&mut tx, scope, id))
+        operation!(self, Read, tx => queries::failures(&mut tx, scope, id))
     }
 
     async fn queues(&self, scope: &Scope) -> Result<Vec<QueueInfo>> {
-        verb!(self, Read, tx => queries::queues(&mut tx, scope))
+        operation!(self, Read, tx => queries::queues(&mut tx, scope))
     }
 
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
-        verb!(self, Read, tx => async {
+        operation!(self, Read, tx => async {
             let num = batch::number(&mut tx, scope, id).await?;
             batch::show(&mut tx, num).await
         })
     }
 
     async fn definition(&self, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
-        verb!(self, Read, tx => batch::definition(&mut tx, scope, id))
+        operation!(self, Read, tx => batch::definition(&mut tx, scope, id))
     }
 
     async fn batches(
@@ -59,21 +59,21 @@ impl Inspect for PostgresStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Batch>> {
-        verb!(self, Read, tx => listing::batches(&mut tx, scope, status, after, limit))
+        operation!(self, Read, tx => listing::batches(&mut tx, scope, status, after, limit))
     }
 
     async fn sessions(&self) -> Result<Vec<Session>> {
-        verb!(self, Read, tx => session::list(&mut tx))
+        operation!(self, Read, tx => session::list(&mut tx))
     }
 
     async fn totals(&self, scope: &Scope, queues: &Queues) -> Result<Totals> {
-        verb!(self, Read, tx => queries::totals(&mut tx, scope, queues))
+        operation!(self, Read, tx => queries::totals(&mut tx, scope, queues))
     }
 
     async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet> {
         let until = Instant::now() + wait;
         let mut changed = self.inner.notifier.subscribe_changes();
-        // What this process did before the call is in the feed before we look.
+        // Changes of this process before the call must be in the feed before it is read.
         self.inner.notifier.flush().await;
         let mut since = since;
         let poll = PollBackoff::default();
@@ -87,7 +87,7 @@ impl Inspect for PostgresStore {
             let look =
                 if self.inner.notifier.is_listening() { MAX_NOTICE_AGE } else { poll.next() };
             let at = until.min(Instant::now() + look);
-            // Whether by a notice or by its time: the next look tells.
+            // After a notification or a timeout, the next read shows whether there are changes.
             let _ = tokio::time::timeout_at(at, changed.changed()).await;
         }
     }
@@ -102,7 +102,7 @@ impl Inspect for PostgresStore {
         let woken = wakes.wait_for(|count| *count != seen);
         match tokio::time::timeout(wait.min(timeout), woken).await {
             Ok(_) => self.inner.poll_backoff.reset(),
-            // What others did, nobody tells us: something may be there.
+            // Other processes' commits are not announced: units may have become claimable.
             Err(_) if timeout < wait => self.inner.notifier.wake_workers(),
             Err(_) => {}
         }
@@ -114,18 +114,19 @@ impl Inspect for PostgresStore {
     }
 
     async fn verify(&self) -> Result<Vec<Violation>> {
-        // What a crash left between a commit and its batch's next step is no violation.
+        // A crash between a commit and its post-commit work may have left a batch open; that is no
+        // violation.
         self.touch_ended().await?;
-        verb_without_timeout!(self, Read, tx => verify::verify(&mut tx)).await
+        operation_without_timeout!(self, Read, tx => verify::verify(&mut tx)).await
     }
 }
 
 impl PostgresStore {
     async fn read_changes(&self, scope: &Scope, since: u64) -> Result<ChangeSet> {
-        verb!(self, Read, tx => queries::changes(&mut tx, scope, since))
+        operation!(self, Read, tx => queries::changes(&mut tx, scope, since))
     }
 
     async fn touch_ended(&self) -> Result<()> {
-        verb!(self, Durable, tx => maintenance::touch_ended(&mut tx))
+        operation!(self, Durable, tx => maintenance::touch_ended(&mut tx))
     }
 }

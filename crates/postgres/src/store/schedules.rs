@@ -1,11 +1,11 @@
-//! Schedules.
+//! [`Schedules`] on PostgreSQL.
 
 use async_trait::async_trait;
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::store::{DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch};
 use longshore_core::{Result, ScheduleName, Schedules, Scope, TenantId};
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, operation};
 use crate::schedules;
 
 #[async_trait]
@@ -16,7 +16,7 @@ impl Schedules for PostgresStore {
         new: NewSchedule,
         if_there: IfThere,
     ) -> Result<Placed> {
-        verb!(self, Durable, tx => schedules::put(&mut tx, scope, &new, if_there))
+        operation!(self, Durable, tx => schedules::put(&mut tx, scope, &new, if_there))
     }
 
     async fn remove_schedule(
@@ -25,7 +25,7 @@ impl Schedules for PostgresStore {
         tenant: &TenantId,
         name: &ScheduleName,
     ) -> Result<()> {
-        verb!(self, Durable, tx => schedules::remove(&mut tx, scope, tenant, name))
+        operation!(self, Durable, tx => schedules::remove(&mut tx, scope, tenant, name))
     }
 
     async fn switch_schedule(
@@ -35,11 +35,11 @@ impl Schedules for PostgresStore {
         name: &ScheduleName,
         switch: ScheduleSwitch,
     ) -> Result<Schedule> {
-        verb!(self, Durable, tx => schedules::switch(&mut tx, scope, tenant, name, switch))
+        operation!(self, Durable, tx => schedules::switch(&mut tx, scope, tenant, name, switch))
     }
 
     async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired> {
-        verb!(self, Durable, tx => schedules::fire(&mut tx, scope, &firing))
+        operation!(self, Durable, tx => schedules::fire(&mut tx, scope, &firing))
     }
 
     async fn schedule(
@@ -48,7 +48,7 @@ impl Schedules for PostgresStore {
         tenant: &TenantId,
         name: &ScheduleName,
     ) -> Result<Schedule> {
-        verb!(self, Relaxed, tx => schedules::show(&mut tx, scope, tenant, name))
+        operation!(self, Relaxed, tx => schedules::show(&mut tx, scope, tenant, name))
     }
 
     async fn schedules(
@@ -57,7 +57,7 @@ impl Schedules for PostgresStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Schedule>> {
-        verb!(self, Relaxed, tx => schedules::list(&mut tx, scope, after, limit))
+        operation!(self, Relaxed, tx => schedules::list(&mut tx, scope, after, limit))
     }
 
     async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
@@ -66,6 +66,6 @@ impl Schedules for PostgresStore {
             return Ok(DueSchedules { now, due, next });
         }
         let clock_source = self.inner.options.clock_source;
-        verb!(self, Relaxed, tx => schedules::due(&mut tx, after, limit, clock_source))
+        operation!(self, Relaxed, tx => schedules::due(&mut tx, after, limit, clock_source))
     }
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use longshore_core::store::{Tenant, TenantChange, Tenants};
 use longshore_core::{Result, Scope, TenantId};
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, operation};
 use crate::tenants;
 
 #[async_trait]
@@ -15,14 +15,14 @@ impl Tenants for PostgresStore {
         id: &TenantId,
         change: TenantChange,
     ) -> Result<Tenant> {
-        verb!(self, Durable, tx => tenants::put(&mut tx, scope, id, change))
+        operation!(self, Durable, tx => tenants::put(&mut tx, scope, id, change))
     }
 
     async fn remove_tenant(&self, scope: &Scope, id: &TenantId) -> Result<()> {
-        verb!(self, Durable, tx => tenants::remove(&mut tx, scope, id))
+        operation!(self, Durable, tx => tenants::remove(&mut tx, scope, id))
     }
 
     async fn tenants(&self, scope: &Scope) -> Result<Vec<Tenant>> {
-        verb!(self, Read, tx => tenants::list(&mut tx, scope))
+        operation!(self, Read, tx => tenants::list(&mut tx, scope))
     }
 }

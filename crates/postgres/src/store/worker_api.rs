@@ -1,4 +1,4 @@
-//! Working: each verb as one transaction.
+//! [`Leases`] on PostgreSQL.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use longshore_core::store::{
 use longshore_core::unit::check_size;
 use longshore_core::{Result, SessionId, Timestamp, UnitState};
 
-use super::{PostgresStore, verb, verb_without_timeout};
+use super::{PostgresStore, operation, operation_without_timeout};
 use crate::session::SessionEnd;
 use crate::tx::Tx;
 use crate::{checkpoint, claim, finish, session, start_log};
@@ -20,21 +20,21 @@ use crate::{checkpoint, claim, finish, session, start_log};
 #[async_trait]
 impl Leases for PostgresStore {
     async fn open_session(&self, new: NewSession) -> Result<()> {
-        verb!(self, Relaxed, tx => session::open(&mut tx, &new))
+        operation!(self, Relaxed, tx => session::open(&mut tx, &new))
     }
 
     async fn beat(&self, id: SessionId, beat: Beat) -> Result<BeatAnswer> {
-        verb!(self, Relaxed, tx => session::beat(&mut tx, id, &beat))
+        operation!(self, Relaxed, tx => session::beat(&mut tx, id, &beat))
     }
 
     async fn close_session(&self, id: SessionId) -> Result<()> {
         let ended: Result<(u64, u64)> =
-            verb!(self, Durable, tx => session::end(&mut tx, id, SessionEnd::Closed));
+            operation!(self, Durable, tx => session::end(&mut tx, id, SessionEnd::Closed));
         ended.map(drop)
     }
 
     async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
-        verb!(self, Durable, tx => session::adopt(&mut tx, from, to))
+        operation!(self, Durable, tx => session::adopt(&mut tx, from, to))
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
@@ -44,7 +44,7 @@ impl Leases for PostgresStore {
                 Some(claimed) => Ok(claimed),
                 None => {
                     let stride = &self.inner.stride;
-                    verb_without_timeout!(self, Relaxed, tx => claim::claim(&mut tx, stride, &claim)).await
+                    operation_without_timeout!(self, Relaxed, tx => claim::claim(&mut tx, stride, &claim)).await
                 }
             }
         };
@@ -60,17 +60,17 @@ impl Leases for PostgresStore {
     }
 
     async fn release(&self, id: SessionId, leases: &[Lease]) -> Result<()> {
-        verb!(self, Relaxed, tx => session::release(&mut tx, id, leases))
+        operation!(self, Relaxed, tx => session::release(&mut tx, id, leases))
     }
 
     async fn checkpoint(&self, id: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
         check_size("checkpoint", &kept.state)?;
         kept.calls.iter().try_for_each(CallRecord::check)?;
-        verb!(self, Durable, tx => checkpoint::save(&mut tx, id, &lease, &kept))
+        operation!(self, Durable, tx => checkpoint::save(&mut tx, id, &lease, &kept))
     }
 
     async fn progress(&self, id: SessionId, notes: Vec<ProgressNote>) -> Result<()> {
-        verb!(self, Relaxed, tx => progress(&mut tx, id, &notes))
+        operation!(self, Relaxed, tx => progress(&mut tx, id, &notes))
     }
 
     async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
@@ -82,12 +82,12 @@ impl Leases for PostgresStore {
                     Ok(vec![Finished::Recorded(UnitState::Done); finishes.len()])
                 }
                 Some(ended) => {
-                    let rest = verb_without_timeout!(self, Durable, tx =>
+                    let rest = operation_without_timeout!(self, Durable, tx =>
                         finish::finish_rest(&mut tx, id, &finishes, &ended));
                     rest.await
                 }
                 None => {
-                    verb_without_timeout!(self, Durable, tx => finish::finish(&mut tx, id, &finishes)).await
+                    operation_without_timeout!(self, Durable, tx => finish::finish(&mut tx, id, &finishes)).await
                 }
             }
         };
@@ -95,7 +95,7 @@ impl Leases for PostgresStore {
     }
 
     async fn held(&self, id: SessionId) -> Result<Vec<Lease>> {
-        verb!(self, Relaxed, tx => held(&mut tx, id))
+        operation!(self, Relaxed, tx => held(&mut tx, id))
     }
 }
 

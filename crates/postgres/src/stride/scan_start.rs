@@ -1,13 +1,13 @@
-//! Where to begin looking for ready units when looking from the beginning has become dear.
+//! Where a claim's scan for ready units starts when a full scan has become expensive.
 //!
-//! A unit that was claimed leaves its entry in the index of ready units until the table is vacuumed,
-//! and the entry counts as a unit to look at until nobody can see it as ready any more. At full
-//! speed a claim soon walks over a hundred thousand of them before the first that counts, and under
-//! a long-running reader (a backup, a report) they are not even cleared away. So this process
-//! measures what looking from the beginning costs, and while it is dear it remembers where it found
-//! the last units of each stream and begins there. What appears before that place (a unit
-//! given back, one of a higher priority, the first of a stream that had none) is found when it looks
-//! from the beginning again: after a multiple of what that costs, or when it finds nothing else.
+//! A claimed unit leaves its entry in the index of ready units until the table is vacuumed, and
+//! scans visit the entry as long as any transaction may still see the unit as ready. At full speed
+//! a claim soon walks over a hundred thousand such entries before the first live one, and under a
+//! long-running reader (a backup, a report) vacuum cannot remove them. So this process measures the
+//! cost of full scans. While they are expensive, it remembers where it found the last units of each
+//! stream and resumes there. Units that appear before that place (a released unit, one of higher
+//! priority, the first of an empty stream) are found by the next full scan, which runs after a
+//! multiple of its cost, or when a resumed scan finds nothing.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,41 +15,41 @@ use std::time::{Duration, Instant};
 
 use super::{ClaimFilterHash, MAX_REMEMBERED};
 
-/// Below this a claim always looks from the beginning.
+/// Below this cost every claim scans fully.
 const CHEAP_SCAN: Duration = Duration::from_millis(1);
-/// Looking from the beginning takes at most this part of the time.
+/// A full scan runs at most once in this many times its own cost.
 const FULL_SCAN_SPACING: u32 = 20;
-/// Units this process has taken before it may take a slow answer for a dear one. Fewer cannot have
-/// left much behind: the machine was busy.
+/// Units that this process must have claimed before it takes a slow scan for an expensive one.
+/// Fewer leave few dead entries: the machine was busy.
 const MIN_CLAIMED_UNITS: usize = 2_000;
 
-/// Where a claim looks.
+/// How a claim scans for ready units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ScanMode {
-    /// Everywhere, from the beginning.
+    /// All streams from their beginning.
     Full,
-    /// In these streams, from where the last units were found.
+    /// These streams, each from its remembered start.
     Resume(Vec<i64>),
 }
 
-/// What this process knows of where ready units are.
+/// What this process remembers of earlier scans.
 #[derive(Debug, Default)]
 pub(crate) struct ScanStarts(Mutex<ScanHistory>);
 
 #[derive(Debug, Default)]
 struct ScanHistory {
     scans: HashMap<ClaimFilterHash, FullScan>,
-    /// The place before which nothing was left, by stream.
+    /// The place before which no units were left, by stream.
     starts: HashMap<i64, i64>,
     claimed_units: usize,
 }
 
-/// The last look from the beginning.
+/// The last full scan of a filter.
 #[derive(Debug)]
 struct FullScan {
     streams: Vec<i64>,
     cost: Duration,
-    /// What the look before it cost: one slow answer says nothing.
+    /// The cost of the full scan before it: one slow scan proves nothing.
     previous_cost: Duration,
     at: Instant,
 }
@@ -59,7 +59,7 @@ impl ScanStarts {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where a claim of this shape is to look at `now`.
+    /// How a claim with this filter scans at `now`.
     pub(crate) fn mode(&self, filter: ClaimFilterHash, now: Instant) -> ScanMode {
         self.with(|history| {
             let expensive = |last: &&FullScan| last.cost.min(last.previous_cost) >= CHEAP_SCAN;
@@ -74,7 +74,7 @@ impl ScanStarts {
         })
     }
 
-    /// Remembers a look from the beginning: what it cost the server, and the streams it found.
+    /// Records a full scan: its cost on the server, and the streams it found.
     pub(crate) fn record_full_scan(
         &self,
         filter: ClaimFilterHash,
@@ -92,7 +92,7 @@ impl ScanStarts {
         });
     }
 
-    /// The place to begin at in a stream.
+    /// The place where the scan of a stream starts.
     pub(crate) fn start(&self, mode: &ScanMode, stream: i64) -> i64 {
         match mode {
             ScanMode::Full => i64::MIN,
@@ -102,8 +102,7 @@ impl ScanStarts {
         }
     }
 
-    /// Remembers how many units a claim took, and the place in each stream before which it left
-    /// nothing.
+    /// Records how many units a claim took, and the place in each stream before which it left none.
     pub(crate) fn record_claim(
         &self,
         mode: &ScanMode,
@@ -137,7 +136,7 @@ mod tests {
     fn a_dear_look_is_not_repeated_at_once() {
         let (scan_starts, now) = (busy(), Instant::now());
         scan_starts.record_full_scan(FILTER, EXPENSIVE, vec![1], now);
-        assert_eq!(scan_starts.mode(FILTER, now), ScanMode::Full, "once may be chance");
+        assert_eq!(scan_starts.mode(FILTER, now), ScanMode::Full, "one slow scan proves nothing");
         scan_starts.record_full_scan(FILTER, EXPENSIVE, vec![1], now);
         let history = ScanMode::Resume(vec![1]);
         assert_eq!(scan_starts.mode(FILTER, now + EXPENSIVE), history);
@@ -149,7 +148,7 @@ mod tests {
         assert_eq!(
             scan_starts.mode(ClaimFilterHash(8), now),
             ScanMode::Full,
-            "of another claim nothing is known"
+            "another filter has no history"
         );
     }
 

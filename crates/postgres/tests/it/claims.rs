@@ -1,5 +1,5 @@
-//! Many claimers at once, in more than one process: each store here has its own connections and its
-//! own idea of whose turn it is, and shares nothing with the other but the database.
+//! Concurrent claims in more than one process. Each store here has its own connections and its own
+//! stride state, and shares only the database with the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -95,7 +95,8 @@ async fn two_processes_take_every_unit_and_none_twice() {
         claimers.spawn(async move {
             let session = session(&*store).await;
             let mut taken = Vec::new();
-            // One that others emptied comes back empty once; all are behind it.
+            // The first empty claim is the end: other claimers may have emptied the queue, but no
+            // unit is added.
             loop {
                 let asked = Claim { ahead: nth * 5, ..claim_request(session, 7 + nth * 10) };
                 let held = store.claim(asked).await.unwrap().units;
@@ -170,7 +171,8 @@ async fn eight_claimers_in_two_processes_never_exceed_a_cap() {
                 let now = held_units.fetch_add(held.len(), Ordering::SeqCst) + held.len();
                 max_held.fetch_max(now, Ordering::SeqCst);
                 tokio::task::yield_now().await;
-                // What is ended is out of our hands before others can hear of it.
+                // Subtract before the finish is committed, since other claimers may claim right
+                // after it.
                 held_units.fetch_sub(held.len(), Ordering::SeqCst);
                 end(&*store, session, &held).await;
             }
@@ -195,13 +197,13 @@ async fn a_claim_passes_by_rows_that_others_hold() {
     let held = "SELECT id FROM longshore_unit ORDER BY place, id LIMIT 25 FOR UPDATE";
     assert_eq!(open.query(held, &[]).await.unwrap().len(), 25);
     let session = session(&*store).await;
-    // Twenty of the one tenant and five of the other are held: what is left is all of one lane's.
+    // Locked are 20 units of one tenant and 5 of the other: the rest is in one lane.
     assert_eq!(store.claim(claim_request(session, 30)).await.unwrap().units.len(), 15);
     open.rollback().await.unwrap();
     assert_eq!(store.claim(claim_request(session, 30)).await.unwrap().units.len(), 25);
 }
 
-/// Held by one that then leaves them, and says nothing.
+/// Another transaction locks the rows, then rolls back without a notification.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_passed_by_rows_is_tried_again_soon() {
     let database = Server::start().await.database().await;
@@ -214,21 +216,21 @@ async fn a_claim_that_passed_by_rows_is_tried_again_soon() {
     let (mut client, connection) = connect(&database.url, NoTls).await.unwrap();
     let mut tasks = JoinSet::new();
     tasks.spawn(connection);
-    // All of them, and then some.
+    // First all of them are locked, then some.
     for (held, left) in [(8, 0), (3, 5)] {
         let open = client.transaction().await.unwrap();
         let lock = format!(
             "SELECT id FROM longshore_unit WHERE state = 2 ORDER BY place, id LIMIT {held} FOR UPDATE"
         );
         assert_eq!(open.query(&lock, &[]).await.unwrap().len(), held);
-        // Whatever was said before is heard.
+        // Consume earlier wake-ups.
         let mut seen = store.wake(u64::MAX, Duration::ZERO).await;
         while store.wake(seen, Duration::from_millis(300)).await != seen {
             seen = store.wake(u64::MAX, Duration::ZERO).await;
         }
         assert_eq!(store.claim(claim_request(session, 9)).await.unwrap().units.len(), left);
         open.rollback().await.unwrap();
-        // Sooner than who listens looks without a word.
+        // Sooner than a listening worker polls without a notification.
         assert_ne!(store.wake(seen, Duration::from_secs(3)).await, seen);
     }
     assert_eq!(store.claim(claim_request(session, 9)).await.unwrap().units.len(), 3);
@@ -244,7 +246,7 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
         let mut claims = JoinSet::new();
         claims.spawn(async move {
             let mut taken = 0;
-            // Until it is told that its session is gone.
+            // Until the store reports that the session is gone.
             while let Ok(Claimed { units, .. }) = claimer.claim(claim_request(id, 1)).await {
                 taken += units.len();
             }
@@ -274,7 +276,7 @@ async fn bounded_by_caps_whoever_claims_at_once() {
     caps_are_never_exceeded(&Server::start().await.world().await).await;
 }
 
-/// Starts are a log beside the units: it must not grow, and nothing of it may be lost.
+/// Starts are a log beside the units: it must not grow, and no start may be lost.
 #[tokio::test]
 async fn a_run_that_goes_on_is_written_into_its_row_and_the_log_of_starts_ends() {
     let database = Server::start().await.database().await;

@@ -1,8 +1,8 @@
 //! Every case of the suite, the cases for SQL effects, and random histories against the oracle.
 //!
-//! A server per case would take an hour. Cases run in groups, each group on one server, each case
-//! in a database of its own; a group tells all its cases that failed. To run fewer, set
-//! `LONGSHORE_CASE` to a part of their names.
+//! A server per case would take an hour. Cases run in groups: each group on one server, each case
+//! in its own database. A group reports all its failed cases. To run fewer, set `LONGSHORE_CASE` to
+//! a part of their names.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::test_server::{Database, Server};
 
 /// How long a case may take before it counts as hanging.
 const CASE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Cases at once.
+/// Cases that run concurrently.
 const MAX_CONCURRENT: usize = 4;
 
 macro_rules! groups {
@@ -55,7 +55,7 @@ fn topic(case: &str) -> &str {
     case.split_once("::").unwrap().0
 }
 
-/// Runs all cases of some topics and names those that failed.
+/// Runs all cases of some topics, and reports the failed ones.
 async fn run(topics: &[&str]) {
     let wanted = std::env::var("LONGSHORE_CASE").unwrap_or_default();
     let mut cases = CASES
@@ -79,7 +79,7 @@ async fn run(topics: &[&str]) {
     assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), failed.join("\n\n"));
 }
 
-/// Runs one case; why it failed.
+/// Runs one case, and returns why it failed.
 async fn run_case(server: &Server, case: &'static str) -> Option<String> {
     let database = server.database().await;
     let mut alone = JoinSet::new();
@@ -87,7 +87,7 @@ async fn run_case(server: &Server, case: &'static str) -> Option<String> {
     alone.spawn(async move {
         let world = own.world().await;
         if SQL_CASES.contains(&case) {
-            // The cases call bytes so.
+            // The cases use this name for a column of bytes.
             own.run("CREATE DOMAIN blob AS bytea");
             conformance::run_sql(case, &SqlFixture { world, database: own }).await;
         } else {
@@ -95,7 +95,7 @@ async fn run_case(server: &Server, case: &'static str) -> Option<String> {
         }
     });
     match tokio::time::timeout(CASE_TIMEOUT, alone.join_next()).await {
-        Err(_) => Some("it hangs".to_owned()),
+        Err(_) => Some("timed out".to_owned()),
         Ok(ended) => ended.unwrap().err().map(panic_message),
     }
 }
@@ -126,7 +126,7 @@ impl SqlWorld for SqlFixture {
     }
 }
 
-/// `LONGSHORE_SOAK` makes a storm of it.
+/// `LONGSHORE_SOAK` runs more histories.
 #[test]
 fn random_histories_end_as_in_the_oracle() {
     let cases = if std::env::var_os("LONGSHORE_SOAK").is_some() { 500 } else { 12 };

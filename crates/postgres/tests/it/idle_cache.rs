@@ -1,4 +1,4 @@
-//! What a store that hears of others' commits answers without asking, and when it does ask.
+//! What a listening store answers from its cache, and when it queries the server.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::test_server::{Database, Server};
 
 const LEADER_TTL: Duration = Duration::from_secs(60);
 
-/// A store that listens, and a session that leads its upkeep.
+/// A store that listens, and a session that leads its maintenance.
 async fn leader(database: &Database) -> (PostgresStore, SessionId) {
     let store = PostgresStore::open(&database.url, PostgresOptions::default()).await.unwrap();
     let deadline = Instant::now() + LEADER_TTL;
     while !store.is_listening() {
-        assert!(Instant::now() < deadline, "no notices come");
+        assert!(Instant::now() < deadline, "no notifications arrive");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let id = SessionId::new();
@@ -52,7 +52,8 @@ fn due_now() -> NewSchedule {
     NewSchedule { name, tenant: TenantId::default(), plan, paused: false, next_fire }
 }
 
-/// Whether the store says without asking that there is no schedule: one is put behind its back.
+/// Whether the store reports from its cache that there is no schedule: the test inserts one
+/// directly.
 async fn answers_from_cache(store: &PostgresStore, database: &Database) -> bool {
     database.run(
         "INSERT INTO longshore_schedule (tenant, name, plan, payload, paused, revision, next_fire,
@@ -70,7 +71,7 @@ async fn a_schedule_is_seen_at_once_by_a_leader_that_knew_of_none() {
     let (store, leader) = leader(&database).await;
     let deadline = Instant::now() + LEADER_TTL;
     while !answers_from_cache(&store, &database).await {
-        assert!(Instant::now() < deadline, "it asks each time");
+        assert!(Instant::now() < deadline, "the store queries the server each time");
         assert!(store.lead("upkeep", leader, LEADER_TTL).await.unwrap());
     }
     store.put_schedule(&Scope::All, due_now(), IfThere::Keep).await.unwrap();
@@ -84,11 +85,11 @@ async fn a_leader_that_sees_nothing_to_do_still_ends_batches_that_a_crash_left_b
     let batch = BatchId::new("left").unwrap();
     store.open_batch(&Scope::All, NewBatch::new(batch.clone())).await.unwrap();
     store.seal_batch(&Scope::All, &batch).await.unwrap();
-    // As if whoever ended its last unit had died before the batch was looked at.
+    // As if the process that ended the last unit had died before the batch advanced.
     database.run("UPDATE longshore_batch SET status = 'running', completed_at = NULL");
     let deadline = Instant::now() + LEADER_TTL;
     while store.batch(&Scope::All, &batch).await.unwrap().status != BatchStatus::Complete {
-        assert!(Instant::now() < deadline, "nobody looks at it");
+        assert!(Instant::now() < deadline, "the batch never completes");
         assert!(store.lead("upkeep", leader, LEADER_TTL).await.unwrap());
         store.promote(100).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! The ledger where several processes keep it at once, each with a store of its own.
+//! The ledger with several concurrent processes, each with its own store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ fn ended(call: &NewCall) -> CallRecord {
     CallRecord { call: call.clone(), end: Some(end) }
 }
 
-/// The store of a process of its own.
+/// A store with its own connections, as of a separate process.
 async fn open(database: &Database) -> Arc<PostgresStore> {
     let options =
         PostgresOptions { connections: 4, listen: Listen::Off, ..PostgresOptions::default() };
@@ -109,8 +109,8 @@ async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Le
     store.claim(claim).await.unwrap().units.iter().map(|held| held.lease).collect()
 }
 
-/// What one process of the storm does: units of three tenants ask, and while their ends are being
-/// recorded another process takes the session for dead.
+/// The work of one process: units of three tenants make calls, and while their finishes are being
+/// recorded, another process reclaims the session.
 async fn race_finish_and_reclaim(own: Arc<PostgresStore>, other: Arc<PostgresStore>, nth: usize) {
     let kind = Kind::new(format!("k{nth}")).unwrap();
     let tenants = ["a", "b", "c"].map(tenant);
@@ -150,7 +150,7 @@ async fn race_finish_and_reclaim(own: Arc<PostgresStore>, other: Arc<PostgresSto
         let (finished, reclaimed) = tokio::join!(own.finish(session, ends), other.reclaim(&dead));
         finished.unwrap();
         reclaimed.unwrap();
-        // Whoever reads the end of its own run asks again: what is ended stays.
+        // Recording the same ends again changes nothing: an end is final.
         own.record_calls(records.into_iter().take(2).collect()).await.unwrap();
     }
 }
@@ -173,7 +173,7 @@ async fn four_processes_keep_exact_books_while_sessions_die() {
     all.join_all().await;
     assert_eq!(stores[0].verify().await.unwrap(), []);
     let model_usage = model_usage(&stores[0]).await;
-    assert_eq!(model_usage.open, 0, "nobody who could end a call is left");
+    assert_eq!(model_usage.open, 0, "no session is left that could end a call");
     let month = stores[0].budget(&Scope::All, &tenant("a")).await.unwrap();
     assert_eq!(month.reserved_tokens, 0);
     assert!((591..=600).contains(&month.spent_tokens), "{month:?}");
@@ -198,7 +198,7 @@ async fn a_request_that_many_units_ask_at_once_is_asked_once() {
     assert_eq!(stores[0].verify().await.unwrap(), []);
 }
 
-/// A machine whose clock is an hour ahead.
+/// A clock that is an hour ahead.
 struct ClockAhead;
 
 impl Clock for ClockAhead {
@@ -316,7 +316,7 @@ async fn an_end_is_whole_or_there_is_none() {
     }
 }
 
-/// The conditions are those that `usage` writes: see `Conditions` there.
+/// The conditions are the same as in `usage`: see `UsageConditions` there.
 #[tokio::test]
 async fn usage_of_a_batch_or_of_a_tenant_over_a_time_looks_at_no_other_calls() {
     let database = Server::start().await.database().await;
@@ -325,7 +325,7 @@ async fn usage_of_a_batch_or_of_a_tenant_over_a_time_looks_at_no_other_calls() {
         ("c.tenant = 'acme' AND c.opened_at >= 7", "longshore_call_tenant"),
         ("c.opened_at >= 7", "longshore_call_opened"),
     ] {
-        // An empty table is read as a whole, whatever there is beside it.
+        // Without this setting the planner reads an empty table sequentially.
         let plan = database.run(&format!(
             "SET enable_seqscan = off; EXPLAIN SELECT coalesce(c.batch, ''), count(*)
              FROM longshore_call c WHERE true AND {condition} GROUP BY 1"

@@ -1,5 +1,5 @@
-//! The PostgreSQL store against the suite that every store runs, and against what only a server of
-//! its own has. Each test starts a private server (see `test_server`).
+//! Tests of the PostgreSQL store: the suite that every store runs, and the features that only
+//! PostgreSQL has. Each test starts a private server (see `test_server`).
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The server goes away, comes back, or cuts our connections.
+//! The server stops, restarts, or terminates connections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ async fn open(url: &str) -> Arc<PostgresStore> {
     Arc::new(PostgresStore::open(url, PostgresOptions::default()).await.unwrap())
 }
 
-/// Does it again until the store answers, as every caller does.
+/// Retries until the store answers, as every client does.
 async fn retry_until_ok<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
@@ -44,13 +44,13 @@ async fn retry_until_ok<T, F: Future<Output = Result<T>>>(mut call: impl FnMut()
     }
 }
 
-/// Whether `waiting` is woken by what another store's commit made claimable: three times in a row,
-/// for one that has just begun to listen wakes by itself.
+/// Whether another store's commit wakes `waiting`: three times in a row, because a store that has
+/// just begun to listen wakes by itself.
 pub(crate) async fn is_woken(waiting: &PostgresStore, sender: &PostgresStore) -> bool {
     for _ in 0..3 {
         let seen = waiting.wake(u64::MAX, Duration::ZERO).await;
         retry_until_ok(|| sender.send(&Scope::All, vec![unit()])).await;
-        // Sooner than who listens would look without a notice.
+        // Sooner than a listening worker polls without a notification.
         if waiting.wake(seen, Duration::from_secs(3)).await == seen {
             return false;
         }
@@ -58,12 +58,12 @@ pub(crate) async fn is_woken(waiting: &PostgresStore, sender: &PostgresStore) ->
     true
 }
 
-/// Waits until notices of `sender`'s commits come to `listener`.
+/// Waits until notifications of `sender`'s commits arrive at `listener`.
 pub(crate) async fn wait_until_notified(listener: &PostgresStore, sender: &PostgresStore) {
     let until = Instant::now() + TEST_TIMEOUT;
     while !(listener.is_listening() && is_woken(listener, sender).await && listener.is_listening())
     {
-        assert!(Instant::now() < until, "no notice comes");
+        assert!(Instant::now() < until, "no notification arrives");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -100,7 +100,7 @@ async fn what_was_confirmed_survives_a_crash_of_the_server() {
     assert_eq!(retry_until_ok(|| store.verify()).await, []);
 }
 
-/// A claim does not wait for the disk: a crash takes it back, and another takes the unit.
+/// A claim does not wait for the disk: a crash undoes it, and another session claims the unit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whose_claim_a_crash_took_back_is_not_taken_for_the_next_holder() {
     let settings = [("wal_writer_delay", "10s"), ("wal_writer_flush_after", "0")];
@@ -121,7 +121,8 @@ async fn whose_claim_a_crash_took_back_is_not_taken_for_the_next_holder() {
     let end = Finish::new(units[0].lease, Outcome::Done(None));
     let answers = retry_until_ok(|| store.finish(second, vec![end.clone()])).await;
     assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
-    // And what the other says, in vain as before, was not recorded by it.
+    // The first session's finish is still refused: the second session's record is not taken for its
+    // own.
     let answers = retry_until_ok(|| store.finish(first, vec![late.clone()])).await;
     assert_eq!(answers, [Finished::LeaseLost]);
 }
@@ -135,12 +136,12 @@ async fn others_are_heard_again_after_a_restart() {
     wait_until_notified(&listener, &sender).await;
 }
 
-/// Sends until it is over; how many.
+/// Sends until `over` is set, and returns the number of units.
 async fn send_until(store: Arc<PostgresStore>, over: Arc<AtomicBool>) -> u64 {
     let mut sent = 0;
     while !over.load(Ordering::Relaxed) {
         let units: Vec<NewUnit> = (0..10).map(|_| unit()).collect();
-        // The same units again after an error: whether they are in, nobody knows.
+        // After an error the same units are sent again: they may be stored already.
         retry_until_ok(|| store.send(&Scope::All, units.clone())).await;
         sent += 10;
     }
@@ -161,7 +162,7 @@ async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
         let ends: Vec<Finish> = ends.collect();
         retry_until_ok(|| store.finish(session, ends.clone())).await;
     }
-    // What was claimed for us by a call whose answer was lost goes back.
+    // Releases units that were claimed by a call with a lost reply.
     retry_until_ok(|| store.close_session(session)).await;
 }
 
@@ -205,7 +206,7 @@ async fn connections_that_are_cut_in_the_middle_lose_and_repeat_nothing() {
     }
     let store = open(&server.url()).await;
     for cut in 1..=10 {
-        // The next cut comes when there was traffic since the last.
+        // Terminate again after there was traffic since the last time.
         let wanted = cut * 50;
         let moved = async || {
             let totals = retry_until_ok(|| store.totals(&Scope::All, &Queues::All)).await;
@@ -227,6 +228,6 @@ async fn connections_that_are_cut_in_the_middle_lose_and_repeat_nothing() {
     assert_eq!(retry_until_ok(|| store.verify()).await, []);
 }
 
-/// Ends every connection of the store's, whatever it is doing.
+/// Terminates every connection of the store, whatever it is doing.
 const TERMINATE_CONNECTIONS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE application_name = 'longshore' AND pid <> pg_backend_pid()";

@@ -1,4 +1,4 @@
-//! Bounded pools on a server, as two processes see them.
+//! Bounded pools on a server, used by two processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,8 @@ fn name() -> PoolName {
     PoolName::new("mjml").unwrap()
 }
 
-/// Runs the cases of some topics, four abreast, each in a database of its own; names those that failed.
+/// Runs the cases of some topics, four at a time, each in its own database, and reports the failed
+/// ones.
 async fn run(server: &Server, topics: &str, listen: Listen, by: Option<Arc<PrivatePgbouncer>>) {
     let only = std::env::var("LONGSHORE_CASE").unwrap_or_default();
     let asked = |case: &str| topics.split(' ').any(|topic| case.starts_with(topic));
@@ -56,7 +57,7 @@ async fn run_case(
     let mut alone = JoinSet::new();
     alone.spawn(async move { run_permits(case, &world).await });
     match tokio::time::timeout(Duration::from_secs(60), alone.join_next()).await {
-        Err(_) => Some("it hangs".to_owned()),
+        Err(_) => Some("timed out".to_owned()),
         Ok(ended) => ended.unwrap().err().map(panic_message),
     }
 }
@@ -108,7 +109,7 @@ async fn requests_that_are_given_up_leave_connections_and_permits_alone() {
     tries.join_all().await;
     drop(held);
     pool.settle().await;
-    // What was given up on its way may still arrive, and is given back right behind.
+    // Requests that were dropped in flight may still arrive, and are released right after.
     let last = pool.acquire().await.unwrap();
     drop(last);
     pool.settle().await;

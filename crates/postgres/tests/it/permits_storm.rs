@@ -1,4 +1,4 @@
-//! `bounded`, with real processes that are killed and stopped, and a server that dies midway.
+//! `bounded`, with real processes that are killed and stopped, and a server that crashes midway.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ async fn a_storm_of_processes_on_a_server_that_dies() {
 #[ignore = "a process of the storm above, which starts it"]
 async fn one_of_many() {
     let orders = Orders::ours().unwrap();
-    // The server may just be away.
+    // The server may be restarting.
     let options = || PostgresOptions { connections: 4, ..PostgresOptions::default() };
     let store = loop {
         match PostgresStore::open(&orders.place_of_pool, options()).await {

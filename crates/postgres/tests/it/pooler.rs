@@ -1,4 +1,4 @@
-//! Behind PgBouncer in transaction mode: every transaction may get another connection to the server.
+//! Behind PgBouncer in transaction mode: every transaction may run on another server connection.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ async fn who_can_only_listen_through_a_pooler_polls() {
     }
 }
 
-/// What would notice a connection that is not the one of a moment ago.
+/// Topics that would fail if an operation relied on keeping its server connection.
 const TOPICS: [&str; 10] = [
     "sending",
     "dedup",
@@ -74,7 +74,7 @@ async fn the_suite_holds_through_a_pooler() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Runs one case through the pooler; its name if it fails.
+/// Runs one case through the pooler, and returns its name if it fails.
 async fn run_case(
     server: Server,
     bouncer: Arc<PrivatePgbouncer>,

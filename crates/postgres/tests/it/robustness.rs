@@ -1,4 +1,4 @@
-//! What must hold whatever clocks, locks, sizes and other people's statements do.
+//! Invariants under wrong clocks, held locks, large batches and hostile statements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn done(lease: Lease) -> Finish {
     Finish::new(lease, Outcome::Done(None))
 }
 
-/// A machine whose clock was set wrongly.
+/// A clock that is ahead of the server's.
 struct ClockAhead(Duration);
 
 impl Clock for ClockAhead {
@@ -58,8 +58,8 @@ async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
     let needs = first.id;
     app.store.send(&Scope::All, vec![first, second]).await.unwrap();
     let lease = app.take().await;
-    // A connection looks for a deadlock once, so long after it began to wait: ours must not have
-    // looked before the other waits, however slow this machine is.
+    // A connection checks for a deadlock once, this long after it began to wait. The store's
+    // connection must not check before the other waits, however slow this machine is.
     app.database.run(
         "DO $do$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''5s''',
          current_database()); END $do$",
@@ -76,7 +76,8 @@ async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
         answer = &mut ending => panic!("{answer:?}"),
         () = waiting => {}
     }
-    // Now each waits for the other, and the server lets go the one that waited first: ours.
+    // Now each waits for the other, and the server aborts the transaction that checks first: the
+    // store's.
     let both = async {
         other.batch_execute(&lock(needs)).await.unwrap();
         other.rollback().await.unwrap();
@@ -90,7 +91,7 @@ async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
 const CONNECTIONS: &str = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity
     WHERE application_name = 'longshore' AND datname = current_database()";
 
-/// Refused by the last statement, and by one that follows from an end.
+/// The trigger refuses the last statement of a send, and a statement that releases dependants.
 #[tokio::test]
 async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
     let app = order_app().await;
@@ -112,7 +113,7 @@ async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
          CREATE TRIGGER no BEFORE INSERT ON longshore_delta
          FOR EACH ROW WHEN (NEW.ready > 0) EXECUTE FUNCTION refuse()",
     );
-    // Those of the store that is gone are gone.
+    // Wait until the dropped store's connections are closed.
     app.database
         .wait_for_activity(
             "1 = (SELECT count(*) FROM pg_stat_activity a WHERE \
@@ -128,7 +129,7 @@ async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
     assert_eq!(ended, [Finished::Recorded(UnitState::Done)]);
 }
 
-/// The lock under which the feed is written, held by somebody.
+/// Another transaction holds the lock of the change feed.
 #[tokio::test]
 async fn a_feed_that_cannot_be_written_does_not_keep_anybody_from_reading() {
     let mut app = order_app().await;
@@ -161,7 +162,7 @@ async fn what_an_effect_sets_does_not_outlive_it() {
     app.assert_consistent().await;
 }
 
-/// Makes a batch of failed units, by hand: so many runs would take a while.
+/// Creates a batch of failed units by SQL: running so many units would take long.
 async fn failed_batch(app: &OrderApp, units: usize) -> BatchId {
     let id = BatchId::new("b").unwrap();
     app.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
@@ -193,7 +194,7 @@ async fn failed_units_are_retried_in_portions() {
     app.assert_consistent().await;
 }
 
-/// Somebody holds a table that is read, for longer than the store is patient.
+/// Another transaction locks a table for longer than the store's timeout.
 #[tokio::test]
 async fn checking_everything_takes_as_long_as_it_takes() {
     let mut app = order_app().await;

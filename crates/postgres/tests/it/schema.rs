@@ -1,4 +1,4 @@
-//! The schema: a checked snapshot, versions, and what the database itself refuses.
+//! The schema: a checked snapshot, versions, and constraints.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ const CATALOG: [&str; 4] = [
     "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'longshore%' ORDER BY proname",
 ];
 
-/// `crates/postgres/schema.sql` is what a fresh database has. To change it on purpose, run the test
-/// with `LONGSHORE_WRITE_SCHEMA=1` and read the difference.
+/// `crates/postgres/schema.sql` is the schema of a fresh database. To change it on purpose, run the
+/// test with `LONGSHORE_WRITE_SCHEMA=1` and read the difference.
 #[tokio::test]
 async fn the_schema_is_the_one_in_the_snapshot() {
     let database = Server::start().await.database().await;

@@ -6,17 +6,17 @@ use longshore_postgres::{ClockSource, PostgresOptions, PostgresStore};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 use longshore_testkit::{ManualClock, World};
 
-/// A server with a migrated database that others are copied from.
+/// A server with a migrated database as a template for others.
 #[derive(Clone)]
 pub(crate) struct Server(Arc<ServerInner>);
 
 struct ServerInner {
     server: PrivatePostgres,
-    /// Databases that nobody uses any more.
+    /// Databases to drop.
     unused: Mutex<Vec<String>>,
 }
 
-/// A database that goes once nobody holds it.
+/// A database that is dropped after its last use.
 pub(crate) struct Database {
     server_inner: Arc<ServerInner>,
     pub(crate) url: String,
@@ -27,14 +27,14 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let start = || PrivatePostgres::start_with(&[("max_connections", "300")]).unwrap();
         let server = tokio::task::spawn_blocking(start).await.unwrap();
-        // Nobody is connected to a template once its store is gone.
+        // A template must have no connections: drop the store first.
         let store = PostgresStore::open(&server.url(), PostgresOptions::default()).await.unwrap();
         drop(store);
         server.run_in("postgres", &format!("{TERMINATE_BACKENDS} '{}'", server.name())).unwrap();
         Self(Arc::new(ServerInner { server, unused: Mutex::default() }))
     }
 
-    /// A pooler in front of it.
+    /// Starts a pooler in front of the server.
     pub(crate) async fn bouncer(&self) -> PrivatePgbouncer {
         let server_inner = Arc::clone(&self.0);
         let start = move || PrivatePgbouncer::start(&server_inner.server).unwrap();
@@ -46,7 +46,7 @@ impl Server {
         self.copy(Some(self.0.server.name())).await
     }
 
-    /// A database with nothing in it.
+    /// An empty database.
     pub(crate) async fn empty_database(&self) -> Arc<Database> {
         self.copy(None).await
     }
@@ -61,7 +61,7 @@ impl Server {
         tokio::task::spawn_blocking(make).await.unwrap()
     }
 
-    /// A fresh store with a clock that tests move.
+    /// A fresh store with a clock that tests set.
     pub(crate) async fn world(&self) -> World {
         self.database().await.world().await
     }
@@ -71,8 +71,9 @@ const TERMINATE_BACKENDS: &str =
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname =";
 
 impl ServerInner {
-    /// Hundreds of databases would fill the disk. Not when they are left: that happens on threads
-    /// of the runtime, and the server waits for every connection, those that we are just making too.
+    /// Drops databases that are no longer used, since hundreds would fill the disk. Not in `Drop`,
+    /// which runs on threads of the runtime: dropping a database waits for all its connections,
+    /// including those being opened.
     fn drop_unused(&self) {
         let unused = std::mem::take(&mut *self.unused.lock().unwrap());
         for name in unused {
@@ -83,12 +84,12 @@ impl ServerInner {
 }
 
 impl Database {
-    /// The store in it, with a clock that tests move.
+    /// A store in this database, with a clock that tests set.
     pub(crate) async fn world(self: &Arc<Self>) -> World {
         self.world_at(&self.url).await
     }
 
-    /// The same, reached by another URL.
+    /// A store in this database through another URL.
     pub(crate) async fn world_at(self: &Arc<Self>, url: &str) -> World {
         let clock = Arc::new(ManualClock::default());
         let (clock, clock_source) = (clock.clone(), ClockSource::Local);
@@ -98,22 +99,22 @@ impl Database {
         World::new(Arc::new(store), clock).keeping(Arc::clone(self))
     }
 
-    /// Runs statements in it; what they print.
+    /// Runs statements in this database, and returns what they print.
     pub(crate) fn run(&self, sql: &str) -> String {
         self.try_run(sql).unwrap()
     }
 
-    /// The same, or what the server said.
+    /// Runs statements in this database, and returns what they print or the server's error.
     pub(crate) fn try_run(&self, sql: &str) -> std::io::Result<String> {
         self.server_inner.server.run_in(self.name(), sql)
     }
 
-    /// Waits until the server's table of activities has a row like this.
+    /// Waits until `pg_stat_activity` has a row that matches the condition.
     pub(crate) async fn wait_for_activity(&self, like: &str) {
         let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE {like}");
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
         while self.run(&sql).trim() == "0" {
-            assert!(tokio::time::Instant::now() < deadline, "never: {like}");
+            assert!(tokio::time::Instant::now() < deadline, "no such activity: {like}");
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Whom a store believes to be its server.
+//! How a store verifies its server's certificate.
 
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use longshore_testkit::servers::PrivatePostgres;
@@ -39,7 +39,7 @@ async fn a_store_checks_its_server_where_it_listens_too() {
     let mut looks = 0;
     while !store.is_listening() {
         looks += 1;
-        assert!(looks < 3_000, "it never hears its own notice");
+        assert!(looks < 3_000, "its own notification never arrives");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! What a caller's open transaction keeps others from: nothing. And what becomes of a verb that is
-//! given up midway, inside such a transaction or not.
+//! A caller's open transaction blocks no other operation. A dropped future leaves no operation half
+//! done, inside such a transaction or not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::transactions::{OrderApp, connect, order_app, unit};
 
-/// Shorter than the server waits for a lock on our behalf, longer than anything takes.
+/// Shorter than the lock timeout of the store, longer than any operation takes.
 const BLOCKED_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn done(lease: Lease) -> Finish {
@@ -48,7 +48,7 @@ async fn a_claim_does_not_wait_for_a_finish_in_a_callers_transaction() {
     let mut own = connect(&app.database, &mut tasks).await;
     let tx = own.transaction().await.unwrap();
     let ended = store.finish_in(&tx, app.session, &[done(held[0])]).await.unwrap();
-    // One more of the key, and one of none: neither has to do with the open transaction.
+    // One more unit of the cap key, and one without: the open transaction affects neither.
     let sent = send(&app, vec![capped(1), unit()]).await;
     let held = timeout(BLOCKED_TIMEOUT, app.claim(9)).await.unwrap();
     assert_eq!(held.iter().map(|lease| lease.unit).collect::<Vec<_>>(), [sent[1]]);
@@ -120,7 +120,7 @@ async fn what_waits_for_two_hears_of_both_though_one_ends_in_a_callers_transacti
     let (session, store) = (app.session, Arc::clone(&app.store));
     let tx = app.own.transaction().await.unwrap();
     let first = store.finish_in(&tx, session, &[done(held[0])]).await.unwrap();
-    // The other lets go of the same unit meanwhile.
+    // This finish releases the same dependant meanwhile.
     timeout(BLOCKED_TIMEOUT, store.finish(session, vec![done(held[1])])).await.unwrap().unwrap();
     tx.commit().await.unwrap();
     store.committed(first.notice).await.unwrap();
@@ -148,7 +148,7 @@ async fn units_sent_in_a_callers_transaction_wait_for_what_ends_later() {
     app.assert_consistent().await;
 }
 
-/// Dropped while it waits for a table that somebody holds, with some of its statements done.
+/// The future is dropped while it waits for a locked table, after some of its statements.
 #[tokio::test]
 async fn a_send_that_is_dropped_midway_cannot_be_committed() {
     let mut app = order_app().await;
@@ -169,7 +169,7 @@ async fn a_send_that_is_dropped_midway_cannot_be_committed() {
     }
     drop(sending);
     held.rollback().await.unwrap();
-    // Another verb of the same transaction does not make it good.
+    // Another operation of the same transaction does not repair it.
     let more = store.send_in(&tx, &Scope::All, &[unit()]).await;
     assert!(more.is_ok(), "{more:?}");
     let error = tx.commit().await.unwrap_err();
@@ -205,7 +205,7 @@ async fn a_finish_that_is_dropped_midway_cannot_be_committed() {
     app.assert_consistent().await;
 }
 
-/// The commit takes as long as the test wants, and its caller is gone before it is through.
+/// The commit takes as long as the test wants, and its caller drops the future before it completes.
 #[tokio::test]
 async fn a_caller_that_gives_up_in_the_commit_does_not_keep_a_batch_from_its_end() {
     let mut app = order_app().await;
@@ -241,11 +241,12 @@ async fn a_caller_that_gives_up_in_the_commit_does_not_keep_a_batch_from_its_end
     app.assert_consistent().await;
 }
 
-/// A send that is a single statement cannot be taken back, so it is seen to its end, word and all.
+/// A send in a single statement cannot be undone, so it runs to completion, including its
+/// notification.
 #[tokio::test]
 async fn a_send_that_is_given_up_midway_is_taken_in_and_counted_once() {
     let mut app = order_app().await;
-    // Its stream is met by now: what follows is a single statement.
+    // Its stream is cached now, so the next send is a single statement.
     send(&app, vec![unit()]).await;
     app.take().await;
     app.database.run(
@@ -267,14 +268,14 @@ async fn a_send_that_is_given_up_midway_is_taken_in_and_counted_once() {
     drop(sending);
     held.rollback().await.unwrap();
     assert_ne!(store.wake(seen, BLOCKED_TIMEOUT).await, seen, "nobody hears of it");
-    // The caller does not know, and says it again.
+    // The caller does not know the outcome and repeats the send.
     assert_eq!(send(&app, vec![given_up.clone()]).await, [given_up.id]);
     assert_eq!(app.take().await.unit, given_up.id);
     assert_eq!(app.live().await, 2);
     app.assert_consistent().await;
 }
 
-/// One end is plain, of the other unit somebody waits to hear: both are recorded, each its own way.
+/// One finish is plain, the other unit has a dependant: both are recorded, each by its own path.
 #[tokio::test]
 async fn ends_that_are_plain_and_ends_that_are_not_may_be_said_together() {
     let app = order_app().await;
@@ -286,7 +287,7 @@ async fn ends_that_are_plain_and_ends_that_are_not_may_be_said_together() {
     let ends: Vec<Finish> = held.iter().copied().map(done).collect();
     let recorded = [Finished::Recorded(UnitState::Done), Finished::Recorded(UnitState::Done)];
     for _ in 0..2 {
-        // And said again after a lost answer.
+        // A repeat after a lost reply.
         assert_eq!(app.store.finish(app.session, ends.clone()).await.unwrap(), recorded);
     }
     assert_eq!(app.state(waits).await, UnitState::Ready);

@@ -1,4 +1,5 @@
-//! Verbs inside the caller's own transaction: they share its fate, and nobody waits for it.
+//! Operations inside the caller's own transaction: they commit or roll back with it, and block no
+//! other transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -174,7 +175,7 @@ async fn a_worker_hears_of_units_sent_in_a_callers_transaction() {
     let mut app = order_app().await;
     let store = Arc::clone(&app.store);
     let mut seen = store.wake(0, Duration::ZERO).await;
-    // The first word is that somebody listens now.
+    // The first wake-up is that of the store's own listener.
     seen = store.wake(seen, Duration::from_millis(500)).await;
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
@@ -299,7 +300,7 @@ async fn a_callers_savepoint_takes_its_units_and_soon_their_room_back() {
     inner.rollback().await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(app.live().await, 0);
-    // It cannot be told from a commit that was made just now; so it counts for a while.
+    // It is like a reservation that was committed just now, so it counts until it expires.
     app.database.run("UPDATE longshore_reservation SET until = 0");
     let sent = store.send(&Scope::All, vec![unit()]).await.unwrap();
     assert!(matches!(sent[..], [Sent::Created(_)]), "{sent:?}");
@@ -318,7 +319,7 @@ async fn a_suspended_tenant_is_refused_in_a_callers_transaction() {
     assert_eq!(app.live().await, 0);
 }
 
-/// A dozen senders against a bound, half of the time in transactions that stay open meanwhile.
+/// A dozen senders against a limit, half of them in transactions that stay open meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_transactions_never_let_a_queue_exceed_its_bound() {
     let mut app = order_app().await;
@@ -361,7 +362,7 @@ async fn nobody_waits_for_a_callers_transaction() {
     let store = Arc::clone(&app.store);
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit(), keyed("k")]).await.unwrap();
-    // With its transaction open, the others go on: they send, claim, finish and read.
+    // While the transaction is open, other clients send, claim, finish and read.
     let other = store.send(&Scope::All, vec![unit()]).await.unwrap();
     assert!(matches!(other[..], [Sent::Created(_)]), "{other:?}");
     let claim = Claim {
@@ -416,7 +417,7 @@ async fn of_many_that_send_one_key_at_once_one_is_taken() {
     app.assert_consistent().await;
 }
 
-/// Keys in two orders, as two senders with overlapping lists have them.
+/// Keys in two orders, as of two senders with overlapping lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn senders_whose_keys_cross_do_not_block_each_other_for_good() {
     let app = order_app().await;
@@ -438,7 +439,7 @@ async fn senders_whose_keys_cross_do_not_block_each_other_for_good() {
     app.assert_consistent().await;
 }
 
-/// The dependency ends while somebody sends a unit that waits for it: it is never missed.
+/// The dependency ends while a dependant is being sent: the dependant is never missed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_unit_that_ends_while_another_begins_to_wait_for_it_releases_it() {
     let app = order_app().await;

@@ -7,9 +7,7 @@ use std::time::Duration;
 use deadpool::Runtime;
 use deadpool::managed::Timeouts;
 use longshore::SqlValue;
-use longshore_postgres_address::{
-    Address, ConnectionManager, Pool, PoolError, PooledConnection,
-};
+use longshore_postgres_address::{Address, ConnectionManager, Pool, PoolError, PooledConnection};
 use tokio_postgres::{Error, Row};
 
 use super::error;
