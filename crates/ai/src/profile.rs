@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model_api::Provider;
 use crate::pricing::Prices;
-use crate::simulated::Echo;
-use crate::simulated::Scripted;
-use crate::simulated::{Script, ScriptError};
+use crate::simulated::{Echo, Script, ScriptError, Scripted};
 
 /// A provider and its settings, complete: files that it names have been read into it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

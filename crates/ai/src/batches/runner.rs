@@ -16,9 +16,7 @@ use tokio::sync::mpsc;
 use super::state_machine::{BatchProgress, BatchStep, BatchUpdate, Pace};
 use super::{BatchItem, BatchMark, BatchProvider, BatchResult, BatchTicket, split};
 use crate::model_api::{Again, Answer, AskError, Code, Question};
-use crate::pricing::Cost;
-use crate::pricing::Mode;
-use crate::pricing::Prices;
+use crate::pricing::{Cost, Mode, Prices};
 
 /// Answers delivered at once.
 const PAGE: usize = 200;

@@ -14,8 +14,7 @@ use super::upstream_health::InFlight;
 use super::yielding_wait::{WaitOutcome, wait};
 use crate::model_api::{AskError, Code};
 use crate::profile::WhenFull;
-use crate::resilience::BucketCharge;
-use crate::resilience::{LimitError, TokenReservation};
+use crate::resilience::{BucketCharge, LimitError, TokenReservation};
 
 /// What an admitted call holds: a slot of the profile's concurrency limit, reserved tokens, a pool
 /// permit and a place in flight.

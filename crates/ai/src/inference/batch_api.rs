@@ -11,8 +11,7 @@ use super::profile_cache::{ResolvedProfile, ledger_error};
 use super::{Desk, Errand, Settled, failed, succeeded};
 use crate::batches::{BatchProvider, BatchReply};
 use crate::model_api::{AskError, Code, Question};
-use crate::pricing::Mode;
-use crate::pricing::Prices;
+use crate::pricing::{Mode, Prices};
 use crate::profile::{Profile, ProfileError};
 
 /// A profile with a batch API.

@@ -44,8 +44,7 @@ use crate::chat::Piece;
 use crate::http::Http;
 use crate::model_api::{Again, Answer, AskError, Bill, Code, Provider, Question};
 use crate::profile::Profile;
-use crate::resilience::CallRetryPolicy;
-use crate::resilience::Limiter;
+use crate::resilience::{CallRetryPolicy, Limiter};
 use crate::vault::Vault;
 
 pub use self::batch_api::Bulk;

@@ -13,8 +13,7 @@ use super::upstream_health::InFlight;
 use crate::chat::Piece;
 use crate::model_api::{Answer, AskError, Bill, Code, Question};
 use crate::profile::WhenFull;
-use crate::resilience::RetryDecision;
-use crate::resilience::{BucketCharge, Measure};
+use crate::resilience::{BucketCharge, Measure, RetryDecision};
 
 /// The attempts of one call.
 pub(super) struct RetryLoop<'c, 'd> {

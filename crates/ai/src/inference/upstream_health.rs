@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::model_api::{Again, Answer, AskError, Code};
-use crate::resilience::ProviderQuota;
-use crate::resilience::{Allow, Breaker, CreditBreaker};
+use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota};
 
 /// All upstreams. They outlive the cached profiles: reading a profile again does not make its
 /// provider healthy.

@@ -5,9 +5,7 @@ use longshore::time::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model_api::Answer;
-use crate::pricing::Cost;
-use crate::pricing::Price;
-use crate::pricing::{Mode, Rate, Share, Tier};
+use crate::pricing::{Cost, Mode, Price, Rate, Share, Tier};
 
 /// A model's prices over time. Zero by default.
 ///

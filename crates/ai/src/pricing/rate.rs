@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model_api::Answer;
-use crate::pricing::Cost;
-use crate::pricing::{Price, PriceError};
+use crate::pricing::{Cost, Price, PriceError};
 
 /// Whether a question is asked directly, or through a provider's batch API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -107,12 +107,12 @@ fn a_reply_that_is_none_is_refused_without_being_repeated() {
         (json!("SECRET"), "the reply violates the contract"),
         (json!({ "version": "2.0", "request_id": "r", "status": "error" }), "version 2.0"),
         (json!({ "version": "1.0", "request_id": "r", "status": "error" }), "has no `error_code`"),
-        (json!({ "version": "1.0", "request_id": "r", "status": "SECRET" }), "the reply does not"),
+        (json!({ "version": "1.0", "request_id": "r", "status": "SECRET" }), "the reply violates"),
         (json!({ "version": "1.0", "request_id": "r", "status": "partial" }), "has no `seq`"),
     ];
-    for (reply, actual) in cases {
+    for (reply, expected) in cases {
         let error = Reply::parse(reply.to_string().as_bytes()).unwrap_err();
-        assert!(error.0.contains(actual) && !error.0.contains("SECRET"), "{reply}: {error}");
+        assert!(error.0.contains(expected) && !error.0.contains("SECRET"), "{reply}: {error}");
     }
     assert!(Reply::parse(b"{").unwrap_err().0.starts_with("the reply is not JSON"));
 }

@@ -100,9 +100,9 @@ fn whoever_breaks_a_rule_is_told_which() {
         (json!({ "response_schema": true }), "`response_schema` must be a JSON Schema"),
         (json!({ "stream": "yes" }), "`stream` must be true or false"),
     ];
-    for (changes, actual) in cases {
+    for (changes, expected) in cases {
         let error = parse(&with(changes.clone())).unwrap_err();
-        assert!(error.contains(actual), "{changes}: {error}");
+        assert!(error.contains(expected), "{changes}: {error}");
     }
 }
 
@@ -116,9 +116,9 @@ fn what_is_no_object_is_refused_without_being_repeated() {
         (b"[1]", "the request is not a JSON object"),
         (b"{\"prompt\": \"\xfc\"}", "the request is not UTF-8"),
     ];
-    for (bytes, actual) in cases {
+    for (bytes, expected) in cases {
         let error = Request::parse(bytes).unwrap_err();
-        assert!(error.to_string().starts_with(actual), "{error}");
+        assert!(error.to_string().starts_with(expected), "{error}");
         assert!(!error.to_string().contains("SECRET"), "{error}");
         assert_eq!(AskError::from(error).code, Code::InvalidRequest);
     }
