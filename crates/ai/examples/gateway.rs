@@ -1,6 +1,6 @@
-//! A gateway with profiles that need no provider: what the official SDKs are tried on.
+//! A gateway with fake profiles, for tests of the official SDKs.
 //!
-//! `gateway TOKEN [ADDRESS]` listens on the loopback, says where on its first line, and serves until
+//! `gateway TOKEN [ADDRESS]` listens on the loopback, prints its URL, and serves until
 //! its standard input ends.
 #![expect(
     clippy::unwrap_used,
@@ -9,9 +9,9 @@
     reason = "a test's server"
 )]
 
-#[path = "../tests/it/gateway/fake.rs"]
+#[path = "../tests/it/gateway/fake_backend.rs"]
 #[allow(dead_code, reason = "the tests look at the rest")]
-mod fake;
+mod fake_backend;
 
 use std::sync::Arc;
 
@@ -24,8 +24,9 @@ async fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let token = arguments.next().expect("a token");
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
-    let guests = OneTenant { tenant: TenantId::default(), token: Some(token.into()) };
-    let gateway = Gateway::new(Arc::new(fake::Fake::default()), Arc::new(guests));
+    let authenticator = OneTenant { tenant: TenantId::default(), token: Some(token.into()) };
+    let gateway =
+        Gateway::new(Arc::new(fake_backend::FakeBackend::default()), Arc::new(authenticator));
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("http://{}", listener.local_addr()?);
     gateway.serve(listener, input_ended()).await;

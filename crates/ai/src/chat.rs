@@ -1,86 +1,85 @@
-//! Whole conversations, in words that every provider's wire can be translated to and from.
+//! Conversations, in a form that translates to and from every provider's API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cost::estimate_tokens;
+use crate::pricing::estimate_tokens;
 
-/// A conversation that is to be carried on.
+/// A conversation that the model continues.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Chat {
-    /// What was said, the oldest first. What the model is told about its role is not here but in
-    /// [`crate::Question::system`].
+    /// The messages, oldest first. The system prompt is in [`crate::Question::system`].
     pub messages: Vec<Message>,
-    /// What the model may call.
+    /// The tools that the model may call.
     pub tools: Vec<Tool>,
-    /// Whether it must.
+    /// Whether it must call one.
     pub tool_choice: ToolChoice,
-    /// Where the answer ends, should the model say one of these.
+    /// Stop sequences.
     pub stop: Vec<String>,
-    /// Sampling beside the temperature.
+    /// Nucleus sampling, besides the temperature.
     pub top_p: Option<f64>,
 }
 
-/// One turn of a conversation.
+/// One message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// Whose.
+    /// The author.
     pub role: Role,
-    /// What was said.
+    /// The content.
     pub parts: Vec<Part>,
 }
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Who asks, and the tools that were called.
+    /// The user, or the tools that were called.
     User,
     /// The model.
     Assistant,
 }
 
-/// A part of what was said.
+/// A part of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A picture: `image/png` and such, and its bytes in base64.
+    /// An inline image.
     Image {
-        /// Its kind.
+        /// Its media type, such as `image/png`.
         media_type: String,
         /// Its bytes, in base64.
         data: String,
     },
-    /// A picture that the provider fetches by itself.
+    /// An image that the provider fetches.
     ImageUrl(String),
-    /// The model wants a tool called.
+    /// A tool call by the model.
     ToolCall(ToolCall),
-    /// What the tool said.
+    /// The result of a tool call.
     ToolResult {
-        /// To which call.
+        /// The call's id.
         id: String,
-        /// What it said.
+        /// The result.
         text: String,
-        /// It failed.
+        /// Whether the call failed.
         failed: bool,
     },
 }
 
-/// Something the model may call.
+/// A tool that the model may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
     /// Its name.
     pub name: String,
-    /// What it is good for.
+    /// What it does.
     pub description: Option<String>,
-    /// The JSON Schema of what it takes.
+    /// The JSON Schema of its input.
     pub input: Value,
 }
 
 /// Whether the model must call a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolChoice {
-    /// As it likes.
+    /// It decides.
     #[default]
     Auto,
     /// It must not.
@@ -91,40 +90,40 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// A tool that the model wants called.
+/// A tool call by the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Recognises the call in the result.
+    /// Identifies the call in its result.
     pub id: String,
-    /// Which tool.
+    /// The tool.
     pub name: String,
-    /// What it is given.
+    /// Its input.
     pub input: Value,
 }
 
-/// A piece of an answer on its way.
+/// A piece of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Piece {
-    /// An answer begins: the desk says whose, before its first piece. After a fallback it is not the
-    /// model that was asked for.
-    Begun {
-        /// Which model answers.
+    /// The answer starts: names the model, before the first piece. After a fallback it is not the
+    /// requested one.
+    Started {
+        /// The model that answers.
         model: String,
     },
-    /// Some more of the text.
+    /// More text.
     Text(String),
-    /// A whole call of a tool, once all of it has come.
+    /// A complete tool call.
     ToolCall(ToolCall),
-    /// An event's data as it came over the wire, where the question was asked raw: in the place of
-    /// the others, the wire's last events included.
+    /// The provider's own event, if the request was passed through. Replaces all other pieces,
+    /// including those at the end.
     Raw(String),
 }
 
 impl Chat {
-    /// The last text that the user said; nothing if there is none.
-    pub(crate) fn last_words(&self) -> &str {
-        let said = self.messages.iter().rev().filter(|message| message.role == Role::User);
-        let mut texts = said.flat_map(|message| message.parts.iter().rev());
+    /// The user's last text; empty if there is none.
+    pub(crate) fn last_user_text(&self) -> &str {
+        let users = self.messages.iter().rev().filter(|message| message.role == Role::User);
+        let mut texts = users.flat_map(|message| message.parts.iter().rev());
         let text = texts.find_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
             _ => None,
@@ -132,15 +131,15 @@ impl Chat {
         text.unwrap_or_default()
     }
 
-    /// About how many tokens it has.
+    /// Estimated tokens.
     pub fn estimate(&self) -> u64 {
         let parts = self.messages.iter().flat_map(|message| &message.parts).map(Part::estimate);
         let tools = self.tools.iter().map(|tool| estimate_tokens(&tool.input.to_string()));
         parts.chain(tools).sum::<u64>().max(1)
     }
 
-    /// The name of the tool that a call called: some wires name a result by it.
-    pub(crate) fn called(&self, id: &str) -> Option<&str> {
+    /// The name of the tool that a call called: some APIs name a result by it.
+    pub(crate) fn tool_name(&self, id: &str) -> Option<&str> {
         let mut parts = self.messages.iter().flat_map(|message| &message.parts);
         parts.find_map(|part| match part {
             Part::ToolCall(call) if call.id == id => Some(call.name.as_str()),
@@ -150,13 +149,13 @@ impl Chat {
 }
 
 impl Part {
-    /// A picture counts as much as providers say that a large one does.
-    const PICTURE: u64 = 1600;
+    /// Tokens of an image: what providers count for a large one.
+    const IMAGE_TOKENS: u64 = 1600;
 
     fn estimate(&self) -> u64 {
         match self {
             Self::Text(text) | Self::ToolResult { text, .. } => estimate_tokens(text),
-            Self::Image { .. } | Self::ImageUrl(_) => Self::PICTURE,
+            Self::Image { .. } | Self::ImageUrl(_) => Self::IMAGE_TOKENS,
             Self::ToolCall(call) => estimate_tokens(&call.input.to_string()),
         }
     }

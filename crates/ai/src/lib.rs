@@ -1,73 +1,58 @@
-//! AI providers behind one seam.
+//! Calls AI models through providers: questions, answers, errors, prices, limits, keys.
 //!
-//! A [`Question`] goes to a [`Provider`], which answers with an [`Answer`] or an [`AskError`] whose
-//! code says what the caller can do. A [`Profile`] names a provider and its settings, and
-//! [`providers::open`] makes the one from the other. The real ones are asked through one [`Http`]; two
-//! are simulated, [`Echo`] and [`Scripted`]: deterministic, without network ([`open`] makes only these),
-//! marked as simulated in every answer.
-//! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
+//! A [`Question`] goes to a [`Provider`], which returns an [`Answer`] or an [`AskError`] with a
+//! code that says what the caller can do. A [`Profile`] names a provider and its settings;
+//! [`providers::open`] opens the provider. Real providers share one [`Http`] client. Two are
+//! simulated, [`Echo`] and [`Scripted`]: deterministic, without network, and marked as simulated in
+//! every answer; [`open`] opens only these. A [`ResponseSchema`] parses answers that must be JSON.
 //!
-//! Callers in any language speak the [`contract`]; keys are kept in the [`Vault`].
+//! [`Desk`] makes calls for tenants, within their limits and budgets, and records them. The
+//! [`gateway`] serves the APIs of OpenAI and Anthropic, the [`worker`] answers requests from a queue
+//! in the format of the [`contract`], and [`batches`] uses the providers' batch APIs. The [`Vault`]
+//! stores keys.
 
-mod ask;
 pub mod batches;
-mod breaker;
 mod chat;
-mod chunk;
 pub mod contract;
-mod cost;
-mod desk;
-mod echo;
-mod gate;
 pub mod gateway;
 mod http;
-mod limiter;
-mod object;
-mod pilot;
-mod price;
-mod prices;
+mod inference;
+mod model_api;
+mod passthrough;
+mod pricing;
 mod profile;
 mod prompts;
 pub mod providers;
-mod rate;
-mod raw;
-mod sample;
+mod raw_json;
+mod resilience;
 mod schema;
-mod script;
-mod scripted;
-mod seen;
 mod simulated;
-mod tries;
 mod vault;
 pub mod worker;
 
-pub use ask::{
-    Again, Answer, AskError, Bill, Code, FinishReason, Headroom, Left, Provider, Question,
-};
-pub use breaker::{Allow, Breaker, BreakerPolicy, MoneyBreaker};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-pub use chunk::{Measure, Need};
-pub use cost::{Cost, estimate_tokens};
-pub use desk::{Bulk, Desk, Errand, Settled, Sheet, SheetError, TENANT_SHEET, TenantSheet};
-pub use echo::Echo;
-pub use gate::Gate;
 pub use http::Http;
-pub use limiter::{Full, Limiter, Taken};
-pub use object::Object;
-pub use pilot::{Gauge, Out, Pilot};
-pub use price::{Price, PriceError};
-pub use prices::{DatedRate, Prices, PricesError, parse_time};
+pub use inference::{Bulk, Desk, Errand, Settled, Sheet, SheetError, TENANT_SHEET, TenantSheet};
+pub use model_api::{
+    Again, Answer, AskError, Bill, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
+};
+pub use passthrough::PassthroughRequest;
+pub use pricing::{
+    Cost, DatedRate, Mode, Price, PriceError, Prices, PricesError, Rate, Share, Tier,
+    estimate_tokens, parse_time,
+};
 pub use profile::{
     Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
-pub use rate::{Mode, Rate, Share, Tier};
-pub use raw::Raw;
+pub use raw_json::RawObject;
+pub use resilience::{
+    Allow, Breaker, BreakerPolicy, BucketCharge, CallRetryPolicy, CreditBreaker, Gauge, GaugeGuard,
+    LimitError, Limiter, Measure, Pilot, ProviderQuota, RetryDecision, TokenReservation,
+};
 pub use schema::{ResponseSchema, SchemaError};
-pub use script::{Script, ScriptError};
-pub use scripted::Scripted;
 pub use secrecy::{ExposeSecret, SecretString};
-pub use tries::{Next, Tries};
+pub use simulated::{Echo, Script, ScriptError, Scripted};
 pub use vault::{
     KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
     read_secret_file,

@@ -1,4 +1,4 @@
-//! Profiles: which provider, which model, at what price.
+//! Profiles: a provider, a model and their settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,24 +7,22 @@ use std::time::Duration;
 use longshore::PoolName;
 use serde::{Deserialize, Serialize};
 
-use crate::ask::Provider;
-use crate::echo::Echo;
-use crate::prices::Prices;
-use crate::script::{Script, ScriptError};
-use crate::scripted::Scripted;
+use crate::model_api::Provider;
+use crate::pricing::Prices;
+use crate::simulated::{Echo, Script, ScriptError, Scripted};
 
-/// A provider and its settings, complete: files it names have been read into it.
+/// A provider and its settings, complete: files that it names have been read into it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// What the profile is called.
+    /// The profile's name.
     #[serde(default)]
     pub name: String,
-    /// Who answers.
+    /// The provider.
     pub provider: ProviderName,
-    /// Which model is asked. A simulated provider without one is called by its own name.
+    /// The model. By default a simulated provider uses its own name.
     #[serde(default)]
     pub model: String,
-    /// What tokens cost. Nothing, unless it is said.
+    /// Prices of tokens. Zero by default.
     #[serde(default)]
     pub prices: Prices,
     /// Simulated providers: how long each answer takes.
@@ -33,71 +31,70 @@ pub struct Profile {
     /// `scripted`: the script's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// Where the provider is, without the path of its API: the provider's own address, unless it is
-    /// said.
+    /// The provider's URL, without the path of its API. By default the provider's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Where its key is: `env:NAME`, `file:PATH`, or the name of a key in the vault.
+    /// The reference of its key: `env:NAME`, `file:PATH`, or the name of a key in the vault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What is particular about its wire.
+    /// API options that depend on model or server.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wire: Wire,
-    /// Most tokens of an answer, where the question does not say.
+    /// Maximum tokens of an answer, if the question sets none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// The temperature, where the question does not say.
+    /// The temperature, if the question sets none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// What the model is told about its role, where the question does not say.
+    /// The system prompt, if the question has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// How much may be asked.
+    /// Rate limits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub limits: Limits,
-    /// Profiles of the same tenant that are asked, in this order, where this one cannot answer.
+    /// Fallback profiles of the same tenant, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,
-    /// A bounded pool: each question that is asked by itself holds a permit of it while it is out.
+    /// A bounded pool: each direct question holds a permit of it while it is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
 }
 
-/// What is particular about a provider's wire, as far as it depends on model or server.
+/// API options of a provider that depend on model or server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wire {
-    /// The model takes temperature and the like. Newer ones refuse them, so nothing is sent unless
-    /// this says so.
+    /// The model takes `temperature` and the like. Newer ones reject them, so they are sent only if
+    /// this is set.
     pub sampling: bool,
-    /// `anthropic`: the version of the API that is spoken; `2023-06-01` unless it is said.
+    /// `anthropic`: the API version; by default `2023-06-01`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// `anthropic`: the key goes as `x-api-key` or as a bearer token.
+    /// `anthropic`: whether the key is sent as `x-api-key` or as a bearer token.
     pub auth: Auth,
-    /// `anthropic`: the instructions are marked to be cached, for this long.
+    /// `anthropic`: the system prompt is marked to be cached, for this long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheFor>,
-    /// `openai`: the server knows only the older `max_tokens`.
+    /// `openai`: the server supports only the older `max_tokens`.
     pub old_max_tokens: bool,
-    /// `openai`: the server does not take a JSON Schema; it is told of it in words.
+    /// `openai`: the server takes no JSON Schema; it is put into the prompt.
     pub no_schema: bool,
-    /// `ollama`: questions go to `/api/generate` instead of `/api/chat`.
+    /// `ollama`: single prompts are sent to `/api/generate` instead of `/api/chat`.
     pub generate: bool,
-    /// `ollama`: how many tokens the model looks at. Longer questions are cut in silence by the
-    /// server, so this is sent, and a question that was cut is an error.
+    /// `ollama`: the model's context size. The server silently truncates longer questions, so this
+    /// is sent, and a truncated question is an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_ctx: Option<u32>,
-    /// Headers beside the usual ones.
+    /// Additional headers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
 }
 
-/// How a key travels.
+/// How a key is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Auth {
-    /// As the version of the API has it.
+    /// As the API version requires.
     #[default]
     Usual,
     /// `x-api-key: …`
@@ -106,7 +103,7 @@ pub enum Auth {
     Bearer,
 }
 
-/// How long a provider keeps what it has read.
+/// How long a provider caches a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CacheFor {
     /// Five minutes.
@@ -117,7 +114,7 @@ pub enum CacheFor {
     Hour,
 }
 
-/// How much may be asked by a profile or a tenant.
+/// Rate limits of a profile or a tenant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -127,24 +124,24 @@ pub struct Limits {
     /// Tokens per minute, questions and answers together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<f64>,
-    /// How many minutes' worth may be used at once after a rest. A sixtieth unless it is said.
+    /// Burst, in minutes of the limit. By default 1/60.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<f64>,
-    /// How many questions may be out at once, in each process.
+    /// Calls in flight, per process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
-    /// What becomes of a question that finds no room.
+    /// What happens to a question at the limit.
     pub when_full: WhenFull,
 }
 
-/// What becomes of a question that finds no room.
+/// What happens to a question at a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
-    /// It waits, as long as its deadline lets it.
+    /// It waits, at most until its deadline.
     #[default]
     Wait,
-    /// It is refused at once.
+    /// It is rejected at once.
     Refuse,
 }
 
@@ -152,18 +149,18 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Who answers.
+/// The providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProviderName {
-    /// Says the prompt back.
+    /// Returns the prompt.
     Echo,
     /// Answers by a script.
     Scripted,
-    /// Anthropic's messages.
+    /// Anthropic's messages API.
     Anthropic,
-    /// OpenAI's chat completions, and any server that speaks the same.
+    /// OpenAI's chat completions API, and compatible servers.
     Openai,
     /// Ollama.
     Ollama,
@@ -172,11 +169,11 @@ pub enum ProviderName {
 }
 
 impl ProviderName {
-    /// All of them.
+    /// All providers.
     pub const ALL: [Self; 6] =
         [Self::Echo, Self::Scripted, Self::Anthropic, Self::Openai, Self::Ollama, Self::Gemini];
 
-    /// Whether it makes its answers up.
+    /// Whether its answers are simulated.
     pub fn is_simulated(self) -> bool {
         matches!(self, Self::Echo | Self::Scripted)
     }
@@ -201,12 +198,12 @@ impl std::fmt::Display for ProviderName {
 }
 
 impl Profile {
-    /// The model that is asked: the question's own wish, or else the profile's.
-    pub(crate) fn asked_model<'a>(&'a self, wished: Option<&'a str>) -> &'a str {
-        wished.unwrap_or_else(|| model(self))
+    /// The model to ask: the question's, or else the profile's.
+    pub(crate) fn asked_model<'a>(&'a self, requested: Option<&'a str>) -> &'a str {
+        requested.unwrap_or_else(|| model(self))
     }
 
-    /// A profile of which nothing is known but who answers.
+    /// A profile with default settings.
     pub fn new(name: impl Into<String>, provider: ProviderName) -> Self {
         Self {
             name: name.into(),
@@ -232,30 +229,30 @@ impl Profile {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// Its script does not work.
-    #[error("the script does not work")]
+    /// Its script is invalid.
+    #[error("the script is invalid")]
     Script(#[from] ScriptError),
     /// `scripted` without a script.
     #[error("profile `{0}` is scripted and has no script")]
     NoScript(String),
-    /// An endpoint that is none.
+    /// The endpoint is invalid.
     #[error("profile `{0}` has an endpoint that cannot be used: {1}")]
     Endpoint(String, String),
-    /// A header that is none. Its value, which may be the key, is not told.
+    /// A header is invalid. Its value, which may be the key, is not shown.
     #[error("profile `{0}` has a header `{1}` that cannot be sent")]
     Header(String, String),
-    /// A provider that answers nobody without a key.
-    #[error("profile `{0}` has no key, and {1} answers nobody without one")]
+    /// The provider requires a key.
+    #[error("profile `{0}` has no key, and {1} requires one")]
     NoKey(String, ProviderName),
-    /// A provider that needs the network, where there is none.
+    /// The provider needs the network.
     #[error("profile `{0}` asks {1}, which needs the network")]
     NeedsNetwork(String, ProviderName),
-    /// A provider that does not take questions in bulk.
+    /// The provider has no batch API.
     #[error("profile `{0}` asks {1}, which has no batches")]
     NoBatches(String, ProviderName),
 }
 
-/// Makes a simulated profile's provider.
+/// Opens a simulated profile's provider.
 pub fn open(profile: &Profile) -> Result<Arc<dyn Provider>, ProfileError> {
     let model = model(profile).to_owned();
     Ok(match profile.provider {

@@ -1,4 +1,4 @@
-//! Prompts by reference: requests that say where the prompt is.
+//! Prompts by reference: requests that name a stored prompt.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use longshore::TenantId;
 use tokio::time::{Instant, timeout_at};
 
-use crate::ask::{AskError, Code};
+use crate::model_api::{AskError, Code};
 
-/// Somewhere prompts are kept.
+/// A store of prompts.
 #[async_trait]
 pub trait Prompts: Send + Sync + 'static {
     /// The prompt that a tenant's request refers to.
@@ -20,7 +20,7 @@ pub trait Prompts: Send + Sync + 'static {
     ) -> Result<String, AskError>;
 }
 
-/// Nowhere: every reference is refused.
+/// No store: every reference is rejected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPrompts;
 
@@ -32,14 +32,14 @@ impl Prompts for NoPrompts {
     }
 }
 
-/// Files below a folder: `ROOT/<tenant>/<reference>`, and never outside of the tenant's part of it.
+/// Files below a folder: `ROOT/<tenant>/<reference>`, and never outside of the tenant's folder.
 #[derive(Debug, Clone)]
 pub struct PromptFiles {
     root: PathBuf,
 }
 
-/// The longest prompt that is read.
-const MOST: u64 = 32 << 20;
+/// Longest prompt, in bytes.
+const MAX_PROMPT_BYTES: u64 = 32 << 20;
 
 impl PromptFiles {
     /// Files below `root`.
@@ -47,9 +47,9 @@ impl PromptFiles {
         Self { root: root.into() }
     }
 
-    /// The file's real path, if it is inside of the tenant's folder.
-    fn place(&self, tenant: &TenantId, reference: &str) -> std::io::Result<Option<PathBuf>> {
-        // These would be the root itself, or what is above it.
+    /// The file's canonical path, if it is inside of the tenant's folder.
+    fn path(&self, tenant: &TenantId, reference: &str) -> std::io::Result<Option<PathBuf>> {
+        // These would be the root itself, or its parent.
         if [".", ".."].contains(&tenant.as_str()) {
             return Ok(None);
         }
@@ -72,11 +72,11 @@ impl Prompts for PromptFiles {
         };
         let (files, tenant, name) = (self.clone(), tenant.clone(), reference.to_owned());
         let reading = tokio::task::spawn_blocking(move || {
-            let Some(place) = files.place(&tenant, &name)? else { return Ok(None) };
-            if place.metadata()?.len() > MOST {
+            let Some(path) = files.path(&tenant, &name)? else { return Ok(None) };
+            if path.metadata()?.len() > MAX_PROMPT_BYTES {
                 return Err(std::io::Error::other("it is too large"));
             }
-            std::fs::read_to_string(place).map(Some)
+            std::fs::read_to_string(path).map(Some)
         });
         let read = timeout_at(until, reading).await;
         let read =
@@ -85,15 +85,15 @@ impl Prompts for PromptFiles {
             Ok(Ok(Some(prompt))) if prompt.is_empty() => Err(unknown("it is empty")),
             Ok(Ok(Some(prompt))) => Ok(prompt),
             Ok(Ok(None)) => Err(unknown("there is no such prompt")),
-            Ok(Err(error)) if no_file(&error) => Err(unknown("there is no such prompt")),
+            Ok(Err(error)) if is_missing(&error) => Err(unknown("there is no such prompt")),
             Ok(Err(error)) => Err(unknown(&error.to_string())),
             Err(error) => Err(AskError::new(Code::Internal, error.to_string())),
         }
     }
 }
 
-/// A path that leads nowhere, however it fails to.
-fn no_file(error: &std::io::Error) -> bool {
+/// Whether the path does not exist.
+fn is_missing(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
     [NotFound, NotADirectory, InvalidInput].contains(&error.kind())
 }
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of tenants may have dots.
+    /// Names of tenants may contain dots.
     #[tokio::test]
     async fn a_tenant_that_is_called_like_a_folder_above_has_no_prompts() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,21 +1,21 @@
-//! What answers must look like: a compiled JSON Schema, and how an answer's text is read by it.
+//! JSON Schemas of answers: compiles a schema, and parses an answer by it.
 //!
-//! A schema is one document. References to other documents are refused, not fetched: what a batch
-//! is to do is kept in the store, complete, and no schema makes a worker open a connection.
+//! A schema is one document. References to other documents are rejected, not fetched: a batch's
+//! definition is stored completely, and no schema makes a worker open a connection.
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde_json::Value;
 
-/// How many of an answer's mistakes are told, and how long all of it may be.
-const MOST_MISTAKES: usize = 3;
-const LONGEST: usize = 500;
+/// Errors shown of an answer, and length of the whole message.
+const MAX_ERRORS: usize = 3;
+const MAX_MESSAGE_BYTES: usize = 500;
 
-/// How much of a text is shown around a mistake.
-const PIECE: usize = 60;
+/// Length of the text shown around a syntax error.
+const EXCERPT_BYTES: usize = 60;
 
-/// How many references are followed from one to the next.
-const MOST_STEPS: usize = 32;
+/// References that are followed in a row.
+const MAX_REFERENCES: usize = 32;
 
 /// A compiled JSON Schema.
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub struct ResponseSchema {
     properties: Option<Vec<String>>,
 }
 
-/// A schema that is none: where in it, and why.
+/// An invalid schema: where, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SchemaError(pub String);
 
-/// Refuses every reference to another document.
+/// Rejects every reference to another document.
 struct NoOtherDocuments;
 
 impl Retrieve for NoOtherDocuments {
@@ -45,43 +45,47 @@ impl ResponseSchema {
     /// Compiles a schema.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
         let compiled = jsonschema::options().with_retriever(NoOtherDocuments).build(schema);
-        let validator = compiled.map_err(|error| refusal(schema, &error))?;
+        let validator = compiled.map_err(|error| schema_error(schema, &error))?;
         Ok(Self { validator, properties: properties(schema) })
     }
 
-    /// Reads an answer's text as JSON by the schema. Code fences around it are taken off.
+    /// Parses an answer's text as JSON and validates it. Removes code fences around it.
     pub fn read(&self, text: &str) -> Result<Value, String> {
-        let text = unfenced(text);
+        let text = strip_fence(text);
         let value = serde_json::from_str(text).map_err(|error| not_json(text, &error))?;
-        let mistakes: Vec<String> =
-            self.validator.iter_errors(&value).take(MOST_MISTAKES).map(|e| mistake(&e)).collect();
-        if mistakes.is_empty() {
+        let errors: Vec<String> = self
+            .validator
+            .iter_errors(&value)
+            .take(MAX_ERRORS)
+            .map(|e| error_message(&e))
+            .collect();
+        if errors.is_empty() {
             return Ok(value);
         }
-        let all = format!("the answer does not follow the schema: {}", mistakes.join("; "));
-        Err(shortened(&all, LONGEST))
+        let all = format!("the answer does not follow the schema: {}", errors.join("; "));
+        Err(truncated(&all, MAX_MESSAGE_BYTES))
     }
 
-    /// The names of the top-level properties that an answer may have; `None` if it may have any.
-    /// A schema that names properties is taken at its word, even if it does not forbid others.
+    /// The top-level properties that an answer may have; `None` if any. If a schema names
+    /// properties, only these count, even if it does not forbid others.
     pub fn properties(&self) -> Option<Vec<String>> {
         self.properties.clone()
     }
 }
 
 fn properties(schema: &Value) -> Option<Vec<String>> {
-    let schema = target(schema, schema);
+    let schema = resolve(schema, schema);
     let named = schema.get("properties").and_then(Value::as_object);
     let names: Vec<String> = named.into_iter().flat_map(|all| all.keys().cloned()).collect();
     let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
     (closed || !names.is_empty()).then_some(names)
 }
 
-/// What a schema means once its local references are followed.
-pub(crate) fn target<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
-    for _ in 0..MOST_STEPS {
+/// A schema with its local references resolved.
+pub(crate) fn resolve<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
+    for _ in 0..MAX_REFERENCES {
         let reference = schema.get("$ref").and_then(Value::as_str);
-        match reference.and_then(|reference| local(root, reference)) {
+        match reference.and_then(|reference| resolve_pointer(root, reference)) {
             Some(next) => schema = next,
             None => break,
         }
@@ -89,19 +93,19 @@ pub(crate) fn target<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     schema
 }
 
-/// What `#/…` points at.
-fn local<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+/// The target of `#/…`.
+fn resolve_pointer<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(reference.strip_prefix('#')?)
 }
 
-/// An answer's text without the code fence that models like to put around JSON.
-fn unfenced(text: &str) -> &str {
+/// The text without the code fence that models like to put around JSON.
+fn strip_fence(text: &str) -> &str {
     let text = text.trim_start_matches('\u{feff}').trim();
     let Some(inside) = text.strip_prefix("```") else { return text };
     let inside = inside.strip_suffix("```").unwrap_or(inside);
     let word = inside.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(inside.len());
     let after = inside[word..].trim();
-    // Without anything after it, the word is no language but all there is.
+    // Without anything after it, the word is not a language but the content.
     if after.is_empty() { inside.trim() } else { after }
 }
 
@@ -110,57 +114,58 @@ fn not_json(text: &str, error: &serde_json::Error) -> String {
         return "the answer is empty, not JSON".into();
     }
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or(text);
-    let from = line.floor_char_boundary(error.column().saturating_sub(PIECE / 2));
-    format!("the answer is not JSON: {error}, near `{}`", shortened(&line[from..], PIECE))
+    let from = line.floor_char_boundary(error.column().saturating_sub(EXCERPT_BYTES / 2));
+    format!("the answer is not JSON: {error}, near `{}`", truncated(&line[from..], EXCERPT_BYTES))
 }
 
-fn mistake(error: &ValidationError<'_>) -> String {
-    let words = shortened(&error.to_string(), LONGEST / MOST_MISTAKES);
-    format!("{}: {words}", place(error.instance_path().as_str()))
+fn error_message(error: &ValidationError<'_>) -> String {
+    let message = truncated(&error.to_string(), MAX_MESSAGE_BYTES / MAX_ERRORS);
+    format!("{}: {message}", location(error.instance_path().as_str()))
 }
 
-/// A JSON pointer for people.
-fn place(pointer: &str) -> String {
+/// A JSON pointer in messages.
+fn location(pointer: &str) -> String {
     if pointer.is_empty() { "at the top".into() } else { format!("at {pointer}") }
 }
 
-fn refusal(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
-    let words = match error.kind() {
-        ValidationErrorKind::Referencing(lost) => {
-            lost_reference(schema, schema, "").unwrap_or_else(|| format!("in a reference: {lost}"))
-        }
-        // A pattern that is no regular expression is found when it is compiled: then the path is that of the schema.
+fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
+    let message = match error.kind() {
+        ValidationErrorKind::Referencing(reference) => broken_reference(schema, schema, "")
+            .unwrap_or_else(|| format!("in a reference: {reference}")),
+        // An invalid pattern is detected when it is compiled: then the path is the schema's.
         ValidationErrorKind::Format { .. } if error.instance_path().as_str().is_empty() => {
-            format!("{}: {error}", place(error.schema_path().as_str()))
+            format!("{}: {error}", location(error.schema_path().as_str()))
         }
-        _ => format!("{}: {error}", place(error.instance_path().as_str())),
+        _ => format!("{}: {error}", location(error.instance_path().as_str())),
     };
-    SchemaError(shortened(&words, LONGEST))
+    SchemaError(truncated(&message, MAX_MESSAGE_BYTES))
 }
 
-/// The first reference that leads nowhere, or out of the document. The validator's own words say
-/// neither where it stands nor what to do.
-fn lost_reference(root: &Value, schema: &Value, path: &str) -> Option<String> {
+/// The first reference that does not resolve, or leaves the document. The validator's own message
+/// says neither where it is nor what to do.
+fn broken_reference(root: &Value, schema: &Value, path: &str) -> Option<String> {
     match schema {
         Value::Object(members) => members.iter().find_map(|(key, value)| {
             let path = format!("{path}/{key}");
             match value.as_str().filter(|_| key == "$ref" || key == "$dynamicRef") {
-                Some(reference) => why_lost(root, reference).map(|why| format!("at {path}: {why}")),
-                None => lost_reference(root, value, &path),
+                Some(reference) => {
+                    reference_error(root, reference).map(|why| format!("at {path}: {why}"))
+                }
+                None => broken_reference(root, value, &path),
             }
         }),
         Value::Array(items) => {
             let mut items = items.iter().enumerate();
-            items.find_map(|(i, item)| lost_reference(root, item, &format!("{path}/{i}")))
+            items.find_map(|(i, item)| broken_reference(root, item, &format!("{path}/{i}")))
         }
         _ => None,
     }
 }
 
-fn why_lost(root: &Value, reference: &str) -> Option<String> {
+fn reference_error(root: &Value, reference: &str) -> Option<String> {
     if reference.starts_with('#') {
-        // What is neither the whole nor a path is an anchor, and those may stand anywhere.
-        let missing = reference.starts_with("#/") && local(root, reference).is_none();
+        // Any other fragment is an anchor, which may be anywhere.
+        let missing = reference.starts_with("#/") && resolve_pointer(root, reference).is_none();
         return missing.then(|| format!("there is nothing at `{reference}` in the schema"));
     }
     Some(format!(
@@ -169,10 +174,10 @@ fn why_lost(root: &Value, reference: &str) -> Option<String> {
     ))
 }
 
-/// A text cut to a length, with a sign that it was.
-fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most {
+/// Truncates a text, with an ellipsis.
+fn truncated(text: &str, max: usize) -> String {
+    if text.len() <= max {
         return text.to_owned();
     }
-    format!("{}…", &text[..text.floor_char_boundary(most)])
+    format!("{}…", &text[..text.floor_char_boundary(max)])
 }

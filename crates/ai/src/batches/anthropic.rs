@@ -1,4 +1,4 @@
-//! Anthropic's message batches: sent in one body, found again by what is in their results.
+//! Anthropic's message batches: submitted in one body, recognised by the ids in their results.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::caller::Caller;
+use super::client::BatchClient;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found, undone,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found, not_processed,
 };
-use crate::ask::AskError;
+use crate::model_api::AskError;
 use crate::providers::anthropic::Anthropic;
-use crate::providers::failure;
-use crate::providers::remote::Remote;
+use crate::providers::error_mapping;
+use crate::providers::http_provider::HttpProvider;
 
 const PATH: &str = "/messages/batches";
 
 const LIMITS: BatchLimits = BatchLimits { items: 100_000, bytes: 256_000_000, models: Models::Any };
 
-/// How far the provider's clock may be from ours.
-const SKEW: Duration = Duration::from_secs(600);
+/// Largest difference between the provider's clock and ours.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(600);
 
-/// Anthropic's batches.
+/// Anthropic's batch API.
 pub(super) struct Batches {
-    caller: Caller<Anthropic>,
+    client: BatchClient<Anthropic>,
 }
 
 #[derive(Deserialize)]
@@ -58,14 +58,14 @@ struct Page {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct ResultLine {
     custom_id: String,
-    result: Outcome,
+    result: ResultOutcome,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Outcome {
+enum ResultOutcome {
     Succeeded { message: Value },
     Errored { error: Value },
     Canceled,
@@ -83,39 +83,47 @@ impl Counts {
 }
 
 impl Batches {
-    pub(super) fn new(remote: Remote<Anthropic>) -> Self {
-        Self { caller: Caller { remote } }
+    pub(super) fn new(provider: HttpProvider<Anthropic>) -> Self {
+        Self { client: BatchClient { provider } }
     }
 
     fn request(&self, item: &BatchItem) -> Value {
-        json!({ "custom_id": item.custom_id, "params": self.caller.body(item) })
+        json!({ "custom_id": item.custom_id, "params": self.client.body(item) })
     }
 
     fn result(&self, line: &str) -> Result<BatchResult, AskError> {
-        let Line { custom_id, result } = self.caller.read(line)?;
+        let ResultLine { custom_id, result } = self.client.read(line)?;
         let result = match result {
-            Outcome::Succeeded { message } => self.caller.answer(message.to_string().as_bytes()),
-            Outcome::Errored { error } => Err(failure::listed(&error, &self.caller.remote.veil)),
-            Outcome::Canceled => Err(undone("was cancelled")),
-            Outcome::Expired => Err(undone("expired")),
+            ResultOutcome::Succeeded { message } => {
+                self.client.answer(message.to_string().as_bytes())
+            }
+            ResultOutcome::Errored { error } => {
+                Err(error_mapping::from_batch_result(&error, &self.client.provider.redactor))
+            }
+            ResultOutcome::Canceled => Err(not_processed("was cancelled")),
+            ResultOutcome::Expired => Err(not_processed("expired")),
         };
         Ok(BatchResult { custom_id, result })
     }
 
-    /// Whether a batch is the one with this mark. There is nothing on it to recognise it by but how many
-    /// are in it and, once it has ended, the ids of its results.
-    async fn is(&self, batch: &Batch, mark: &BatchMark) -> Result<Found, AskError> {
+    /// Whether a batch is the one with this mark. The API stores no mark, so a batch is recognised
+    /// by its number of requests and, once it has ended, by the ids of its results.
+    async fn matches(&self, batch: &Batch, mark: &BatchMark) -> Result<Found, AskError> {
         if batch.request_counts.total() != mark.ids.len() as u64 {
-            return Ok(Found::Nowhere);
+            return Ok(Found::NotSubmitted);
         }
         if batch.processing_status != "ended" {
-            return Ok(Found::NotYetKnown);
+            return Ok(Found::Unknown);
         }
         let ticket = BatchTicket(batch.id.clone());
-        let mut lines = self.caller.lines(&format!("{PATH}/{}/results", ticket.path()?)).await?;
-        let Some(line) = lines.next().await? else { return Ok(Found::Nowhere) };
-        let Line { custom_id, .. } = self.caller.read(&line)?;
-        Ok(if mark.ids.contains(&custom_id) { Found::Here(ticket) } else { Found::Nowhere })
+        let mut lines = self.client.lines(&format!("{PATH}/{}/results", ticket.path()?)).await?;
+        let Some(line) = lines.next().await? else { return Ok(Found::NotSubmitted) };
+        let ResultLine { custom_id, .. } = self.client.read(&line)?;
+        Ok(if mark.ids.contains(&custom_id) {
+            Found::Submitted(ticket)
+        } else {
+            Found::NotSubmitted
+        })
     }
 }
 
@@ -126,47 +134,50 @@ impl BatchProvider for Batches {
     }
 
     fn size(&self, item: &BatchItem) -> ItemSize {
-        let model = self.caller.remote.model(&item.question).to_owned();
+        let model = self.client.provider.model(&item.question).to_owned();
         ItemSize { bytes: self.request(item).to_string().len() + 1, model }
     }
 
     async fn submit(&self, items: &[BatchItem], _mark: &str) -> Result<BatchTicket, AskError> {
         let requests: Vec<Value> = items.iter().map(|item| self.request(item)).collect();
         let body = json!({ "requests": requests }).to_string();
-        let batch: Batch = self.caller.post(PATH, body.into_bytes()).await?;
+        let batch: Batch = self.client.post(PATH, body.into_bytes()).await?;
         Ok(BatchTicket(batch.id))
     }
 
     async fn find(&self, mark: &BatchMark) -> Result<Found, AskError> {
         let mut path = format!("{PATH}?limit=100");
-        let mut perhaps = Found::Nowhere;
+        let mut found = Found::NotSubmitted;
         loop {
-            let page: Page = self.caller.look(&path).await?;
+            let page: Page = self.client.get(&path).await?;
             for batch in &page.data {
-                if batch.created_at.is_some_and(|at| at < mark.since - SKEW) {
-                    return Ok(perhaps);
+                if batch.created_at.is_some_and(|at| at < mark.since - MAX_CLOCK_SKEW) {
+                    return Ok(found);
                 }
-                match self.is(batch, mark).await? {
-                    Found::Here(ticket) => return Ok(Found::Here(ticket)),
-                    Found::NotYetKnown => perhaps = Found::NotYetKnown,
-                    Found::Nowhere => {}
+                match self.matches(batch, mark).await? {
+                    Found::Submitted(ticket) => return Ok(Found::Submitted(ticket)),
+                    Found::Unknown => found = Found::Unknown,
+                    Found::NotSubmitted => {}
                 }
             }
             match page.last_id.filter(|_| page.has_more) {
                 Some(last) => {
-                    path = format!("{PATH}?limit=100&after_id={}", super::caller::plain(&last)?);
+                    path = format!(
+                        "{PATH}?limit=100&after_id={}",
+                        super::client::path_segment(&last)?
+                    );
                 }
-                None => return Ok(perhaps),
+                None => return Ok(found),
             }
         }
     }
 
     async fn poll(&self, ticket: &BatchTicket) -> Result<BatchState, AskError> {
-        let batch: Batch = self.caller.look(&format!("{PATH}/{}", ticket.path()?)).await?;
+        let batch: Batch = self.client.get(&format!("{PATH}/{}", ticket.path()?)).await?;
         let counts = batch.request_counts;
         Ok(match batch.processing_status.as_str() {
             "ended" => BatchState::Ended,
-            _ => BatchState::Going { done: counts.done(), total: counts.total() },
+            _ => BatchState::Running { done: counts.done(), total: counts.total() },
         })
     }
 
@@ -175,7 +186,7 @@ impl BatchProvider for Batches {
         ticket: &BatchTicket,
         into: &mpsc::Sender<BatchResult>,
     ) -> Result<(), AskError> {
-        let mut lines = self.caller.lines(&format!("{PATH}/{}/results", ticket.path()?)).await?;
+        let mut lines = self.client.lines(&format!("{PATH}/{}/results", ticket.path()?)).await?;
         while let Some(line) = lines.next().await? {
             if into.send(self.result(&line)?).await.is_err() {
                 break;
@@ -186,6 +197,6 @@ impl BatchProvider for Batches {
 
     async fn cancel(&self, ticket: &BatchTicket) -> Result<(), AskError> {
         let path = format!("{PATH}/{}/cancel", ticket.path()?);
-        self.caller.post::<Value>(&path, Vec::new()).await.map(drop)
+        self.client.post::<Value>(&path, Vec::new()).await.map(drop)
     }
 }

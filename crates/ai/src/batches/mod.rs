@@ -1,15 +1,15 @@
-//! Many questions at once, answered within a day for half the price: the batch APIs of providers.
+//! Batch APIs of providers: many questions at once, answered within a day at half the price.
 //!
-//! Owns the seam ([`BatchProvider`]) and its two wires. Nothing here remembers anything: what was sent, and
-//! under which ticket, is kept by whoever sends: the [`Conductor`].
+//! Owns the trait [`BatchProvider`] and its two implementations. Stateless: the [`Conductor`]
+//! stores what was submitted and the provider's batch id.
 
 mod anthropic;
-mod caller;
-mod conductor;
-mod form;
+mod client;
+mod multipart;
 mod openai;
+mod runner;
 mod split;
-mod step;
+mod state_machine;
 
 use std::sync::Arc;
 
@@ -19,112 +19,115 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::ask::{Again, Answer, AskError, Code, Question};
 use crate::http::Http;
+use crate::model_api::{Again, Answer, AskError, Code, Question};
 use crate::profile::{Profile, ProfileError, ProviderName};
 use crate::providers;
-pub use conductor::{Ask, BatchReply, Conductor, Gathering, Memory, Turn};
+pub use runner::{BatchReply, Conductor, Gathering, Memory, QuestionBuilder, Turn};
 pub use split::{BatchLimits, ItemSize, Models, split};
-pub use step::{After, Note, Pace, Step};
+pub use state_machine::{BatchProgress, BatchStep, BatchUpdate, Pace};
 
 /// One question of a batch.
 #[derive(Debug, Clone)]
 pub struct BatchItem {
-    /// What its result is recognised by: at most 64 letters, digits, `-` and `_`, unique in the batch.
+    /// Identifies its result: at most 64 letters, digits, `-` and `_`, unique in the batch.
     pub custom_id: String,
-    /// What is asked. Its `until` means nothing here.
+    /// The question. Its `until` is ignored.
     pub question: Question,
 }
 
-/// What a provider calls a batch.
+/// A provider's id of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BatchTicket(pub String);
 
-/// What a batch is found by, should its ticket be lost.
+/// What a batch is recognised by if its id was lost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchMark {
-    /// Its name among ours: sent with it, where the provider keeps such a thing.
+    /// Our name of the batch: sent as metadata, if the provider stores it.
     pub name: String,
-    /// It was not submitted before this.
+    /// It was not submitted before this time.
     pub since: Timestamp,
-    /// The ids in it.
+    /// The ids of its questions.
     pub ids: Vec<String>,
 }
 
-/// Whether a batch was submitted whose submission nobody heard of.
+/// Whether a batch was submitted although the response was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// It was: here it is.
-    Here(BatchTicket),
-    /// It was not.
-    Nowhere,
-    /// There is one that it may be; only its results will tell.
-    NotYetKnown,
+    /// It was submitted, under this id.
+    Submitted(BatchTicket),
+    /// It was not submitted.
+    NotSubmitted,
+    /// There is a candidate; only its results will tell.
+    Unknown,
 }
 
-/// How far a batch is.
+/// The progress of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BatchState {
-    /// The provider is working on it.
-    Going {
-        /// Questions that are done, as far as the provider tells.
+    /// The provider is processing it.
+    Running {
+        /// Questions that are done, as far as the provider reports.
         done: u64,
-        /// All of them.
+        /// All questions.
         total: u64,
     },
-    /// It has ended, and its results are there; not necessarily one for each question.
+    /// It has ended and has results, not necessarily one for each question.
     Ended,
-    /// It came to nothing, and cost nothing.
+    /// It failed as a whole and was not billed.
     Failed(AskError),
 }
 
-/// What became of one question.
+/// The result of one question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchResult {
-    /// Of which.
+    /// The question's id.
     pub custom_id: String,
-    /// The answer; or why there is none, and whether to ask again ([`Again::Later`]: nothing was billed).
+    /// The answer; or why there is none, and whether to ask again ([`Again::Later`]: nothing was
+    /// billed).
     pub result: Result<Answer, AskError>,
 }
 
-/// Something that answers many questions at once. No verb is repeated here: whoever calls knows what a
-/// repeat would mean.
+/// A provider with a batch API. The implementation retries nothing: the caller knows what a repeat
+/// would mean.
 #[async_trait]
 pub trait BatchProvider: Send + Sync + 'static {
-    /// The most that fits into one batch.
+    /// The limits of one batch.
     fn limits(&self) -> BatchLimits;
 
-    /// What a question takes of it.
+    /// The size of a question within a batch.
     fn size(&self, item: &BatchItem) -> ItemSize;
 
-    /// Hands questions over. After an error that [`was_refused`] does not recognise, they may be there all
-    /// the same: see [`Self::find`].
+    /// Submits questions. After an error that [`was_refused`] does not recognise, the batch may
+    /// exist all the same: see [`Self::find`].
     async fn submit(&self, items: &[BatchItem], mark: &str) -> Result<BatchTicket, AskError>;
 
-    /// Looks for a batch whose submission nobody heard of.
+    /// Looks for a batch after a submission that was not confirmed.
     async fn find(&self, mark: &BatchMark) -> Result<Found, AskError>;
 
-    /// How far a batch is.
+    /// The progress of a batch.
     async fn poll(&self, ticket: &BatchTicket) -> Result<BatchState, AskError>;
 
-    /// Hands on the results of a batch that has ended, in any order. Stops when nobody listens any more.
+    /// Sends the results of an ended batch into `into`, in any order. Stops when the receiver is
+    /// dropped.
     async fn results(
         &self,
         ticket: &BatchTicket,
         into: &mpsc::Sender<BatchResult>,
     ) -> Result<(), AskError>;
 
-    /// Asks to end a batch early. What was answered until then is billed, and among its results.
+    /// Asks the provider to cancel a batch. Questions answered until then are billed, and among its
+    /// results.
     async fn cancel(&self, ticket: &BatchTicket) -> Result<(), AskError>;
 }
 
-/// Whether a provider answers many questions at once.
+/// Whether a provider has a batch API.
 pub fn has(provider: ProviderName) -> bool {
     matches!(provider, ProviderName::Anthropic | ProviderName::Openai)
 }
 
-/// Makes the batch side of a profile's provider.
+/// Opens the batch API of a profile's provider.
 pub fn open(
     profile: &Profile,
     key: Option<SecretString>,
@@ -133,25 +136,28 @@ pub fn open(
     let none = || ProfileError::NoBatches(profile.name.clone(), profile.provider);
     Ok(match profile.provider {
         ProviderName::Anthropic => {
-            let wire = providers::anthropic::Anthropic::new(profile);
-            Arc::new(anthropic::Batches::new(providers::wired(wire, profile, key, http)?))
+            let adapter = providers::anthropic::Anthropic::new(profile);
+            Arc::new(anthropic::Batches::new(providers::http_provider(
+                adapter, profile, key, http,
+            )?))
         }
         ProviderName::Openai => {
-            let wire = providers::openai::Openai::new(profile);
-            Arc::new(openai::Batches::new(providers::wired(wire, profile, key, http)?))
+            let adapter = providers::openai::Openai::new(profile);
+            Arc::new(openai::Batches::new(providers::http_provider(adapter, profile, key, http)?))
         }
         _ => return Err(none()),
     })
 }
 
-/// Whether an error says that nothing was submitted. A server that failed may have failed afterwards.
+/// Whether an error means that nothing was submitted. A server error may have happened after the
+/// submission.
 pub fn was_refused(error: &AskError) -> bool {
     let refused = error.provider_status.is_some_and(|status| (400..500).contains(&status));
     (refused && error.provider_status != Some(408)) || error.again == Again::NotSent
 }
 
-/// A question that the provider did not come to. Nothing was billed.
-fn undone(why: &str) -> AskError {
-    let message = format!("the batch {why} before it came to this question");
+/// The error of a question that the provider did not process. Nothing was billed.
+fn not_processed(why: &str) -> AskError {
+    let message = format!("the batch {why} before it processed this question");
     AskError { again: Again::Later, ..AskError::new(Code::ProviderError, message) }
 }

@@ -1,4 +1,4 @@
-//! OpenAI's batches: a file of questions, a batch made of it, and one or two files of results.
+//! OpenAI's batches: an uploaded file of questions, a batch of it, and one or two files of results.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::caller::{Caller, plain};
-use super::form::Form;
+use super::client::{BatchClient, path_segment};
+use super::multipart::MultipartForm;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found, undone,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found, not_processed,
 };
-use crate::ask::{Answer, AskError};
-use crate::providers::failure;
+use crate::model_api::{Answer, AskError};
+use crate::providers::error_mapping;
+use crate::providers::http_provider::HttpProvider;
 use crate::providers::openai::Openai;
-use crate::providers::remote::Remote;
 
 const LIMITS: BatchLimits = BatchLimits { items: 50_000, bytes: 200_000_000, models: Models::One };
 
-/// What the mark is called among a batch's metadata.
-const MARK: &str = "longshore";
+/// The metadata key of our mark.
+const MARK_KEY: &str = "longshore";
 
-/// How far the provider's clock may be from ours.
-const SKEW: Duration = Duration::from_secs(600);
+/// Largest difference between the provider's clock and ours.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(600);
 
-/// OpenAI's batches.
+/// OpenAI's batch API.
 pub(super) struct Batches {
-    caller: Caller<Openai>,
+    client: BatchClient<Openai>,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +74,7 @@ struct Page {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct ResultLine {
     custom_id: String,
     response: Option<Response>,
     error: Option<Value>,
@@ -88,30 +88,30 @@ struct Response {
 
 impl Batch {
     fn has(&self, mark: &BatchMark) -> bool {
-        self.metadata.as_ref().is_some_and(|metadata| metadata[MARK] == mark.name.as_str())
+        self.metadata.as_ref().is_some_and(|metadata| metadata[MARK_KEY] == mark.name.as_str())
     }
 
     fn is_older_than(&self, mark: &BatchMark) -> bool {
         let at = self
             .created_at
             .map(|seconds| Timestamp::from_micros(seconds.saturating_mul(1_000_000)));
-        at.is_some_and(|at| at < mark.since - SKEW)
+        at.is_some_and(|at| at < mark.since - MAX_CLOCK_SKEW)
     }
 }
 
 impl Batches {
-    pub(super) fn new(remote: Remote<Openai>) -> Self {
-        Self { caller: Caller { remote } }
+    pub(super) fn new(provider: HttpProvider<Openai>) -> Self {
+        Self { client: BatchClient { provider } }
     }
 
     fn line(&self, item: &BatchItem) -> String {
         let line = json!({ "custom_id": item.custom_id, "method": "POST",
-            "url": "/v1/chat/completions", "body": self.caller.body(item) });
+            "url": "/v1/chat/completions", "body": self.client.body(item) });
         format!("{line}\n")
     }
 
     fn result(&self, line: &str) -> Result<BatchResult, AskError> {
-        let Line { custom_id, response, error } = self.caller.read(line)?;
+        let ResultLine { custom_id, response, error } = self.client.read(line)?;
         Ok(BatchResult { custom_id, result: self.outcome(response, error) })
     }
 
@@ -120,25 +120,30 @@ impl Batches {
         response: Option<Response>,
         error: Option<Value>,
     ) -> Result<Answer, AskError> {
-        let veil = &self.caller.remote.veil;
+        let redactor = &self.client.provider.redactor;
         match (response, error.unwrap_or_default()) {
             (Some(Response { status_code: 200, body }), _) => {
-                self.caller.answer(body.to_string().as_bytes())
+                self.client.answer(body.to_string().as_bytes())
             }
             (Some(Response { status_code, body }), _) => {
                 let body = body.to_string();
-                Err(failure::refused(status_code, &HeaderMap::new(), body.as_bytes(), veil))
+                Err(error_mapping::from_response(
+                    status_code,
+                    &HeaderMap::new(),
+                    body.as_bytes(),
+                    redactor,
+                ))
             }
             (None, error) => Err(match error["code"].as_str() {
-                Some("batch_expired") => undone("expired"),
-                Some("batch_cancelled") => undone("was cancelled"),
-                _ => failure::listed(&error, veil),
+                Some("batch_expired") => not_processed("expired"),
+                Some("batch_cancelled") => not_processed("was cancelled"),
+                _ => error_mapping::from_batch_result(&error, redactor),
             }),
         }
     }
 
     async fn batch(&self, ticket: &BatchTicket) -> Result<Batch, AskError> {
-        self.caller.look(&format!("/batches/{}", ticket.path()?)).await
+        self.client.get(&format!("/batches/{}", ticket.path()?)).await
     }
 }
 
@@ -149,31 +154,33 @@ impl BatchProvider for Batches {
     }
 
     fn size(&self, item: &BatchItem) -> ItemSize {
-        let model = self.caller.remote.model(&item.question).to_owned();
+        let model = self.client.provider.model(&item.question).to_owned();
         ItemSize { bytes: self.line(item).len(), model }
     }
 
-    /// A file that was uploaded and not used costs nothing, so the batch alone decides.
+    /// An uploaded file that is not used costs nothing, so only the creation of the batch counts.
     async fn submit(&self, items: &[BatchItem], mark: &str) -> Result<BatchTicket, AskError> {
         let lines: String = items.iter().map(|item| self.line(item)).collect();
-        let form = Form::new(&[("purpose", "batch")], "questions.jsonl", lines.as_bytes());
-        let file: File = self.caller.upload("/files", form).await?;
+        let form = MultipartForm::new(&[("purpose", "batch")], "questions.jsonl", lines.as_bytes());
+        let file: File = self.client.upload("/files", form).await?;
         let body = json!({ "input_file_id": file.id, "endpoint": "/v1/chat/completions",
-            "completion_window": "24h", "metadata": { MARK: mark } });
-        let batch: Batch = self.caller.post("/batches", body.to_string().into_bytes()).await?;
+            "completion_window": "24h", "metadata": { MARK_KEY: mark } });
+        let batch: Batch = self.client.post("/batches", body.to_string().into_bytes()).await?;
         Ok(BatchTicket(batch.id))
     }
 
     async fn find(&self, mark: &BatchMark) -> Result<Found, AskError> {
         let mut path = "/batches?limit=100".to_owned();
         loop {
-            let page: Page = self.caller.look(&path).await?;
+            let page: Page = self.client.get(&path).await?;
             if let Some(batch) = page.data.iter().find(|batch| batch.has(mark)) {
-                return Ok(Found::Here(BatchTicket(batch.id.clone())));
+                return Ok(Found::Submitted(BatchTicket(batch.id.clone())));
             }
             match page.data.last().filter(|last| page.has_more && !last.is_older_than(mark)) {
-                Some(last) => path = format!("/batches?limit=100&after={}", plain(&last.id)?),
-                None => return Ok(Found::Nowhere),
+                Some(last) => {
+                    path = format!("/batches?limit=100&after={}", path_segment(&last.id)?)
+                }
+                None => return Ok(Found::NotSubmitted),
             }
         }
     }
@@ -182,14 +189,19 @@ impl BatchProvider for Batches {
         let batch = self.batch(ticket).await?;
         let counts = batch.request_counts.unwrap_or_default();
         Ok(match batch.status.as_str() {
-            // Of these, what was answered is in the files.
+            // In these states, the answers so far are in the files.
             "completed" | "expired" | "cancelled" => BatchState::Ended,
             "failed" => {
                 let error = batch.errors.unwrap_or_default().data.into_iter().next();
-                let veil = &self.caller.remote.veil;
-                BatchState::Failed(failure::failed_batch(&error.unwrap_or_default(), veil))
+                let redactor = &self.client.provider.redactor;
+                BatchState::Failed(error_mapping::failed_batch(
+                    &error.unwrap_or_default(),
+                    redactor,
+                ))
             }
-            _ => BatchState::Going { done: counts.completed + counts.failed, total: counts.total },
+            _ => {
+                BatchState::Running { done: counts.completed + counts.failed, total: counts.total }
+            }
         })
     }
 
@@ -200,7 +212,8 @@ impl BatchProvider for Batches {
     ) -> Result<(), AskError> {
         let batch = self.batch(ticket).await?;
         for file in batch.output_file_id.iter().chain(&batch.error_file_id) {
-            let mut lines = self.caller.lines(&format!("/files/{}/content", plain(file)?)).await?;
+            let mut lines =
+                self.client.lines(&format!("/files/{}/content", path_segment(file)?)).await?;
             while let Some(line) = lines.next().await? {
                 if into.send(self.result(&line)?).await.is_err() {
                     return Ok(());
@@ -212,6 +225,6 @@ impl BatchProvider for Batches {
 
     async fn cancel(&self, ticket: &BatchTicket) -> Result<(), AskError> {
         let path = format!("/batches/{}/cancel", ticket.path()?);
-        self.caller.post::<Value>(&path, Vec::new()).await.map(drop)
+        self.client.post::<Value>(&path, Vec::new()).await.map(drop)
     }
 }

@@ -1,51 +1,51 @@
-//! How many questions fit into one batch: by count, by bytes, and of one model.
+//! Splits questions into batches: by count, by bytes, and by model.
 
 use std::ops::Range;
 
-/// The most that fits into one batch.
+/// The limits of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Questions.
     pub items: usize,
-    /// Bytes, on their way.
+    /// Bytes of the request.
     pub bytes: usize,
     /// Whether all must ask the same model.
     pub models: Models,
 }
 
-/// The most that one process holds in its memory for one batch: others go beside it.
-const MOST_ITEMS: usize = 10_000;
-const MOST_BYTES: usize = 64_000_000;
+/// Limits for one process's memory: further questions go into other batches.
+const MAX_ITEMS: usize = 10_000;
+const MAX_BYTES: usize = 64_000_000;
 
 impl BatchLimits {
-    /// The same, and no more than one likes to hold in memory.
+    /// The limits, capped by what one process should hold in memory.
     #[must_use]
     pub fn bounded(self) -> Self {
-        let (items, bytes) = (self.items.min(MOST_ITEMS), self.bytes.min(MOST_BYTES));
+        let (items, bytes) = (self.items.min(MAX_ITEMS), self.bytes.min(MAX_BYTES));
         Self { items, bytes, ..self }
     }
 }
 
-/// Whether questions to different models fit into one batch.
+/// Whether one batch may contain questions to different models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Models {
-    /// They do.
+    /// It may.
     Any,
-    /// They do not.
+    /// It may not.
     One,
 }
 
-/// What a question takes of a batch.
+/// The size of a question within a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemSize {
-    /// Bytes, on its way.
+    /// Bytes of the request.
     pub bytes: usize,
-    /// Which model it asks.
+    /// The model that it asks.
     pub model: String,
 }
 
-/// Cuts a list into batches, in its order. A question that is too large for any goes alone: the provider
-/// says what it thinks of it, and the others are not refused with it.
+/// Splits a list into batches, in its order. A question that is too large for any batch goes alone:
+/// the provider rejects it by itself, and not the others with it.
 pub fn split(items: &[ItemSize], limits: BatchLimits) -> Vec<Range<usize>> {
     let mut chunks = Vec::new();
     let (mut start, mut bytes) = (0, 0_usize);

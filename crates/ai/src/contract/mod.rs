@@ -1,27 +1,27 @@
-//! Contract V1: requests and replies as JSON, for callers in any language.
+//! Contract V1: requests and replies as JSON, for clients in any language.
 //!
-//! Owns what the messages look like and which are refused, and why. Knows neither queues nor
-//! providers. `docs/ai-contract.md` is the same for whoever writes a caller, and the schemas in
-//! `contract/` are the same for programs; tests hold all three together.
+//! Owns the format of the messages and their validation. Knows neither queues nor providers.
+//! `docs/ai-contract.md` documents the same for authors of clients, and the schemas in `contract/`
+//! for programs; tests compare all three.
 
 mod fields;
-mod libraries;
+mod ibmi_libraries;
 mod metadata;
-mod peek;
+mod parse;
+mod partial_parse;
 mod reply;
-mod reply_wire;
 mod request;
-mod request_read;
+mod serialize;
 mod version;
 
-pub use libraries::Libraries;
+pub use ibmi_libraries::Libraries;
 pub use metadata::Metadata;
-pub use peek::{Peeked, peek};
-pub use reply::{Failure, Heading, Reply, Said, Success};
+pub use partial_parse::{PartialRequest, parse_partial};
+pub use reply::{Reply, ReplyFailure, ReplyHeader, Said, Success};
 pub use request::{Delivery, Prompt, ReplyTo, Request};
 pub use version::Version;
 
-use crate::ask::{AskError, Code};
+use crate::model_api::{AskError, Code};
 
 /// The JSON Schema of requests.
 pub const REQUEST_SCHEMA: &str = include_str!("../../contract/request-v1.schema.json");
@@ -29,14 +29,14 @@ pub const REQUEST_SCHEMA: &str = include_str!("../../contract/request-v1.schema.
 /// The JSON Schema of replies.
 pub const REPLY_SCHEMA: &str = include_str!("../../contract/reply-v1.schema.json");
 
-/// A message that does not keep to the contract: where, and what it should be. Repeats nothing of
-/// what was sent but names, so it is safe to log.
+/// A message that violates the contract: the field, and what it should be. Repeats only names, so
+/// it is safe to log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(pub String);
+pub struct ContractError(pub String);
 
-impl From<Malformed> for AskError {
-    fn from(error: Malformed) -> Self {
+impl From<ContractError> for AskError {
+    fn from(error: ContractError) -> Self {
         Self::new(Code::InvalidRequest, error.0)
     }
 }

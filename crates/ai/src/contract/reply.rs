@@ -1,19 +1,19 @@
-//! What is answered.
+//! Replies.
 
 use std::time::Duration;
 
-use super::Malformed;
+use super::ContractError;
 use super::metadata::Metadata;
-use super::reply_wire::Wire;
+use super::serialize::ReplyJson;
 use super::version::Version;
-use crate::ask::{Again, Answer, AskError, Code, FinishReason};
+use crate::model_api::{Again, Answer, AskError, Code, FinishReason};
 
-/// What every reply to one request begins with.
+/// The fields common to all replies of one request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heading {
-    /// The version that it is written in: the request's.
+pub struct ReplyHeader {
+    /// The contract version: the request's.
     pub version: Version,
-    /// The request's id; `None` if it could not be read.
+    /// The request's id; `None` if it could not be parsed.
     pub request_id: Option<String>,
     /// The request's metadata.
     pub metadata: Metadata,
@@ -22,22 +22,22 @@ pub struct Heading {
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
-    /// To which request.
-    pub heading: Heading,
-    /// Which reply it is, from 1, where there are several: partial ones, and the last.
+    /// The common fields.
+    pub header: ReplyHeader,
+    /// Its number, from 1, if there are several: partial replies, and the last.
     pub seq: Option<u64>,
-    /// What it says.
+    /// Its content.
     pub said: Said,
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
-    /// Here is the answer, all of it.
+    /// The whole answer.
     Success(Success),
-    /// There is none.
-    Error(Failure),
-    /// Here is a piece of it. More follows.
+    /// An error.
+    Error(ReplyFailure),
+    /// A piece of the answer. More follows.
     Partial(String),
 }
 
@@ -52,43 +52,43 @@ pub struct Success {
     pub tokens_in: u64,
     /// Tokens of the answer.
     pub tokens_out: u64,
-    /// Those of the question that were read from a cache.
+    /// Tokens of the question that were read from a cache.
     pub tokens_cached: u64,
-    /// How long it took.
+    /// The latency.
     pub latency_ms: u64,
-    /// Why it ends where it ends.
+    /// Why the answer ends.
     pub finish_reason: FinishReason,
     /// How often the provider was asked.
     pub attempts: u32,
-    /// The tokens are our own estimate.
+    /// The token counts are estimated.
     pub estimated: bool,
     /// No model was asked.
     pub simulated: bool,
-    /// What it cost, in millionths of a millionth of a dollar, if whoever answered keeps books.
+    /// Its cost in 1e-12 dollars, if the worker that answered records costs.
     pub cost_picos: Option<i64>,
-    /// Why it does not follow the request's schema, although it was asked for once more. It was paid for,
-    /// so it is handed over all the same.
+    /// Why it does not follow the request's schema, after one attempt to correct it. It was paid
+    /// for, so it is returned all the same.
     pub schema_error: Option<String>,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// What the caller can do.
+pub struct ReplyFailure {
+    /// What the client can do.
     pub code: Code,
-    /// What happened, safe to log.
+    /// What happened; safe to log.
     pub message: String,
     /// How often the provider was asked.
     pub attempts: u32,
     /// The provider's HTTP status, if there was one.
     pub provider_status: Option<u16>,
-    /// After how long it may be tried again, if somebody said so.
+    /// When a retry may succeed, if known.
     pub retry_after: Option<Duration>,
 }
 
 impl Reply {
-    /// An answer.
-    pub fn success(heading: Heading, answer: &Answer, attempts: u32) -> Self {
+    /// A reply with an answer.
+    pub fn success(header: ReplyHeader, answer: &Answer, attempts: u32) -> Self {
         let said = Said::Success(Success {
             response: answer.text.clone(),
             model_used: answer.model.clone(),
@@ -103,68 +103,68 @@ impl Reply {
             cost_picos: None,
             schema_error: None,
         });
-        Self { heading, seq: None, said }
+        Self { header, seq: None, said }
     }
 
-    /// An error, after so many attempts to have an answer.
-    pub fn error(heading: Heading, error: &AskError, attempts: u32) -> Self {
-        let said = Said::Error(Failure {
+    /// A reply with an error, after so many attempts.
+    pub fn error(header: ReplyHeader, error: &AskError, attempts: u32) -> Self {
+        let said = Said::Error(ReplyFailure {
             code: error.code,
             message: error.message.clone(),
             attempts,
             provider_status: error.provider_status,
             retry_after: error.retry_after,
         });
-        Self { heading, seq: None, said }
+        Self { header, seq: None, said }
     }
 
-    /// The same, with what the answer cost.
+    /// Sets the answer's cost.
     #[must_use]
-    pub fn at_cost(mut self, picos: i64) -> Self {
+    pub fn with_cost(mut self, picos: i64) -> Self {
         if let Said::Success(success) = &mut self.said {
             success.cost_picos = Some(picos);
         }
         self
     }
 
-    /// The same, with why the answer does not follow the request's schema, if it does not.
+    /// Sets why the answer does not follow the request's schema, if so.
     #[must_use]
-    pub fn judged(mut self, schema_error: Option<String>) -> Self {
+    pub fn with_schema_error(mut self, schema_error: Option<String>) -> Self {
         if let Said::Success(success) = &mut self.said {
             success.schema_error = schema_error;
         }
         self
     }
 
-    /// A piece of an answer, the `seq`-th from 1.
-    pub fn partial(heading: Heading, seq: u64, piece: impl Into<String>) -> Self {
-        Self { heading, seq: Some(seq), said: Said::Partial(piece.into()) }
+    /// A piece of an answer, number `seq` from 1.
+    pub fn partial(header: ReplyHeader, seq: u64, piece: impl Into<String>) -> Self {
+        Self { header, seq: Some(seq), said: Said::Partial(piece.into()) }
     }
 
-    /// The last reply after `partials` partial ones.
+    /// Numbers the last reply, after `partials` partial ones.
     #[must_use]
-    pub fn after(self, partials: u64) -> Self {
+    pub fn numbered_after(self, partials: u64) -> Self {
         Self { seq: Some(partials.saturating_add(1)), ..self }
     }
 
-    /// Reads a reply. Fields that are not in the contract are ignored; a code that is not known is
-    /// read as [`Code::Internal`], a finish reason as [`FinishReason::Other`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let wire: Wire = serde_json::from_slice(bytes).map_err(|error| unreadable(&error))?;
-        wire.read()
+    /// Parses a reply. Fields that are not in the contract are ignored; an unknown code becomes
+    /// [`Code::Internal`], an unknown finish reason [`FinishReason::Other`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, ContractError> {
+        let json: ReplyJson = serde_json::from_slice(bytes).map_err(|error| parse_error(&error))?;
+        json.into_reply()
     }
 
-    /// As it is sent.
+    /// The reply as JSON.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(&Wire::of(self))
+        serde_json::to_vec(&ReplyJson::of(self))
     }
 }
 
-/// Where a reply goes wrong. The reader's own words could repeat what stands there.
-fn unreadable(error: &serde_json::Error) -> Malformed {
+/// Where a reply is invalid. The parser's own message could repeat its content.
+fn parse_error(error: &serde_json::Error) -> ContractError {
     let (line, column) = (error.line(), error.column());
-    let what = if error.is_data() { "keep to the contract" } else { "hold JSON" };
-    Malformed(format!("the reply does not {what} (line {line}, column {column})"))
+    let what = if error.is_data() { "violates the contract" } else { "is not JSON" };
+    ContractError(format!("the reply {what} (line {line}, column {column})"))
 }
 
 impl From<Success> for Answer {
@@ -184,13 +184,14 @@ impl From<Success> for Answer {
     }
 }
 
-impl From<Failure> for AskError {
-    fn from(failure: Failure) -> Self {
-        // A tenant's own budget says neither when it is full again nor what a provider said.
+impl From<ReplyFailure> for AskError {
+    fn from(failure: ReplyFailure) -> Self {
+        // A tenant's own budget has neither a time when it is available again nor a provider's
+        // status.
         let theirs = failure.provider_status.is_some() || failure.retry_after.is_some();
         let again = match failure.code {
             Code::OverBudget if theirs => Again::Money,
-            // A profile that is suspended does not say when to come again; a tenant does.
+            // A suspended tenant has a retry time; a suspended profile has none.
             Code::ProfileDisabled if failure.retry_after.is_some() => Again::Resumed,
             code if code.is_retryable() => Again::Later,
             _ => Again::Never,

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Requests.
 
 use std::time::Duration;
 
@@ -7,84 +7,84 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::libraries::Libraries;
+use super::ibmi_libraries::Libraries;
 use super::metadata::Metadata;
-use super::reply::Heading;
+use super::reply::ReplyHeader;
 use super::version::Version;
-use super::{Malformed, request_read};
-use crate::ask::Question;
+use super::{ContractError, parse};
+use crate::model_api::Question;
 use crate::profile::Profile;
 
-/// A request. [`Self::parse`] accepts what the contract allows, and nothing else.
+/// A request. [`Self::parse`] accepts exactly what the contract allows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// The version it is written in, and wants to be answered in.
+    /// The contract version of the request and its replies.
     pub version: Version,
-    /// What the caller recognises it by. The same again is answered once.
+    /// The client's id of the request. A repeat is answered once.
     pub request_id: String,
-    /// Who asks, and pays.
+    /// The tenant that asks and pays.
     pub customer: TenantId,
-    /// By which profile.
+    /// The profile.
     pub profile: ProfileName,
-    /// Where the reply goes, beside into the result of the request's unit.
+    /// The queue for the reply, which is also the result of the request's unit.
     pub reply_queue: Option<ReplyTo>,
-    /// What is asked.
+    /// The prompt.
     pub prompt: Prompt,
     /// Another model than the profile's.
     pub model: Option<String>,
-    /// 0 to 2; the profile's where it is not said.
+    /// 0 to 2; by default the profile's.
     pub temperature: Option<f64>,
-    /// Most tokens of the answer; the profile's where it is not said.
+    /// Maximum tokens of the answer; by default the profile's.
     pub max_tokens: Option<u32>,
-    /// What the model is told about its role; what the profile says where it is not said.
+    /// The system prompt; by default the profile's.
     pub system: Option<String>,
-    /// How long the caller waits.
+    /// How long the client waits.
     pub timeout: Duration,
-    /// Echoed.
+    /// Echoed in the reply.
     pub metadata: Metadata,
-    /// Which goes first.
+    /// The priority.
     pub priority: Priority,
-    /// The JSON Schema that the answer must follow. Whether it is one is for whoever compiles it.
+    /// The JSON Schema that the answer must follow. Not validated here.
     pub schema: Option<Value>,
-    /// Whether the answer comes in pieces.
+    /// Whether the answer is delivered in pieces.
     pub delivery: Delivery,
-    /// The batch that it is asked for: the books name it.
+    /// The batch that the call is recorded with.
     pub batch: Option<BatchId>,
 }
 
-/// What is asked, or where it is written.
+/// The prompt, or where it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
     /// The prompt.
     Text(String),
-    /// Where the prompt is, for what is too long for a message.
+    /// The location of a prompt that is too long for a message.
     Reference(String),
 }
 
-/// A reply queue's address, as callers write it.
+/// A reply queue, as clients name it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplyTo {
-    /// The library it is in, which says whose it is.
+    /// Its library, which identifies the tenant.
     pub library: String,
     /// Its name.
     pub name: String,
 }
 
-/// How an answer comes.
+/// How the answer is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Delivery {
     /// In one reply.
     #[default]
     Whole,
-    /// In partial replies as it is made, and then whole.
+    /// In partial replies while it is generated, then in one.
     Pieces,
 }
 
-/// How long a caller waits who does not say.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+/// The default timeout.
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Request {
-    /// A request with nothing said that need not be.
+    /// A request with only the required fields.
     pub fn new(
         request_id: impl Into<String>,
         customer: TenantId,
@@ -102,7 +102,7 @@ impl Request {
             temperature: None,
             max_tokens: None,
             system: None,
-            timeout: TIMEOUT,
+            timeout: DEFAULT_TIMEOUT,
             metadata: Metadata::default(),
             priority: Priority::NORMAL,
             schema: None,
@@ -111,41 +111,41 @@ impl Request {
         }
     }
 
-    /// Reads a request. Fields that are not in the contract are ignored.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        request_read::read(bytes)
+    /// Parses a request. Fields that are not in the contract are ignored.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ContractError> {
+        parse::request(bytes)
     }
 
-    /// What its replies begin with.
-    pub fn heading(&self) -> Heading {
-        Heading {
-            version: self.version.answered_in(),
+    /// The header of its replies.
+    pub fn header(&self) -> ReplyHeader {
+        ReplyHeader {
+            version: self.version.reply_version(),
             request_id: Some(self.request_id.clone()),
             metadata: self.metadata.clone(),
         }
     }
 
-    /// The question to a provider: what the request does not say, the profile does. `prompt` is the
-    /// request's own, or what its reference led to.
+    /// The question for a provider, with the profile's values as defaults. `prompt` is the
+    /// request's own, or what its reference points to.
     pub fn question(&self, prompt: String, profile: &Profile, until: Instant) -> Question {
-        let plain = Question::new(self.request_id.clone(), prompt, until);
+        let defaults = Question::new(self.request_id.clone(), prompt, until);
         Question {
             system: self.system.clone().or_else(|| profile.system.clone()),
-            max_tokens: self.max_tokens.or(profile.max_tokens).unwrap_or(plain.max_tokens),
-            temperature: self.temperature.or(profile.temperature).unwrap_or(plain.temperature),
+            max_tokens: self.max_tokens.or(profile.max_tokens).unwrap_or(defaults.max_tokens),
+            temperature: self.temperature.or(profile.temperature).unwrap_or(defaults.temperature),
             schema: self.schema.clone().map(Into::into),
             model: self.model.clone(),
-            ..plain
+            ..defaults
         }
     }
 
-    /// As it is sent. What [`Self::parse`] makes of it is the same request.
+    /// The request as JSON. [`Self::parse`] returns the same request.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         let (prompt, prompt_ref) = match &self.prompt {
             Prompt::Text(text) => (Some(text.as_str()), None),
             Prompt::Reference(place) => (None, Some(place.as_str())),
         };
-        serde_json::to_vec(&Written {
+        serde_json::to_vec(&RequestJson {
             version: self.version,
             request_id: &self.request_id,
             customer: &self.customer,
@@ -167,9 +167,9 @@ impl Request {
     }
 }
 
-/// A request as it is written.
+/// A request's JSON fields.
 #[derive(Serialize)]
-struct Written<'a> {
+struct RequestJson<'a> {
     version: Version,
     request_id: &'a str,
     customer: &'a TenantId,
@@ -200,15 +200,20 @@ struct Written<'a> {
 }
 
 impl ReplyTo {
-    /// The queue that is meant, if its library is `tenant`'s. Another tenant's is refused: nobody
-    /// gets replies that he did not ask for.
-    pub fn queue(&self, tenant: &TenantId, known: &Libraries) -> Result<QueueName, Malformed> {
-        if !known.owns(tenant, &self.library) {
+    /// The queue, if its library belongs to `tenant`. Another tenant's is rejected, so that no
+    /// tenant gets replies that it did not ask for.
+    pub fn queue(
+        &self,
+        tenant: &TenantId,
+        libraries: &Libraries,
+    ) -> Result<QueueName, ContractError> {
+        if !libraries.owns(tenant, &self.library) {
             let library = &self.library;
-            let words = format!("the library `{library}` of `reply_queue` is not `{tenant}`'s");
-            return Err(Malformed(words));
+            let message =
+                format!("the library `{library}` of `reply_queue` does not belong to `{tenant}`");
+            return Err(ContractError(message));
         }
         let name = QueueName::new(format!("{tenant}/{}", self.name));
-        name.map_err(|_| Malformed("`reply_queue` has too long a name".into()))
+        name.map_err(|_| ContractError("the name of `reply_queue` is too long".into()))
     }
 }

@@ -1,10 +1,10 @@
-//! Versions of the contract: what is added raises the second number, what breaks the first.
+//! Versions of the contract: an addition raises the minor number, a breaking change the major one.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Malformed;
+use super::ContractError;
 
 /// A version, as `1.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,33 +15,33 @@ pub struct Version {
 }
 
 impl Version {
-    /// The first, and what is spoken where nobody said otherwise.
+    /// The first version, and the default.
     pub const V1: Self = Self { major: 1, minor: 0 };
 
-    /// Reads a version.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
+    /// Parses a version.
+    pub fn parse(text: &str) -> Result<Self, ContractError> {
         let parts = text.split_once('.');
         parts
             .and_then(|(major, minor)| Some(Self { major: number(major)?, minor: number(minor)? }))
-            .ok_or_else(|| Malformed("`version` must be two numbers, as \"1.0\"".into()))
+            .ok_or_else(|| ContractError("`version` must be two numbers, as \"1.0\"".into()))
     }
 
-    /// Whether we speak it: any 1.x, since what is added may be ignored.
-    pub fn is_known(self) -> bool {
+    /// Whether it is supported: any 1.x, since additions may be ignored.
+    pub fn is_supported(self) -> bool {
         self.major == Self::V1.major
     }
 
-    /// The version to answer in: the caller's own, if we speak it.
-    pub fn answered_in(self) -> Self {
-        if self.is_known() { self } else { Self::V1 }
+    /// The version of the reply: the request's, if supported.
+    pub fn reply_version(self) -> Self {
+        if self.is_supported() { self } else { Self::V1 }
     }
 }
 
-/// A number as people write it: no sign, no zeros before it.
+/// Parses a number without sign or leading zeros.
 fn number(text: &str) -> Option<u32> {
-    let plain = text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let plain = plain && (text == "0" || !text.starts_with('0'));
-    if plain { text.parse().ok() } else { None }
+    let valid = text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let valid = valid && (text == "0" || !text.starts_with('0'));
+    if valid { text.parse().ok() } else { None }
 }
 
 impl fmt::Display for Version {
@@ -51,9 +51,9 @@ impl fmt::Display for Version {
 }
 
 impl TryFrom<String> for Version {
-    type Error = Malformed;
+    type Error = ContractError;
 
-    fn try_from(text: String) -> Result<Self, Malformed> {
+    fn try_from(text: String) -> Result<Self, ContractError> {
         Self::parse(&text)
     }
 }

@@ -1,4 +1,4 @@
-//! A request's body, whole and not too long.
+//! Reads a request's body, up to a maximum length.
 
 use std::error::Error;
 
@@ -6,26 +6,26 @@ use axum::body::{Bytes, HttpBody};
 use axum::http::Request;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use super::LONGEST;
-use super::refusal::{Refusal, Why};
+use super::MAX_BODY_BYTES;
+use super::error::{GatewayError, GatewayErrorKind};
 
-/// A body that comes: over a connection of ours, or through somebody's router.
-pub(super) trait Incoming:
+/// A request body: from the gateway's own connections, or from a router that it is mounted in.
+pub(super) trait IncomingBody:
     HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin
 {
 }
 
-impl<B> Incoming for B where
+impl<B> IncomingBody for B where
     B: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin
 {
 }
 
-/// All of it. Mostly it comes in one piece, which is then not copied.
-pub(super) async fn whole_body<B: Incoming>(request: Request<B>) -> Result<Bytes, Refusal> {
-    let mut body = Limited::new(request.into_body(), LONGEST);
+/// Reads the whole body. It usually arrives in one frame, which is not copied.
+pub(super) async fn read_body<B: IncomingBody>(request: Request<B>) -> Result<Bytes, GatewayError> {
+    let mut body = Limited::new(request.into_body(), MAX_BODY_BYTES);
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| refusal(&*error))?;
+        let frame = frame.map_err(|error| body_error(&*error))?;
         let Ok(bytes) = frame.into_data() else { continue };
         if first.is_empty() && all.is_empty() {
             first = bytes;
@@ -37,9 +37,12 @@ pub(super) async fn whole_body<B: Incoming>(request: Request<B>) -> Result<Bytes
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
-fn refusal(error: &(dyn Error + Send + Sync + 'static)) -> Refusal {
+fn body_error(error: &(dyn Error + Send + Sync + 'static)) -> GatewayError {
     match error.is::<LengthLimitError>() {
-        true => Refusal::new(Why::TooLong, "the request is longer than 32 MB"),
-        false => Refusal::new(Why::Malformed, "the request's body did not come whole"),
+        true => GatewayError::new(GatewayErrorKind::TooLarge, "the request is longer than 32 MB"),
+        false => GatewayError::new(
+            GatewayErrorKind::InvalidRequest,
+            "the connection ended before the end of the request's body",
+        ),
     }
 }

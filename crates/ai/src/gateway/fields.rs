@@ -1,4 +1,4 @@
-//! A request's members: each is read once, by name, and what nobody reads is noticed.
+//! The fields of a JSON request: each is parsed once, by name; unused fields are reported.
 
 use std::borrow::Cow;
 
@@ -6,90 +6,93 @@ use axum::body::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::refusal::{Refusal, Why};
-use crate::object::Object;
+use super::error::{GatewayError, GatewayErrorKind};
+use crate::raw_json::RawObject;
 
-/// The members of a request that were not read yet.
+/// The fields that were not taken yet.
 pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
-/// Reads a body, but not its members.
-pub(super) fn object(body: Bytes) -> Result<Object, Refusal> {
-    Object::read(body).map_err(|error| {
-        Refusal::new(Why::Malformed, format!("the body is not a JSON object: {error}"))
+/// Parses a body as an object; its fields stay unparsed.
+pub(super) fn object(body: Bytes) -> Result<RawObject, GatewayError> {
+    RawObject::parse(body).map_err(|error| {
+        GatewayError::new(
+            GatewayErrorKind::InvalidRequest,
+            format!("the body is not a JSON object: {error}"),
+        )
     })
 }
 
 impl<'a> Fields<'a> {
-    /// The members of a body.
-    pub(super) fn of(body: &'a Object) -> Self {
-        Self(body.members().collect())
+    /// The fields of a body.
+    pub(super) fn of(body: &'a RawObject) -> Self {
+        Self(body.fields().collect())
     }
 
-    /// A member, if it is there and not null.
-    pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, Refusal> {
+    /// Takes a field, if it is present and not null.
+    pub(super) fn take<T: Deserialize<'a>>(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<T>, GatewayError> {
         let Some(at) = self.0.iter().rposition(|(other, _)| other == name) else {
             return Ok(None);
         };
         let (_, raw) = self.0.swap_remove(at);
         let value = serde_json::from_str(raw);
-        value.map_err(|error| Refusal::of(name, format!("`{name}`: {error}")))
+        value.map_err(|error| GatewayError::of(name, format!("`{name}`: {error}")))
     }
 
-    /// A member that must be there.
-    pub(super) fn need<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, Refusal> {
+    /// Takes a required field.
+    pub(super) fn require<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, GatewayError> {
         let value = self.take(name)?;
-        value.ok_or_else(|| Refusal::of(name, format!("`{name}` is missing")))
+        value.ok_or_else(|| GatewayError::of(name, format!("`{name}` is missing")))
     }
 
-    /// The members that are left and mean something: not null, not one of the `harmless`, not with
-    /// the value that they `usual`ly have.
-    pub(super) fn left_out(
+    /// The remaining fields that matter: not null, not `ignored`, and without one of their
+    /// `defaults`.
+    pub(super) fn unsupported(
         self,
-        harmless: &[&str],
-        usual: &[(&str, &[&str])],
+        ignored: &[&str],
+        defaults: &[(&str, &[&str])],
     ) -> impl Iterator<Item = Cow<'static, str>> {
-        let means_nothing = |name: &str, value: &str| {
+        let is_default = |name: &str, value: &str| {
             let value = || value.split_ascii_whitespace().collect::<String>();
-            harmless.contains(&name)
+            ignored.contains(&name)
                 || value() == "null"
-                || usual.iter().any(|(n, values)| *n == name && values.contains(&&*value()))
+                || defaults.iter().any(|(n, values)| *n == name && values.contains(&&*value()))
         };
-        let rest = self.0.into_iter().filter(move |(name, raw)| !means_nothing(name, raw));
+        let rest = self.0.into_iter().filter(move |(name, raw)| !is_default(name, raw));
         let rest: Vec<_> = rest.map(|(name, _)| Cow::Owned(format!("`{name}`"))).collect();
         rest.into_iter()
     }
 }
 
-/// One text, or several.
+/// One string, or a list of strings.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts")]
-pub(super) enum OneOrMore {
-    /// One.
+pub(super) enum StringOrList {
     One(String),
-    /// Several.
     More(Vec<String>),
 }
 
-impl From<OneOrMore> for Vec<String> {
-    fn from(texts: OneOrMore) -> Self {
+impl From<StringOrList> for Vec<String> {
+    fn from(texts: StringOrList) -> Self {
         match texts {
-            OneOrMore::One(text) => vec![text],
-            OneOrMore::More(texts) => texts,
+            StringOrList::One(text) => vec![text],
+            StringOrList::More(texts) => texts,
         }
     }
 }
 
-/// What was said: a text, or parts of some kind.
-pub(super) enum Said<P> {
-    /// A text.
+/// A message's content: a text, or a list of parts.
+pub(super) enum Content<P> {
     Text(String),
-    /// Parts.
     Parts(Vec<P>),
 }
 
-impl<P> Said<P> {
-    /// Reads what was said. By its first character, so that what is wrong with a part can be told.
-    pub(super) fn read<'a>(raw: &'a RawValue) -> serde_json::Result<Self>
+impl<P> Content<P> {
+    /// Parses content. Chooses by the first character, so that an error names what is wrong with a
+    /// part.
+    pub(super) fn parse<'a>(raw: &'a RawValue) -> serde_json::Result<Self>
     where
         P: Deserialize<'a>,
     {
@@ -106,28 +109,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_reads_is_noticed_unless_it_means_nothing() {
+    fn what_nobody_reads_is_noticed_unless_it_is_default() {
         let body = r#"{"a":1,"b":null,"c":"x","n":1,"m":[ "text" ],"n2":2,"d":{}}"#;
-        let body = Object::read(body).unwrap();
+        let body = RawObject::parse(body).unwrap();
         let mut fields = Fields::of(&body);
         assert_eq!(fields.take::<u32>("a").unwrap(), Some(1));
         assert_eq!(fields.take::<u32>("a").unwrap(), None);
-        let usual: &[(&str, &[&str])] = &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
-        let mut left: Vec<_> = fields.left_out(&["c"], usual).collect();
+        let defaults: &[(&str, &[&str])] =
+            &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
+        let mut left: Vec<_> = fields.unsupported(&["c"], defaults).collect();
         left.sort();
         assert_eq!(left, ["`d`", "`n2`"]);
     }
 
     #[test]
     fn a_member_that_is_wrong_is_named() {
-        let body = Object::read(r#"{"stop":3,"max":"many"}"#).unwrap();
+        let body = RawObject::parse(r#"{"stop":3,"max":"many"}"#).unwrap();
         let mut fields = Fields::of(&body);
         let error = fields.take::<u32>("max").unwrap_err();
         assert_eq!(error.param.as_deref(), Some("max"));
         assert!(error.message.contains("`max`: invalid type"), "{error:?}");
-        let error = fields.take::<OneOrMore>("stop").unwrap_err();
+        let error = fields.take::<StringOrList>("stop").unwrap_err();
         assert!(error.message.contains("a text or a list of texts"), "{error:?}");
-        let error = fields.need::<u32>("none").unwrap_err();
+        let error = fields.require::<u32>("none").unwrap_err();
         assert_eq!(error.message, "`none` is missing");
         assert!(object("[1]".into()).is_err() && object("{".into()).is_err());
     }

@@ -1,28 +1,28 @@
-//! The gateway: the tenants' profiles behind the two wires that programs speak already.
+//! The gateway: serves the tenants' profiles through the APIs of OpenAI and Anthropic.
 //!
-//! A [`Gateway`] makes a router that answers OpenAI's chat completions and Anthropic's messages, whole
-//! and streamed, and lists the tenant's profiles as models. `model` names a profile; `profile/model`
-//! asks another model by it. Who asks is told by [`Guests`]; what is asked goes over the [`Counter`],
-//! and so through the same limits, vault and books as everything else. What a translation would lose
-//! is refused in plain words, or sent on as it came where the provider speaks the asked wire
-//! ([`crate::Raw`]).
+//! A [`Gateway`] makes a router for OpenAI's chat completions and Anthropic's messages, complete
+//! and streamed, and lists the tenant's profiles as models. `model` names a profile;
+//! `profile/model` asks another model by it. [`Authenticator`] authenticates a request; the [`Counter`]
+//! answers it, through the same limits, vault and ledger as every other call. If the provider has
+//! the API that the client uses, the request is passed through unchanged ([`crate::PassthroughRequest`]).
+//! Otherwise it is translated, and rejected if the translation would lose something.
 
-mod anthropic_in;
-mod anthropic_out;
+mod anthropic_request;
+mod anthropic_response;
+mod api_format;
+mod auth;
+mod backend;
 mod body;
-mod counter;
+mod error;
 mod fields;
-mod guests;
-mod listen;
+mod handler;
+mod headers;
 mod models;
-mod openai_in;
-mod openai_out;
-mod refusal;
-mod serve;
-mod slip;
+mod openai_request;
+mod openai_response;
+mod server;
 mod sse;
-mod tell;
-mod wire;
+mod streaming;
 
 use std::sync::Arc;
 
@@ -33,66 +33,66 @@ use axum::routing::{get, post};
 use longshore::{Clock, SystemClock};
 use tokio::net::TcpListener;
 
-use self::anthropic_out::Anthropic;
-use self::openai_out::OpenAi;
+use self::anthropic_response::Anthropic;
+use self::openai_response::OpenAi;
 
-pub use self::counter::{Counter, Terms};
-pub use self::guests::{Announced, Guest, Guests, OneTenant};
+pub use self::auth::{Announced, Authenticator, Guest, OneTenant};
+pub use self::backend::{Counter, ProfileSettings};
 
-/// Longest request that is read.
-const LONGEST: usize = 32 * 1024 * 1024;
+/// Longest request body, in bytes.
+const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
-/// Where OpenAI's questions come.
+/// Path of OpenAI's chat completions.
 const COMPLETIONS: &str = "/v1/chat/completions";
 
-/// Where Anthropic's questions come.
+/// Path of Anthropic's messages.
 const MESSAGES: &str = "/v1/messages";
 
-/// The tenants' profiles behind the wires of OpenAI and Anthropic.
+/// Serves the tenants' profiles through the APIs of OpenAI and Anthropic.
 pub struct Gateway {
-    house: House,
+    state: GatewayState,
 }
 
-/// What every request needs.
-pub(crate) struct House {
-    counter: Arc<dyn Counter>,
-    guests: Arc<dyn Guests>,
+/// State shared by all requests.
+pub(crate) struct GatewayState {
+    backend: Arc<dyn Counter>,
+    authenticator: Arc<dyn Authenticator>,
     clock: Arc<dyn Clock>,
 }
 
 impl Gateway {
-    /// A gateway to a counter, for some guests.
-    pub fn new(counter: Arc<dyn Counter>, guests: Arc<dyn Guests>) -> Self {
-        Self { house: House { counter, guests, clock: Arc::new(SystemClock) } }
+    /// A gateway to a backend, with an authenticator.
+    pub fn new(backend: Arc<dyn Counter>, authenticator: Arc<dyn Authenticator>) -> Self {
+        Self { state: GatewayState { backend, authenticator, clock: Arc::new(SystemClock) } }
     }
 
-    /// The time that answers are dated with.
+    /// Sets the clock for the `created` time of answers.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
-        Self { house: House { clock, ..self.house } }
+        Self { state: GatewayState { clock, ..self.state } }
     }
 
-    /// The routes, all below `/v1`, to be mounted beside others.
+    /// The routes, all below `/v1`, to mount beside others.
     pub fn router(self) -> Router {
-        routes(&Arc::new(self.house))
+        routes(&Arc::new(self.state))
     }
 
-    /// Serves the same over a listener until `end`, and then what is under way. Cheaper than a router:
-    /// for whoever serves nothing else.
+    /// Serves the same routes over a listener until `end`, then finishes the requests in progress.
+    /// Cheaper than a router, for processes that serve nothing else.
     pub async fn serve(self, listener: TcpListener, end: impl Future<Output = ()> + Send) {
-        let house = Arc::new(self.house);
-        let router = routes(&house);
-        listen::listen(listener, house, router, Box::pin(end)).await;
+        let state = Arc::new(self.state);
+        let router = routes(&state);
+        server::serve(listener, state, router, Box::pin(end)).await;
     }
 }
 
-fn routes(house: &Arc<House>) -> Router {
-    let ask = |wire: &'static dyn wire::Wire| {
-        let house = Arc::clone(house);
-        post(async move |request: Request| serve::serve(wire, &house, request).await)
+fn routes(state: &Arc<GatewayState>) -> Router {
+    let ask = |format: &'static dyn api_format::ApiFormat| {
+        let state = Arc::clone(state);
+        post(async move |request: Request| handler::handle(format, &state, request).await)
     };
-    let (counting, listing, looking) = (Arc::clone(house), Arc::clone(house), Arc::clone(house));
-    let count = post(move |request: Request| serve::count(&Anthropic, counting, request));
+    let (counting, listing, looking) = (Arc::clone(state), Arc::clone(state), Arc::clone(state));
+    let count = post(move |request: Request| handler::count_tokens(&Anthropic, counting, request));
     let list = get(move |head: Parts| models::list(listing, head));
     let show = get(move |Path(id): Path<String>, head: Parts| models::show(looking, id, head));
     Router::new()

@@ -1,18 +1,18 @@
-//! Events of a stream, as bytes.
+//! Writes server-sent events.
 
 use serde::Serialize;
 
-/// What every event's data begins with.
+/// The prefix of an event's data.
 const DATA: &[u8] = b"data: ";
 
-/// Writes an event of JSON.
+/// Writes an event with JSON data.
 pub(super) fn data(out: &mut Vec<u8>, body: &impl Serialize) {
     out.extend_from_slice(DATA);
     json(out, body);
     out.extend_from_slice(b"\n\n");
 }
 
-/// Writes an event of text that is one line already.
+/// Writes an event with one line of text.
 pub(super) fn line(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(DATA);
     out.extend_from_slice(text.as_bytes());
@@ -26,8 +26,7 @@ pub(super) fn name(out: &mut Vec<u8>, name: &str) {
     out.push(b'\n');
 }
 
-/// Writes JSON. Memory takes every byte, and what is written here has only texts for keys, so nothing
-/// can go wrong.
+/// Writes JSON. Cannot fail: memory takes every byte, and all keys are strings.
 pub(super) fn json(out: &mut Vec<u8>, body: &impl Serialize) {
     let _ = serde_json::to_writer(out, body);
 }

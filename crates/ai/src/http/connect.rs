@@ -1,5 +1,4 @@
-//! From an address to a connection: without delays of small packets, with the machine's certificate
-//! roots, and not forever.
+//! Connects to a provider: TCP_NODELAY, the machine's certificate roots, and a timeout.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -15,22 +14,22 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// How long a connection may take, the handshake of TLS included.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for a connection, TLS handshake included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Failure = Box<dyn Error + Send + Sync>;
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// Connects within [`PATIENCE`], or not at all.
+/// Connects within [`CONNECT_TIMEOUT`], or fails.
 #[derive(Clone)]
 pub(super) struct Connector(HttpsConnector<HttpConnector>);
 
-/// The connector, and why it can check no certificate, if so: a machine without certificate
-/// authorities can still ask a server of its own.
+/// The connector, and why it cannot verify certificates, if so: a machine without certificate
+/// authorities can still use a server over plain HTTP.
 pub(super) fn connector() -> (Connector, Option<Arc<str>>) {
-    let (config, no_roots) = match checking() {
+    let (config, no_roots) = match verifying_config() {
         Ok(config) => (config, None),
-        Err(error) => (trusting_nobody(), Some(error.to_string().into())),
+        Err(error) => (empty_config(), Some(error.to_string().into())),
     };
     let mut http = HttpConnector::new();
     http.set_nodelay(true);
@@ -39,16 +38,16 @@ pub(super) fn connector() -> (Connector, Option<Arc<str>>) {
     (Connector(https.wrap_connector(http)), no_roots)
 }
 
-fn checking() -> Result<ClientConfig, rustls::Error> {
+fn verifying_config() -> Result<ClientConfig, rustls::Error> {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let builder =
         ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions()?;
     Ok(builder.try_with_platform_verifier()?.with_no_client_auth())
 }
 
-/// Never used for a handshake: `Http` refuses before.
-fn trusting_nobody() -> ClientConfig {
-    // Where the binary has chosen no cryptography of its own, this chooses ring.
+/// Never used for a handshake: `Http` rejects the request before.
+fn empty_config() -> ClientConfig {
+    // If the binary has not installed a cryptography provider, this installs ring.
     let _ = rustls::crypto::ring::default_provider().install_default();
     ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth()
 }
@@ -65,9 +64,11 @@ impl Service<Uri> for Connector {
     fn call(&mut self, address: Uri) -> Self::Future {
         let connecting = self.0.call(address);
         Box::pin(async move {
-            match tokio::time::timeout(PATIENCE, connecting).await {
+            match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
                 Ok(connected) => connected,
-                Err(_) => Err(format!("no connection within {} s", PATIENCE.as_secs()).into()),
+                Err(_) => {
+                    Err(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()).into())
+                }
             }
         })
     }

@@ -1,13 +1,13 @@
-//! HTTP as providers need it: one pooled client, answers of bounded size, and errors that say
-//! whether the question may have reached anybody.
+//! HTTP client for providers: pooled connections, answers of bounded size, and errors that say
+//! whether the request may have reached the server.
 //!
-//! Follows no redirects, since keys would travel with them. Knows no provider, and keeps no time: whoever
-//! asks has a deadline and drops the call when it has passed.
+//! Follows no redirects, because they would carry the key to another host. Knows no provider and
+//! has no timeout: the caller has a deadline and drops the future when it has passed.
 
 mod connect;
-mod frames;
-mod limits;
-mod sent;
+mod rate_limit_headers;
+mod sent_flag;
+mod sse;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,67 +20,70 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use connect::Connector;
-pub(crate) use frames::{Event, Frames, Framing};
-pub(crate) use limits::{duration, headroom, retry_after};
-use sent::Noted;
-pub(crate) use sent::Sent;
+pub(crate) use rate_limit_headers::{duration, headroom, retry_after};
+use sent_flag::FlaggedBody;
+pub(crate) use sent_flag::SentFlag;
+pub(crate) use sse::{Event, EventDecoder, Framing};
 
-/// The largest answer, and the most that is read of a refusal.
-pub(crate) const MOST_ANSWER: usize = 32 << 20;
-pub(crate) const MOST_REFUSAL: usize = 64 << 10;
+/// Longest answer, and longest part of an error response that is read.
+pub(crate) const MAX_ANSWER_BYTES: usize = 32 << 20;
+pub(crate) const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// How long a connection is kept that nobody uses: less than most servers keep theirs, so that a
-/// question is seldom written to a connection that is just being closed.
-const IDLE: Duration = Duration::from_secs(20);
+/// How long an unused connection is kept: less than most servers keep theirs, so that a request is
+/// seldom written to a connection that is being closed.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A client for all providers of a process. Made once; clones share its connections.
+/// One HTTP client for all providers of a process. Clones share its connections.
 #[derive(Clone)]
 pub struct Http {
-    client: Client<Connector, Noted>,
-    /// Why no certificate can be checked, if so.
+    client: Client<Connector, FlaggedBody>,
+    /// Why certificates cannot be verified, if so.
     no_roots: Option<Arc<str>>,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
-pub(crate) enum Broken {
-    /// The question never left.
+pub(crate) enum HttpError {
+    /// The request was not sent.
     NotSent(String),
-    /// It left, and the answer did not come, or not all of it.
+    /// The request was sent, and the response did not arrive, or not completely.
     Lost(String),
-    /// The answer is larger than this many bytes.
+    /// The response is larger than this many bytes.
     TooLarge(usize),
 }
 
 impl Http {
-    /// A client that trusts the certificate authorities that the machine trusts.
+    /// A client that trusts the machine's certificate authorities.
     pub fn new() -> Self {
         let (connector, no_roots) = connect::connector();
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .build(connector);
         Self { client, no_roots }
     }
 
-    /// Sends a request, and waits for the beginning of the answer.
-    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Reply, Broken> {
-        self.send_noting(request, &Sent::default()).await
-    }
-
-    /// The same, and notes in `sent` when the request leaves.
-    pub(crate) async fn send_noting(
+    /// Sends a request and waits for the response's head.
+    pub(crate) async fn send(
         &self,
         request: Request<Full<Bytes>>,
-        sent: &Sent,
-    ) -> Result<Reply, Broken> {
+    ) -> Result<HttpResponse, HttpError> {
+        self.send_with_flag(request, &SentFlag::default()).await
+    }
+
+    /// Sends a request, and sets `sent` when it is written.
+    pub(crate) async fn send_with_flag(
+        &self,
+        request: Request<Full<Bytes>>,
+        sent: &SentFlag,
+    ) -> Result<HttpResponse, HttpError> {
         if let (Some(why), Some("https")) = (&self.no_roots, request.uri().scheme_str()) {
-            return Err(Broken::NotSent(format!("no certificate can be checked: {why}")));
+            return Err(HttpError::NotSent(format!("TLS certificates cannot be verified: {why}")));
         }
-        let request = request.map(|body| Noted { body, sent: sent.clone() });
-        let answer = self.client.request(request).await.map_err(|error| unanswered(&error))?;
+        let request = request.map(|body| FlaggedBody { body, sent: sent.clone() });
+        let answer = self.client.request(request).await.map_err(|error| request_error(&error))?;
         let (head, body) = answer.into_parts();
-        Ok(Reply { status: head.status, headers: head.headers, body, read: 0 })
+        Ok(HttpResponse { status: head.status, headers: head.headers, body, read: 0 })
     }
 }
 
@@ -96,50 +99,50 @@ impl std::fmt::Debug for Http {
     }
 }
 
-/// An answer whose head has come.
-pub(crate) struct Reply {
+/// A response: status and headers have arrived, the body may follow.
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     body: Incoming,
     read: usize,
 }
 
-impl Reply {
-    /// All of the body, if it is no larger than this.
-    pub(crate) async fn whole(mut self, most: usize) -> Result<Bytes, Broken> {
-        let first = self.chunk(most).await?.unwrap_or_default();
-        let Some(second) = self.chunk(most).await? else { return Ok(first) };
+impl HttpResponse {
+    /// The whole body, if it is no larger than this.
+    pub(crate) async fn read_all(mut self, max: usize) -> Result<Bytes, HttpError> {
+        let first = self.chunk(max).await?.unwrap_or_default();
+        let Some(second) = self.chunk(max).await? else { return Ok(first) };
         let mut all = [first, second].concat();
-        while let Some(bytes) = self.chunk(most).await? {
+        while let Some(bytes) = self.chunk(max).await? {
             all.extend_from_slice(&bytes);
         }
         Ok(all.into())
     }
 
-    /// Reads the beginning of the body, as far as it comes: for words about a refusal.
-    pub(crate) async fn beginning(mut self, most: usize, read: &mut Vec<u8>) {
+    /// Reads the start of the body, as far as it arrives: for an error's message.
+    pub(crate) async fn read_start(mut self, max: usize, read: &mut Vec<u8>) {
         while let Some(Ok(frame)) = self.body.frame().await {
             let Ok(bytes) = frame.into_data() else { continue };
-            read.extend_from_slice(&bytes[..bytes.len().min(most - read.len())]);
-            if read.len() == most {
+            read.extend_from_slice(&bytes[..bytes.len().min(max - read.len())]);
+            if read.len() == max {
                 return;
             }
         }
     }
 
-    /// Reads what nobody wants, up to the end: only then is the connection of use again.
-    pub(crate) async fn rest(mut self) {
-        while let Ok(Some(_)) = self.chunk(MOST_ANSWER).await {}
+    /// Reads and discards the rest of the body: only then can the connection be reused.
+    pub(crate) async fn drain(mut self) {
+        while let Ok(Some(_)) = self.chunk(MAX_ANSWER_BYTES).await {}
     }
 
-    /// Some more of the body; nothing at its end.
-    pub(crate) async fn chunk(&mut self, most: usize) -> Result<Option<Bytes>, Broken> {
+    /// The next part of the body; `None` at its end.
+    pub(crate) async fn chunk(&mut self, max: usize) -> Result<Option<Bytes>, HttpError> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| Broken::Lost(words(&error)))?;
+            let frame = frame.map_err(|error| HttpError::Lost(with_causes(&error)))?;
             let Ok(bytes) = frame.into_data() else { continue };
             self.read += bytes.len();
-            if self.read > most {
-                return Err(Broken::TooLarge(most));
+            if self.read > max {
+                return Err(HttpError::TooLarge(max));
             }
             return Ok(Some(bytes));
         }
@@ -147,26 +150,26 @@ impl Reply {
     }
 }
 
-/// A request that was cancelled was never written: its connection closed before its turn.
-fn unanswered(error: &legacy::Error) -> Broken {
+/// A cancelled request was never written: its connection was closed before.
+fn request_error(error: &legacy::Error) -> HttpError {
     let inner = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
     if error.is_connect() || inner.is_some_and(hyper::Error::is_canceled) {
-        return Broken::NotSent(words(error));
+        return HttpError::NotSent(with_causes(error));
     }
-    Broken::Lost(words(error))
+    HttpError::Lost(with_causes(error))
 }
 
 /// An error with its causes. None of them quotes the request.
-fn words(error: &dyn Error) -> String {
-    let mut words = error.to_string();
+fn with_causes(error: &dyn Error) -> String {
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
+        let text = error.to_string();
         // Some errors repeat their cause.
-        if !words.ends_with(&said) {
-            words = format!("{words}: {said}");
+        if !message.ends_with(&text) {
+            message = format!("{message}: {text}");
         }
         cause = error.source();
     }
-    words
+    message
 }

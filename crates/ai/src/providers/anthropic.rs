@@ -1,24 +1,24 @@
-//! Anthropic's messages, in both versions of the API.
+//! Anthropic's messages API, in both versions.
 //!
-//! The newer version knows no sampling fields, and its key travels as a bearer token.
+//! The newer version has no sampling fields, and sends the key as a bearer token.
 
-mod reading;
+mod parse;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::dialect::{Changes, Dialect, Draft, How, Reading};
-use super::shape;
-use crate::ask::{AskError, Question};
+use super::provider_adapter::{Changes, Draft, ProviderAdapter, ResponseMode, StreamParser};
+use super::schema_compat;
 use crate::chat::{Chat, Part, Role, Tool, ToolChoice};
 use crate::http::Framing;
+use crate::model_api::{AskError, Question};
+use crate::passthrough::PassthroughRequest;
 use crate::profile::{Auth, CacheFor, Profile, ProviderName, Wire};
-use crate::raw::Raw;
 
 /// The version that takes sampling fields and `x-api-key`.
-const OLD: &str = "2023-06-01";
+const LEGACY_VERSION: &str = "2023-06-01";
 
-/// Anthropic's wire.
+/// Anthropic's messages API.
 pub(crate) struct Anthropic {
     wire: Wire,
 }
@@ -29,23 +29,25 @@ impl Anthropic {
     }
 
     fn version(&self) -> &str {
-        self.wire.version.as_deref().unwrap_or(OLD)
+        self.wire.version.as_deref().unwrap_or(LEGACY_VERSION)
     }
 
-    /// The instructions; a mark makes all before it, and them, worth keeping.
+    /// The system prompt. A cache mark makes the provider cache it and everything before it.
     fn system(&self, text: &str) -> Value {
         match self.wire.cache {
             None => json!(text),
-            Some(keep) => json!([{ "type": "text", "text": text, "cache_control": mark(keep) }]),
+            Some(cache) => {
+                json!([{ "type": "text", "text": text, "cache_control": cache_control(cache) }])
+            }
         }
     }
 
-    fn samples(&self) -> bool {
-        self.wire.sampling && self.version() == OLD
+    fn takes_sampling(&self) -> bool {
+        self.wire.sampling && self.version() == LEGACY_VERSION
     }
 
-    fn sampling(&self, body: &mut Value, question: &Question) {
-        if !self.samples() {
+    fn add_sampling(&self, body: &mut Value, question: &Question) {
+        if !self.takes_sampling() {
             return;
         }
         body["temperature"] = json!(question.temperature);
@@ -55,7 +57,7 @@ impl Anthropic {
     }
 }
 
-impl Dialect for Anthropic {
+impl ProviderAdapter for Anthropic {
     const NAME: ProviderName = ProviderName::Anthropic;
     const ADDRESS: &'static str = "https://api.anthropic.com";
     const PREFIX: &'static str = "/v1";
@@ -64,7 +66,7 @@ impl Dialect for Anthropic {
 
     fn key_header(&self) -> (&'static str, &'static str) {
         match self.wire.auth {
-            Auth::Usual if self.version() == OLD => ("x-api-key", ""),
+            Auth::Usual if self.version() == LEGACY_VERSION => ("x-api-key", ""),
             Auth::Header => ("x-api-key", ""),
             Auth::Usual | Auth::Bearer => ("authorization", "Bearer "),
         }
@@ -76,20 +78,25 @@ impl Dialect for Anthropic {
         version.map(|version| (name, version)).into_iter().collect()
     }
 
-    fn path(&self, _model: &str, _question: &Question, _how: How) -> Result<String, AskError> {
+    fn path(
+        &self,
+        _model: &str,
+        _question: &Question,
+        _mode: ResponseMode,
+    ) -> Result<String, AskError> {
         Ok("/messages".to_owned())
     }
 
-    fn body(&self, model: &str, question: &Question, how: How) -> Value {
+    fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Value {
         let mut body = json!({ "model": model, "max_tokens": question.max_tokens });
         let mut system = question.system.clone();
         if let Some(schema) = &question.schema {
-            match shape::closed(schema) {
+            match schema_compat::close_objects(schema) {
                 Some(schema) => {
                     let format = json!({ "type": "json_schema", "schema": schema });
                     body["output_config"] = json!({ "format": format });
                 }
-                None => system = Some(shape::told(system, schema)),
+                None => system = Some(schema_compat::append_to_prompt(system, schema)),
             }
         }
         if let Some(system) = system.filter(|system| !system.is_empty()) {
@@ -97,59 +104,65 @@ impl Dialect for Anthropic {
         }
         match &question.chat {
             None => body["messages"] = json!([{ "role": "user", "content": question.prompt }]),
-            Some(chat) => converse(&mut body, chat),
+            Some(chat) => add_conversation(&mut body, chat),
         }
-        self.sampling(&mut body, question);
-        if how.is_streamed() {
+        self.add_sampling(&mut body, question);
+        if mode.is_streamed() {
             body["stream"] = json!(true);
         }
         body
     }
 
-    fn raw<'q>(&self, question: &'q Question) -> Option<&'q Raw> {
+    fn raw<'q>(&self, question: &'q Question) -> Option<&'q PassthroughRequest> {
         question.raw_for(Self::NAME)
     }
 
-    /// The most tokens and the temperature may be the profile's; sampling goes only where the model takes
-    /// it. What is to be cached, the question says itself.
-    fn changes(&self, model: &str, question: &Question, _raw: &Raw, how: How) -> Changes {
+    /// `max_tokens` and `temperature` may come from the profile; sampling fields are sent only if
+    /// the model takes them. The request's own cache marks stay.
+    fn changes(
+        &self,
+        model: &str,
+        question: &Question,
+        _raw: &PassthroughRequest,
+        mode: ResponseMode,
+    ) -> Changes {
         let mut changes: Changes = vec![
             ("model", Some(model.into())),
             ("max_tokens", Some(question.max_tokens.into())),
-            ("temperature", self.samples().then(|| question.temperature.into())),
-            ("stream", how.is_streamed().then(|| true.into())),
+            ("temperature", self.takes_sampling().then(|| question.temperature.into())),
+            ("stream", mode.is_streamed().then(|| true.into())),
         ];
-        if !self.samples() {
+        if !self.takes_sampling() {
             changes.extend([("top_p", None), ("top_k", None)]);
         }
         changes
     }
 
-    fn read(&self, body: &[u8]) -> Result<Draft, String> {
-        reading::whole(body, self.wire.cache)
+    fn parse(&self, body: &[u8]) -> Result<Draft, String> {
+        parse::answer(body, self.wire.cache)
     }
 
-    fn reading(&self) -> Box<dyn Reading> {
-        Box::new(reading::Events::new(self.wire.cache))
+    fn stream_parser(&self) -> Box<dyn StreamParser> {
+        Box::new(parse::EventParser::new(self.wire.cache))
     }
 
     fn health_path(&self) -> &'static str {
         "/models?limit=1"
     }
 
-    fn health(&self, _model: &str, _said: &Value) -> String {
+    fn health(&self, _model: &str, _body: &Value) -> String {
         format!("answers, accepts the key, speaks {}", self.version())
     }
 }
 
-fn mark(keep: CacheFor) -> Value {
-    match keep {
+fn cache_control(cache: CacheFor) -> Value {
+    match cache {
         CacheFor::Minutes => json!({ "type": "ephemeral" }),
         CacheFor::Hour => json!({ "type": "ephemeral", "ttl": "1h" }),
     }
 }
 
-fn converse(body: &mut Value, chat: &Chat) {
+fn add_conversation(body: &mut Value, chat: &Chat) {
     let messages = chat.messages.iter().map(|message| {
         let role = match message.role {
             Role::User => "user",
@@ -175,7 +188,7 @@ fn converse(body: &mut Value, chat: &Chat) {
     }
 }
 
-/// A part as a block. Blocks without text are refused by the provider.
+/// A part as a block. The provider rejects blocks without text.
 fn block(part: &Part) -> Option<Value> {
     Some(match part {
         Part::Text(text) if text.is_empty() => return None,

@@ -1,41 +1,41 @@
-//! What each provider can, as data.
+//! The capabilities of each provider, as data.
 
 use crate::profile::ProviderName;
 
-/// What a provider can. The models behind it may be able to do less.
+/// The capabilities of a provider. A model may have fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Answers follow a JSON Schema by the provider's own means.
+    /// The provider enforces a JSON Schema.
     pub schema: bool,
-    /// Answers come in pieces as they are made.
+    /// Answers can be streamed.
     pub streaming: bool,
     /// Models can call tools.
     pub tools: bool,
-    /// Questions may have pictures.
+    /// Questions may contain images.
     pub images: bool,
-    /// Whether what was read once is cheaper to read again.
+    /// How prompts are cached.
     pub caching: Caching,
-    /// Questions can be handed over in bulk, answered later and cheaper.
+    /// It has a batch API: answers later, at a lower price.
     pub batches: bool,
-    /// Answers say how much of its limits is left.
+    /// Responses report the remaining rate limits.
     pub limits: bool,
-    /// Answers are made up.
+    /// Answers are simulated.
     pub simulated: bool,
 }
 
-/// How a provider keeps what it has read.
+/// How a provider caches prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
-    /// Not at all, or nobody pays for it.
+    /// Not at all, or without a price.
     Free,
-    /// By itself.
+    /// Automatically.
     Automatic,
-    /// Where the question says so.
+    /// Where the request marks a prefix.
     Marked,
 }
 
-/// What a provider can.
+/// The capabilities of a provider.
 pub fn capabilities(provider: ProviderName) -> Capabilities {
     let simulated = Capabilities {
         schema: false,

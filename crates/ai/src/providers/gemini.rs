@@ -1,20 +1,20 @@
-//! Google's Gemini: `generateContent`, and the same as a stream.
+//! Google's Gemini API: `generateContent` and `streamGenerateContent`.
 
-mod reading;
+mod parse;
 
 use serde_json::{Map, Value, json};
 
-use super::dialect::{Dialect, Draft, How, Reading};
-use crate::ask::{AskError, Code, Question};
+use super::provider_adapter::{Draft, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::http::Framing;
+use crate::model_api::{AskError, Code, Question};
 use crate::profile::{Profile, ProviderName, Wire};
 
-/// What stands in a call's id between the id and what the model thought. Newer models want their thought
-/// back with the call, and nowhere else is there room for it.
-const THOUGHT: &str = "~thought~";
+/// Separates a tool call's id from the model's thought signature. Newer models need their signature
+/// back with the call, and the id is the only field that clients return.
+const THOUGHT_SEPARATOR: &str = "~thought~";
 
-/// Gemini's wire.
+/// Gemini's API.
 pub(crate) struct Gemini {
     wire: Wire,
 }
@@ -44,7 +44,7 @@ impl Gemini {
     }
 }
 
-impl Dialect for Gemini {
+impl ProviderAdapter for Gemini {
     const NAME: ProviderName = ProviderName::Gemini;
     const ADDRESS: &'static str = "https://generativelanguage.googleapis.com";
     const PREFIX: &'static str = "/v1beta";
@@ -55,23 +55,28 @@ impl Dialect for Gemini {
         ("x-goog-api-key", "")
     }
 
-    /// The model is part of the path, and whoever asks may name another: it must not lead elsewhere.
-    fn path(&self, model: &str, _question: &Question, how: How) -> Result<String, AskError> {
+    /// The model is part of the path and may come from the client: it must not change the path.
+    fn path(
+        &self,
+        model: &str,
+        _question: &Question,
+        mode: ResponseMode,
+    ) -> Result<String, AskError> {
         let sound = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if !model.chars().all(sound) || model.contains("..") || model.starts_with('/') {
             return Err(AskError::new(
                 Code::InvalidRequest,
-                "the model's name is not one of Gemini's",
+                "the model's name is not valid for Gemini",
             ));
         }
         let folder = if model.contains('/') { "" } else { "models/" };
-        Ok(match how {
-            How::Whole => format!("/{folder}{model}:generateContent"),
-            How::Streamed => format!("/{folder}{model}:streamGenerateContent?alt=sse"),
+        Ok(match mode {
+            ResponseMode::Complete => format!("/{folder}{model}:generateContent"),
+            ResponseMode::Stream => format!("/{folder}{model}:streamGenerateContent?alt=sse"),
         })
     }
 
-    fn body(&self, _model: &str, question: &Question, _how: How) -> Value {
+    fn body(&self, _model: &str, question: &Question, _mode: ResponseMode) -> Value {
         let mut body = json!({ "generationConfig": self.settings(question) });
         if let Some(system) = question.system.as_ref().filter(|system| !system.is_empty()) {
             body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
@@ -81,30 +86,30 @@ impl Dialect for Gemini {
                 let parts = json!([{ "text": question.prompt }]);
                 body["contents"] = json!([{ "role": "user", "parts": parts }]);
             }
-            Some(chat) => converse(&mut body, chat),
+            Some(chat) => add_conversation(&mut body, chat),
         }
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<Draft, String> {
-        reading::whole(body)
+    fn parse(&self, body: &[u8]) -> Result<Draft, String> {
+        parse::answer(body)
     }
 
-    fn reading(&self) -> Box<dyn Reading> {
-        Box::new(reading::Chunks::default())
+    fn stream_parser(&self) -> Box<dyn StreamParser> {
+        Box::new(parse::ChunkParser::default())
     }
 
     fn health_path(&self) -> &'static str {
         "/models?pageSize=1"
     }
 
-    fn health(&self, _model: &str, _said: &Value) -> String {
+    fn health(&self, _model: &str, _body: &Value) -> String {
         "answers, accepts the key".to_owned()
     }
 }
 
-fn converse(body: &mut Value, chat: &Chat) {
-    body["contents"] = chat.messages.iter().map(|message| turn(chat, message)).collect();
+fn add_conversation(body: &mut Value, chat: &Chat) {
+    body["contents"] = chat.messages.iter().map(|message| content(chat, message)).collect();
     if chat.tools.is_empty() {
         return;
     }
@@ -119,7 +124,7 @@ fn converse(body: &mut Value, chat: &Chat) {
     body["toolConfig"] = json!({ "functionCallingConfig": choice });
 }
 
-fn turn(chat: &Chat, message: &Message) -> Value {
+fn content(chat: &Chat, message: &Message) -> Value {
     let role = if message.role == Role::User { "user" } else { "model" };
     let parts: Vec<Value> = message.parts.iter().map(|one| part(chat, one)).collect();
     json!({ "role": role, "parts": parts })
@@ -132,20 +137,20 @@ fn part(chat: &Chat, part: &Part) -> Value {
             json!({ "inlineData": { "mimeType": media_type, "data": data } })
         }
         Part::ImageUrl(url) => json!({ "fileData": { "fileUri": url } }),
-        Part::ToolCall(call) => called(call),
+        Part::ToolCall(call) => function_call(call),
         Part::ToolResult { id, text, failed } => {
-            let name = chat.called(id).unwrap_or(id);
-            let said = if *failed { "error" } else { "result" };
+            let name = chat.tool_name(id).unwrap_or(id);
+            let field = if *failed { "error" } else { "result" };
             let response: Map<String, Value> =
-                [(said.to_owned(), json!(text))].into_iter().collect();
+                [(field.to_owned(), json!(text))].into_iter().collect();
             json!({ "functionResponse": { "name": name, "response": response } })
         }
     }
 }
 
-fn called(call: &ToolCall) -> Value {
+fn function_call(call: &ToolCall) -> Value {
     let mut part = json!({ "functionCall": { "name": call.name, "args": call.input } });
-    if let Some((_, thought)) = call.id.split_once(THOUGHT) {
+    if let Some((_, thought)) = call.id.split_once(THOUGHT_SEPARATOR) {
         part["thoughtSignature"] = json!(thought);
     }
     part

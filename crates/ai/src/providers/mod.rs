@@ -1,26 +1,26 @@
-//! Real providers: one small file for each wire, one place that sends and waits.
+//! Providers: one adapter per API, and one HTTP client loop for all.
 //!
-//! | provider | schema | streams | tools | pictures | cache | batches | tells its limits |
+//! | provider | schema | streams | tools | images | cache | batches | reports limits |
 //! |---|---|---|---|---|---|---|---|
 //! | `echo`, `scripted` | no | in one piece | no | no | no | no | no |
-//! | `anthropic` | its own; in words for open objects | yes | yes | yes | marked by the profile | yes | yes |
-//! | `openai` | its own; in words where the profile says so | yes | yes | yes | by itself | yes | yes |
-//! | `ollama` | its own | yes | yes | not by address | no | no | no |
-//! | `gemini` | its own | yes | yes | yes | by itself | no | no |
+//! | `anthropic` | enforced; in the prompt for open objects | yes | yes | yes | marked by the profile | yes | yes |
+//! | `openai` | enforced; in the prompt where the profile says so | yes | yes | yes | automatic | yes | yes |
+//! | `ollama` | enforced | yes | yes | not by URL | no | no | no |
+//! | `gemini` | enforced | yes | yes | yes | automatic | no | no |
 //!
-//! [`capabilities()`] is the same as data.
+//! [`capabilities()`] returns the same as data.
 
 pub(crate) mod anthropic;
-mod base;
+mod base_url;
 mod capabilities;
-pub(crate) mod dialect;
-pub(crate) mod failure;
+pub(crate) mod error_mapping;
 mod gemini;
+pub(crate) mod http_provider;
 mod ollama;
 pub(crate) mod openai;
-pub(crate) mod remote;
-mod shape;
-mod veil;
+pub(crate) mod provider_adapter;
+mod redact;
+mod schema_compat;
 
 use std::sync::Arc;
 
@@ -28,16 +28,16 @@ use hyper::Uri;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::ask::Provider;
 use crate::http::Http;
+use crate::model_api::Provider;
 use crate::profile::{self, Profile, ProfileError, ProviderName};
-use base::Base;
+use base_url::BaseUrl;
 pub use capabilities::{Caching, Capabilities, capabilities};
-use dialect::Dialect;
-use remote::Remote;
-use veil::Veil;
+use http_provider::HttpProvider;
+use provider_adapter::ProviderAdapter;
+use redact::Redactor;
 
-/// Makes a profile's provider, simulated or real. Opens no connection yet.
+/// Opens a profile's provider, simulated or real. Does not connect yet.
 pub fn open(
     profile: &Profile,
     key: Option<SecretString>,
@@ -45,52 +45,54 @@ pub fn open(
 ) -> Result<Arc<dyn Provider>, ProfileError> {
     Ok(match profile.provider {
         ProviderName::Echo | ProviderName::Scripted => profile::open(profile)?,
-        ProviderName::Anthropic => remote(anthropic::Anthropic::new(profile), profile, key, http)?,
-        ProviderName::Openai => remote(openai::Openai::new(profile), profile, key, http)?,
-        ProviderName::Ollama => remote(ollama::Ollama::new(profile), profile, key, http)?,
-        ProviderName::Gemini => remote(gemini::Gemini::new(profile), profile, key, http)?,
+        ProviderName::Anthropic => {
+            open_http(anthropic::Anthropic::new(profile), profile, key, http)?
+        }
+        ProviderName::Openai => open_http(openai::Openai::new(profile), profile, key, http)?,
+        ProviderName::Ollama => open_http(ollama::Ollama::new(profile), profile, key, http)?,
+        ProviderName::Gemini => open_http(gemini::Gemini::new(profile), profile, key, http)?,
     })
 }
 
-fn remote<D: Dialect>(
-    dialect: D,
+fn open_http<D: ProviderAdapter>(
+    adapter: D,
     profile: &Profile,
     key: Option<SecretString>,
     http: &Http,
 ) -> Result<Arc<dyn Provider>, ProfileError> {
-    Ok(Arc::new(wired(dialect, profile, key, http)?))
+    Ok(Arc::new(http_provider(adapter, profile, key, http)?))
 }
 
-/// A wire with the address and the headers of a profile.
-pub(crate) fn wired<D: Dialect>(
-    dialect: D,
+/// An adapter with the base URL and the headers of a profile.
+pub(crate) fn http_provider<D: ProviderAdapter>(
+    adapter: D,
     profile: &Profile,
     key: Option<SecretString>,
     http: &Http,
-) -> Result<Remote<D>, ProfileError> {
-    // Keys from files end with a line's end.
+) -> Result<HttpProvider<D>, ProfileError> {
+    // Keys from files end with a newline.
     let key = key.map(|key| SecretString::from(key.expose_secret().trim()));
     if D::NEEDS_KEY && key.is_none() && profile.endpoint.is_none() {
         return Err(ProfileError::NoKey(profile.name.clone(), profile.provider));
     }
     let base = base::<D>(profile)?;
-    let headers = headers(&dialect, profile, key.as_ref())?;
+    let headers = headers(&adapter, profile, key.as_ref())?;
     let others = profile.wire.headers.values().map(|value| SecretString::from(value.as_str()));
-    let veil = Veil::new(key.into_iter().chain(others));
+    let redactor = Redactor::new(key.into_iter().chain(others));
     let model = profile.model.clone();
-    Ok(Remote { dialect, http: http.clone(), base, headers, model, veil })
+    Ok(HttpProvider { adapter, http: http.clone(), base, headers, model, redactor })
 }
 
-/// Where requests go, without the path of each. An address may end with the version of the API, as
-/// other clients want it, or leave it out.
-fn base<D: Dialect>(profile: &Profile) -> Result<Base, ProfileError> {
+/// The base URL of requests. An endpoint may end with the API version, as other clients want it, or
+/// omit it.
+fn base<D: ProviderAdapter>(profile: &Profile) -> Result<BaseUrl, ProfileError> {
     let address = profile.endpoint.as_deref().unwrap_or(D::ADDRESS).trim_end_matches('/');
     let wrong = |why: &str| ProfileError::Endpoint(profile.name.clone(), why.to_owned());
-    let uri: Uri = address.parse().map_err(|_| wrong("it is no address"))?;
+    let uri: Uri = address.parse().map_err(|_| wrong("it is not a URL"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err(wrong("it begins neither with http:// nor with https://"));
+        return Err(wrong("it must begin with http:// or https://"));
     }
-    // Whatever stands there would be shown with the address; a key belongs into `key`.
+    // A password or query would be shown with the URL; a key belongs in `key`.
     if uri.authority().is_some_and(|host| host.as_str().contains('@')) || uri.query().is_some() {
         return Err(wrong("it has a password or a query"));
     }
@@ -99,23 +101,23 @@ fn base<D: Dialect>(profile: &Profile) -> Result<Base, ProfileError> {
         last.strip_prefix('v').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
     let prefix =
         if versioned || D::PREFIX.strip_prefix('/') == Some(last) { "" } else { D::PREFIX };
-    Ok(Base::new(format!("{address}{prefix}")))
+    Ok(BaseUrl::new(format!("{address}{prefix}")))
 }
 
-/// The headers of each request. What the profile adds takes the place of what is usual.
-fn headers<D: Dialect>(
-    dialect: &D,
+/// The headers of every request. The profile's own headers override the defaults.
+fn headers<D: ProviderAdapter>(
+    adapter: &D,
     profile: &Profile,
     key: Option<&SecretString>,
 ) -> Result<HeaderMap, ProfileError> {
-    let mut headers = dialect.headers();
+    let mut headers = adapter.headers();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(
         USER_AGENT,
         HeaderValue::from_static(concat!("longshore/", env!("CARGO_PKG_VERSION"))),
     );
     if let Some(key) = key {
-        let (name, before) = dialect.key_header();
+        let (name, before) = adapter.key_header();
         let value = format!("{before}{}", key.expose_secret());
         headers.insert(HeaderName::from_static(name), secret(profile, name, &value)?);
     }
@@ -128,7 +130,7 @@ fn headers<D: Dialect>(
     Ok(headers)
 }
 
-/// A header's value that is never printed.
+/// A header value that is never printed.
 fn secret(profile: &Profile, name: &str, value: &str) -> Result<HeaderValue, ProfileError> {
     let mut value = HeaderValue::from_str(value)
         .map_err(|_| ProfileError::Header(profile.name.clone(), name.to_owned()))?;

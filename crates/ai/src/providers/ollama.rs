@@ -1,23 +1,23 @@
-//! Ollama's own wire: `/api/chat`, and `/api/generate` for plain questions where a profile wants that.
+//! Ollama's own API: `/api/chat`, and `/api/generate` for single prompts if the profile wants it.
 //!
-//! A question that is longer than the model's context is cut by the server, which says nothing of it. So
-//! the server is told not to, the context is told to the server, and what it counted is compared with
-//! what was asked.
+//! The server silently truncates a question that is longer than the model's context. So every
+//! request sets `truncate` to false and may set the context size, and the server's token count is
+//! compared with the estimate.
 
-mod reading;
+mod parse;
 
 use serde_json::{Value, json};
 
-use super::dialect::{Dialect, Draft, How, Reading};
-use crate::ask::{AskError, Code, Question};
+use super::provider_adapter::{Draft, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::{Chat, Message, Part, Role, Tool};
 use crate::http::Framing;
+use crate::model_api::{AskError, Code, Question};
 use crate::profile::{Profile, ProviderName, Wire};
 
-/// The context of a server that was not told of another: the smallest there is.
-const SMALLEST_CONTEXT: u64 = 4096;
+/// The smallest default context of a server.
+const MIN_CONTEXT: u64 = 4096;
 
-/// Ollama's wire.
+/// Ollama's API.
 pub(crate) struct Ollama {
     wire: Wire,
 }
@@ -27,8 +27,8 @@ impl Ollama {
         Self { wire: profile.wire.clone() }
     }
 
-    /// Conversations cannot be generated.
-    fn generates(&self, question: &Question) -> bool {
+    /// Conversations need `/api/chat`.
+    fn uses_generate(&self, question: &Question) -> bool {
         self.wire.generate && question.chat.is_none()
     }
 
@@ -50,22 +50,23 @@ impl Ollama {
         options
     }
 
-    /// Whether the server read much less than was asked. Our estimate is rough, so only what no text can
-    /// explain counts: a question far above the context of which no more than the context was read.
-    fn was_cut(&self, question: &Question, read: u64) -> bool {
+    /// Whether the server read much less than was sent. The estimate is rough, so only what no text
+    /// can explain counts: a question far above the context of which no more than the context was
+    /// read.
+    fn was_truncated(&self, question: &Question, read: u64) -> bool {
         let asked = question.estimate();
         match self.wire.num_ctx.map(u64::from) {
             Some(context) => {
                 let far_above = asked > context + context / 2 && read <= context;
-                // What is left of a prompt that was cut: about half of the context.
+                // A truncated prompt keeps about half of the context.
                 far_above || (asked > context && read <= context / 2 + 64)
             }
-            None => asked > SMALLEST_CONTEXT && read < asked / 3,
+            None => asked > MIN_CONTEXT && read < asked / 3,
         }
     }
 }
 
-impl Dialect for Ollama {
+impl ProviderAdapter for Ollama {
     const NAME: ProviderName = ProviderName::Ollama;
     const ADDRESS: &'static str = "http://127.0.0.1:11434";
     const PREFIX: &'static str = "/api";
@@ -76,14 +77,19 @@ impl Dialect for Ollama {
         ("authorization", "Bearer ")
     }
 
-    fn path(&self, _model: &str, question: &Question, _how: How) -> Result<String, AskError> {
-        Ok(if self.generates(question) { "/generate" } else { "/chat" }.to_owned())
+    fn path(
+        &self,
+        _model: &str,
+        question: &Question,
+        _mode: ResponseMode,
+    ) -> Result<String, AskError> {
+        Ok(if self.uses_generate(question) { "/generate" } else { "/chat" }.to_owned())
     }
 
-    fn body(&self, model: &str, question: &Question, how: How) -> Value {
+    fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Value {
         let mut body = json!({
             "model": model,
-            "stream": how.is_streamed(),
+            "stream": mode.is_streamed(),
             "truncate": false,
             "shift": false,
             "options": self.options(question),
@@ -92,7 +98,7 @@ impl Dialect for Ollama {
             body["format"] = (**schema).clone();
         }
         let system = question.system.as_ref().filter(|system| !system.is_empty());
-        if self.generates(question) {
+        if self.uses_generate(question) {
             body["prompt"] = json!(question.prompt);
             if let Some(system) = system {
                 body["system"] = json!(system);
@@ -100,37 +106,37 @@ impl Dialect for Ollama {
             return body;
         }
         let system = system.map(|system| json!({ "role": "system", "content": system }));
-        let said = match &question.chat {
+        let messages = match &question.chat {
             None => vec![json!({ "role": "user", "content": question.prompt })],
             Some(chat) => conversation(chat),
         };
-        body["messages"] = system.into_iter().chain(said).collect();
+        body["messages"] = system.into_iter().chain(messages).collect();
         if let Some(chat) = question.chat.as_ref().filter(|chat| !chat.tools.is_empty()) {
             body["tools"] = chat.tools.iter().map(tool).collect();
         }
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<Draft, String> {
-        reading::whole(body)
+    fn parse(&self, body: &[u8]) -> Result<Draft, String> {
+        parse::answer(body)
     }
 
-    fn reading(&self) -> Box<dyn Reading> {
-        Box::new(reading::Parts::default())
+    fn stream_parser(&self) -> Box<dyn StreamParser> {
+        Box::new(parse::LineParser::default())
     }
 
-    /// How many tokens a picture has depends on the model: questions with pictures are not judged.
+    /// The tokens of an image depend on the model: questions with images are not checked.
     fn check(&self, question: &Question, draft: &Draft) -> Result<(), AskError> {
         let Some(read) = draft.usage.input else { return Ok(()) };
         let pictures = question.chat.as_ref().is_some_and(|chat| {
             let mut parts = chat.messages.iter().flat_map(|message| &message.parts);
             parts.any(|part| matches!(part, Part::Image { .. } | Part::ImageUrl(_)))
         });
-        if pictures || !self.was_cut(question, read) {
+        if pictures || !self.was_truncated(question, read) {
             return Ok(());
         }
         let message = format!(
-            "the server cut the question: it read {read} tokens of about {}; \
+            "the server truncated the question: it read {read} tokens of about {}; \
              shorten it, or give the profile a larger `num_ctx`",
             question.estimate()
         );
@@ -141,12 +147,12 @@ impl Dialect for Ollama {
         "/tags"
     }
 
-    fn health(&self, model: &str, said: &Value) -> String {
+    fn health(&self, model: &str, body: &Value) -> String {
         let models =
-            said.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            body.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let latest = format!("{model}:latest");
-        let known = models.iter().any(|one| one["name"] == model || one["name"] == latest);
-        match known || model.is_empty() {
+        let pulled = models.iter().any(|one| one["name"] == model || one["name"] == latest);
+        match pulled || model.is_empty() {
             true => format!("answers, has {} models", models.len()),
             false => format!("answers, but has not pulled `{model}`"),
         }
@@ -154,30 +160,30 @@ impl Dialect for Ollama {
 }
 
 fn conversation(chat: &Chat) -> Vec<Value> {
-    chat.messages.iter().flat_map(|message| turn(chat, message)).collect()
+    chat.messages.iter().flat_map(|message| messages_of(chat, message)).collect()
 }
 
-/// A turn as messages; what tools said are messages of their own.
-fn turn(chat: &Chat, message: &Message) -> Vec<Value> {
-    let mut said = Vec::new();
+/// A message as Ollama's messages; tool results are messages of their own.
+fn messages_of(chat: &Chat, message: &Message) -> Vec<Value> {
+    let mut messages = Vec::new();
     let (mut text, mut images, mut calls) = (String::new(), Vec::new(), Vec::new());
     for part in &message.parts {
         match part {
             Part::Text(words) => text.push_str(words),
             Part::Image { data, .. } => images.push(json!(data)),
-            // The server fetches nothing; the model is at least told where it is.
+            // The server fetches nothing; the model at least sees the URL.
             Part::ImageUrl(url) => text.push_str(url),
             Part::ToolCall(call) => {
                 calls.push(json!({ "function": { "name": call.name, "arguments": call.input } }));
             }
             Part::ToolResult { id, text, .. } => {
-                let name = chat.called(id).unwrap_or(id);
-                said.push(json!({ "role": "tool", "tool_name": name, "content": text }));
+                let name = chat.tool_name(id).unwrap_or(id);
+                messages.push(json!({ "role": "tool", "tool_name": name, "content": text }));
             }
         }
     }
     if text.is_empty() && images.is_empty() && calls.is_empty() {
-        return said;
+        return messages;
     }
     let role = if message.role == Role::User { "user" } else { "assistant" };
     let mut turn = json!({ "role": role, "content": text });
@@ -187,8 +193,8 @@ fn turn(chat: &Chat, message: &Message) -> Vec<Value> {
     if !calls.is_empty() {
         turn["tool_calls"] = Value::Array(calls);
     }
-    said.push(turn);
-    said
+    messages.push(turn);
+    messages
 }
 
 fn tool(tool: &Tool) -> Value {

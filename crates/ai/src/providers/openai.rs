@@ -1,18 +1,18 @@
-//! OpenAI's chat completions, and the many servers that speak the same.
+//! OpenAI's chat completions API, and the many compatible servers.
 
-mod reading;
+mod parse;
 
 use serde_json::{Value, json};
 
-use super::dialect::{Changes, Dialect, Draft, How, Reading};
-use super::shape;
-use crate::ask::{AskError, Question};
+use super::provider_adapter::{Changes, Draft, ProviderAdapter, ResponseMode, StreamParser};
+use super::schema_compat;
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::http::Framing;
+use crate::model_api::{AskError, Question};
+use crate::passthrough::PassthroughRequest;
 use crate::profile::{Profile, ProviderName, Wire};
-use crate::raw::Raw;
 
-/// OpenAI's wire.
+/// OpenAI's chat completions API.
 pub(crate) struct Openai {
     wire: Wire,
 }
@@ -25,7 +25,9 @@ impl Openai {
     fn instructions(&self, question: &Question) -> Option<String> {
         let system = question.system.clone();
         let system = match &question.schema {
-            Some(schema) if self.wire.no_schema => Some(shape::told(system, schema)),
+            Some(schema) if self.wire.no_schema => {
+                Some(schema_compat::append_to_prompt(system, schema))
+            }
             _ => system,
         };
         system.filter(|system| !system.is_empty())
@@ -34,22 +36,22 @@ impl Openai {
     fn messages(&self, question: &Question) -> Vec<Value> {
         let system = self.instructions(question);
         let system = system.map(|system| json!({ "role": "system", "content": system }));
-        let said = match &question.chat {
+        let messages = match &question.chat {
             None => vec![json!({ "role": "user", "content": question.prompt })],
-            Some(chat) => chat.messages.iter().flat_map(turn).collect(),
+            Some(chat) => chat.messages.iter().flat_map(messages_of).collect(),
         };
-        system.into_iter().chain(said).collect()
+        system.into_iter().chain(messages).collect()
     }
 
-    /// What the most tokens of an answer are called, and what they are not called.
-    fn most(&self) -> (&'static str, &'static str) {
+    /// The field that limits the answer's tokens, and the field that is not used.
+    fn max_tokens_fields(&self) -> (&'static str, &'static str) {
         match self.wire.old_max_tokens {
             true => ("max_tokens", "max_completion_tokens"),
             false => ("max_completion_tokens", "max_tokens"),
         }
     }
 
-    fn sampling(&self, body: &mut Value, question: &Question) {
+    fn add_sampling(&self, body: &mut Value, question: &Question) {
         if !self.wire.sampling {
             return;
         }
@@ -60,7 +62,7 @@ impl Openai {
     }
 }
 
-impl Dialect for Openai {
+impl ProviderAdapter for Openai {
     const NAME: ProviderName = ProviderName::Openai;
     const ADDRESS: &'static str = "https://api.openai.com";
     const PREFIX: &'static str = "/v1";
@@ -71,47 +73,58 @@ impl Dialect for Openai {
         ("authorization", "Bearer ")
     }
 
-    fn path(&self, _model: &str, _question: &Question, _how: How) -> Result<String, AskError> {
+    fn path(
+        &self,
+        _model: &str,
+        _question: &Question,
+        _mode: ResponseMode,
+    ) -> Result<String, AskError> {
         Ok("/chat/completions".to_owned())
     }
 
-    fn body(&self, model: &str, question: &Question, how: How) -> Value {
+    fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Value {
         let mut body = json!({ "model": model, "messages": self.messages(question) });
-        body[self.most().0] = json!(question.max_tokens);
+        body[self.max_tokens_fields().0] = json!(question.max_tokens);
         if let Some(schema) = question.schema.as_ref().filter(|_| !self.wire.no_schema) {
-            let strict = shape::is_strict(schema);
+            let strict = schema_compat::is_strict(schema);
             let schema = json!({ "name": "answer", "strict": strict, "schema": **schema });
             body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
         }
         if let Some(chat) = &question.chat {
-            settings(&mut body, chat);
+            add_chat_options(&mut body, chat);
         }
-        self.sampling(&mut body, question);
-        if how.is_streamed() {
+        self.add_sampling(&mut body, question);
+        if mode.is_streamed() {
             body["stream"] = json!(true);
             body["stream_options"] = json!({ "include_usage": true });
         }
         body
     }
 
-    /// A server that takes no schema is told of it in words, which takes a translation.
-    fn raw<'q>(&self, question: &'q Question) -> Option<&'q Raw> {
-        let told = self.wire.no_schema && question.schema.is_some();
-        question.raw_for(Self::NAME).filter(|_| !told)
+    /// A server without schema support gets the schema in the prompt, which needs a translation.
+    fn raw<'q>(&self, question: &'q Question) -> Option<&'q PassthroughRequest> {
+        let in_prompt = self.wire.no_schema && question.schema.is_some();
+        question.raw_for(Self::NAME).filter(|_| !in_prompt)
     }
 
-    /// The most tokens and the temperature may be the profile's; sampling goes only where the model takes
-    /// it; a stream has to say at its end what it took.
-    fn changes(&self, model: &str, question: &Question, raw: &Raw, how: How) -> Changes {
-        let (most, not_most) = self.most();
+    /// `max_tokens` and `temperature` may come from the profile; sampling fields are sent only if
+    /// the model takes them; a stream has to report its usage at the end.
+    fn changes(
+        &self,
+        model: &str,
+        question: &Question,
+        raw: &PassthroughRequest,
+        mode: ResponseMode,
+    ) -> Changes {
+        let (limit, other_limit) = self.max_tokens_fields();
         let mut changes = Changes::with_capacity(7);
         changes.extend([
             ("model", Some(model.into())),
-            (most, Some(question.max_tokens.into())),
-            (not_most, None),
+            (limit, Some(question.max_tokens.into())),
+            (other_limit, None),
             ("temperature", self.wire.sampling.then(|| question.temperature.into())),
-            ("stream", how.is_streamed().then(|| true.into())),
-            ("stream_options", how.is_streamed().then(|| stream_options(raw))),
+            ("stream", mode.is_streamed().then(|| true.into())),
+            ("stream_options", mode.is_streamed().then(|| stream_options(raw))),
         ]);
         if !self.wire.sampling {
             changes.push(("top_p", None));
@@ -119,34 +132,34 @@ impl Dialect for Openai {
         changes
     }
 
-    fn read(&self, body: &[u8]) -> Result<Draft, String> {
-        reading::whole(body)
+    fn parse(&self, body: &[u8]) -> Result<Draft, String> {
+        parse::answer(body)
     }
 
-    fn reading(&self) -> Box<dyn Reading> {
-        Box::new(reading::Chunks::default())
+    fn stream_parser(&self) -> Box<dyn StreamParser> {
+        Box::new(parse::ChunkParser::default())
     }
 
     fn health_path(&self) -> &'static str {
         "/models"
     }
 
-    fn health(&self, model: &str, said: &Value) -> String {
+    fn health(&self, model: &str, body: &Value) -> String {
         let models =
-            said.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let known = model.is_empty() || models.iter().any(|one| one["id"] == model);
-        let but = if known { String::new() } else { format!(", not `{model}` among them") };
+            body.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let listed = model.is_empty() || models.iter().any(|one| one["id"] == model);
+        let but = if listed { String::new() } else { format!(", not `{model}` among them") };
         format!("answers, accepts the key, has {} models{but}", models.len())
     }
 }
 
-fn stream_options(raw: &Raw) -> Value {
-    let mut options = raw.member("stream_options").filter(Value::is_object).unwrap_or(json!({}));
+fn stream_options(raw: &PassthroughRequest) -> Value {
+    let mut options = raw.field("stream_options").filter(Value::is_object).unwrap_or(json!({}));
     options["include_usage"] = json!(true);
     options
 }
 
-fn settings(body: &mut Value, chat: &Chat) {
+fn add_chat_options(body: &mut Value, chat: &Chat) {
     if !chat.stop.is_empty() {
         body["stop"] = json!(chat.stop);
     }
@@ -172,9 +185,9 @@ fn tool(tool: &Tool) -> Value {
     json!({ "type": "function", "function": function })
 }
 
-/// A turn as messages. What tools said are messages of their own, and come first: the provider wants
-/// them right behind the calls.
-fn turn(message: &Message) -> Vec<Value> {
+/// A message as OpenAI's messages. Tool results are messages of their own and come first: the
+/// provider wants them right after the calls.
+fn messages_of(message: &Message) -> Vec<Value> {
     if message.role == Role::Assistant {
         return vec![assistant(message)];
     }
@@ -209,7 +222,7 @@ fn assistant(message: &Message) -> Value {
     for part in &message.parts {
         match part {
             Part::Text(words) => text.push_str(words),
-            Part::ToolCall(wanted) => calls.push(call(wanted)),
+            Part::ToolCall(tool_call) => calls.push(call(tool_call)),
             _ => {}
         }
     }

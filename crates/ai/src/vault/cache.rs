@@ -1,4 +1,4 @@
-//! Opened keys, kept for a minute: a call should not wait for the store or the disk to have its key.
+//! Cache of opened keys: a call should not wait for the store or the disk to get its key.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 
 use super::reference::KeyRef;
 
-/// How long an opened key is kept, at most: so long a revoked one may still be used by a process
-/// that did not hear of it.
-pub(super) const KEEP: Duration = Duration::from_secs(60);
+/// Longest time that an opened key is cached: so long a process that missed the notification may
+/// use a revoked key.
+pub(super) const CACHE_TTL: Duration = Duration::from_secs(60);
 
-/// How many are kept. More are opened each time, which is slower, not wrong.
-const MOST: usize = 10_000;
+/// Cached keys. Further keys are opened on every use, which is slower, not wrong.
+const MAX_CACHED: usize = 10_000;
 
-/// Whose key, and where it is.
-pub(super) type Place = (TenantId, KeyRef);
+/// Owner and reference of a key.
+pub(super) type CacheKey = (TenantId, KeyRef);
 
-/// Opened keys. What is forgotten is wiped.
+/// Opened keys. Evicted secrets are wiped.
 #[derive(Default)]
 pub(super) struct Cache {
     state: Mutex<State>,
@@ -28,50 +28,50 @@ pub(super) struct Cache {
 
 #[derive(Default)]
 struct State {
-    kept: HashMap<Place, Kept>,
-    /// Moves when all is forgotten. What was read from the store before must not be kept after.
+    secrets: HashMap<CacheKey, CachedSecret>,
+    /// Incremented by `clear`. A key that was read before must not be cached after.
     epoch: u64,
 }
 
-struct Kept {
+struct CachedSecret {
     secret: SecretString,
     until: Instant,
 }
 
 impl Cache {
-    /// A key that is still good.
-    pub(super) fn find(&self, place: &Place) -> Option<SecretString> {
+    /// A cached key that has not expired.
+    pub(super) fn find(&self, key: &CacheKey) -> Option<SecretString> {
         let state = self.state();
-        let kept = state.kept.get(place).filter(|kept| Instant::now() < kept.until)?;
-        Some(kept.secret.clone())
+        let cached = state.secrets.get(key).filter(|cached| Instant::now() < cached.until)?;
+        Some(cached.secret.clone())
     }
 
-    /// What [`Self::keep`] is to be told.
+    /// The epoch to pass to [`Self::insert`].
     pub(super) fn epoch(&self) -> u64 {
         self.state().epoch
     }
 
-    /// Keeps a key that was read in `epoch`, for as long as it may be used but not for too long.
-    pub(super) fn keep(&self, epoch: u64, place: Place, secret: &SecretString, most: Duration) {
+    /// Caches a key that was read in `epoch`, for as long as it may be used, at most [`CACHE_TTL`].
+    pub(super) fn insert(&self, epoch: u64, key: CacheKey, secret: &SecretString, ttl: Duration) {
         let now = Instant::now();
         let mut state = self.state();
         if state.epoch != epoch {
             return;
         }
-        if state.kept.len() >= MOST {
-            state.kept.retain(|_, kept| now < kept.until);
+        if state.secrets.len() >= MAX_CACHED {
+            state.secrets.retain(|_, cached| now < cached.until);
         }
-        if state.kept.len() < MOST {
-            let until = now + most.min(KEEP);
-            state.kept.insert(place, Kept { secret: secret.clone(), until });
+        if state.secrets.len() < MAX_CACHED {
+            let until = now + ttl.min(CACHE_TTL);
+            state.secrets.insert(key, CachedSecret { secret: secret.clone(), until });
         }
     }
 
-    /// Forgets everything.
+    /// Evicts everything.
     pub(super) fn clear(&self) {
         let mut state = self.state();
         state.epoch += 1;
-        state.kept.clear();
+        state.secrets.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,54 +1,54 @@
-//! What a vault could not do, in words that hold no byte of a secret.
+//! Errors of the vault. No message contains any byte of a secret.
 
 use std::io;
 use std::path::PathBuf;
 
 use longshore::{KeyName, TenantId};
 
-/// What a vault could not do.
+/// An error of the vault.
 ///
-/// No variant holds what was read or opened, so none can print it.
+/// No variant holds what was read or decrypted, so none can print it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VaultError {
-    /// There is no master key, so nothing can be sealed or opened.
+    /// No master key is loaded, so nothing can be sealed or opened.
     #[error("no master key is loaded")]
     NoMaster,
     /// The key is wrapped by a master key that is not loaded.
     #[error("{key} is wrapped by master key {master}, which is not loaded")]
     OtherMaster {
-        /// Which key.
+        /// The key.
         key: KeyLabel,
         /// The id of the master key that opens it.
         master: String,
     },
-    /// The record does not open: it was changed, or moved from where it was sealed for.
+    /// The record does not open: it was changed, or moved from another key.
     #[error("{0} does not open: its record was changed, or is not the one that was sealed")]
     Changed(KeyLabel),
-    /// There is no such key, or not for this tenant.
+    /// The key does not exist, or belongs to another tenant.
     #[error("there is no key `{name}` of `{tenant}`")]
     NotFound {
-        /// Whose it should be.
+        /// The tenant.
         tenant: TenantId,
-        /// Its name.
+        /// The key's name.
         name: KeyName,
     },
-    /// There is one, but none of its versions may be used any more.
+    /// All versions of the key are revoked or expired.
     #[error("{0} may not be used any more: it was revoked, or its time is over")]
     Unusable(KeyLabel),
-    /// A key that is to be added is there already.
+    /// The key to add exists already.
     #[error("{0} is there already")]
     Exists(KeyLabel),
-    /// A secret that cannot be one.
+    /// The secret is not valid.
     #[error("the secret {0}")]
     BadSecret(&'static str),
-    /// A reference that leads to no key.
+    /// The key reference is not valid.
     #[error("the reference to a key {0}")]
     BadReference(&'static str),
-    /// A variable that holds nothing.
+    /// The environment variable is not set.
     #[error("the variable {0} is not set, or not text")]
     NoVariable(String),
-    /// A master key that is none: not 32 bytes, or not written as such.
+    /// The master key is not 32 bytes, or not encoded correctly.
     #[error("the master key in {place} {problem}")]
     BadMaster {
         /// Where it was read.
@@ -56,41 +56,41 @@ pub enum VaultError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// A file that others may read.
+    /// The file is readable by other users.
     #[error("{} may be read by others (mode {mode:04o})", path.display())]
     TooOpen {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {problem}", path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// What failed.
         problem: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: Option<io::Error>,
     },
-    /// The system gives no random bytes.
+    /// The operating system provides no random bytes.
     #[error("the system gives no random bytes")]
     NoRandomness,
-    /// The store said no.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] longshore::Error),
 }
 
-/// A version of a key, for people.
+/// A key version in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyLabel {
-    /// Whose it is.
+    /// The tenant.
     pub tenant: TenantId,
-    /// Its name.
+    /// The key's name.
     pub name: KeyName,
-    /// Its version, where one is meant.
+    /// The version, if a specific one is meant.
     pub version: Option<u32>,
 }
 
@@ -102,7 +102,7 @@ impl std::fmt::Display for KeyLabel {
 }
 
 impl VaultError {
-    /// Whether the same may work later without anybody doing anything.
+    /// Whether a retry may succeed without any change.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Store(error) => error.is_retryable(),
@@ -122,7 +122,7 @@ impl VaultError {
         }
     }
 
-    /// What can be done about it, where we know.
+    /// What the user can do about it, if known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::TooOpen { path, .. } => format!("chmod 600 {}", path.display()),

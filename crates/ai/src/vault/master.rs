@@ -1,4 +1,4 @@
-//! The master key: 32 bytes that wrap every data key. Where it comes from, and what it is called.
+//! The master key: 32 bytes that wrap every data key. Its sources and its id.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,25 @@ use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::error::VaultError;
-use super::private_file::{self, Others};
+use super::private_file::{self, OtherReaders};
 
-/// How many bytes a key has, master or data.
+/// Bytes of a key, master or data.
 pub(super) const KEY_BYTES: usize = 32;
 
-/// What the hash of an id begins with, so that it is a hash for nothing else.
+/// The hash prefix of an id, so that the hash has no other use.
 const ID_DOMAIN: &[u8] = b"longshore vault master key id v1\0";
 
-/// The directory that systemd keeps a service's credentials in.
-const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+/// The variable with the directory of a systemd service's credentials.
+const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
-/// A master key. Printed as its id; wiped when it is dropped.
+/// A master key. Debug output shows its id; wiped when it is dropped.
 #[derive(Clone)]
 pub struct MasterKey {
     bytes: Zeroizing<[u8; KEY_BYTES]>,
     id: String,
 }
 
-/// Where a master key is.
+/// The source of a master key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MasterSource {
     /// A file of exactly 32 bytes that only its owner may read. Written as its path.
@@ -45,7 +45,7 @@ impl FromStr for MasterSource {
 
     fn from_str(text: &str) -> Result<Self, VaultError> {
         if let Some(name) = text.strip_prefix("credential:") {
-            // A name with a slash would lead out of the directory.
+            // A name with a slash would leave the directory.
             return match name.is_empty() || name.contains('/') || name.starts_with('.') {
                 true => Err(VaultError::BadReference("names no credential")),
                 false => Ok(Self::Credential(name.to_owned())),
@@ -62,12 +62,12 @@ impl FromStr for MasterSource {
 }
 
 impl MasterKey {
-    /// Reads a master key.
+    /// Loads a master key.
     pub fn load(source: &MasterSource) -> Result<Self, VaultError> {
         Self::load_in(source, &|name| std::env::var(name).ok())
     }
 
-    /// The same, with the variables that are given.
+    /// Loads a master key, with a given lookup of environment variables.
     pub fn load_in(
         source: &MasterSource,
         variable: &dyn Fn(&str) -> Option<String>,
@@ -75,34 +75,35 @@ impl MasterKey {
         let set = |name: &str| variable(name).ok_or_else(|| VaultError::NoVariable(name.into()));
         match source {
             MasterSource::File(path) => {
-                let bytes = private_file::read(path, Others::Refused)?;
-                raw(&bytes).ok_or_else(|| bad(path.display(), "is not exactly 32 bytes long"))
+                let bytes = private_file::read(path, OtherReaders::Refused)?;
+                from_bytes(&bytes)
+                    .ok_or_else(|| bad(path.display(), "is not exactly 32 bytes long"))
             }
             MasterSource::Credential(name) => {
-                let path = Path::new(&set(CREDENTIALS)?).join(name);
-                let bytes = private_file::read(&path, Others::Trusted)?;
-                let text = || std::str::from_utf8(&bytes).ok().and_then(written);
-                raw(&bytes).or_else(text).ok_or_else(|| {
+                let path = Path::new(&set(CREDENTIALS_DIRECTORY)?).join(name);
+                let bytes = private_file::read(&path, OtherReaders::Trusted)?;
+                let text = || std::str::from_utf8(&bytes).ok().and_then(parse_text);
+                from_bytes(&bytes).or_else(text).ok_or_else(|| {
                     bad(path.display(), "is neither 32 bytes nor written in hex or base64")
                 })
             }
             MasterSource::Variable(name) => {
                 let text = Zeroizing::new(set(name)?);
-                written(&text).ok_or_else(|| {
+                parse_text(&text).ok_or_else(|| {
                     bad(format_args!("variable {name}"), "is neither 64 hex digits nor base64")
                 })
             }
         }
     }
 
-    /// Makes a new one in a file that must not be there yet.
+    /// Generates a master key in a file that must not exist yet.
     pub fn generate(path: &Path) -> Result<Self, VaultError> {
         let bytes = Zeroizing::new(random::<KEY_BYTES>()?);
         private_file::write_new(path, &*bytes)?;
         Ok(Self::new(bytes))
     }
 
-    /// What it is called in the records that it wrapped. Says nothing about its bytes.
+    /// Its id in the records that it wrapped. Reveals nothing about its bytes.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -133,17 +134,17 @@ fn bad(place: impl fmt::Display, problem: &'static str) -> VaultError {
     VaultError::BadMaster { place: place.to_string(), problem }
 }
 
-fn raw(bytes: &[u8]) -> Option<MasterKey> {
+fn from_bytes(bytes: &[u8]) -> Option<MasterKey> {
     let bytes: [u8; KEY_BYTES] = bytes.try_into().ok()?;
     Some(MasterKey::new(Zeroizing::new(bytes)))
 }
 
-/// A key that is written in hex or base64.
-fn written(text: &str) -> Option<MasterKey> {
+/// Parses a key in hex or base64.
+fn parse_text(text: &str) -> Option<MasterKey> {
     let text = text.trim();
     from_hex(text).or_else(|| {
         let mut bytes = STANDARD.decode(text).ok()?;
-        let key = raw(&bytes);
+        let key = from_bytes(&bytes);
         bytes.zeroize();
         key
     })

@@ -1,21 +1,21 @@
-//! The key vault: secrets that are open only while they are used.
+//! The key vault: secrets that are decrypted only while they are used.
 //!
-//! A secret is sealed with a data key of its own, and that is wrapped by the master key
-//! ([`seal`]); the store keeps both, and sees neither open. Versions of a key follow each other: the
-//! newest is used, an older one may be for as long as it was given.
+//! A secret is sealed with its own data key, which is wrapped by the master key ([`envelope`]). The
+//! store holds both, encrypted. A key has versions: the newest is used, an older one can be used
+//! until it retires.
 //!
-//! To change the master key, all processes get the new one beside the old one, then one runs
-//! [`Vault::rewrap`], then the old one is taken away.
+//! To change the master key, load the new one beside the old one in all processes, run
+//! [`Vault::rewrap`] in one, then remove the old one.
 
 mod cache;
+mod envelope;
 mod error;
+mod external_secrets;
 mod master;
 mod open;
-mod outside;
 mod private_file;
 mod reference;
 mod rewrap;
-mod seal;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
 pub use error::{KeyLabel, VaultError};
+pub use external_secrets::read_secret_file;
 pub use master::{MasterKey, MasterSource};
-pub use outside::read_secret_file;
 pub use reference::KeyRef;
 pub use rewrap::Rewrapped;
 
 use cache::Cache;
-use outside::Variables;
-use seal::Place;
+use envelope::KeyVersion;
+use external_secrets::Variables;
 
-/// Seals and opens keys. Cheap to share, and to ask: what was opened is kept for a minute.
+/// Seals and opens keys. Cheap to share; opened keys are cached for a minute.
 pub struct Vault {
     keys: Arc<dyn Keys>,
-    /// The one that seals is the first.
+    /// The first one seals; all of them open.
     masters: Vec<MasterKey>,
     clock: Arc<dyn Clock>,
     variables: Variables,
@@ -50,26 +50,26 @@ pub struct Vault {
 /// A version of a key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyEntry {
-    /// Whose it is.
+    /// The owner.
     pub tenant: TenantId,
     /// Its name.
     pub name: KeyName,
     /// Its version.
     pub version: u32,
-    /// What it opens.
+    /// The provider that it is for.
     pub provider: String,
     /// Whether it may be used.
     pub status: KeyStatus,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// Until when a retiring one may be used.
+    /// Until when a retiring version may be used.
     pub retires_at: Option<Timestamp>,
-    /// The master key that wrapped it.
+    /// The id of the master key that wrapped it.
     pub master: String,
 }
 
 impl Vault {
-    /// A vault over a store. Without a master key, only variables and files can be opened.
+    /// A vault on a store. Without a master key, only variables and files can be opened.
     pub fn new(keys: Arc<dyn Keys>, master: Option<MasterKey>) -> Self {
         Self {
             keys,
@@ -80,21 +80,21 @@ impl Vault {
         }
     }
 
-    /// Also opens what an older master key wrapped.
+    /// Also opens keys that an older master key wrapped.
     #[must_use]
     pub fn with_older(mut self, master: MasterKey) -> Self {
         self.masters.push(master);
         self
     }
 
-    /// With another clock than the machine's.
+    /// Uses another clock than the system's.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// With other variables than the process's own.
+    /// Uses another lookup of environment variables than the process's own.
     #[must_use]
     pub fn with_variables(
         mut self,
@@ -104,7 +104,8 @@ impl Vault {
         self
     }
 
-    /// Keeps the first version of a key, or the next one where all before were revoked. Its version.
+    /// Adds the first version of a key, or the next one if all earlier ones were revoked. Returns
+    /// its version.
     pub async fn add(
         &self,
         scope: &Scope,
@@ -118,12 +119,12 @@ impl Vault {
         if versions.iter().any(|version| left(version, now).is_some()) {
             return Err(VaultError::Exists(label(tenant, name, None)));
         }
-        let place = Place { tenant, name, version: next(&versions) };
-        self.put(scope, place, provider, secret, None).await
+        let version = KeyVersion { tenant, name, version: next(&versions) };
+        self.put(scope, version, provider, secret, None).await
     }
 
-    /// Gives a key a new version, which is used from now on. The one before may be used for `grace`
-    /// by whoever still holds it. The new version.
+    /// Adds a new version of a key, which is used from now on. The previous one may be used for
+    /// `grace`, by processes that still have it. Returns the new version.
     pub async fn rotate(
         &self,
         scope: &Scope,
@@ -135,27 +136,27 @@ impl Vault {
         let versions = self.versions(scope, tenant, name).await?;
         let newest = versions.first().ok_or_else(|| not_found(tenant, name))?;
         let retires_at = (!grace.is_zero()).then(|| self.clock.now() + grace);
-        let place = Place { tenant, name, version: next(&versions) };
-        self.put(scope, place, &newest.key.provider, secret, retires_at).await
+        let version = KeyVersion { tenant, name, version: next(&versions) };
+        self.put(scope, version, &newest.key.provider, secret, retires_at).await
     }
 
-    /// Seals a version for its place and keeps it. The version.
+    /// Seals a version and stores it. Returns the version.
     async fn put(
         &self,
         scope: &Scope,
-        place: Place<'_>,
+        version: KeyVersion<'_>,
         provider: &str,
         secret: &SecretString,
         retires_at: Option<Timestamp>,
     ) -> Result<u32, VaultError> {
-        let secret = outside::sound(secret.expose_secret())?;
-        let key = seal::seal(self.master()?, place, provider, secret.as_bytes())?;
+        let secret = external_secrets::validate(secret.expose_secret())?;
+        let key = envelope::seal(self.master()?, version, provider, secret.as_bytes())?;
         self.keys.add_key(scope, key, retires_at).await?;
         self.clear();
-        Ok(place.version)
+        Ok(version.version)
     }
 
-    /// Revokes one version, or all of a key: it may not be used any more.
+    /// Revokes one version of a key, or all: they may not be used any more.
     pub async fn revoke(
         &self,
         scope: &Scope,
@@ -168,7 +169,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Keys by tenant, name and version, without their secrets.
+    /// Lists keys by tenant, name and version, without their secrets.
     pub async fn list(
         &self,
         scope: &Scope,
@@ -179,12 +180,12 @@ impl Vault {
         Ok(Page { items: page.items.iter().map(KeyEntry::of).collect(), next: page.next })
     }
 
-    /// Forgets what was opened: for whoever hears that a key was changed.
+    /// Evicts cached keys, after a notification that a key changed.
     pub fn clear(&self) {
         self.cache.clear();
     }
 
-    /// All versions, the newest first; none if there is no such key.
+    /// All versions, newest first; empty if the key does not exist.
     async fn versions(
         &self,
         scope: &Scope,
@@ -202,11 +203,11 @@ impl Vault {
         self.masters.first().ok_or(VaultError::NoMaster)
     }
 
-    /// The master key of this id.
-    fn master_of(&self, place: Place<'_>, id: &str) -> Result<&MasterKey, VaultError> {
+    /// The master key with this id.
+    fn master_of(&self, version: KeyVersion<'_>, id: &str) -> Result<&MasterKey, VaultError> {
         self.master()?;
         let found = self.masters.iter().find(|master| master.id() == id);
-        found.ok_or_else(|| VaultError::OtherMaster { key: place.label(), master: id.to_owned() })
+        found.ok_or_else(|| VaultError::OtherMaster { key: version.label(), master: id.to_owned() })
     }
 }
 
@@ -232,7 +233,7 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// The number of the version after these, of which the newest is the first.
+/// The number of the next version; the newest version is the first of `versions`.
 fn next(versions: &[KeyRecord]) -> u32 {
     versions.first().map_or(1, |newest| newest.key.version.saturating_add(1))
 }

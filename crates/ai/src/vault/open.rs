@@ -1,4 +1,4 @@
-//! Opening keys: which version, from where, and for how long it is kept open.
+//! Opens keys: chooses the version and the source, and caches the result.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use longshore::ledger::{KeyRecord, KeyStatus};
 use longshore::{KeyName, Scope, TenantId, Timestamp};
 use secrecy::SecretString;
 
+use super::envelope::{self, KeyVersion};
 use super::error::VaultError;
 use super::reference::KeyRef;
-use super::seal::{self, Place};
-use super::{Vault, cache, label, left, not_found, outside};
+use super::{Vault, cache, external_secrets, label, left, not_found};
 
 impl Vault {
-    /// A key, open. Kept for a minute; [`Self::clear`] forgets it at once.
+    /// Opens a key. It is cached for a minute; [`Self::clear`] evicts it at once.
     pub async fn open(
         &self,
         scope: &Scope,
@@ -20,26 +20,28 @@ impl Vault {
         key: &KeyRef,
     ) -> Result<SecretString, VaultError> {
         if !scope.covers(tenant) {
-            return Err(foreign(tenant, key));
+            return Err(foreign_key_error(tenant, key));
         }
-        let place = (tenant.clone(), key.clone());
-        if let Some(secret) = self.cache.find(&place) {
+        let cache_key = (tenant.clone(), key.clone());
+        if let Some(secret) = self.cache.find(&cache_key) {
             return Ok(secret);
         }
         let epoch = self.cache.epoch();
-        let (secret, most) = match key {
+        let (secret, ttl) = match key {
             KeyRef::Vault { name, version } => {
-                self.open_kept(scope, tenant, name, *version).await?
+                self.open_stored(scope, tenant, name, *version).await?
             }
-            KeyRef::Variable(name) => (self.variables.read(name)?, cache::KEEP),
-            KeyRef::File(path) => (outside::read_secret_file(path.clone()).await?, cache::KEEP),
+            KeyRef::Variable(name) => (self.variables.read(name)?, cache::CACHE_TTL),
+            KeyRef::File(path) => {
+                (external_secrets::read_secret_file(path.clone()).await?, cache::CACHE_TTL)
+            }
         };
-        self.cache.keep(epoch, place, &secret, most);
+        self.cache.insert(epoch, cache_key, &secret, ttl);
         Ok(secret)
     }
 
-    /// A key of the store, and how long it may be used.
-    async fn open_kept(
+    /// Opens a key of the store; also returns how long it may be used.
+    async fn open_stored(
         &self,
         scope: &Scope,
         tenant: &TenantId,
@@ -51,16 +53,17 @@ impl Vault {
             return Err(not_found(tenant, name));
         }
         let wanted = versions.iter().filter(|v| version.is_none_or(|only| only == v.key.version));
-        let (record, most) = usable(wanted, self.clock.now())
+        let (record, ttl) = usable(wanted, self.clock.now())
             .ok_or_else(|| VaultError::Unusable(label(tenant, name, version)))?;
-        let place = Place { tenant, name, version: record.key.version };
-        let bytes = seal::open(self.master_of(place, &record.key.master)?, place, &record.key)?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| VaultError::Changed(place.label()))?;
-        Ok((text.into(), most))
+        let version = KeyVersion { tenant, name, version: record.key.version };
+        let bytes =
+            envelope::open(self.master_of(version, &record.key.master)?, version, &record.key)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| VaultError::Changed(version.label()))?;
+        Ok((text.into(), ttl))
     }
 }
 
-/// The version to use: the newest that is active, else the newest whose time is not over.
+/// The version to use: the newest active one, else the newest retiring one that has not expired.
 fn usable<'a>(
     versions: impl Iterator<Item = &'a KeyRecord>,
     now: Timestamp,
@@ -69,8 +72,8 @@ fn usable<'a>(
     usable.max_by_key(|(record, _)| (record.status == KeyStatus::Active, record.key.version))
 }
 
-/// What a tenant is told of another's key: no more than of one that does not exist.
-fn foreign(tenant: &TenantId, key: &KeyRef) -> VaultError {
+/// The error for another tenant's key: the same as for a key that does not exist.
+fn foreign_key_error(tenant: &TenantId, key: &KeyRef) -> VaultError {
     match key {
         KeyRef::Vault { name, .. } => not_found(tenant, name),
         KeyRef::Variable(_) | KeyRef::File(_) => VaultError::BadReference("is another tenant's"),

@@ -1,4 +1,4 @@
-//! Where a profile's key is: in the vault, a variable, or a file.
+//! Key references of profiles: the vault, an environment variable, or a file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use longshore::KeyName;
 
 use super::error::VaultError;
 
-/// Where a key is.
+/// Where a key is stored.
 ///
 /// ```
 /// use longshore_ai::KeyRef;
@@ -21,29 +21,29 @@ use super::error::VaultError;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum KeyRef {
-    /// In the vault: `NAME`, or `NAME@VERSION` for whoever wants to stay with one.
+    /// In the vault: `NAME`, or `NAME@VERSION` for a fixed version.
     Vault {
         /// Its name.
         name: KeyName,
-        /// Only this version; otherwise the one that is active.
+        /// A fixed version; otherwise the active one.
         version: Option<u32>,
     },
-    /// In a variable: `env:NAME`.
+    /// In an environment variable: `env:NAME`.
     Variable(String),
     /// In a file that only its owner may read: `file:PATH`.
     File(PathBuf),
 }
 
-/// How the keys of well-known providers begin.
-const SECRETS_BEGIN: [&str; 6] = ["sk-", "sk_", "AIza", "xai-", "gsk_", "hf_"];
+/// Prefixes of well-known providers' keys.
+const SECRET_PREFIXES: [&str; 6] = ["sk-", "sk_", "AIza", "xai-", "gsk_", "hf_"];
 
-/// A name in one piece is not that long.
-const LONGEST_WORD: usize = 32;
+/// Names have no part as long as this.
+const MAX_NAME_PART: usize = 32;
 
 impl KeyRef {
-    /// Whether it leads out of the vault, to what belongs to the whole process. Whoever may write
-    /// a profile with such a reference, and choose its endpoint, can have the secret sent there: so
-    /// this is for operators, not for tenants.
+    /// Whether it refers to something outside the vault, which belongs to the whole process. A user
+    /// that can write a profile with such a reference, and choose its endpoint, can have the secret
+    /// sent there. So only operators may use it, not tenants.
     pub fn is_outside(&self) -> bool {
         match self {
             Self::Vault { .. } => false,
@@ -52,7 +52,7 @@ impl KeyRef {
     }
 }
 
-/// The errors do not repeat what was written: people paste the secret itself here.
+/// The errors do not repeat the text: users paste the secret itself here.
 impl FromStr for KeyRef {
     type Err = VaultError;
 
@@ -100,5 +100,5 @@ fn variable(name: &str) -> Option<KeyRef> {
 
 fn looks_secret(text: &str) -> bool {
     let longest = text.split(['-', '_', '.', ':']).map(str::len).max().unwrap_or(0);
-    SECRETS_BEGIN.iter().any(|begin| text.starts_with(begin)) || longest >= LONGEST_WORD
+    SECRET_PREFIXES.iter().any(|begin| text.starts_with(begin)) || longest >= MAX_NAME_PART
 }

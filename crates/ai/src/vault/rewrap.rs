@@ -1,56 +1,56 @@
-//! Changing the master key: every data key is wrapped anew, one after the other.
+//! Changes the master key: wraps every data key again, one by one.
 //!
-//! Each is exchanged only if it is still wrapped by what it was read with, so it does not matter who
-//! else does the same, or how often somebody was killed at it: whoever begins again passes over what
-//! is done. Meanwhile both master keys are loaded, and every key can be opened.
+//! A record is replaced only if it is still wrapped by the master key that it was read with. So
+//! concurrent runs and killed runs do no harm: the next run skips what is done. Meanwhile both
+//! master keys are loaded, and every key can be opened.
 
 use longshore::Scope;
 use longshore::ledger::KeyRecord;
 
+use super::envelope::{self, KeyVersion};
 use super::error::VaultError;
-use super::seal::{self, Place};
 use super::{KeyEntry, Vault};
 
-/// How many keys are looked at at once.
+/// Keys read per page.
 const PAGE: u32 = 100;
 
-/// How often all keys are gone through. Once does it, unless somebody seals with the old master key
-/// at the same time, or another process wraps anew.
-const MOST_PASSES: u32 = 10;
+/// Passes over all keys. One is enough, unless another process seals with the old master key or
+/// rewraps at the same time.
+const MAX_PASSES: u32 = 10;
 
-/// What came of wrapping anew.
+/// The result of a rewrap.
 #[derive(Debug, Default)]
 pub struct Rewrapped {
-    /// How many were wrapped anew by this run.
+    /// Keys that this run wrapped again.
     pub moved: u64,
-    /// How many had been already.
+    /// Keys that were wrapped by the new master key already.
     pub there: u64,
-    /// Those that could not be, and why. The old master key is needed as long as there are any.
+    /// Keys that failed, and why. While there are any, the old master key is needed.
     pub left: Vec<(KeyEntry, VaultError)>,
 }
 
-/// What became of one key.
-enum Step {
+/// The result for one key.
+enum RewrapStep {
     Moved,
-    There,
+    Current,
     Overtaken,
 }
 
 impl Vault {
-    /// Wraps all keys by the vault's master key that are wrapped by one of its older ones
-    /// ([`Vault::with_older`]). Killed in the middle, it can be run again.
+    /// Wraps all keys with the vault's master key that are wrapped by one of its older ones
+    /// ([`Vault::with_older`]). Can be run again after a crash.
     pub async fn rewrap(&self, scope: &Scope) -> Result<Rewrapped, VaultError> {
         let mut moved = 0;
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_PASSES {
             let (mut pass, overtaken) = self.rewrap_once(scope).await?;
-            let still = pass.moved == 0 && overtaken == 0;
+            let unchanged = pass.moved == 0 && overtaken == 0;
             moved += pass.moved;
-            if still {
+            if unchanged {
                 pass.there -= moved.min(pass.there);
                 return Ok(Rewrapped { moved, ..pass });
             }
         }
-        Err(longshore::Error::unavailable("others keep changing the keys").into())
+        Err(longshore::Error::unavailable("other processes keep changing the keys").into())
     }
 
     async fn rewrap_once(&self, scope: &Scope) -> Result<(Rewrapped, u64), VaultError> {
@@ -59,10 +59,10 @@ impl Vault {
             let page = self.keys.keys(scope, after.as_deref(), PAGE).await?;
             for record in page.items {
                 match self.rewrap_one(scope, &record).await {
-                    Ok(Step::Moved) => pass.moved += 1,
-                    Ok(Step::There) => pass.there += 1,
-                    Ok(Step::Overtaken) => overtaken += 1,
-                    // The store's failures end the run; what is wrong with one key does not.
+                    Ok(RewrapStep::Moved) => pass.moved += 1,
+                    Ok(RewrapStep::Current) => pass.there += 1,
+                    Ok(RewrapStep::Overtaken) => overtaken += 1,
+                    // An error of the store ends the run; an error of one key does not.
                     Err(error @ VaultError::Store(_)) => return Err(error),
                     Err(error) => pass.left.push((KeyEntry::of(&record), error)),
                 }
@@ -74,16 +74,20 @@ impl Vault {
         }
     }
 
-    async fn rewrap_one(&self, scope: &Scope, record: &KeyRecord) -> Result<Step, VaultError> {
+    async fn rewrap_one(
+        &self,
+        scope: &Scope,
+        record: &KeyRecord,
+    ) -> Result<RewrapStep, VaultError> {
         let (new, key) = (self.master()?, &record.key);
         if key.master == new.id() {
-            return Ok(Step::There);
+            return Ok(RewrapStep::Current);
         }
-        let old = self.master_of(Place::of(key), &key.master)?;
-        let anew = seal::rewrap(old, new, key)?;
-        match self.keys.rewrap_key(scope, &key.master, anew).await? {
-            true => Ok(Step::Moved),
-            false => Ok(Step::Overtaken),
+        let old = self.master_of(KeyVersion::of(key), &key.master)?;
+        let rewrapped = envelope::rewrap(old, new, key)?;
+        match self.keys.rewrap_key(scope, &key.master, rewrapped).await? {
+            true => Ok(RewrapStep::Moved),
+            false => Ok(RewrapStep::Overtaken),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One request's run: read, asked, kept, delivered.
+//! Runs one request: parses it, asks, checkpoints the reply and delivers it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,25 +12,25 @@ use longshore::{
 };
 use tokio::time::Instant;
 
-use super::address::Address;
-use super::kept;
-use super::parts::Parts;
-use crate::ask::{Again, AskError, Code, Question};
-use crate::contract::{Delivery, Heading, Libraries, Prompt, Reply, Request, peek};
-use crate::desk::{Desk, Errand, Settled};
-use crate::pilot::Gauge;
+use super::partial_replies::PartialReplies;
+use super::reply_checkpoint;
+use super::reply_queue::ReplyQueue;
+use crate::contract::{Delivery, Libraries, Prompt, Reply, ReplyHeader, Request, parse_partial};
+use crate::inference::{Desk, Errand, Settled};
+use crate::model_api::{Again, AskError, Code, Question};
 use crate::prompts::Prompts;
+use crate::resilience::Gauge;
 use crate::schema::ResponseSchema;
 
-/// How long a request waits whose key has no money, should the provider not say.
-const PARKED: Duration = Duration::from_secs(60);
+/// How long a request is snoozed while its key has no credit, if the provider gives no delay.
+const NO_CREDIT_DELAY: Duration = Duration::from_secs(60);
 
-/// How long it takes to tell the caller that time is up.
-const TELLING: Duration = Duration::from_millis(200);
+/// Time reserved before the unit's deadline to report the timeout.
+const REPLY_MARGIN: Duration = Duration::from_millis(200);
 
 /// Answers requests: the handler of [`super::KIND`].
 pub struct RequestHandler {
-    desk: Desk,
+    inference: Desk,
     ledger: Arc<dyn Ledger>,
     libraries: Libraries,
     prompts: Arc<dyn Prompts>,
@@ -39,18 +39,18 @@ pub struct RequestHandler {
 }
 
 impl RequestHandler {
-    /// A handler that asks at `desk`.
+    /// A handler that asks through `inference`.
     pub fn new(
-        desk: Desk,
+        inference: Desk,
         ledger: Arc<dyn Ledger>,
         libraries: Libraries,
         prompts: Arc<dyn Prompts>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { desk, ledger, libraries, prompts, clock, gauge: Arc::default() }
+        Self { inference, ledger, libraries, prompts, clock, gauge: Arc::default() }
     }
 
-    /// Notes in `gauge` how requests fare.
+    /// Reports latencies and errors of requests to `gauge`.
     #[must_use]
     pub fn with_gauge(mut self, gauge: Arc<Gauge>) -> Self {
         self.gauge = gauge;
@@ -60,93 +60,99 @@ impl RequestHandler {
     async fn run(&self, context: &Context) -> Result<Answer, Verdict> {
         let unit = context.unit();
         let request = Request::parse(unit.payload.as_bytes());
-        if let Some(reply) = kept::recall(unit)? {
-            let to = peek(unit.payload.as_bytes()).reply_queue;
-            let to = to.and_then(|to| Address::of(&unit.tenant, &to, &self.libraries).ok());
+        if let Some(reply) = reply_checkpoint::recall(unit)? {
+            let to = parse_partial(unit.payload.as_bytes()).reply_queue;
+            let to = to.and_then(|to| ReplyQueue::of(&unit.tenant, &to, &self.libraries).ok());
             return self.deliver(context, to, &reply, Vec::new()).await;
         }
         let request = match request {
             Ok(request) => request,
-            Err(error) => return self.unreadable(context, error.to_string()).await,
+            Err(error) => return self.reject(context, error.to_string()).await,
         };
-        let to = match self.address(context, &request) {
+        let to = match self.reply_queue(context, &request) {
             Ok(to) => to,
-            Err(why) => return self.unreadable(context, why).await,
+            Err(why) => return self.reject(context, why).await,
         };
-        let mut errand = errand(context, &request);
-        if let Err(error) = self.fill(context, &request, &mut errand).await {
-            let calls = vec![self.desk.unasked(&errand, &request.profile, &error)];
-            let reply = Reply::error(request.heading(), &error, 0);
+        let mut call = inference_request(context, &request);
+        if let Err(error) = self.complete(context, &request, &mut call).await {
+            let calls = vec![self.inference.rejected_record(&call, &request.profile, &error)];
+            let reply = Reply::error(request.header(), &error, 0);
             return self.deliver(context, to, &reply, calls).await;
         }
-        let (settled, parts) = self.ask(context, &request, to.as_ref(), &errand).await?;
-        if settled.yields {
+        let (outcome, parts) = self.ask(context, &request, to.as_ref(), &call).await?;
+        if outcome.yields {
             return Err(Verdict::Yield);
         }
-        let (reply, calls) = conclude(request.heading(), settled, &errand.question)?;
-        let reply = if parts > 0 { reply.after(parts) } else { reply };
+        let (reply, calls) = conclude(request.header(), outcome, &call.question)?;
+        let reply = if parts > 0 { reply.numbered_after(parts) } else { reply };
         self.deliver(context, to, &reply, calls).await
     }
 
-    /// Where the reply goes. Request, unit and reply queue must be one tenant's.
-    fn address(&self, context: &Context, request: &Request) -> Result<Option<Address>, String> {
+    /// The reply's queue. Request, unit and reply queue must belong to one tenant.
+    fn reply_queue(
+        &self,
+        context: &Context,
+        request: &Request,
+    ) -> Result<Option<ReplyQueue>, String> {
         let tenant = &context.unit().tenant;
         if !request.customer.as_str().eq_ignore_ascii_case(tenant.as_str()) {
             return Err(format!("customer `{}` is not tenant `{tenant}`", request.customer));
         }
-        let address = |to| Address::of(tenant, to, &self.libraries);
-        request.reply_queue.as_ref().map(address).transpose().map_err(|error| error.to_string())
+        let queue = |to| ReplyQueue::of(tenant, to, &self.libraries);
+        request.reply_queue.as_ref().map(queue).transpose().map_err(|error| error.to_string())
     }
 
-    /// The question, as the request and the profile have it.
-    async fn fill(
+    /// Completes the question from the request and its profile.
+    async fn complete(
         &self,
         context: &Context,
         request: &Request,
-        errand: &mut Errand,
+        call: &mut Errand,
     ) -> Result<(), AskError> {
-        let until = self.until(context, request)?;
-        let profile = self.desk.profile(&errand.tenant, Some(&request.profile)).await?;
+        let until = self.deadline(context, request)?;
+        let profile = self.inference.profile(&call.tenant, Some(&request.profile)).await?;
         let prompt = match &request.prompt {
             Prompt::Text(text) => text.clone(),
-            Prompt::Reference(place) => self.prompts.fetch(&errand.tenant, place, until).await?,
+            Prompt::Reference(place) => self.prompts.fetch(&call.tenant, place, until).await?,
         };
-        errand.question = request.question(prompt, &profile, until);
+        call.question = request.question(prompt, &profile, until);
         Ok(())
     }
 
-    /// When the caller has stopped waiting: its time began when it sent the request.
-    fn until(&self, context: &Context, request: &Request) -> Result<Instant, AskError> {
+    /// The question's deadline: the request's timeout counts from its creation.
+    fn deadline(&self, context: &Context, request: &Request) -> Result<Instant, AskError> {
         let unit = context.unit();
         let end = unit.created_at + request.timeout;
-        // A little before the unit itself ends: whoever is late still has to be told.
-        let end = unit.deadline.map_or(end, |deadline| end.min(deadline - TELLING));
+        // A little before the unit's own deadline, so that the timeout can still be reported.
+        let end = unit.deadline.map_or(end, |deadline| end.min(deadline - REPLY_MARGIN));
         match end.since(self.clock.now()) {
-            Duration::ZERO => {
-                Err(AskError::new(Code::Timeout, "its time was over before it was asked"))
-            }
+            Duration::ZERO => Err(AskError::new(
+                Code::Timeout,
+                "the deadline passed before the question was asked",
+            )),
             left => Ok(Instant::now() + left),
         }
     }
 
-    /// Asks, and hands on the pieces if that is wanted. A verdict if the run is told to end.
+    /// Asks, and sends partial replies if the request wants them. Returns a verdict if the run is
+    /// cancelled.
     async fn ask(
         &self,
         context: &Context,
         request: &Request,
-        to: Option<&Address>,
-        errand: &Errand,
+        to: Option<&ReplyQueue>,
+        call: &Errand,
     ) -> Result<(Settled, u64), Verdict> {
         let parts = to.filter(|_| request.delivery == Delivery::Pieces);
         let ledger = &self.ledger;
         let parts = parts.map(|to| {
-            Parts::new(context.clone(), Arc::clone(ledger), to.clone(), request.heading())
+            PartialReplies::new(context.clone(), Arc::clone(ledger), to.clone(), request.header())
         });
         let out = self.gauge.ask(self.clock.now().since(context.unit().created_at));
         let asking = async {
             match parts {
-                Some(parts) => parts.stream(&self.desk, errand).await,
-                None => (self.desk.ask(errand, None).await, 0),
+                Some(parts) => parts.stream(&self.inference, call).await,
+                None => (self.inference.ask(call, None).await, 0),
             }
         };
         let stop = context.cancelled();
@@ -163,74 +169,74 @@ impl RequestHandler {
         }
     }
 
-    /// Says what is wrong to whoever can hear it; else the unit's failure says it.
-    async fn unreadable(&self, context: &Context, why: String) -> Result<Answer, Verdict> {
+    /// Reports an invalid request to its reply queue, or else as the unit's failure.
+    async fn reject(&self, context: &Context, why: String) -> Result<Answer, Verdict> {
         let unit = context.unit();
-        let peeked = peek(unit.payload.as_bytes());
-        let to = peeked.reply_queue.as_ref();
-        let to = to.and_then(|to| Address::of(&unit.tenant, to, &self.libraries).ok());
+        let parsed = parse_partial(unit.payload.as_bytes());
+        let to = parsed.reply_queue.as_ref();
+        let to = to.and_then(|to| ReplyQueue::of(&unit.tenant, to, &self.libraries).ok());
         if to.is_none() {
             return Err(Verdict::fail(Code::InvalidRequest.as_str(), why));
         }
         let error = AskError::new(Code::InvalidRequest, why);
-        let reply = Reply::error(peeked.heading(), &error, 0);
+        let reply = Reply::error(parsed.header(), &error, 0);
         self.deliver(context, to, &reply, Vec::new()).await
     }
 
-    /// The unit's end. A reply that goes to a queue is kept before: what was paid for is not asked
-    /// again should this process die on the way.
+    /// Finishes the unit. A reply for a queue is checkpointed first: if this process dies before it
+    /// is delivered, the question is not asked and billed again.
     async fn deliver(
         &self,
         context: &Context,
-        to: Option<Address>,
+        to: Option<ReplyQueue>,
         reply: &Reply,
         calls: Vec<CallRecord>,
     ) -> Result<Answer, Verdict> {
-        let payload = kept::payload(reply)?;
+        let payload = reply_checkpoint::payload(reply)?;
         let Some(to) = to else { return Ok(done(payload, calls)) };
         if context.unit().checkpoint.is_none() {
-            let kept = Kept { calls, ..Kept::new(payload.clone()) };
-            context.keep(kept).await.map_err(not_kept)?;
+            let checkpoint = Kept { calls, ..Kept::new(payload.clone()) };
+            context.keep(checkpoint).await.map_err(checkpoint_failed)?;
         }
         let sent = to.send(&*self.ledger, context.unit(), payload.clone()).await;
-        // Should somebody listen again, the reply is still there.
+        // If the queue's reader comes back, the reply is still in the checkpoint.
         sent.map_err(|verdict| verdict.with_checkpoint(payload.clone()))?;
         Ok(done(payload, Vec::new()))
     }
 }
 
-/// The reply, and what is to be written in the books with it.
+/// The reply, and the calls to record with it.
 fn conclude(
-    heading: Heading,
-    settled: Settled,
+    header: ReplyHeader,
+    outcome: Settled,
     question: &Question,
 ) -> Result<(Reply, Vec<CallRecord>), Verdict> {
-    let Settled { result, attempts, records, duplicate, cost_picos, .. } = settled;
+    let Settled { result, attempts, records, duplicate, cost_picos, .. } = outcome;
     if let Some(other) = duplicate {
         let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
         let why = format!("request `{}` is or was answered{by}", other.call.request_id);
         return Err(Verdict::fail("DUPLICATE_REQUEST", why));
     }
     let reply = match &result {
-        Ok(answer) => Reply::success(heading, answer, attempts)
-            .at_cost(cost_picos)
-            .judged(mistake(question, &answer.text)),
-        Err(error) if may_wait(error, question.until) => {
-            let after = error.retry_after.unwrap_or(PARKED);
+        Ok(answer) => Reply::success(header, answer, attempts)
+            .with_cost(cost_picos)
+            .with_schema_error(schema_error(question, &answer.text)),
+        Err(error) if can_wait_for_credit(error, question.until) => {
+            let after = error.retry_after.unwrap_or(NO_CREDIT_DELAY);
             return Err(Verdict::Snooze(after).with_calls(records));
         }
-        Err(error) => Reply::error(heading, error, attempts),
+        Err(error) => Reply::error(header, error, attempts),
     };
     Ok((reply, records))
 }
 
-/// Why an answer does not follow the schema that the question has.
-fn mistake(question: &Question, text: &str) -> Option<String> {
+/// Why an answer does not follow the question's schema.
+fn schema_error(question: &Question, text: &str) -> Option<String> {
     ResponseSchema::new(question.schema.as_deref()?).ok()?.read(text).err()
 }
 
-/// For whom a request is asked.
-fn errand(context: &Context, request: &Request) -> Errand {
+/// The inference request of a unit.
+fn inference_request(context: &Context, request: &Request) -> Errand {
     let unit = context.unit();
     let question = Question::new(request.request_id.clone(), "", Instant::now());
     Errand {
@@ -242,9 +248,9 @@ fn errand(context: &Context, request: &Request) -> Errand {
     }
 }
 
-/// A key without money: whoever has the time waits until somebody has paid.
-fn may_wait(error: &AskError, until: Instant) -> bool {
-    let after = error.retry_after.unwrap_or(PARKED);
+/// Whether the key has no credit and the request has time to wait for it.
+fn can_wait_for_credit(error: &AskError, until: Instant) -> bool {
+    let after = error.retry_after.unwrap_or(NO_CREDIT_DELAY);
     error.again == Again::Money && Instant::now() + after < until
 }
 
@@ -253,7 +259,7 @@ fn done(reply: Payload, calls: Vec<CallRecord>) -> Answer {
     Answer { outcome: Outcome::Done(Some(reply)), commit }
 }
 
-fn not_kept(error: CheckpointError) -> Verdict {
+fn checkpoint_failed(error: CheckpointError) -> Verdict {
     match error {
         CheckpointError::LeaseLost => Verdict::Cancel,
         error => Verdict::retry("store", error),

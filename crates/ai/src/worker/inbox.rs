@@ -1,4 +1,4 @@
-//! A reply queue from its reader's side: opened for a session's life, gone with it.
+//! The reader's side of a reply queue: open while its session lives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::REPLY_KIND;
 
-/// After this long without a sign of life the queue is gone.
-const TTL: Duration = Duration::from_secs(60);
+/// The queue is closed after this long without a heartbeat.
+const SESSION_TTL: Duration = Duration::from_secs(60);
 
-/// An open reply queue. Whoever reads it beats by reading; one that is not read for a minute is
-/// gone. Close it when done: what is dropped lasts until then.
+/// An open reply queue. Reading sends the heartbeats; a queue that is not read for a minute is
+/// closed. Call [`Inbox::close`] when done: a dropped queue stays open until then.
 pub struct Inbox {
     store: Arc<dyn Store>,
     ledger: Arc<dyn Ledger>,
@@ -44,7 +44,7 @@ impl Inbox {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kinds: [(kind.clone(), longshore::Policy::default())].into(),
             slots: 1,
-            ttl: TTL,
+            ttl: SESSION_TTL,
         };
         store.open_session(new).await?;
         let inbox = Self { store, ledger, session, tenant, queue, kind };
@@ -53,11 +53,11 @@ impl Inbox {
         Ok(inbox)
     }
 
-    /// The next reply or part of one; `None` if none came in time. It is taken: should the reader
-    /// die before it has done something with it, it is gone.
+    /// The next reply or part of one; `None` if none arrives in time. It is removed from the queue:
+    /// if the reader dies before it has processed it, it is lost.
     pub async fn receive(&self, limit: Duration) -> longshore::Result<Option<Payload>> {
         let until = Instant::now() + limit;
-        let mut seen = 0;
+        let mut seq = 0;
         loop {
             self.store.beat(self.session, longshore::store::Beat::default()).await?;
             if let Some(held) = self.store.claim(self.claim()).await?.units.pop() {
@@ -69,11 +69,11 @@ impl Inbox {
             if left.is_zero() {
                 return Ok(None);
             }
-            seen = self.store.wake(seen, left.min(TTL / 4)).await;
+            seq = self.store.wake(seq, left.min(SESSION_TTL / 4)).await;
         }
     }
 
-    /// Closes the queue. What is left in it is cancelled.
+    /// Closes the queue. Unread replies are cancelled.
     pub async fn close(self) -> longshore::Result<()> {
         self.ledger.close_replies(&self.scope(), &self.tenant, &self.queue).await?;
         self.store.close_session(self.session).await

@@ -1,24 +1,25 @@
-//! Requests from a queue: read, asked at the desk, answered.
+//! Requests from a queue: parsed, asked, answered.
 //!
-//! [`RequestHandler`] runs units of the kind [`KIND`], whose payload is a [`crate::contract::Request`]. Its reply is the
-//! unit's result, and goes to the request's reply queue if it names one. [`Caller`] is the other side.
+//! [`RequestHandler`] runs units of the kind [`KIND`]; their payload is a
+//! [`crate::contract::Request`]. The reply is the unit's result, and is also sent to the request's
+//! reply queue if it names one. [`Caller`] is the client's side.
 
-mod address;
-mod caller;
+mod client;
 mod handler;
 mod inbox;
-mod kept;
-mod parts;
-mod queued;
+mod partial_replies;
+mod queue_provider;
+mod reply_checkpoint;
+mod reply_queue;
 
-pub use self::caller::Caller;
+pub use self::client::Caller;
 pub use self::handler::RequestHandler;
 pub use self::inbox::Inbox;
-pub use self::queued::QueuedProvider;
+pub use self::queue_provider::QueuedProvider;
 
-/// The kind of units that are requests.
+/// The kind of request units.
 pub const KIND: &str = "ai";
-/// The queue that requests wait in, shared by all tenants, unless another is named.
+/// The default queue of requests, shared by all tenants.
 pub const QUEUE: &str = "ai";
-/// The kind of units that are replies, in reply queues.
+/// The kind of reply units, in reply queues.
 pub const REPLY_KIND: &str = "ai-reply";

@@ -1,4 +1,4 @@
-//! The page for callers: its examples are requests and replies.
+//! The documentation's examples are valid requests and replies.
 
 use longshore_ai::contract::{REPLY_SCHEMA, REQUEST_SCHEMA, Reply, Request};
 use longshore_ai::{Code, FinishReason};

@@ -1,4 +1,4 @@
-//! Replies: what is in them, and that they come back as they were.
+//! Replies: their fields, and that they survive a round trip.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn json(reply: &Reply) -> Value {
 
 #[test]
 fn a_success_says_all_that_the_contract_promises() {
-    let reply = Reply::success(request().heading(), &answer(), 2);
+    let reply = Reply::success(request().header(), &answer(), 2);
     let expected = json!({
         "version": "1.2", "request_id": "r-1", "status": "success", "metadata": { "row": 7 },
         "response": "2", "model_used": "m", "tokens_in": 10, "tokens_out": 1, "tokens_cached": 4,
@@ -52,7 +52,7 @@ fn an_error_says_all_that_the_contract_promises() {
         again: Again::Later,
         ..AskError::new(Code::RateLimited, "too many requests")
     };
-    let reply = Reply::error(request().heading(), &error, 5);
+    let reply = Reply::error(request().header(), &error, 5);
     let expected = json!({
         "version": "1.2", "request_id": "r-1", "status": "error", "metadata": { "row": 7 },
         "error_code": "RATE_LIMITED", "error_message": "too many requests", "attempts": 5,
@@ -66,21 +66,21 @@ fn an_error_says_all_that_the_contract_promises() {
 
 #[test]
 fn pieces_are_numbered_and_the_last_reply_has_the_last_number() {
-    let heading = request().heading();
-    let first = Reply::partial(heading.clone(), 1, "He");
+    let header = request().header();
+    let first = Reply::partial(header.clone(), 1, "He");
     assert_eq!(
         json(&first),
         json!({ "version": "1.2", "request_id": "r-1", "status": "partial", "seq": 1,
             "response": "He", "metadata": { "row": 7 } })
     );
     assert_eq!(Reply::parse(&first.to_json().unwrap()).unwrap(), first);
-    let last = Reply::success(heading.clone(), &answer(), 1).after(2);
+    let last = Reply::success(header.clone(), &answer(), 1).numbered_after(2);
     assert_eq!(
         (json(&last)["seq"].clone(), json(&last)["status"].clone()),
         (3.into(), "success".into())
     );
     let error = AskError::new(Code::Timeout, "no answer in time");
-    assert_eq!(json(&Reply::error(heading, &error, 1).after(0))["seq"], 1);
+    assert_eq!(json(&Reply::error(header, &error, 1).numbered_after(0))["seq"], 1);
 }
 
 #[test]
@@ -103,16 +103,16 @@ fn what_a_later_version_adds_does_not_confuse() {
 #[test]
 fn a_reply_that_is_none_is_refused_without_being_repeated() {
     let cases = [
-        (json!({}), "the reply does not keep to the contract"),
-        (json!("SECRET"), "the reply does not keep to the contract"),
+        (json!({}), "the reply violates the contract"),
+        (json!("SECRET"), "the reply violates the contract"),
         (json!({ "version": "2.0", "request_id": "r", "status": "error" }), "version 2.0"),
         (json!({ "version": "1.0", "request_id": "r", "status": "error" }), "has no `error_code`"),
-        (json!({ "version": "1.0", "request_id": "r", "status": "SECRET" }), "the reply does not"),
+        (json!({ "version": "1.0", "request_id": "r", "status": "SECRET" }), "the reply violates"),
         (json!({ "version": "1.0", "request_id": "r", "status": "partial" }), "has no `seq`"),
     ];
-    for (reply, told) in cases {
+    for (reply, expected) in cases {
         let error = Reply::parse(reply.to_string().as_bytes()).unwrap_err();
-        assert!(error.0.contains(told) && !error.0.contains("SECRET"), "{reply}: {error}");
+        assert!(error.0.contains(expected) && !error.0.contains("SECRET"), "{reply}: {error}");
     }
-    assert!(Reply::parse(b"{").unwrap_err().0.starts_with("the reply does not hold JSON"));
+    assert!(Reply::parse(b"{").unwrap_err().0.starts_with("the reply is not JSON"));
 }

@@ -1,4 +1,4 @@
-//! Requests: which are accepted, what is assumed, and what is said of the others.
+//! Requests: valid ones, defaults, and the errors of invalid ones.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) fn smallest() -> Value {
     })
 }
 
-/// The smallest request with other fields. `null` takes one away.
+/// The smallest request with other fields. `null` removes one.
 pub(crate) fn with(changes: Value) -> Value {
     let mut request = smallest();
     for (name, value) in changes.as_object().unwrap() {
@@ -56,7 +56,7 @@ fn what_is_said_counts_and_unknown_fields_do_not() {
     })))
     .unwrap();
     assert_eq!(request.version.to_string(), "1.17");
-    assert_eq!(request.heading().version.to_string(), "1.17", "and is answered in it");
+    assert_eq!(request.header().version.to_string(), "1.17", "and is answered in it");
     assert_eq!(request.prompt, Prompt::Reference("LIB.TABLE.r-1".into()));
     assert_eq!((request.temperature, request.max_tokens), (Some(2.0), Some(5)));
     assert_eq!(request.system.as_deref(), Some(""));
@@ -73,7 +73,7 @@ fn whoever_breaks_a_rule_is_told_which() {
         (json!({ "version": "1" }), "`version` must be"),
         (json!({ "version": "1.x" }), "`version` must be"),
         (json!({ "version": "01.0" }), "`version` must be"),
-        (json!({ "version": "2.0" }), "version 2.0 is not known here, only 1.x is"),
+        (json!({ "version": "2.0" }), "version 2.0 is not supported, only 1.x"),
         (json!({ "request_id": "" }), "`request_id` must be a text of 1 to 200 characters"),
         (json!({ "request_id": "x".repeat(201) }), "`request_id` must be"),
         (json!({ "request_id": "a\u{7}" }), "without control characters"),
@@ -84,7 +84,7 @@ fn whoever_breaks_a_rule_is_told_which() {
         (json!({ "reply_queue": { "library": "L" } }), "in `reply_queue`, `name` is missing"),
         (json!({ "reply_queue": { "library": 1, "name": "R" } }), "in `reply_queue`, `library`"),
         (json!({ "reply_queue": { "library": "L", "name": "a/b" } }), "in `reply_queue`, `name`"),
-        (json!({ "prompt": null }), "`prompt` is missing; or else `prompt_ref`"),
+        (json!({ "prompt": null }), "`prompt` or `prompt_ref` is missing"),
         (json!({ "prompt": "" }), "`prompt` must be a text that is not empty"),
         (json!({ "prompt": ["a"] }), "`prompt` must be a text"),
         (json!({ "prompt_ref": "L.T.1" }), "`prompt` or `prompt_ref`, not both"),
@@ -100,9 +100,9 @@ fn whoever_breaks_a_rule_is_told_which() {
         (json!({ "response_schema": true }), "`response_schema` must be a JSON Schema"),
         (json!({ "stream": "yes" }), "`stream` must be true or false"),
     ];
-    for (changes, told) in cases {
+    for (changes, expected) in cases {
         let error = parse(&with(changes.clone())).unwrap_err();
-        assert!(error.contains(told), "{changes}: {error}");
+        assert!(error.contains(expected), "{changes}: {error}");
     }
 }
 
@@ -116,9 +116,9 @@ fn what_is_no_object_is_refused_without_being_repeated() {
         (b"[1]", "the request is not a JSON object"),
         (b"{\"prompt\": \"\xfc\"}", "the request is not UTF-8"),
     ];
-    for (bytes, told) in cases {
+    for (bytes, expected) in cases {
         let error = Request::parse(bytes).unwrap_err();
-        assert!(error.to_string().starts_with(told), "{error}");
+        assert!(error.to_string().starts_with(expected), "{error}");
         assert!(!error.to_string().contains("SECRET"), "{error}");
         assert_eq!(AskError::from(error).code, Code::InvalidRequest);
     }
@@ -189,5 +189,5 @@ fn a_reply_queue_of_another_tenant_is_refused() {
     assert_eq!(queue.as_str(), "acme/RPLY_000001");
     let evil = TenantId::new("evil").unwrap();
     let error = reply_to.queue(&evil, &Libraries::default()).unwrap_err();
-    assert_eq!(error.0, "the library `ACME_5DTA` of `reply_queue` is not `evil`'s");
+    assert_eq!(error.0, "the library `ACME_5DTA` of `reply_queue` does not belong to `evil`");
 }

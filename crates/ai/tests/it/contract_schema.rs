@@ -1,4 +1,4 @@
-//! The schemas and the types agree: what one accepts, so does the other.
+//! The schemas and the types accept the same messages.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn validator(schema: &str) -> Validator {
     jsonschema::options().build(&schema).unwrap()
 }
 
-/// A field, and values for it: good ones, bad ones, and some from just beyond the edge.
+/// A field, and values for it: valid, invalid, and just outside of the range.
 fn candidates() -> Vec<(&'static str, Vec<Value>)> {
     let long = |n: usize| Value::from("x".repeat(n));
     let names = || {
@@ -180,7 +180,7 @@ prop_compose! {
     fn replies()(
         request in requests(), text in "(?s).{0,40}", tokens: u32, reason in 0..4_usize,
         code in 0..9_usize, kind in 0..3, seq in prop::option::of(0..100_u64), status: Option<u16>,
-        wait: Option<u32>, told: bool,
+        wait: Option<u32>, actual: bool,
     ) -> Reply {
         use FinishReason::{ContentFilter, Length, Other, Stop};
         let finish_reason = [Stop, Length, ContentFilter, Other][reason];
@@ -189,10 +189,10 @@ prop_compose! {
                 let tokens = u64::from(tokens);
                 let answer = Answer {
                     text, model: "m".into(), tokens_in: tokens, tokens_out: tokens, finish_reason,
-                    estimated: told, simulated: told, ..Answer::default()
+                    estimated: actual, simulated: actual, ..Answer::default()
                 };
-                let reply = Reply::success(request.heading(), &answer, 1);
-                if told { reply.at_cost(i64::from(code as u32)) } else { reply }
+                let reply = Reply::success(request.header(), &answer, 1);
+                if actual { reply.with_cost(i64::from(code as u32)) } else { reply }
             }
             1 => {
                 let error = AskError {
@@ -200,12 +200,12 @@ prop_compose! {
                     retry_after: wait.map(|ms| Duration::from_millis(ms.into())),
                     ..AskError::new(CODES[code], text)
                 };
-                Reply::error(request.heading(), &error, tokens)
+                Reply::error(request.header(), &error, tokens)
             }
-            _ => return Reply::partial(request.heading(), seq.unwrap_or(0) + 1, text),
+            _ => return Reply::partial(request.header(), seq.unwrap_or(0) + 1, text),
         };
         match seq {
-            Some(partials) => reply.after(partials),
+            Some(partials) => reply.numbered_after(partials),
             None => reply,
         }
     }
@@ -259,9 +259,9 @@ fn a_reply_without_a_field_it_must_have_is_refused_by_both() {
     let request = Request::parse(smallest().to_string().as_bytes()).unwrap();
     let error = AskError::new(Code::Timeout, "no answer in time");
     let all = [
-        Reply::success(request.heading(), &Answer::default(), 1),
-        Reply::error(request.heading(), &error, 1),
-        Reply::partial(request.heading(), 1, "a"),
+        Reply::success(request.header(), &Answer::default(), 1),
+        Reply::error(request.header(), &error, 1),
+        Reply::partial(request.header(), 1, "a"),
     ];
     for reply in all {
         let whole: Value = serde_json::from_slice(&reply.to_json().unwrap()).unwrap();
@@ -269,7 +269,7 @@ fn a_reply_without_a_field_it_must_have_is_refused_by_both() {
             let mut less = whole.clone();
             less.as_object_mut().unwrap().remove(field);
             let parses = Reply::parse(less.to_string().as_bytes()).is_ok();
-            // What we write always has an id and metadata; what we read may lack them.
+            // What we write always has an id and metadata; what we parse may lack them.
             let lenient = ["request_id", "metadata"].contains(&field.as_str());
             assert!(parses == schema.is_valid(&less) || (lenient && parses), "{less}");
         }

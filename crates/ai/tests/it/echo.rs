@@ -1,4 +1,4 @@
-//! What `echo` says, and when.
+//! Answers of `echo`, and their delay.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use longshore_ai::{Code, Echo, FinishReason, Provider, Question, ResponseSchema}
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::desk::{question, question_by};
+use crate::questions::{question, question_by};
 
 fn slow(millis: u64) -> Echo {
     Echo { model: "parrot".into(), delay: Duration::from_millis(millis) }
@@ -14,9 +14,9 @@ fn slow(millis: u64) -> Echo {
 
 #[tokio::test(start_paused = true)]
 async fn the_prompt_comes_back_after_the_delay() {
-    let begun = Instant::now();
+    let started = Instant::now();
     let answer = slow(50).ask(&question("Ahoy, sailor!")).await.unwrap();
-    assert_eq!(begun.elapsed().as_millis(), 50);
+    assert_eq!(started.elapsed().as_millis(), 50);
     assert_eq!(answer.text, "Ahoy, sailor!");
     assert_eq!(answer.model, "parrot");
     assert_eq!((answer.tokens_in, answer.tokens_out), (4, 4));
@@ -32,19 +32,19 @@ async fn every_answer_is_marked_as_simulated() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instant_answer_takes_no_time_at_all() {
-    let begun = Instant::now();
+    let started = Instant::now();
     let answer = Echo::default().ask(&question("x")).await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(started.elapsed(), Duration::ZERO);
     assert_eq!(answer.latency_ms, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_would_be_late_is_a_timeout_at_the_deadline() {
-    let begun = Instant::now();
-    let until = begun + Duration::from_millis(30);
+    let started = Instant::now();
+    let until = started + Duration::from_millis(30);
     let error = slow(50).ask(&Question { until, ..question("x") }).await.unwrap_err();
     assert_eq!(error.code, Code::Timeout);
-    assert_eq!(begun.elapsed().as_millis(), 30);
+    assert_eq!(started.elapsed().as_millis(), 30);
 }
 
 #[tokio::test(start_paused = true)]

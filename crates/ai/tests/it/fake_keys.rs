@@ -1,5 +1,5 @@
-//! A store of keys in memory that fails when told to and lets tests tamper, and what tests of the
-//! vault have in common.
+//! An in-memory store of keys that fails on demand and can be tampered with, and helpers for tests
+//! of the vault.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -17,15 +17,15 @@ pub(crate) const MARK: &str = "sk-MARKED-0123456789-abcdefghij";
 
 /// A clock that only tests move.
 #[derive(Debug, Default)]
-pub(crate) struct Hands(AtomicI64);
+pub(crate) struct TestClock(AtomicI64);
 
-impl Hands {
+impl TestClock {
     pub(crate) fn advance(&self, by: Duration) {
         self.0.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
     }
 }
 
-impl Clock for Hands {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
@@ -34,9 +34,9 @@ impl Clock for Hands {
 /// Keys in memory.
 pub(crate) struct FakeKeys {
     records: Mutex<Vec<KeyRecord>>,
-    /// How many may still be wrapped anew before the store fails.
+    /// Keys that may still be rewrapped before the store fails.
     pub(crate) rewraps_left: AtomicI64,
-    /// Whether it gives whatever it has, to whoever asks.
+    /// Whether it ignores the scope of a request.
     pub(crate) confused: AtomicBool,
     /// How often a key was read.
     pub(crate) reads: AtomicI64,
@@ -49,12 +49,12 @@ impl FakeKeys {
         Arc::new(Self { records, rewraps_left, confused, reads })
     }
 
-    /// Looks at, or tampers with, what is kept.
+    /// Reads or tampers with the stored keys.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Vec<KeyRecord>) -> T) -> T {
         work(&mut self.records.lock().unwrap())
     }
 
-    /// Which master keys wrapped what is kept.
+    /// The ids of the master keys that wrapped the stored keys.
     pub(crate) fn masters(&self) -> Vec<String> {
         self.with(|records| records.iter().map(|record| record.key.master.clone()).collect())
     }
@@ -119,7 +119,7 @@ impl Keys for FakeKeys {
             |r: &KeyRecord| r.key.tenant == *tenant && r.key.name == *name && scope.covers(tenant);
         found.retain(|record| self.confused.load(Ordering::SeqCst) || asked_for(record));
         found.sort_by_key(|record| std::cmp::Reverse(record.key.version));
-        // An answer is old when it arrives.
+        // An answer may be outdated when it arrives.
         tokio::task::yield_now().await;
         Ok(found)
     }
@@ -139,7 +139,7 @@ impl Keys for FakeKeys {
     }
 
     async fn rewrap_key(&self, _scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
-        // So that two who do the same get in each other's way.
+        // So that concurrent runs interfere.
         tokio::task::yield_now().await;
         if self.rewraps_left.fetch_sub(1, Ordering::SeqCst) <= 0 {
             return Err(Error::unavailable("killed in the middle"));

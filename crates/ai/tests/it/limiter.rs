@@ -1,5 +1,5 @@
-//! Limits shared by several processes, on paused time: each [`Limiter`] is a process, and all of them
-//! draw from one ledger.
+//! Limits shared by several processes, on paused time: each [`Limiter`] is a process, and all of
+//! them draw from one ledger.
 
 mod ledger;
 mod windows;
@@ -8,32 +8,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{ProfileName, TenantId};
-use longshore_ai::{Full, Limiter, Limits, Measure, Need, WhenFull};
+use longshore_ai::{BucketCharge, LimitError, Limiter, Limits, Measure, WhenFull};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 
 use ledger::{FakeLedger, Trouble};
 
-/// Requests: so many per second, and a second's worth at once.
-fn requests(bucket: &str, per_second: f64) -> Need {
+/// Requests: so many per second, with a burst of one second.
+fn requests(bucket: &str, per_second: f64) -> BucketCharge {
     let (bucket, measure) = (bucket.into(), Measure::Requests);
-    Need { bucket, measure, per_minute: per_second * 60.0, burst: per_second, amount: 1.0 }
+    BucketCharge { bucket, measure, per_minute: per_second * 60.0, burst: per_second, amount: 1.0 }
 }
 
-fn tokens(bucket: &str, per_second: f64, amount: f64) -> Need {
-    Need { measure: Measure::Tokens, amount, ..requests(bucket, per_second) }
+fn tokens(bucket: &str, per_second: f64, amount: f64) -> BucketCharge {
+    BucketCharge { measure: Measure::Tokens, amount, ..requests(bucket, per_second) }
 }
 
 fn in_secs(seconds: f64) -> Instant {
     Instant::now() + Duration::from_secs_f64(seconds)
 }
 
-async fn take(limiter: &Limiter, needs: &[Need], seconds: f64) -> Result<(), Full> {
+async fn take(limiter: &Limiter, needs: &[BucketCharge], seconds: f64) -> Result<(), LimitError> {
     limiter.take(needs, in_secs(seconds), WhenFull::Wait).await.map(|_| ())
 }
 
 /// Takes until nothing is left at this moment.
-async fn drain(limiter: &Limiter, need: &Need) -> u32 {
+async fn drain(limiter: &Limiter, need: &BucketCharge) -> u32 {
     let need = std::slice::from_ref(need);
     let mut count = 0;
     while limiter.take(need, in_secs(1.0), WhenFull::Refuse).await.is_ok() {
@@ -53,11 +53,11 @@ async fn whoever_comes_first_is_served_first() {
         waiting.spawn(async move { take(&limiter, &[need], 60.0).await.map(|()| number) });
         tokio::task::yield_now().await;
     }
-    let mut served = Vec::new();
+    let mut server = Vec::new();
     while let Some(number) = waiting.join_next().await {
-        served.push(number.unwrap().unwrap());
+        server.push(number.unwrap().unwrap());
     }
-    assert_eq!(served, (0..30).collect::<Vec<_>>());
+    assert_eq!(server, (0..30).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,8 +76,8 @@ async fn a_tenant_without_room_does_not_stop_others_of_the_same_profile() {
         take(&limiter, &[rich.clone(), shared.clone()], 60.0).await.unwrap();
     }
     assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
-    while let Some(served) = waiting.join_next().await {
-        served.unwrap().unwrap();
+    while let Some(server) = waiting.join_next().await {
+        server.unwrap().unwrap();
     }
     assert!(begin.elapsed() > Duration::from_secs(4), "five at one a second");
 }
@@ -91,11 +91,12 @@ async fn all_is_taken_or_nothing() {
     for _ in 0..50 {
         let both = [plenty.clone(), scarce.clone()];
         let refused = limiter.take(&both[..], in_secs(9.0), WhenFull::Refuse).await.unwrap_err();
-        let Full::Limit { bucket, wait } = refused else { panic!("{refused}") };
+        let LimitError::Reached { bucket, wait } = refused else { panic!("{refused}") };
         assert_eq!(bucket, "scarce");
         assert!(wait <= Duration::from_secs(1));
     }
-    // A full second's worth less what may be out, and what was drawn once before it was known.
+    // A full second's worth, less what may be held elsewhere, and what was drawn once before it was
+    // known.
     assert!(ledger.level("plenty").is_none_or(|level| level >= 79.0));
 }
 
@@ -106,12 +107,12 @@ async fn who_cannot_be_served_in_time_is_told_at_once() {
     drain(&limiter, &need).await;
     let begin = Instant::now();
     let refused = take(&limiter, std::slice::from_ref(&need), 5.0).await.unwrap_err();
-    assert!(matches!(refused, Full::Limit { .. }), "{refused}");
+    assert!(matches!(refused, LimitError::Reached { .. }), "{refused}");
     assert!(begin.elapsed() < Duration::from_millis(100));
     take(&limiter, &[need], 11.0).await.unwrap();
     assert!(begin.elapsed() > Duration::from_secs(9));
     let nothing = requests("none", 0.0);
-    assert!(matches!(take(&limiter, &[nothing], 60.0).await, Err(Full::Limit { .. })));
+    assert!(matches!(take(&limiter, &[nothing], 60.0).await, Err(LimitError::Reached { .. })));
     take(&limiter, &[], 0.0).await.unwrap();
 }
 
@@ -127,7 +128,7 @@ async fn nothing_is_lost_when_somebody_who_waits_leaves() {
     take(&limiter, std::slice::from_ref(&small), 60.0).await.unwrap();
     assert!(begin.elapsed() < Duration::from_millis(200), "{:?}", begin.elapsed());
 
-    // Served, but gone before it could hear of it.
+    // GatewayServer, but dropped before it could receive the result.
     sleep(Duration::from_secs(5)).await;
     {
         let mut unheard = Box::pin(take(&limiter, std::slice::from_ref(&small), 60.0));
@@ -172,7 +173,7 @@ async fn tokens_are_charged_by_estimate_and_settled_after() {
     sleep(Duration::from_millis(101)).await;
     assert!(ledger.level("t").unwrap() < -100.0, "what was used is owed: {:?}", ledger.level("t"));
 
-    limiter.take(&needs[..1], in_secs(1.0), WhenFull::Wait).await.unwrap().give_back();
+    limiter.take(&needs[..1], in_secs(1.0), WhenFull::Wait).await.unwrap().release();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(ledger.level("r"), Some(8.0), "never sent, never charged");
 }
@@ -188,14 +189,14 @@ async fn a_store_that_is_away_is_waited_for_and_one_that_is_broken_is_told_of() 
         sleep(Duration::from_secs(3)).await;
         ledger.trouble(None);
     };
-    let (served, ()) = tokio::join!(take(&limiter, &need, 60.0), back);
-    served.unwrap();
+    let (server, ()) = tokio::join!(take(&limiter, &need, 60.0), back);
+    server.unwrap();
     assert!(begin.elapsed() >= Duration::from_secs(3));
     sleep(Duration::from_secs(1)).await;
     ledger.trouble(Some(Trouble::Away));
-    assert_eq!(take(&limiter, &need, 1.0).await, Err(Full::TooLate));
+    assert_eq!(take(&limiter, &need, 1.0).await, Err(LimitError::Deadline));
     ledger.trouble(Some(Trouble::Broken));
-    assert!(matches!(take(&limiter, &need, 60.0).await, Err(Full::Store(_))));
+    assert!(matches!(take(&limiter, &need, 60.0).await, Err(LimitError::Store(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,20 +215,20 @@ async fn many_questions_ask_the_store_about_ten_times_a_second() {
 fn buckets_are_named_by_who_is_limited() {
     let limits = Limits { requests: Some(60.0), tokens: Some(6000.0), ..Limits::default() };
     let (tenant, profile) = (TenantId::new("acme").unwrap(), ProfileName::new("fast").unwrap());
-    let names = |needs: Vec<Need>| -> Vec<(String, f64, f64)> {
+    let names = |needs: Vec<BucketCharge>| -> Vec<(String, f64, f64)> {
         let sized = needs.iter().map(|need| need.with_tokens(500));
         sized.map(|need| (need.bucket.to_string(), need.amount, need.burst)).collect()
     };
     assert_eq!(
-        names(Need::of_tenant(&tenant, &limits)),
+        names(BucketCharge::of_tenant(&tenant, &limits)),
         [("tenant/acme/requests".into(), 1.0, 1.0), ("tenant/acme/tokens".into(), 500.0, 100.0)]
     );
     let long = Limits { burst: Some(0.5), requests: None, ..limits };
     assert_eq!(
-        names(Need::of_profile(&tenant, &profile, &long)),
+        names(BucketCharge::of_profile(&tenant, &profile, &long)),
         [("profile/acme/fast/tokens".into(), 500.0, 3000.0)]
     );
-    assert!(Need::of_tenant(&tenant, &Limits::default()).is_empty());
+    assert!(BucketCharge::of_tenant(&tenant, &Limits::default()).is_empty());
 }
 
 /// Several processes that share a ledger.

@@ -1,30 +1,30 @@
-//! Providers and response schemas, by topic: the simulated ones on paused time, the real ones against a fake.
+//! Tests by topic: simulated providers on paused time, real ones against a fake.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
 
-mod answering;
-mod any_text;
-mod asking;
+mod arbitrary_input;
 mod batches;
 mod contract_docs;
-mod contract_peek;
+mod contract_partial_parse;
 mod contract_reply;
 mod contract_request;
 mod contract_schema;
-mod desk;
+mod conversation;
 mod echo;
 mod fake_keys;
 mod gateway;
+mod inference;
 mod limiter;
 mod litellm;
 mod prices;
 mod profile;
-mod samples;
+mod providers;
+mod questions;
 mod schema;
-mod script_mistakes;
+mod schema_samples;
+mod script_errors;
 mod scripted;
-mod talk;
 mod vault;
 mod vault_master;
+mod vault_redaction;
 mod vault_rewrap;
-mod vault_silence;
-mod wires;
+mod worker;

@@ -1,4 +1,4 @@
-//! Prices: what is read, what is refused, and what answers cost.
+//! Prices: valid ones, invalid ones, and the cost of answers.
 
 use longshore::time::Timestamp;
 use longshore_ai::{Answer, Cost, Mode, Price, Prices, Rate, Share, Tier};

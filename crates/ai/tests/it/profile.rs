@@ -7,7 +7,7 @@ use longshore::time::Timestamp;
 use longshore_ai::{Cost, Mode, Price, Prices, Profile, ProfileError, ProviderName, open};
 use serde_json::json;
 
-use crate::desk::question;
+use crate::questions::question;
 
 fn profile(fields: serde_json::Value) -> Profile {
     serde_json::from_value(fields).unwrap()

@@ -1,4 +1,4 @@
-//! How answers are read by a schema, and how schemas are refused.
+//! Validation of answers by a schema, and invalid schemas.
 
 use longshore_ai::ResponseSchema;
 use serde_json::{Value, json};
@@ -51,44 +51,44 @@ fn fences_inside_a_text_stay() {
 
 #[test]
 fn text_that_is_no_json_is_told_with_its_place() {
-    let told = verdict().read("I think that it is ok").unwrap_err();
+    let actual = verdict().read("I think that it is ok").unwrap_err();
     assert!(
-        told.starts_with("the answer is not JSON: expected value at line 1 column 1"),
-        "{told}"
+        actual.starts_with("the answer is not JSON: expected value at line 1 column 1"),
+        "{actual}"
     );
-    assert!(told.contains("near `I think that it is ok`"), "{told}");
+    assert!(actual.contains("near `I think that it is ok`"), "{actual}");
     let long = format!("{{\n  \"why\": \"{}\" oops {}\n}}", "x".repeat(500), "y".repeat(500));
-    let told = verdict().read(&long).unwrap_err();
-    assert!(told.contains("at line 2 column 513") && told.contains("oops"), "{told}");
-    assert!(told.len() < 250, "{told}");
+    let actual = verdict().read(&long).unwrap_err();
+    assert!(actual.contains("at line 2 column 513") && actual.contains("oops"), "{actual}");
+    assert!(actual.len() < 250, "{actual}");
     assert_eq!(verdict().read(" "), Err("the answer is empty, not JSON".into()));
 }
 
 #[test]
 fn an_answer_cut_short_is_no_json() {
-    let told = verdict().read("```json\n{\"verdict\": ").unwrap_err();
-    assert!(told.contains("EOF while parsing"), "{told}");
+    let actual = verdict().read("```json\n{\"verdict\": ").unwrap_err();
+    assert!(actual.contains("EOF while parsing"), "{actual}");
 }
 
 #[test]
 fn mistakes_are_told_with_their_paths() {
-    let told = verdict().read(r#"{"verdict": "maybe", "lines": [1, 0, "x"]}"#).unwrap_err();
+    let actual = verdict().read(r#"{"verdict": "maybe", "lines": [1, 0, "x"]}"#).unwrap_err();
     for part in ["follow the schema", "at /verdict: ", "at /lines/1: ", "at /lines/2: "] {
-        assert!(told.contains(part), "{told}");
+        assert!(actual.contains(part), "{actual}");
     }
-    let told = verdict().read(r#"{"extra": 1}"#).unwrap_err();
-    assert!(told.contains("at the top: ") && told.contains("extra"), "{told}");
+    let actual = verdict().read(r#"{"extra": 1}"#).unwrap_err();
+    assert!(actual.contains("at the top: ") && actual.contains("extra"), "{actual}");
 }
 
 #[test]
 fn many_and_long_mistakes_are_cut() {
     let many = json!({ "verdict": "ok", "lines": vec![0; 5000] }).to_string();
-    let told = verdict().read(&many).unwrap_err();
-    assert!(told.contains("/lines/2:") && !told.contains("/lines/3:"), "{told}");
+    let actual = verdict().read(&many).unwrap_err();
+    assert!(actual.contains("/lines/2:") && !actual.contains("/lines/3:"), "{actual}");
     let long = json!({ "verdict": "é".repeat(5000), "lines": ["x".repeat(5000)] }).to_string();
-    let told = verdict().read(&long).unwrap_err();
-    assert!(told.contains("at /verdict: ") && told.contains('…'), "{told}");
-    assert!(told.len() <= 510, "{}", told.len());
+    let actual = verdict().read(&long).unwrap_err();
+    assert!(actual.contains("at /verdict: ") && actual.contains('…'), "{actual}");
+    assert!(actual.len() <= 510, "{}", actual.len());
 }
 
 #[test]
@@ -110,34 +110,35 @@ fn properties_are_those_the_schema_names() {
 
 #[test]
 fn a_mistake_in_a_schema_is_told_with_its_place() {
-    let told = refused(&json!({ "properties": { "a": { "type": "strin" } } }));
-    assert!(told.starts_with("at /properties/a/type: "), "{told}");
-    let told = refused(&json!({ "properties": { "a": { "pattern": "(" } } }));
-    assert!(told.starts_with("at /properties/a/pattern: "), "{told}");
-    let told = refused(&json!([1]));
-    assert!(told.starts_with("at the top: "), "{told}");
+    let actual = refused(&json!({ "properties": { "a": { "type": "strin" } } }));
+    assert!(actual.starts_with("at /properties/a/type: "), "{actual}");
+    let actual = refused(&json!({ "properties": { "a": { "pattern": "(" } } }));
+    assert!(actual.starts_with("at /properties/a/pattern: "), "{actual}");
+    let actual = refused(&json!([1]));
+    assert!(actual.starts_with("at the top: "), "{actual}");
 }
 
 #[test]
 fn other_documents_are_not_fetched() {
-    let told = refused(&json!({ "properties": { "a": { "$ref": "http://example.com/a.json" } } }));
+    let actual =
+        refused(&json!({ "properties": { "a": { "$ref": "http://example.com/a.json" } } }));
     assert!(
-        told.starts_with("at /properties/a/$ref: `http://example.com/a.json` is another"),
-        "{told}"
+        actual.starts_with("at /properties/a/$ref: `http://example.com/a.json` is another"),
+        "{actual}"
     );
-    assert!(told.contains("$defs"), "{told}");
+    assert!(actual.contains("$defs"), "{actual}");
     for other in ["file:///a.json", "other.json", "http://json-schema.org/draft-07/schema#"] {
-        let told = refused(&json!({ "anyOf": [{}, { "$ref": other }] }));
-        assert!(told.starts_with(&format!("at /anyOf/1/$ref: `{other}` is another")), "{told}");
+        let actual = refused(&json!({ "anyOf": [{}, { "$ref": other }] }));
+        assert!(actual.starts_with(&format!("at /anyOf/1/$ref: `{other}` is another")), "{actual}");
     }
 }
 
 #[test]
 fn a_reference_to_nothing_is_refused() {
-    let told = refused(&json!({ "prefixItems": [{}, { "$ref": "#/$defs/lost" }] }));
-    assert_eq!(told, "at /prefixItems/1/$ref: there is nothing at `#/$defs/lost` in the schema");
-    let told = refused(&json!({ "$ref": "#lost" }));
-    assert_eq!(told, "in a reference: Anchor 'lost' does not exist");
+    let actual = refused(&json!({ "prefixItems": [{}, { "$ref": "#/$defs/lost" }] }));
+    assert_eq!(actual, "at /prefixItems/1/$ref: there is nothing at `#/$defs/lost` in the schema");
+    let actual = refused(&json!({ "$ref": "#lost" }));
+    assert_eq!(actual, "in a reference: Anchor 'lost' does not exist");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore_ai::{Code, FinishReason, Provider, Question, Script, Scripted};
 use tokio::time::Instant;
 
-use crate::desk::{ask, question, scripted, text};
+use crate::questions::{ask, question, scripted, text};
 
 #[tokio::test]
 async fn the_first_answer_that_matches_is_given() {
@@ -139,9 +139,9 @@ async fn an_answer_takes_its_own_time_or_the_providers() {
     let provider = Scripted::new(Script::parse(script).unwrap(), "m", Duration::from_millis(50));
     let until = Instant::now() + Duration::from_secs(1000);
     for (prompt, millis) in [("slow", 90_000), ("limit", 50), ("x", 50)] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let reply = provider.ask(&Question { until, ..question(prompt) }).await;
-        assert_eq!(begun.elapsed().as_millis(), millis, "{prompt}");
+        assert_eq!(started.elapsed().as_millis(), millis, "{prompt}");
         if let Ok(answer) = reply {
             assert_eq!(u128::from(answer.latency_ms), millis);
         }
@@ -150,10 +150,10 @@ async fn an_answer_takes_its_own_time_or_the_providers() {
 
 #[tokio::test(start_paused = true)]
 async fn what_hangs_is_ended_by_the_deadline_alone() {
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = ask("[[answer]]\nhang = true", "x").await.unwrap_err();
     assert_eq!(error.code, Code::Timeout);
-    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(started.elapsed().as_secs(), 60);
 }
 
 #[tokio::test]

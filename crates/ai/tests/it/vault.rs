@@ -1,4 +1,4 @@
-//! Keys in the vault: sealed, versioned, bound to their place; and keys outside of it.
+//! Keys in the vault: sealed, versioned, bound to their identity; and keys outside of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use longshore_ai::{ExposeSecret, KeyRef, Vault, VaultError};
 use proptest::prelude::*;
 use tokio::time::advance;
 
-use crate::fake_keys::{FakeKeys, Hands, MARK, key, master, secret, tenant, vault, write_file};
+use crate::fake_keys::{FakeKeys, MARK, TestClock, key, master, secret, tenant, vault, write_file};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -152,7 +152,7 @@ async fn a_key_is_added_once_and_rotated_after() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retiring_version_may_be_used_until_its_time_is_over_and_not_from_the_cache_after() {
-    let (keys, hands) = (FakeKeys::new(), Arc::new(Hands::default()));
+    let (keys, hands) = (FakeKeys::new(), Arc::new(TestClock::default()));
     let vault = vault(&keys).with_clock(hands.clone());
     add(&vault, "first").await.unwrap();
     rotate(&vault, "second", Duration::from_secs(30)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Where master keys come from, and which are refused.
+//! Sources of master keys, and invalid ones.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -69,8 +69,8 @@ fn only_32_bytes_are_a_master_key() {
     }
     for text in ["", "07", "zz", &"0g".repeat(32), &"07".repeat(33), "BwcH", "é"] {
         let error = from_text(text).unwrap_err().to_string();
-        let told = "the master key in variable MASTER is neither 64 hex digits nor base64";
-        assert_eq!(error, told);
+        let actual = "the master key in variable MASTER is neither 64 hex digits nor base64";
+        assert_eq!(error, actual);
     }
     assert!(matches!(from_file(folder.path()), Err(VaultError::File { source: None, .. })));
     assert!(matches!(from_file(&folder.path().join("none")), Err(VaultError::File { .. })));

@@ -1,4 +1,4 @@
-//! Changing the master key: resumable, and nothing is out of reach meanwhile.
+//! Changing the master key: resumable, and every key can be opened meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use longshore_ai::{ExposeSecret, Vault, VaultError};
 
 use crate::fake_keys::{FakeKeys, key, master, secret, tenant, vault};
 
-/// More than are looked at at once.
+/// More than one page.
 const MANY: usize = 250;
 
 async fn with_many() -> Arc<FakeKeys> {
@@ -22,7 +22,7 @@ async fn with_many() -> Arc<FakeKeys> {
     keys
 }
 
-/// A vault in the middle of the change: seals with 2, still opens what 1 wrapped.
+/// A vault during the change: seals with 2, still opens what 1 wrapped.
 fn changing(keys: &Arc<FakeKeys>) -> Vault {
     Vault::new(keys.clone(), Some(master(2))).with_older(master(1))
 }

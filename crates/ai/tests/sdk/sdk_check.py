@@ -1,6 +1,6 @@
 """The official SDKs of OpenAI, Anthropic and Ollama against `longshore ai gateway` and the fake provider.
 
-Called by `run` with the directory of the binaries. Every check is a function; one that fails ends it.
+Called by `run` with the directory of the binaries. Every check is a function; the first failure ends the run.
 """
 
 import json
@@ -21,7 +21,7 @@ WORDS = "once upon a time"
 
 
 class Port:
-    """A store with profiles, the fake provider, and a gateway before it."""
+    """A store with profiles, the fake provider, and a gateway in front of it."""
 
     def __init__(self, home):
         self.home = home

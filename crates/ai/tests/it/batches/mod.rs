@@ -1,6 +1,6 @@
-//! Batches: both wires against the fake, and the conductor.
+//! Batches: both batch APIs against the fake, and the runner.
 
-mod conductor;
-mod kit;
-mod tripwire;
-mod wires;
+mod crash_points;
+mod fixture;
+mod providers;
+mod runner;

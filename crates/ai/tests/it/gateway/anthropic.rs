@@ -1,10 +1,10 @@
-//! Anthropic's wire: what is asked, and how whole answers look.
+//! Anthropic's API: parsed requests and complete answers.
 
 use axum::http::StatusCode;
 use longshore_ai::{Part, Role, ToolChoice};
 use serde_json::{Value, json};
 
-use super::{ANTHROPIC, Front};
+use super::{ANTHROPIC, GatewayFixture};
 
 fn hello(model: &str) -> Value {
     json!({"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]})
@@ -12,8 +12,8 @@ fn hello(model: &str) -> Value {
 
 #[tokio::test]
 async fn a_whole_answer_has_everything_that_the_wire_promises() {
-    let front = Front::new();
-    let reply = front.post(ANTHROPIC, hello("plain")).await;
+    let fixture = GatewayFixture::new();
+    let reply = fixture.post(ANTHROPIC, hello("plain")).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
     let id = reply.header("request-id").unwrap();
     assert_eq!(Some(id), reply.header("x-request-id"));
@@ -25,7 +25,7 @@ async fn a_whole_answer_has_everything_that_the_wire_promises() {
         "content": [{"type": "text", "text": "Hello"}],
         "stop_reason": "end_turn",
         "stop_sequence": null,
-        // Of the 20 tokens of the question, 10 had to do with a cache.
+        // Of the question's 20 tokens, 10 were read from or written to a cache.
         "usage": {
             "input_tokens": 10, "output_tokens": 4,
             "cache_read_input_tokens": 5, "cache_creation_input_tokens": 5,
@@ -33,12 +33,12 @@ async fn a_whole_answer_has_everything_that_the_wire_promises() {
         },
     });
     assert_eq!(reply.json(), answer);
-    assert_eq!(*front.fake.notes.lock().unwrap(), 1);
+    assert_eq!(*fixture.fake.notes.lock().unwrap(), 1);
 }
 
 #[tokio::test]
 async fn a_conversation_is_understood() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
     let body = json!({
         "model": "plain",
@@ -64,9 +64,9 @@ async fn a_conversation_is_understood() {
         "tools": [{"name": "look", "input_schema": {"type": "object"}}],
         "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
     });
-    let reply = front.post(ANTHROPIC, body).await;
+    let reply = fixture.post(ANTHROPIC, body).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
-    let question = front.asked().question;
+    let question = fixture.asked().question;
     assert_eq!(question.system.as_deref(), Some("Be brief."));
     assert_eq!((question.max_tokens, question.temperature), (9, 0.5));
     assert_eq!(question.schema.as_deref(), Some(&json!({"type": "object"})));
@@ -83,10 +83,10 @@ async fn a_conversation_is_understood() {
 
 #[tokio::test]
 async fn tools_are_called() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     let mut body = hello("tools");
     body["tools"] = json!([{"name": "weather", "input_schema": {"type": "object"}}]);
-    let reply = front.post(ANTHROPIC, body).await.json();
+    let reply = fixture.post(ANTHROPIC, body).await.json();
     assert_eq!(reply["stop_reason"], "tool_use");
     let call =
         json!({"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Oslo"}});
@@ -96,7 +96,7 @@ async fn tools_are_called() {
 #[tokio::test]
 async fn an_answer_must_have_a_length() {
     let body = json!({"model": "plain", "messages": [{"role": "user", "content": "Hello"}]});
-    let reply = Front::new().post(ANTHROPIC, body).await;
+    let reply = GatewayFixture::new().post(ANTHROPIC, body).await;
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
     let error = &reply.json()["error"];
     assert_eq!(
@@ -107,13 +107,13 @@ async fn an_answer_must_have_a_length() {
 
 #[tokio::test]
 async fn tokens_are_counted_without_asking_anybody() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     let body = json!({"model": "plain", "system": "Be brief.", "messages": [
         {"role": "user", "content": "x".repeat(400)},
     ]});
-    let reply = front.post("/v1/messages/count_tokens", body).await;
+    let reply = fixture.post("/v1/messages/count_tokens", body).await;
     assert_eq!(reply.json(), json!({"input_tokens": 103}));
-    let none = front.post("/v1/messages/count_tokens", hello("nobody")).await;
+    let none = fixture.post("/v1/messages/count_tokens", hello("nobody")).await;
     assert_eq!(none.status, StatusCode::NOT_FOUND);
-    assert!(front.fake.asked.lock().unwrap().is_empty());
+    assert!(fixture.fake.asked.lock().unwrap().is_empty());
 }

@@ -1,4 +1,4 @@
-//! The gateway over connections of its own.
+//! The gateway's own HTTP server.
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::fake::Fake;
-use super::{ANTHROPIC, Front, OPENAI, TOKEN};
+use super::fake_backend::FakeBackend;
+use super::{ANTHROPIC, GatewayFixture, OPENAI, TOKEN};
 
-/// A gateway that listens, and the tasks that it and its client take.
-struct Served {
-    fake: Arc<Fake>,
+/// A gateway with a listener, and its client.
+struct GatewayServer {
+    fake: Arc<FakeBackend>,
     end: Arc<Notify>,
     gateway: JoinSet<()>,
     _client: JoinSet<()>,
     client: SendRequest<Body>,
 }
 
-impl Served {
+impl GatewayServer {
     async fn new() -> Self {
-        let (fake, end) = (Arc::new(Fake::default()), Arc::new(Notify::new()));
-        let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
-        let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(guests));
+        let (fake, end) = (Arc::new(FakeBackend::default()), Arc::new(Notify::new()));
+        let authenticator = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(authenticator));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (client, connection) = handshake(TokioIo::new(stream)).await.unwrap();
         let (mut serving, mut asking) = (JoinSet::new(), JoinSet::new());
-        let told = Arc::clone(&end);
-        serving.spawn(async move { gateway.serve(listener, told.notified()).await });
+        let shutdown = Arc::clone(&end);
+        serving.spawn(async move { gateway.serve(listener, shutdown.notified()).await });
         asking.spawn(async move { connection.await.unwrap() });
         Self { fake, end, gateway: serving, _client: asking, client }
     }
@@ -56,13 +56,13 @@ fn request(method: Method, path: &str, body: Value) -> Request<Body> {
 }
 
 fn hello(profile: &str) -> Value {
-    let said = [json!({ "role": "user", "content": "Hello" })];
-    json!({ "model": profile, "max_tokens": 9, "messages": said })
+    let messages = [json!({ "role": "user", "content": "Hello" })];
+    json!({ "model": profile, "max_tokens": 9, "messages": messages })
 }
 
 #[tokio::test]
 async fn everything_is_where_the_router_has_it() {
-    let (mut served, front) = (Served::new().await, Front::new());
+    let (mut server, fixture) = (GatewayServer::new().await, GatewayFixture::new());
     for (method, path, status) in [
         (Method::POST, OPENAI, StatusCode::OK),
         (Method::POST, ANTHROPIC, StatusCode::OK),
@@ -73,27 +73,27 @@ async fn everything_is_where_the_router_has_it() {
         (Method::POST, "/v1/completions", StatusCode::NOT_FOUND),
     ] {
         let request = || request(method.clone(), path, hello("raw"));
-        let (answered, body) = served.ask(request()).await;
-        let routed = front.reply(request()).await;
+        let (answered, body) = server.ask(request()).await;
+        let routed = fixture.reply(request()).await;
         assert_eq!((answered, routed.status), (status, status), "{path}");
-        // Some answers say when they were made.
+        // Some answers contain their creation time.
         assert_eq!(body.len(), routed.body.len(), "{path}: {body}");
     }
 }
 
 #[tokio::test]
 async fn whoever_waits_for_an_answer_gets_it_after_the_gateway_was_told_to_end() {
-    let mut served = Served::new().await;
-    let (fake, end) = (Arc::clone(&served.fake), Arc::clone(&served.end));
-    let asking = served.ask(request(Method::POST, OPENAI, hello("held")));
+    let mut server = GatewayServer::new().await;
+    let (fake, end) = (Arc::clone(&server.fake), Arc::clone(&server.end));
+    let asking = server.ask(request(Method::POST, OPENAI, hello("held")));
     let ending = async {
-        fake.begun.notified().await;
+        fake.started.notified().await;
         end.notify_one();
-        fake.let_go.notify_one();
+        fake.release.notify_one();
     };
     let ((status, body), ()) = tokio::join!(asking, ending);
     assert_eq!(status, StatusCode::OK, "{body}");
-    // Although the client keeps its connection.
-    served.gateway.join_next().await.unwrap().unwrap();
-    served.client.ready().await.unwrap_err();
+    // Although the client keeps its connection open.
+    server.gateway.join_next().await.unwrap().unwrap();
+    server.client.ready().await.unwrap_err();
 }

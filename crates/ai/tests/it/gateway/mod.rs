@@ -1,15 +1,15 @@
-//! The gateway, over its router, with a counter that answers by the profile's name.
+//! The gateway through its router, with a backend that answers by the profile's name.
 
 mod anthropic;
-mod any_request;
+mod arbitrary_requests;
 mod connections;
-mod fake;
-mod house;
+mod errors;
+mod fake_backend;
 mod models;
 mod openai;
-mod raw;
-mod refusals;
-mod streams;
+mod passthrough;
+mod streaming;
+mod with_inference;
 
 use std::sync::Arc;
 
@@ -24,46 +24,46 @@ use longshore_ai::gateway::{Counter, Gateway, OneTenant};
 use serde_json::Value;
 use tower::ServiceExt;
 
-use fake::Fake;
+use fake_backend::FakeBackend;
 
 const OPENAI: &str = "/v1/chat/completions";
 const ANTHROPIC: &str = "/v1/messages";
 const TOKEN: &str = "a-token";
 
-/// A gateway whose time stands still, and what is behind it.
-struct Front {
-    fake: Arc<Fake>,
+/// A gateway with a fixed clock, and its fake backend.
+struct GatewayFixture {
+    fake: Arc<FakeBackend>,
     router: Router,
 }
 
-/// What came back.
+/// A response.
 struct Reply {
     status: StatusCode,
     headers: HeaderMap,
     body: String,
 }
 
-struct Still;
+struct FixedClock;
 
-impl longshore::Clock for Still {
+impl longshore::Clock for FixedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(1_700_000_000_000_000)
     }
 }
 
-impl Front {
+impl GatewayFixture {
     fn new() -> Self {
-        let fake = Arc::new(Fake::default());
-        let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
-        let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(guests));
-        Self { fake, router: gateway.clock(Arc::new(Still)).router() }
+        let fake = Arc::new(FakeBackend::default());
+        let authenticator = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(authenticator));
+        Self { fake, router: gateway.clock(Arc::new(FixedClock)).router() }
     }
 
-    /// A gateway before another counter: nothing is asked of the fake.
-    fn before(counter: Arc<dyn Counter>) -> Self {
-        let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
-        let gateway = Gateway::new(counter, Arc::new(guests));
-        Self { fake: Arc::default(), router: gateway.clock(Arc::new(Still)).router() }
+    /// A gateway with another backend; the fake is not used.
+    fn with_backend(backend: Arc<dyn Counter>) -> Self {
+        let authenticator = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let gateway = Gateway::new(backend, Arc::new(authenticator));
+        Self { fake: Arc::default(), router: gateway.clock(Arc::new(FixedClock)).router() }
     }
 
     async fn send(&self, request: Request<Body>) -> Response {
@@ -81,7 +81,7 @@ impl Front {
         self.reply(post(path, &body)).await
     }
 
-    /// The question that was asked last.
+    /// The last question.
     fn asked(&self) -> Errand {
         self.fake.asked.lock().unwrap().last().cloned().expect("nothing was asked")
     }

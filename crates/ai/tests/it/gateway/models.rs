@@ -4,8 +4,8 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use serde_json::json;
 
-use super::fake::PROFILES;
-use super::{Front, TOKEN};
+use super::fake_backend::PROFILES;
+use super::{GatewayFixture, TOKEN};
 
 fn look(path: &str, anthropic: bool) -> Request<Body> {
     let mut request = Request::get(path).header("x-api-key", TOKEN);
@@ -17,8 +17,8 @@ fn look(path: &str, anthropic: bool) -> Request<Body> {
 
 #[tokio::test]
 async fn profiles_are_listed_in_the_shape_of_whoever_asks() {
-    let front = Front::new();
-    let list = front.reply(look("/v1/models", false)).await.json();
+    let fixture = GatewayFixture::new();
+    let list = fixture.reply(look("/v1/models", false)).await.json();
     assert_eq!(
         (&list["object"], list["data"].as_array().unwrap().len()),
         (&json!("list"), PROFILES.len())
@@ -26,7 +26,7 @@ async fn profiles_are_listed_in_the_shape_of_whoever_asks() {
     let model = json!({"id": "plain", "object": "model", "created": 0, "owned_by": "longshore"});
     assert_eq!(list["data"][0], model);
 
-    let list = front.reply(look("/v1/models", true)).await.json();
+    let list = fixture.reply(look("/v1/models", true)).await.json();
     assert_eq!((&list["first_id"], &list["has_more"]), (&json!("plain"), &json!(false)));
     assert_eq!(
         (&list["data"][0]["type"], &list["data"][0]["id"]),
@@ -36,22 +36,22 @@ async fn profiles_are_listed_in_the_shape_of_whoever_asks() {
 
 #[tokio::test]
 async fn one_profile_is_shown_also_with_another_model() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     for id in ["plain", "plain/org/model"] {
-        let model = front.reply(look(&format!("/v1/models/{id}"), false)).await.json();
+        let model = fixture.reply(look(&format!("/v1/models/{id}"), false)).await.json();
         assert_eq!(model["id"], id);
     }
-    let none = front.reply(look("/v1/models/none", false)).await;
+    let none = fixture.reply(look("/v1/models/none", false)).await;
     assert_eq!(
         (none.status, &none.json()["error"]["code"]),
         (StatusCode::NOT_FOUND, &json!("model_not_found"))
     );
-    let none = front.reply(look("/v1/models/none", true)).await;
+    let none = fixture.reply(look("/v1/models/none", true)).await;
     assert_eq!(none.json()["error"]["type"], "not_found_error");
 }
 
 #[tokio::test]
 async fn strangers_see_no_profiles() {
     let request = Request::get("/v1/models").body(Body::empty()).unwrap();
-    assert_eq!(Front::new().reply(request).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(GatewayFixture::new().reply(request).await.status, StatusCode::UNAUTHORIZED);
 }

@@ -1,16 +1,16 @@
-//! OpenAI's wire: what is asked, and how whole answers look.
+//! OpenAI's API: parsed requests and complete answers.
 
 use axum::http::StatusCode;
 use longshore_ai::{Part, Role, ToolChoice};
 use serde_json::{Value, json};
 
-use super::{Front, OPENAI};
+use super::{GatewayFixture, OPENAI};
 
 #[tokio::test]
 async fn a_whole_answer_has_everything_that_the_wire_promises() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     let body = json!({"model": "plain", "messages": [{"role": "user", "content": "Hello"}]});
-    let reply = front.post(OPENAI, body).await;
+    let reply = fixture.post(OPENAI, body).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
     let id = reply.header("x-request-id").unwrap();
     let answer = json!({
@@ -29,13 +29,13 @@ async fn a_whole_answer_has_everything_that_the_wire_promises() {
         },
     });
     assert_eq!(reply.json(), answer);
-    assert_eq!(front.asked().question.request_id, id);
-    assert_eq!(*front.fake.notes.lock().unwrap(), 1);
+    assert_eq!(fixture.asked().question.request_id, id);
+    assert_eq!(*fixture.fake.notes.lock().unwrap(), 1);
 }
 
 #[tokio::test]
 async fn a_conversation_is_understood() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     let picture = "data:image/png;base64,AAAA";
     let body = json!({
         "model": "plain/other/model",
@@ -57,8 +57,8 @@ async fn a_conversation_is_understood() {
         "max_tokens": 5, "max_completion_tokens": 9, "temperature": 0.5, "top_p": 0.9, "stop": "END",
         "n": 1, "user": "u-1", "seed": 3, "metadata": {"a": "b"}, "logprobs": false,
     });
-    assert_eq!(front.post(OPENAI, body).await.status, StatusCode::OK);
-    let question = front.asked().question;
+    assert_eq!(fixture.post(OPENAI, body).await.status, StatusCode::OK);
+    let question = fixture.asked().question;
     assert_eq!(question.model.as_deref(), Some("other/model"));
     assert_eq!(question.system.as_deref(), Some("Be brief.\n\nBe kind."));
     assert_eq!((question.max_tokens, question.temperature), (9, 0.5));
@@ -82,10 +82,10 @@ async fn a_conversation_is_understood() {
 
 #[tokio::test]
 async fn what_a_request_does_not_say_the_profile_says() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     let body = json!({"model": "plain", "messages": [{"role": "user", "content": "Hello"}]});
-    front.post(OPENAI, body).await;
-    let question = front.asked().question;
+    fixture.post(OPENAI, body).await;
+    let question = fixture.asked().question;
     assert_eq!((question.max_tokens, question.temperature, question.model), (77, 1.0, None));
 }
 
@@ -102,8 +102,8 @@ fn weather(choice: &Value) -> Value {
 
 #[tokio::test]
 async fn tools_are_offered_and_called() {
-    let front = Front::new();
-    for (choice, meant) in [
+    let fixture = GatewayFixture::new();
+    for (choice, expected) in [
         (json!("auto"), ToolChoice::Auto),
         (json!("none"), ToolChoice::None),
         (json!("required"), ToolChoice::Any),
@@ -113,9 +113,9 @@ async fn tools_are_offered_and_called() {
             ToolChoice::Named("weather".into()),
         ),
     ] {
-        let reply = front.post(OPENAI, weather(&choice)).await.json();
-        let chat = front.asked().question.chat.unwrap();
-        assert_eq!(chat.tool_choice, meant);
+        let reply = fixture.post(OPENAI, weather(&choice)).await.json();
+        let chat = fixture.asked().question.chat.unwrap();
+        assert_eq!(chat.tool_choice, expected);
         assert_eq!(chat.tools[0].input["properties"]["city"]["type"], "string");
         let choice = &reply["choices"][0];
         assert_eq!(choice["finish_reason"], "tool_calls");
@@ -127,9 +127,9 @@ async fn tools_are_offered_and_called() {
 
 #[tokio::test]
 async fn answers_follow_a_schema_if_one_is_given() {
-    let front = Front::new();
+    let fixture = GatewayFixture::new();
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
-    for (format, meant) in [
+    for (format, expected) in [
         (
             json!({"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}),
             Some(schema),
@@ -137,10 +137,10 @@ async fn answers_follow_a_schema_if_one_is_given() {
         (json!({"type": "json_object"}), Some(json!({"type": "object"}))),
         (json!({"type": "text"}), None),
     ] {
-        let said = [json!({"role": "user", "content": "Who?"})];
-        let body = json!({"model": "json", "messages": said, "response_format": format});
-        let reply = front.post(OPENAI, body).await.json();
-        assert_eq!(front.asked().question.schema.as_deref(), meant.as_ref());
+        let messages = [json!({"role": "user", "content": "Who?"})];
+        let body = json!({"model": "json", "messages": messages, "response_format": format});
+        let reply = fixture.post(OPENAI, body).await.json();
+        assert_eq!(fixture.asked().question.schema.as_deref(), expected.as_ref());
         assert_eq!(reply["choices"][0]["message"]["content"], r#"{"name":"Ann","age":7}"#);
     }
 }
@@ -148,6 +148,6 @@ async fn answers_follow_a_schema_if_one_is_given() {
 #[tokio::test]
 async fn an_answer_that_was_cut_says_so() {
     let body = json!({"model": "cut", "messages": [{"role": "user", "content": "A tale"}]});
-    let reply = Front::new().post(OPENAI, body).await.json();
+    let reply = GatewayFixture::new().post(OPENAI, body).await.json();
     assert_eq!(reply["choices"][0]["finish_reason"], "length");
 }

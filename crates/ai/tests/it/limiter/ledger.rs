@@ -1,4 +1,4 @@
-//! A ledger in memory whose clock is tokio's, with delays and trouble on demand.
+//! An in-memory ledger on tokio's clock, with delays and failures on demand.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub(super) struct FakeLedger {
     trouble: Mutex<Option<Trouble>>,
 }
 
-/// What a ledger may suffer from.
+/// How a ledger may fail.
 #[derive(Clone, Copy)]
 pub(super) enum Trouble {
     Away,
@@ -32,7 +32,7 @@ impl FakeLedger {
         Self::slow(Duration::ZERO)
     }
 
-    /// One that takes this long to answer.
+    /// A ledger that takes this long to answer.
     pub(super) fn slow(delay: Duration) -> Arc<Self> {
         Arc::new(Self {
             begin: Instant::now(),
@@ -43,7 +43,7 @@ impl FakeLedger {
         })
     }
 
-    /// What is in a bucket, as it was after the last draw.
+    /// The level of a bucket after the last draw.
     pub(super) fn level(&self, bucket: &str) -> Option<f64> {
         self.levels.lock().unwrap().get(bucket).map(|level| level.level)
     }

@@ -2,19 +2,19 @@
 
 use std::sync::Mutex;
 
-use longshore_ai::Taken;
+use longshore_ai::TokenReservation;
 use proptest::prelude::*;
 use tokio::time::sleep_until;
 
 use super::*;
 
-/// When so much was used.
+/// Times and amounts of usage.
 type Used = Vec<(Instant, f64)>;
 
-/// What a process does: waits so many milliseconds, then asks for so much, without waiting for it.
+/// A process's actions: waits so many milliseconds, then requests so much, without waiting for it.
 type Script = Vec<(u64, f64)>;
 
-async fn play(scripts: Vec<Script>, need: Need, delay: Duration) -> Used {
+async fn play(scripts: Vec<Script>, need: BucketCharge, delay: Duration) -> Used {
     let ledger = FakeLedger::slow(delay);
     let limiters = processes(&ledger, scripts.len());
     let used = Arc::new(Mutex::new(Used::new()));
@@ -25,10 +25,10 @@ async fn play(scripts: Vec<Script>, need: Need, delay: Duration) -> Used {
             let mut asked = JoinSet::new();
             for (pause, amount) in script {
                 sleep(Duration::from_millis(pause)).await;
-                let need = Need { amount, ..need.clone() };
+                let need = BucketCharge { amount, ..need.clone() };
                 let (limiter, used) = (limiter.clone(), used.clone());
                 asked.spawn(async move {
-                    let taken: Result<Taken, Full> =
+                    let taken: Result<TokenReservation, LimitError> =
                         limiter.take([need], in_secs(5.0), WhenFull::Wait).await;
                     if taken.is_ok() {
                         used.lock().unwrap().push((Instant::now(), amount));
@@ -44,7 +44,7 @@ async fn play(scripts: Vec<Script>, need: Need, delay: Duration) -> Used {
     used
 }
 
-/// By how much the worst window exceeds its inflow.
+/// By how much the worst window exceeds its refill.
 fn worst(used: &Used, per_second: f64) -> f64 {
     let mut worst = 0.0_f64;
     for begin in 0..used.len() {
@@ -74,13 +74,14 @@ proptest! {
         burst in 0.0_f64..3.0,
         delay in 0_u64..60,
     ) {
-        let need = Need { burst: per_second * burst, ..requests("b", per_second) };
+        let need = BucketCharge { burst: per_second * burst, ..requests("b", per_second) };
         let scripts = scripts.into_iter().map(|script| {
             script.into_iter().map(|(pause, amount)| (pause, f64::from(amount))).collect()
         });
         let (scripts, played) = (scripts.collect(), need.clone());
         let used = paused().block_on(play(scripts, played, Duration::from_millis(delay)));
-        // A bucket holds at least a request, and the largest question goes when it is full.
+        // A bucket holds at least one request, and the largest question is admitted when it is
+        // full.
         let most = need.burst.max(3.0 + per_second * 0.2);
         prop_assert!(worst(&used, per_second) <= most + 1e-3, "{} > {most}", worst(&used, per_second));
     }
@@ -103,7 +104,8 @@ async fn processes_that_want_more_than_there_is_get_nearly_all_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn processes_that_want_less_than_there_is_hardly_wait() {
-    // Ten processes, 67 questions a second together, of 100: chunks that grow old must not eat the rest.
+    // Ten processes, together 67 questions a second, of 100: leases that expire must not use up the
+    // rest.
     let script = || (0..100).map(|_| (150, 1.0)).collect::<Script>();
     let begin = Instant::now();
     let used =
@@ -114,22 +116,22 @@ async fn processes_that_want_less_than_there_is_hardly_wait() {
     assert!(seconds < 15.1, "the last was asked after 15 s and served after {seconds}");
 }
 
-/// The worst that can happen: a bucket that has rested is full, five processes draw ahead all that may be
-/// out and keep it for as long as they may, the bucket fills up again meanwhile, and then all of that is
-/// used at once.
+/// The worst case: an idle bucket is full, five processes draw in advance all that they may hold
+/// and keep it as long as they may, the bucket refills meanwhile, and then all of it is used at
+/// once.
 #[tokio::test(start_paused = true)]
 async fn not_even_what_was_kept_to_the_last_moment_exceeds_the_burst() {
-    let need = Need { burst: 50.0, ..requests("b", 100.0) };
+    let need = BucketCharge { burst: 50.0, ..requests("b", 100.0) };
     let ledger = FakeLedger::slow(Duration::from_millis(2));
     let limiters = processes(&ledger, 5);
     let mut used = Used::new();
     for _ in 0..3 {
         sleep(Duration::from_secs(3)).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         for limiter in &limiters {
             leave_four(limiter, &need).await;
         }
-        sleep_until(begun + Duration::from_millis(200)).await;
+        sleep_until(started + Duration::from_millis(200)).await;
         let mut running = JoinSet::new();
         for limiter in &limiters {
             let (limiter, need) = (limiter.clone(), need.clone());
@@ -142,7 +144,8 @@ async fn not_even_what_was_kept_to_the_last_moment_exceeds_the_burst() {
             });
         }
         let round = running.join_all().await.concat();
-        let kept = round.iter().filter(|(at, _)| *at == begun + Duration::from_millis(200)).count();
+        let kept =
+            round.iter().filter(|(at, _)| *at == started + Duration::from_millis(200)).count();
         assert_eq!(kept, 20, "what was drawn ahead is there to the end");
         used.extend(round);
     }
@@ -152,8 +155,8 @@ async fn not_even_what_was_kept_to_the_last_moment_exceeds_the_burst() {
     assert!(most > 49.5, "a bound that is not reached proves nothing: {most}");
 }
 
-/// Four ask and leave while the store is asked: what it gives is kept.
-async fn leave_four(limiter: &Limiter, need: &Need) {
+/// Four ask and are dropped while the store is called: what it returns is kept.
+async fn leave_four(limiter: &Limiter, need: &BucketCharge) {
     let need = std::slice::from_ref(need);
     let four = async {
         let take = || take(limiter, need, 1.0);
@@ -162,6 +165,6 @@ async fn leave_four(limiter: &Limiter, need: &Need) {
     assert!(timeout(Duration::from_micros(1), four).await.is_err());
 }
 
-async fn take_now(limiter: &Limiter, need: &Need) -> bool {
+async fn take_now(limiter: &Limiter, need: &BucketCharge) -> bool {
     limiter.take(std::slice::from_ref(need), in_secs(1.0), WhenFull::Refuse).await.is_ok()
 }

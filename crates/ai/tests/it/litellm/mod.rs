@@ -1,4 +1,4 @@
-//! Our providers against a real LiteLLM proxy, which asks the fake: two wires to it, two from it.
+//! Our providers against a real LiteLLM proxy in front of the fake: two APIs to it, two from it.
 //! `crates/ai/tests/litellm/run` installs it and runs this.
 
 mod proxy;
@@ -7,7 +7,7 @@ use longshore_ai::{Again, Code, FinishReason, Piece, ProviderName, Question};
 use longshore_testkit::fake_ai::{Act, Say};
 use serde_json::json;
 
-use crate::wires::bench::{question, saying, stream};
+use crate::providers::fixture::{question, saying, stream};
 use proxy::{Proxy, Translates};
 
 const WIRES: [ProviderName; 2] = [ProviderName::Openai, ProviderName::Anthropic];
@@ -29,7 +29,7 @@ async fn our_providers_understand_a_litellm_proxy() {
     }
 }
 
-/// As it comes out of the box, it asks models of OpenAI's for their responses when it is asked on Anthropic's wire.
+/// By default, the proxy translates Anthropic's API to OpenAI's responses API for OpenAI's models.
 #[tokio::test]
 #[ignore = "needs LiteLLM: see crates/ai/tests/litellm/run"]
 async fn our_anthropic_provider_understands_responses_translated_by_a_litellm_proxy() {
@@ -93,7 +93,7 @@ async fn tells_what_went_wrong(proxy: &Proxy, wire: ProviderName, model: &str) {
         let error = proxy.provider(wire, model).ask(&question("hi")).await.unwrap_err();
         assert_eq!(error.code, code, "{status}: {error}");
     }
-    // What the upstream said of its tokens is handed on, and is not lost after an error.
+    // The upstream's token counts are passed on, and not lost after an error.
     proxy.fake.next([Act::Say(Say { tokens_in: Some(5), tokens_out: Some(2), ..saying("ok") })]);
     let answer = proxy.provider(wire, model).ask(&question("hi")).await.unwrap();
     assert_eq!((answer.tokens_in, answer.tokens_out), (5, 2));
@@ -103,7 +103,7 @@ async fn refuses_a_wrong_key(proxy: &Proxy, wire: ProviderName) {
     let asked = proxy.fake.seen().len();
     let provider = proxy.provider_with(wire, "plain", "sk-this-is-not-the-key");
     let error = provider.ask(&question("hi")).await.unwrap_err();
-    // It looks for other keys than its own in a database; without one it says 400 and not 401.
+    // It looks up other keys in a database; without one it answers 400 and not 401.
     assert!(matches!(error.code, Code::ProviderAuth | Code::InvalidRequest), "{error}");
     assert_eq!(error.again, Again::Never);
     assert!(!error.to_string().contains("this-is-not-the-key"), "{error}");

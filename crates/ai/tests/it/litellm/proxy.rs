@@ -1,4 +1,4 @@
-//! A LiteLLM proxy of our own, on loopback, before the fake.
+//! A LiteLLM proxy on loopback, in front of the fake.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -10,10 +10,10 @@ use longshore_testkit::fake_ai::FakeAi;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// It takes its time, more so on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// Its start is slow, more so on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The proxy, and the fake that it asks. Both stop when this is dropped.
+/// The proxy and the fake behind it. Both stop when this is dropped.
 pub(super) struct Proxy {
     pub(super) fake: FakeAi,
     url: String,
@@ -22,12 +22,12 @@ pub(super) struct Proxy {
     _folder: TempDir,
 }
 
-/// To which of OpenAI's wires it translates Anthropic's.
+/// The API of OpenAI to which it translates Anthropic's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Translates {
-    /// Chat completions, if it is told so.
+    /// Chat completions, if configured.
     ToChat,
-    /// Responses, unless it is told otherwise.
+    /// Responses, by default.
     ToResponses,
 }
 
@@ -40,7 +40,7 @@ impl Proxy {
         std::fs::write(&config, settings(&fake.url(), translates)).unwrap();
         let port =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        // It refuses keys that everybody knows. This one lives as long as the proxy.
+        // It rejects well-known keys. This one lives as long as the proxy.
         let key = format!("sk-{}{}", longshore::UnitId::new(), longshore::UnitId::new());
         let mut command = Command::new(program);
         command.arg("--config").arg(config).args(["--host", "127.0.0.1", "--num_workers", "1"]);
@@ -56,21 +56,21 @@ impl Proxy {
     }
 
     async fn answers(&mut self) {
-        let (provider, begun) = (self.provider(ProviderName::Openai, "plain"), Instant::now());
+        let (provider, started) = (self.provider(ProviderName::Openai, "plain"), Instant::now());
         while let Err(error) = provider.health(Instant::now() + Duration::from_secs(5)).await {
             let ended = self.process.try_wait().unwrap();
             assert!(ended.is_none(), "LiteLLM ended with {ended:?}");
-            assert!(begun.elapsed() < PATIENCE, "LiteLLM does not start: {error}");
+            assert!(started.elapsed() < START_TIMEOUT, "LiteLLM does not start: {error}");
             sleep(Duration::from_millis(500)).await;
         }
     }
 
-    /// One of our providers that asks the proxy for one of its models.
+    /// One of our providers, asking the proxy for one of its models.
     pub(super) fn provider(&self, wire: ProviderName, model: &str) -> Arc<dyn Provider> {
         self.provider_with(wire, model, &self.key)
     }
 
-    /// The same with another key.
+    /// A provider with another key.
     pub(super) fn provider_with(
         &self,
         wire: ProviderName,
@@ -90,7 +90,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Two models behind it: one speaks OpenAI's wire, one Anthropic's.
+/// Two models behind it: one with OpenAI's API, one with Anthropic's.
 fn settings(fake: &str, translates: Translates) -> String {
     let to_chat = translates == Translates::ToChat;
     format!(

@@ -1,0 +1,385 @@
+//! Runs a batch's pending questions through a provider's batch API: groups, submits, polls,
+//! downloads and delivers.
+//!
+//! It may be killed between any two steps, and any process may run it again: every step can be
+//! repeated, except a submission, which is preceded by a search for it. One runner works on a batch
+//! at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore::ledger::{Delivery, Parked, Parking, Return, Shipment};
+use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::state_machine::{BatchProgress, BatchStep, BatchUpdate, Pace};
+use super::{BatchItem, BatchMark, BatchProvider, BatchResult, BatchTicket, split};
+use crate::model_api::{Again, Answer, AskError, Code, Question};
+use crate::pricing::{Cost, Mode, Prices};
+
+/// Answers delivered at once.
+const PAGE: usize = 200;
+
+/// The result of a pending question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchReply {
+    /// An answer.
+    Answer {
+        /// The answer.
+        answer: Box<Answer>,
+        /// Its cost when it arrived, at batch prices: [`Mode::Batch`].
+        cost: Cost,
+    },
+    /// There will be no answer.
+    Error {
+        /// What the caller can do.
+        code: Code,
+        /// What happened.
+        message: String,
+        /// Whether it was answered, and so billed, is unknown.
+        maybe_billed: bool,
+    },
+}
+
+/// Whether more questions will be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gathering {
+    /// Perhaps: a provider batch waits a while until it is full.
+    More,
+    /// No: pending questions are submitted at once.
+    Complete,
+    /// Unknown: the batch is paused. Nothing is submitted; submitted provider batches are polled as
+    /// usual.
+    Held,
+    /// No, and the batch is cancelled: nothing is submitted, and submitted provider batches are
+    /// cancelled. Questions answered all the same are delivered; the others stay pending.
+    Over,
+}
+
+/// The result of a turn.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Turn {
+    /// When to run the next turn; `None` if no question is pending or submitted.
+    pub rest: Option<Timestamp>,
+    /// Units that received their answers.
+    pub wake: Vec<UnitId>,
+}
+
+/// Builds the question of a pending request.
+pub type QuestionBuilder = Arc<dyn Fn(&Parked) -> Question + Send + Sync>;
+
+/// Runs a batch's questions through a provider's batch API.
+pub struct Conductor {
+    batch: BatchId,
+    parking: Arc<dyn Parking>,
+    provider: Arc<dyn BatchProvider>,
+    build_question: QuestionBuilder,
+    clock: Arc<dyn Clock>,
+    pace: Pace,
+    prices: Prices,
+    memory: Memory,
+}
+
+/// What a runner knows besides the store's data. The next runner can use it, however old it is: it
+/// contains nothing that could cause a second submission.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    notes: BTreeMap<String, BatchProgress>,
+    /// No provider batch is formed before this time: the provider was full.
+    no_seal_before: Timestamp,
+}
+
+impl Conductor {
+    /// A runner without earlier state.
+    pub fn new(
+        batch: BatchId,
+        parking: Arc<dyn Parking>,
+        provider: Arc<dyn BatchProvider>,
+        build_question: QuestionBuilder,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (pace, prices, memory) = (Pace::default(), Prices::default(), Memory::default());
+        Self { batch, parking, provider, build_question, clock, pace, prices, memory }
+    }
+
+    /// Sets the intervals and limits.
+    #[must_use]
+    pub fn pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// Sets the prices of answers.
+    #[must_use]
+    pub fn prices(self, prices: Prices) -> Self {
+        Self { prices, ..self }
+    }
+
+    /// Continues with an earlier runner's state.
+    #[must_use]
+    pub fn remembering(self, memory: Memory) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// The state for the next runner.
+    pub fn memory(&self) -> Memory {
+        let mut memory = self.memory.clone();
+        memory.notes.retain(|_, progress| progress.may_be_stored());
+        memory
+    }
+
+    /// Does everything that can be done now. An error is the store's.
+    pub async fn turn(&mut self, gathering: Gathering) -> longshore::Result<Turn> {
+        let mut turn = Turn::default();
+        let next_seal = self.seal(gathering).await?;
+        let shipments = self.parking.shipments(&self.batch).await?;
+        let exists = |mark: &String| shipments.iter().any(|shipment| shipment.mark == *mark);
+        self.memory.notes.retain(|mark, _| exists(mark));
+        let mut next_times = Vec::new();
+        for shipment in shipments {
+            next_times.push(self.advance(shipment, gathering, &mut turn.wake).await?);
+        }
+        turn.rest = next_times.into_iter().flatten().chain(next_seal).min();
+        Ok(turn)
+    }
+
+    /// Groups pending questions into a provider batch, if they have waited long enough or fill one.
+    /// Returns when to try again.
+    async fn seal(&mut self, gathering: Gathering) -> longshore::Result<Option<Timestamp>> {
+        if matches!(gathering, Gathering::Over | Gathering::Held) {
+            return Ok(None);
+        }
+        let limits = self.provider.limits().bounded();
+        let max = u32::try_from(limits.items).unwrap_or(u32::MAX);
+        loop {
+            let waiting = self.parking.waiting(&self.batch, max).await?;
+            let Some(first) = waiting.first() else { return Ok(None) };
+            let (now, due) = (self.clock.now(), first.parked_at + self.pace.gather);
+            if now < self.memory.no_seal_before {
+                return Ok(Some(self.memory.no_seal_before));
+            }
+            let items: Vec<BatchItem> = waiting.iter().map(|parked| self.item(parked)).collect();
+            let sizes: Vec<_> = items.iter().map(|item| self.provider.size(item)).collect();
+            let Some(chunk) = split(&sizes, limits).into_iter().next() else { return Ok(None) };
+            let full = chunk.len() < items.len() || items.len() >= limits.items;
+            if gathering == Gathering::More && !full && now < due {
+                return Ok(Some(due));
+            }
+            let ids = items[chunk].iter().map(|item| item.custom_id.clone()).collect();
+            let mark = CallId::new().to_string();
+            // Recorded before the store's write, so that a provider batch with a record was surely
+            // formed by this run.
+            self.memory.notes.insert(mark.clone(), BatchProgress::unsubmitted());
+            self.parking.seal(&self.batch, &mark, ids).await?;
+        }
+    }
+
+    /// Advances a provider batch as far as possible now. Returns when to try again.
+    async fn advance(
+        &mut self,
+        mut shipment: Shipment,
+        gathering: Gathering,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<Option<Timestamp>> {
+        loop {
+            let (now, pace) = (self.clock.now(), self.pace);
+            let stored = || BatchProgress::from_store(&shipment, now, &pace);
+            let mut progress =
+                self.memory.notes.get(&shipment.mark).cloned().unwrap_or_else(stored);
+            let update = match progress.next(&shipment, now) {
+                BatchStep::Wait(until) => {
+                    self.memory.notes.insert(shipment.mark, progress);
+                    return Ok(Some(until));
+                }
+                BatchStep::Close => BatchUpdate::Release(Return::Tried),
+                BatchStep::Submit if gathering == Gathering::Over => {
+                    BatchUpdate::Release(Return::Untried)
+                }
+                BatchStep::Submit if gathering == Gathering::Held => {
+                    self.memory.notes.insert(shipment.mark, progress);
+                    return Ok(Some(now + pace.look));
+                }
+                BatchStep::Find => match self.mark(&shipment).await? {
+                    None => BatchUpdate::Release(Return::Untried),
+                    Some(mark) => {
+                        let result = self.provider.find(&mark).await;
+                        self.log("searched for", &shipment, &result);
+                        progress.searched(result, self.clock.now(), &pace)
+                    }
+                },
+                BatchStep::Submit => match self.items(&shipment).await? {
+                    items if items.is_empty() => BatchUpdate::Release(Return::Untried),
+                    items => {
+                        let result = self.provider.submit(&items, &shipment.mark).await;
+                        self.log("submitted", &shipment, &result);
+                        progress.submitted(result, self.clock.now(), &pace)
+                    }
+                },
+                BatchStep::Poll(ticket) => {
+                    if gathering == Gathering::Over && !progress.was_cancelled() {
+                        progress.cancelled(&self.provider.cancel(&ticket).await);
+                    }
+                    let result = self.provider.poll(&ticket).await;
+                    self.log("polled", &shipment, &result);
+                    progress.polled(result, self.clock.now(), &pace)
+                }
+                BatchStep::Fetch(ticket) => {
+                    let result = self.fetch(&ticket, wake).await?;
+                    self.log("downloaded", &shipment, &result);
+                    progress.fetched(result, self.clock.now(), &pace)
+                }
+            };
+            self.memory.notes.insert(shipment.mark.clone(), progress);
+            if self.write(&mut shipment, update, wake).await? == StillOpen::No {
+                return Ok(Some(self.clock.now()));
+            }
+        }
+    }
+
+    /// Logs failures: they are retried, and would otherwise stay unnoticed for a day.
+    fn log<T>(&self, what: &str, shipment: &Shipment, result: &Result<T, AskError>) {
+        let (batch, mark) = (&self.batch, &shipment.mark);
+        match result {
+            Ok(_) => tracing::debug!(%batch, mark, "the provider's batch was {what}"),
+            Err(error) => {
+                tracing::warn!(%batch, mark, %error, "the provider's batch could not be {what}");
+            }
+        }
+    }
+
+    async fn write(
+        &mut self,
+        shipment: &mut Shipment,
+        update: BatchUpdate,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<StillOpen> {
+        let kind = match update {
+            BatchUpdate::Nothing => return Ok(StillOpen::Yes),
+            BatchUpdate::Ship(ticket) => {
+                self.parking.ship(&self.batch, &shipment.mark, &ticket.0).await?;
+                shipment.ticket = Some(ticket.0);
+                return Ok(StillOpen::Yes);
+            }
+            BatchUpdate::Fail(error) => {
+                self.fail_questions(&shipment.mark, &error_reply(&error), |_| true, wake).await?;
+                Return::Untried
+            }
+            BatchUpdate::Lost(error) => {
+                let reply = BatchReply::Error {
+                    code: error.code,
+                    message: format!("the provider's batch is gone: {}", error.message),
+                    maybe_billed: true,
+                };
+                self.fail_questions(&shipment.mark, &reply, |_| true, wake).await?;
+                Return::Untried
+            }
+            BatchUpdate::Release(Return::Tried) => {
+                let last = self.pace.tries.saturating_sub(1);
+                let message = format!("no answer from {} batches of the provider", self.pace.tries);
+                let error = AskError::new(Code::ProviderError, message);
+                let reply = error_reply(&error);
+                self.fail_questions(&shipment.mark, &reply, |parked| parked.tries >= last, wake)
+                    .await?;
+                Return::Tried
+            }
+            BatchUpdate::Release(Return::Untried) => {
+                self.memory.no_seal_before = self.clock.now() + self.pace.lag;
+                Return::Untried
+            }
+        };
+        self.parking.close_shipment(&self.batch, &shipment.mark, kind).await?;
+        Ok(StillOpen::No)
+    }
+
+    /// Delivers an error to some of a provider batch's questions.
+    async fn fail_questions(
+        &self,
+        mark: &str,
+        reply: &BatchReply,
+        which: impl Fn(&Parked) -> bool,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<()> {
+        let left = self.parking.contents(&self.batch, mark).await?;
+        let left = left.into_iter().filter(|parked| which(parked));
+        let deliveries = left.filter_map(|parked| delivery(parked.new.custom_id, reply)).collect();
+        wake.extend(self.parking.deliver(&self.batch, deliveries).await?);
+        Ok(())
+    }
+
+    /// Delivers results as they arrive. The inner error is the provider's.
+    async fn fetch(
+        &self,
+        ticket: &BatchTicket,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<Result<(), AskError>> {
+        let (send, mut received) = mpsc::channel(PAGE);
+        let download = async {
+            let result = self.provider.results(ticket, &send).await;
+            drop(send);
+            result
+        };
+        let deliver = async {
+            let mut page = Vec::new();
+            while received.recv_many(&mut page, PAGE).await > 0 {
+                let deliveries = page.drain(..).filter_map(|one| self.delivery(one)).collect();
+                wake.extend(self.parking.deliver(&self.batch, deliveries).await?);
+            }
+            // Tells the sender to stop.
+            drop(received);
+            Ok(())
+        };
+        let (result, delivered) = tokio::join!(download, deliver);
+        delivered.map(|()| result)
+    }
+
+    /// The delivery of a result. A retryable error is not delivered: its question stays in the
+    /// provider batch, and is released for another one when this one is closed.
+    fn delivery(&self, result: BatchResult) -> Option<Delivery> {
+        let reply = match result.result {
+            Ok(answer) => {
+                let cost = self.prices.cost(&answer, self.clock.now(), Mode::Batch);
+                BatchReply::Answer { answer: Box::new(answer), cost }
+            }
+            Err(error) if error.again == Again::Never => error_reply(&error),
+            Err(_) => return None,
+        };
+        delivery(result.custom_id, &reply)
+    }
+
+    async fn items(&self, shipment: &Shipment) -> longshore::Result<Vec<BatchItem>> {
+        let contents = self.parking.contents(&self.batch, &shipment.mark).await?;
+        Ok(contents.iter().map(|parked| self.item(parked)).collect())
+    }
+
+    async fn mark(&self, shipment: &Shipment) -> longshore::Result<Option<BatchMark>> {
+        let contents = self.parking.contents(&self.batch, &shipment.mark).await?;
+        let ids: Vec<String> = contents.into_iter().map(|parked| parked.new.custom_id).collect();
+        let mark = BatchMark { name: shipment.mark.clone(), since: shipment.sealed_at, ids };
+        Ok((!mark.ids.is_empty()).then_some(mark))
+    }
+
+    fn item(&self, parked: &Parked) -> BatchItem {
+        BatchItem {
+            custom_id: parked.new.custom_id.clone(),
+            question: (self.build_question)(parked),
+        }
+    }
+}
+
+/// Whether a provider batch is still open.
+#[derive(PartialEq, Eq)]
+enum StillOpen {
+    Yes,
+    No,
+}
+
+fn error_reply(error: &AskError) -> BatchReply {
+    BatchReply::Error { code: error.code, message: error.message.clone(), maybe_billed: false }
+}
+
+/// Never `None`: a reply contains nothing that JSON cannot represent.
+fn delivery(custom_id: String, reply: &BatchReply) -> Option<Delivery> {
+    Some(Delivery { custom_id, reply: Payload::json(reply).ok()? })
+}

@@ -1,0 +1,47 @@
+//! The gateway's backend: inference, or a test's fake.
+
+use async_trait::async_trait;
+use longshore::ledger::CallRecord;
+use longshore::{ProfileName, TenantId};
+use tokio::sync::mpsc;
+
+use crate::chat::Piece;
+use crate::inference::{Errand, Settled};
+use crate::model_api::AskError;
+use crate::profile::ProviderName;
+
+/// Answers questions for tenants, and records the calls.
+#[async_trait]
+pub trait Counter: Send + Sync + 'static {
+    /// The settings of a tenant's profile that a question depends on.
+    async fn profile_settings(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+    ) -> Result<ProfileSettings, AskError>;
+
+    /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
+    /// to abandon the question. This method waits for journal capacity, so that [`Counter::record`]
+    /// never has to.
+    async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled;
+
+    /// Records calls. Does not wait, so that the task cannot be dropped between an answer and its
+    /// record.
+    fn record(&self, records: Vec<CallRecord>);
+
+    /// The names of a tenant's usable profiles.
+    async fn profiles(&self, tenant: &TenantId) -> Result<Vec<ProfileName>, AskError>;
+}
+
+/// The settings of a profile that a question depends on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ProfileSettings {
+    /// The provider. `None` if unknown: then the provider itself rejects what it cannot do.
+    pub provider: Option<ProviderName>,
+    /// The model.
+    pub model: String,
+    /// Maximum tokens of an answer, if the question sets none.
+    pub max_tokens: Option<u32>,
+    /// The temperature, if the question sets none.
+    pub temperature: Option<f64>,
+}

@@ -1,0 +1,97 @@
+//! Gateway errors, before an API format encodes them.
+
+use std::time::Duration;
+
+use crate::model_api::{Again, AskError, Code};
+
+/// An error response.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct GatewayError {
+    pub(super) kind: GatewayErrorKind,
+    pub(super) message: String,
+    /// The request field that caused it.
+    pub(super) param: Option<String>,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// The kind of an error: what the client can do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GatewayErrorKind {
+    /// The request is invalid, or asks for something unsupported.
+    InvalidRequest,
+    /// The token is missing or not valid.
+    Unauthenticated,
+    /// The body is too large.
+    TooLarge,
+    /// There is no such profile.
+    NotFound,
+    /// The profile cannot be used now.
+    Disabled,
+    /// Too many requests; the client may retry later.
+    RateLimited,
+    /// The budget or the key's credit is used up.
+    OverBudget,
+    /// The provider rejected the profile's key.
+    ProviderAuth,
+    /// The provider failed and may have billed the call.
+    ProviderFailed,
+    /// The provider failed; the client may retry later.
+    ProviderBusy,
+    /// The deadline passed. The call may have been billed.
+    Timeout,
+    /// An internal error.
+    Internal,
+}
+
+impl GatewayErrorKind {
+    /// Whether the official clients, which retry by themselves, should retry. `None` leaves it to
+    /// them: they do not retry such errors anyway.
+    pub(super) fn may_be_retried(self) -> Option<bool> {
+        match self {
+            Self::RateLimited | Self::ProviderBusy => Some(true),
+            Self::OverBudget
+            | Self::ProviderAuth
+            | Self::ProviderFailed
+            | Self::Timeout
+            | Self::Internal => Some(false),
+            Self::InvalidRequest
+            | Self::Unauthenticated
+            | Self::TooLarge
+            | Self::NotFound
+            | Self::Disabled => None,
+        }
+    }
+}
+
+impl GatewayError {
+    pub(super) fn new(kind: GatewayErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), param: None, retry_after: None }
+    }
+
+    /// An invalid field.
+    pub(super) fn of(param: &str, problem: impl std::fmt::Display) -> Self {
+        let param = Some(param.to_owned());
+        Self { param, ..Self::new(GatewayErrorKind::InvalidRequest, format!("{problem}")) }
+    }
+}
+
+impl From<AskError> for GatewayError {
+    fn from(error: AskError) -> Self {
+        let kind = match error.code {
+            Code::InvalidRequest => GatewayErrorKind::InvalidRequest,
+            Code::ProfileNotFound => GatewayErrorKind::NotFound,
+            Code::ProfileDisabled => GatewayErrorKind::Disabled,
+            Code::RateLimited => GatewayErrorKind::RateLimited,
+            Code::OverBudget => GatewayErrorKind::OverBudget,
+            Code::ProviderAuth => GatewayErrorKind::ProviderAuth,
+            Code::ProviderError if matches!(error.again, Again::Later | Again::NotSent) => {
+                GatewayErrorKind::ProviderBusy
+            }
+            Code::ProviderError => GatewayErrorKind::ProviderFailed,
+            Code::Timeout => GatewayErrorKind::Timeout,
+            Code::Internal => GatewayErrorKind::Internal,
+        };
+        let param = (kind == GatewayErrorKind::NotFound).then(|| "model".to_owned());
+        Self { kind, message: error.message, param, retry_after: error.retry_after }
+    }
+}

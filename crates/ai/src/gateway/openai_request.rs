@@ -1,0 +1,341 @@
+//! Parses requests of OpenAI's chat completions API.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::api_format::{Delivery, ParsedRequest};
+use super::error::GatewayError;
+use super::fields::{Content, Fields, StringOrList};
+use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::raw_json::RawObject;
+
+/// Fields that do not change the answer and are ignored.
+const IGNORED_FIELDS: &[&str] = &[
+    "metadata",
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "seed",
+    "store",
+    "top_logprobs",
+    "user",
+];
+
+/// Values that ask for the default behaviour.
+const DEFAULT_VALUES: &[(&str, &[&str])] = &[
+    ("n", &["1"]),
+    ("logprobs", &["false"]),
+    ("frequency_penalty", &["0", "0.0"]),
+    ("presence_penalty", &["0", "0.0"]),
+    ("logit_bias", &["{}"]),
+    ("modalities", &[r#"["text"]"#]),
+    ("parallel_tool_calls", &["true"]),
+    ("service_tier", &[r#""auto""#, r#""default""#]),
+    ("verbosity", &[r#""medium""#]),
+];
+
+#[derive(Deserialize)]
+struct InputMessage<'a> {
+    #[serde(borrow)]
+    role: Cow<'a, str>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(default)]
+    tool_calls: Option<Vec<AssistantToolCall>>,
+    #[serde(default)]
+    tool_call_id: Option<String>,
+    #[serde(default)]
+    audio: Option<IgnoredAny>,
+    #[serde(default)]
+    function_call: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct ContentPart<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    refusal: Option<String>,
+    #[serde(default)]
+    image_url: Option<ImageUrl>,
+}
+
+#[derive(Deserialize)]
+struct ImageUrl {
+    url: String,
+}
+
+#[derive(Deserialize)]
+struct AssistantToolCall {
+    id: String,
+    #[serde(default)]
+    function: Option<Function>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    #[serde(default)]
+    arguments: String,
+}
+
+#[derive(Deserialize)]
+struct ToolDefinition {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    function: Option<FunctionDefinition>,
+}
+
+#[derive(Deserialize)]
+struct FunctionDefinition {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    parameters: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    json_schema: Option<SchemaFormat>,
+}
+
+#[derive(Deserialize)]
+struct SchemaFormat {
+    #[serde(default)]
+    schema: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: Option<bool>,
+}
+
+/// Parses a request.
+pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
+    let mut fields = Fields::of(body);
+    let model = fields.require("model")?;
+    let said: Vec<InputMessage<'_>> = fields.require("messages")?;
+    let mut conversation = Conversation::default();
+    for (number, message) in said.into_iter().enumerate() {
+        let added = conversation.add(message);
+        added
+            .map_err(|why| GatewayError::of("messages", format!("`messages[{number}]`: {why}")))?;
+    }
+    let Conversation { system, messages, mut unsupported } = conversation;
+    if messages.is_empty() {
+        return Err(GatewayError::of("messages", "`messages` must not be empty"));
+    }
+    let older = fields.take("max_tokens")?;
+    let chat = Chat {
+        messages,
+        tools: tools(fields.take("tools")?.unwrap_or_default(), &mut unsupported),
+        tool_choice: tool_choice(fields.take("tool_choice")?, &mut unsupported),
+        stop: fields.take::<StringOrList>("stop")?.map(Vec::from).unwrap_or_default(),
+        top_p: fields.take("top_p")?,
+    };
+    Ok(ParsedRequest {
+        model,
+        system,
+        max_tokens: fields.take("max_completion_tokens")?.or(older),
+        temperature: fields.take("temperature")?,
+        schema: schema(fields.take("response_format")?)?.map(Arc::new),
+        chat,
+        delivery: delivery(&mut fields)?,
+        unsupported: {
+            unsupported.extend(fields.unsupported(IGNORED_FIELDS, DEFAULT_VALUES));
+            unsupported
+        },
+    })
+}
+
+fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
+    let options: Option<StreamOptions> = fields.take("stream_options")?;
+    let usage = options.and_then(|options| options.include_usage) == Some(true);
+    Ok(match (fields.take("stream")?, usage) {
+        (Some(true), true) => Delivery::StreamWithUsage,
+        (Some(true), false) => Delivery::Stream,
+        _ => Delivery::Complete,
+    })
+}
+
+/// Collects a conversation, message by message.
+#[derive(Default)]
+struct Conversation {
+    system: Option<String>,
+    messages: Vec<Message>,
+    unsupported: Vec<Cow<'static, str>>,
+}
+
+impl Conversation {
+    fn add(&mut self, said: InputMessage<'_>) -> Result<(), String> {
+        let parts = self.parts(said.content)?;
+        if said.audio.is_some() || said.function_call.is_some() {
+            self.unsupported.push("`audio` or `function_call` of a message".into());
+        }
+        match &*said.role {
+            "system" | "developer" => self.add_system(&text_of(parts)),
+            "user" => self.messages.push(Message { role: Role::User, parts }),
+            "assistant" => self.add_assistant(parts, said.tool_calls.unwrap_or_default()),
+            "tool" => self.add_tool_result(said.tool_call_id.unwrap_or_default(), text_of(parts)),
+            "function" => self.unsupported.push("messages of the role `function`".into()),
+            other => return Err(format!("there is no role `{}`", short(other))),
+        }
+        Ok(())
+    }
+
+    fn add_system(&mut self, text: &str) {
+        let system = self.system.get_or_insert_default();
+        if !system.is_empty() {
+            system.push_str("\n\n");
+        }
+        system.push_str(text);
+    }
+
+    fn add_assistant(&mut self, mut parts: Vec<Part>, calls: Vec<AssistantToolCall>) {
+        for AssistantToolCall { id, function } in calls {
+            match function {
+                Some(Function { name, arguments }) => {
+                    let input = input(arguments);
+                    parts.push(Part::ToolCall(ToolCall { id, name, input }));
+                }
+                None => self.unsupported.push("calls of tools other than functions".into()),
+            }
+        }
+        self.messages.push(Message { role: Role::Assistant, parts });
+    }
+
+    /// Results of calls that were made together belong to one message.
+    fn add_tool_result(&mut self, id: String, text: String) {
+        let result = Part::ToolResult { id, text, failed: false };
+        let before = self.messages.last_mut().filter(|message| {
+            let last = message.parts.last();
+            message.role == Role::User && matches!(last, Some(Part::ToolResult { .. }))
+        });
+        match before {
+            Some(message) => message.parts.push(result),
+            None => self.messages.push(Message { role: Role::User, parts: vec![result] }),
+        }
+    }
+
+    fn parts(&mut self, content: Option<&RawValue>) -> Result<Vec<Part>, String> {
+        let Some(content) = content else { return Ok(Vec::new()) };
+        match Content::<ContentPart<'_>>::parse(content)
+            .map_err(|error| format!("`content`: {error}"))?
+        {
+            Content::Text(text) => Ok(vec![Part::Text(text)]),
+            Content::Parts(parts) => parts.into_iter().filter_map(|part| self.part(part)).collect(),
+        }
+    }
+
+    fn part(&mut self, part: ContentPart<'_>) -> Option<Result<Part, String>> {
+        match &*part.kind {
+            "text" => Some(part.text.map(Part::Text).ok_or_else(|| lacks("text"))),
+            "refusal" => part.refusal.map(|text| Ok(Part::Text(text))),
+            "image_url" => Some(part.image_url.ok_or_else(|| lacks("image_url")).and_then(image)),
+            other => {
+                self.unsupported.push(format!("parts of the kind `{}`", short(other)).into());
+                None
+            }
+        }
+    }
+}
+
+fn lacks(what: &str) -> String {
+    format!("a part lacks its `{what}`")
+}
+
+/// An image: inline, or a URL for the provider to fetch.
+fn image(image: ImageUrl) -> Result<Part, String> {
+    let url = image.url;
+    if let Some((media_type, data)) =
+        url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"))
+    {
+        return Ok(Part::Image { media_type: media_type.to_owned(), data: data.to_owned() });
+    }
+    if url.starts_with("http://") || url.starts_with("https://") {
+        return Ok(Part::ImageUrl(url));
+    }
+    Err("an image's URL must be http(s):… or data:…;base64,…".to_owned())
+}
+
+fn text_of(parts: Vec<Part>) -> String {
+    let texts = parts.into_iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text),
+        _ => None,
+    });
+    texts.reduce(|all, text| all + "\n" + &text).unwrap_or_default()
+}
+
+/// A tool call's arguments. Models do write invalid JSON; it is kept as a string for the next
+/// model.
+fn input(arguments: String) -> Value {
+    if arguments.trim().is_empty() {
+        return json!({});
+    }
+    serde_json::from_str(&arguments).unwrap_or(Value::String(arguments))
+}
+
+fn tools(offered: Vec<ToolDefinition>, unsupported: &mut Vec<Cow<'static, str>>) -> Vec<Tool> {
+    let mut tools = Vec::with_capacity(offered.len());
+    for ToolDefinition { kind, function } in offered {
+        match function {
+            Some(FunctionDefinition { name, description, parameters }) if kind == "function" => {
+                let input = parameters.unwrap_or_else(|| json!({"type": "object"}));
+                tools.push(Tool { name, description, input });
+            }
+            _ => unsupported.push(format!("tools of the type `{}`", short(&kind)).into()),
+        }
+    }
+    tools
+}
+
+fn tool_choice(choice: Option<Value>, unsupported: &mut Vec<Cow<'static, str>>) -> ToolChoice {
+    let Some(choice) = choice else { return ToolChoice::Auto };
+    match (choice.as_str(), choice.pointer("/function/name").and_then(Value::as_str)) {
+        (Some("auto"), _) => ToolChoice::Auto,
+        (Some("none"), _) => ToolChoice::None,
+        (Some("required"), _) => ToolChoice::Any,
+        (None, Some(name)) => ToolChoice::Named(name.to_owned()),
+        _ => {
+            unsupported.push("this `tool_choice`".into());
+            ToolChoice::Auto
+        }
+    }
+}
+
+/// The schema that the answer must follow.
+fn schema(format: Option<ResponseFormat>) -> Result<Option<Value>, GatewayError> {
+    let Some(format) = format else { return Ok(None) };
+    match (&*format.kind, format.json_schema.and_then(|named| named.schema)) {
+        ("text", _) => Ok(None),
+        ("json_object", _) => Ok(Some(json!({"type": "object"}))),
+        ("json_schema", Some(schema)) => Ok(Some(schema)),
+        ("json_schema", None) => {
+            Err(GatewayError::of("response_format", "`response_format` lacks `json_schema.schema`"))
+        }
+        (other, _) => {
+            let message = format!("there is no `response_format` of the type `{}`", short(other));
+            Err(GatewayError::of("response_format", message))
+        }
+    }
+}
+
+/// The beginning of a client's text, for error messages.
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(40)]
+}

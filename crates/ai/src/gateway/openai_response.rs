@@ -1,0 +1,346 @@
+//! Encodes answers and errors for OpenAI's chat completions API.
+
+use axum::http::StatusCode;
+use serde::Serialize;
+use serde_json::json;
+
+use super::api_format::{ApiFormat, Delivery, ParsedRequest, ResponseMeta, StreamEncoder};
+use super::error::{GatewayError, GatewayErrorKind};
+use super::openai_request;
+use super::sse;
+use crate::chat::{Piece, ToolCall};
+use crate::model_api::{Answer, FinishReason};
+use crate::profile::ProviderName;
+use crate::raw_json::RawObject;
+
+/// OpenAI's chat completions API.
+pub(super) struct OpenAi;
+
+impl ApiFormat for OpenAi {
+    fn name(&self) -> ProviderName {
+        ProviderName::Openai
+    }
+
+    fn parse(&self, body: &RawObject) -> Result<ParsedRequest, GatewayError> {
+        openai_request::parse(body)
+    }
+
+    fn encode(&self, meta: &ResponseMeta, answer: &Answer) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512 + answer.text.len());
+        let mute = answer.text.is_empty() && !answer.tool_calls.is_empty();
+        let message = CompleteMessage {
+            role: "assistant",
+            content: (!mute).then_some(&*answer.text),
+            refusal: None,
+            tool_calls: answer.tool_calls.iter().map(|call| Call::new(call, None)).collect(),
+        };
+        let finish_reason = Some(finish_reason(answer));
+        let choice = Choice { index: 0, message: Some(message), delta: None, finish_reason };
+        let completion = Completion {
+            object: "chat.completion",
+            choices: &[choice],
+            usage: Some(usage(answer)),
+            ..Completion::meta(meta, &answer.model)
+        };
+        sse::json(&mut out, &completion);
+        out
+    }
+
+    fn stream_encoder(&self, meta: ResponseMeta, delivery: Delivery) -> Box<dyn StreamEncoder> {
+        Box::new(OpenAiStream {
+            meta,
+            delivery,
+            started: false,
+            has_text: false,
+            calls: 0,
+            raw: false,
+        })
+    }
+
+    fn encode_error(&self, error: &GatewayError, _request_id: &str) -> (StatusCode, Vec<u8>) {
+        let (status, ..) = status_of(error.kind);
+        let mut out = Vec::new();
+        sse::json(&mut out, &error_body(error));
+        (status, out)
+    }
+}
+
+/// HTTP status, error type and code.
+fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'static str>) {
+    const INVALID: &str = "invalid_request_error";
+    const SERVER: &str = "server_error";
+    match kind {
+        GatewayErrorKind::InvalidRequest => (StatusCode::BAD_REQUEST, INVALID, None),
+        GatewayErrorKind::Unauthenticated => {
+            (StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key"))
+        }
+        GatewayErrorKind::TooLarge => {
+            (StatusCode::PAYLOAD_TOO_LARGE, INVALID, Some("request_too_large"))
+        }
+        GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, INVALID, Some("model_not_found")),
+        GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, INVALID, Some("profile_disabled")),
+        GatewayErrorKind::RateLimited => {
+            (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", Some("rate_limit_exceeded"))
+        }
+        GatewayErrorKind::OverBudget => {
+            (StatusCode::TOO_MANY_REQUESTS, "insufficient_quota", Some("insufficient_quota"))
+        }
+        GatewayErrorKind::ProviderAuth => (StatusCode::BAD_GATEWAY, SERVER, Some("provider_auth")),
+        GatewayErrorKind::ProviderFailed => {
+            (StatusCode::BAD_GATEWAY, SERVER, Some("provider_error"))
+        }
+        GatewayErrorKind::ProviderBusy => {
+            (StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("provider_error"))
+        }
+        GatewayErrorKind::Timeout => (StatusCode::GATEWAY_TIMEOUT, SERVER, Some("timeout")),
+        GatewayErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, Some("internal")),
+    }
+}
+
+fn error_body(error: &GatewayError) -> serde_json::Value {
+    let (_, kind, code) = status_of(error.kind);
+    let GatewayError { message, param, .. } = error;
+    json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+}
+
+/// Encodes an answer as chunks.
+struct OpenAiStream {
+    meta: ResponseMeta,
+    delivery: Delivery,
+    started: bool,
+    /// Some text was sent.
+    has_text: bool,
+    /// Tool calls sent.
+    calls: u32,
+    /// The provider's own events are passed through.
+    raw: bool,
+}
+
+impl StreamEncoder for OpenAiStream {
+    fn piece(&mut self, piece: Piece, out: &mut Vec<u8>) {
+        match piece {
+            Piece::Started { model } => self.meta.model = model,
+            Piece::Text(text) => self.text(&text, out),
+            Piece::ToolCall(call) => self.call(&call, out),
+            Piece::Raw(line) => self.line(&line, out),
+        }
+    }
+
+    fn end(&mut self, answer: &Answer, out: &mut Vec<u8>) {
+        if !self.raw {
+            self.finish(answer, out);
+        }
+        sse::line(out, "[DONE]");
+    }
+
+    fn fail(&mut self, error: &GatewayError, out: &mut Vec<u8>) {
+        sse::data(out, &error_body(error));
+    }
+}
+
+impl OpenAiStream {
+    fn text(&mut self, text: &str, out: &mut Vec<u8>) {
+        if text.is_empty() {
+            return;
+        }
+        self.has_text = true;
+        self.delta(Delta { content: Some(text), ..Delta::default() }, out);
+    }
+
+    fn call(&mut self, call: &ToolCall, out: &mut Vec<u8>) {
+        let call = Call::new(call, Some(self.calls));
+        self.calls += 1;
+        self.delta(Delta { tool_calls: vec![call], ..Delta::default() }, out);
+    }
+
+    /// Passes the provider's own event through, except a usage event that only the gateway asked
+    /// for.
+    fn line(&mut self, line: &str, out: &mut Vec<u8>) {
+        self.raw = true;
+        let books = self.delivery != Delivery::StreamWithUsage && is_usage(line);
+        if line != "[DONE]" && !books {
+            sse::line(out, line);
+        }
+    }
+
+    /// Encodes what was not sent yet, the finish reason and the usage.
+    fn finish(&mut self, answer: &Answer, out: &mut Vec<u8>) {
+        if !self.has_text {
+            self.text(&answer.text, out);
+        }
+        for call in answer.tool_calls.iter().skip(self.calls as usize) {
+            self.call(call, out);
+        }
+        self.begin(out);
+        let end = Choice {
+            finish_reason: Some(finish_reason(answer)),
+            ..Choice::delta(Delta::default())
+        };
+        let meta = Completion::meta(&self.meta, &answer.model);
+        sse::data(out, &Completion { choices: &[end], ..meta });
+        if self.delivery == Delivery::StreamWithUsage {
+            let meta = Completion::meta(&self.meta, &answer.model);
+            sse::data(out, &Completion { usage: Some(usage(answer)), ..meta });
+        }
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.started, true) {
+            let role = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
+            self.chunk(Choice::delta(role), out);
+        }
+    }
+
+    fn delta(&mut self, delta: Delta<'_>, out: &mut Vec<u8>) {
+        self.begin(out);
+        self.chunk(Choice::delta(delta), out);
+    }
+
+    fn chunk(&self, choice: Choice<'_>, out: &mut Vec<u8>) {
+        let meta = Completion::meta(&self.meta, &self.meta.model);
+        sse::data(out, &Completion { choices: &[choice], ..meta });
+    }
+}
+
+/// Whether an event contains nothing but the usage.
+fn is_usage(line: &str) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Chunk {
+        choices: Vec<serde::de::IgnoredAny>,
+        usage: Option<serde::de::IgnoredAny>,
+    }
+    // Most events are text and need not be parsed.
+    line.contains("\"usage\"")
+        && serde_json::from_str::<Chunk>(line)
+            .is_ok_and(|chunk| chunk.choices.is_empty() && chunk.usage.is_some())
+}
+
+fn finish_reason(answer: &Answer) -> &'static str {
+    match answer.finish_reason {
+        FinishReason::Length => "length",
+        FinishReason::ContentFilter => "content_filter",
+        _ if !answer.tool_calls.is_empty() => "tool_calls",
+        // The API has no value for other reasons.
+        FinishReason::Stop | FinishReason::Other => "stop",
+    }
+}
+
+fn usage(answer: &Answer) -> Usage {
+    let cache_write_tokens = answer.tokens_cache_write + answer.tokens_cache_write_long;
+    Usage {
+        prompt_tokens: answer.tokens_in,
+        completion_tokens: answer.tokens_out,
+        total_tokens: answer.tokens_in + answer.tokens_out,
+        prompt_tokens_details: Details { cached_tokens: answer.tokens_cached, cache_write_tokens },
+    }
+}
+
+#[derive(Serialize)]
+struct Completion<'a> {
+    id: Id<'a>,
+    object: &'static str,
+    created: i64,
+    model: &'a str,
+    choices: &'a [Choice<'a>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+impl<'a> Completion<'a> {
+    /// A chunk without choices.
+    fn meta(meta: &'a ResponseMeta, model: &'a str) -> Self {
+        Self {
+            id: Id(&meta.id),
+            object: "chat.completion.chunk",
+            created: meta.created,
+            model,
+            choices: &[],
+            usage: None,
+        }
+    }
+}
+
+/// The answer's id, derived from the request's.
+struct Id<'a>(&'a str);
+
+impl Serialize for Id<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("chatcmpl-{}", self.0))
+    }
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    index: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<CompleteMessage<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<Delta<'a>>,
+    finish_reason: Option<&'static str>,
+}
+
+impl<'a> Choice<'a> {
+    fn delta(delta: Delta<'a>) -> Self {
+        Self { index: 0, message: None, delta: Some(delta), finish_reason: None }
+    }
+}
+
+#[derive(Serialize)]
+struct CompleteMessage<'a> {
+    role: &'static str,
+    content: Option<&'a str>,
+    refusal: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+}
+
+#[derive(Serialize, Default)]
+struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u32>,
+    id: &'a str,
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: String,
+}
+
+impl<'a> Call<'a> {
+    fn new(call: &'a ToolCall, index: Option<u32>) -> Self {
+        // Invalid JSON was kept as a string, and is sent unchanged.
+        let arguments = match &call.input {
+            serde_json::Value::String(text) => text.clone(),
+            input => input.to_string(),
+        };
+        let function = Function { name: &call.name, arguments };
+        Self { index, id: &call.id, r#type: "function", function }
+    }
+}
+
+#[derive(Serialize)]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: Details,
+}
+
+#[derive(Serialize)]
+struct Details {
+    cached_tokens: u64,
+    cache_write_tokens: u64,
+}

@@ -1,0 +1,191 @@
+//! Calls of a provider's batch API. A call is journalled before its question is parked, at the
+//! batch price and without a session, because no session waits for it. The batch runner settles it
+//! when the answer arrives.
+
+use std::sync::Arc;
+
+use longshore::ledger::{Admission, CallEnd, CallMode, CallRecord, Ledger, NewCall};
+use longshore::{CallId, ProfileName, TenantId, UnitId};
+
+use super::profile_cache::{ResolvedProfile, ledger_error};
+use super::{Desk, Errand, Settled, failed, succeeded};
+use crate::batches::{BatchProvider, BatchReply};
+use crate::model_api::{AskError, Code, Question};
+use crate::pricing::{Mode, Prices};
+use crate::profile::{Profile, ProfileError};
+
+/// A profile with a batch API.
+pub struct Bulk {
+    entry: Arc<ResolvedProfile>,
+    provider: Arc<dyn BatchProvider>,
+}
+
+impl Bulk {
+    /// The provider's batch API.
+    pub fn provider(&self) -> Arc<dyn BatchProvider> {
+        Arc::clone(&self.provider)
+    }
+
+    /// The prices of its tokens.
+    pub fn prices(&self) -> &Prices {
+        &self.entry.profile.prices
+    }
+
+    /// The profile's system prompt, for questions that have none.
+    pub fn system(&self) -> Option<&str> {
+        self.entry.profile.system.as_deref()
+    }
+
+    /// The ledger record of a cancelled call: its question was not sent, or its answer is no longer
+    /// needed.
+    pub fn forgo(call: NewCall) -> CallRecord {
+        let end = CallEnd {
+            code: Some("CANCELLED".to_owned()),
+            mode: CallMode::Batch,
+            ..failed(&AskError::new(Code::Internal, ""), 0, 0)
+        };
+        CallRecord { call, end: Some(end) }
+    }
+
+    fn call(&self, inference: &Desk, request: &Errand) -> NewCall {
+        let (question, profile) = (&request.question, &self.entry.profile);
+        let (asked, answer) =
+            (self.entry.provider.estimate(question), u64::from(question.max_tokens));
+        let now = inference.inner.clock.now();
+        let model = question.model.as_deref().unwrap_or(&profile.model);
+        let name = &self.entry.name;
+        NewCall {
+            id: call_id(request.unit, &question.request_id),
+            session: None,
+            reserve_tokens: asked + answer,
+            reserve_picos: profile.prices.at_most(asked, answer, now, Mode::Batch).0,
+            ..inference.inner.new_call(request, name, profile.provider.as_str(), model)
+        }
+    }
+}
+
+impl Desk {
+    /// The ledger that this instance writes to.
+    pub fn ledger(&self) -> &Arc<dyn Ledger> {
+        &self.inner.ledger
+    }
+
+    /// Opens a tenant's profile for batch calls. `inline` is a profile given inline instead of by
+    /// name.
+    pub async fn bulk(
+        &self,
+        tenant: &TenantId,
+        name: Option<&ProfileName>,
+        inline: Option<&Profile>,
+    ) -> Result<Bulk, AskError> {
+        let entry = match inline {
+            Some(profile) => self.inner.profile_cache.find_inline(tenant, profile).await?,
+            None => self.inner.profile_cache.find(tenant, name).await?,
+        };
+        match &entry.batches {
+            Some(provider) => Ok(Bulk { provider: Arc::clone(provider), entry }),
+            None => {
+                let Profile { name, provider, .. } = &entry.profile;
+                let error = ProfileError::NoBatches(name.clone(), *provider);
+                Err(AskError::new(Code::InvalidRequest, error.to_string()))
+            }
+        }
+    }
+
+    /// Journals a question before it is parked, and reserves its tokens and cost. A repeat of the
+    /// same question is the same call. A rejected question is returned as an outcome that the
+    /// caller has to record.
+    pub async fn admit_bulk(
+        &self,
+        request: &Errand,
+        inline: Option<&Profile>,
+    ) -> Result<NewCall, Box<Settled>> {
+        let name = inline.and_then(|profile| ProfileName::new(&profile.name).ok());
+        let name = request.profile.clone().or(name);
+        let refused = |error: AskError| {
+            let record = name.as_ref().map(|name| self.rejected_record(request, name, &error));
+            let records = record.into_iter().collect();
+            Box::new(Settled { result: Err(error), records, ..Settled::default() })
+        };
+        let bulk = self.bulk(&request.tenant, request.profile.as_ref(), inline).await;
+        let bulk = bulk.map_err(refused)?;
+        let question = Question {
+            system: request.question.system.clone().or_else(|| bulk.system().map(str::to_owned)),
+            ..request.question.clone()
+        };
+        let call = bulk.call(self, &Errand { question, ..request.clone() });
+        let admitted = self.inner.ledger.admit_calls(vec![call.clone()]).await;
+        match admitted.map_err(|error| refused(ledger_error(&error)))?.pop() {
+            Some(Admission::OverBudget(month)) => Err(refused(used_up(&month))),
+            Some(Admission::Duplicate(other)) => {
+                Err(Box::new(Settled { duplicate: Some(other), ..Settled::default() }))
+            }
+            Some(Admission::NearBudget(part)) => {
+                self.inner.warnings.near_budget(&request.tenant, part);
+                Ok(call)
+            }
+            Some(Admission::Admitted) => Ok(call),
+            None => Err(refused(AskError::new(Code::Internal, "the ledger did not answer"))),
+        }
+    }
+}
+
+impl BatchReply {
+    /// The ledger record of a call with this result.
+    pub fn settle(&self, call: NewCall) -> CallRecord {
+        let end = match self {
+            Self::Answer { answer, cost } => succeeded(answer, 1, 0, cost.0),
+            Self::Error { code, maybe_billed: true, .. } => {
+                CallEnd { code: Some(code.as_str().to_owned()), ..call.maybe_billed() }
+            }
+            Self::Error { code, message, .. } => {
+                failed(&AskError::new(*code, message.clone()), 1, 0)
+            }
+        };
+        CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) }
+    }
+}
+
+pub(super) fn used_up(month: &longshore::ledger::BudgetState) -> AskError {
+    let message = format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month);
+    AskError::new(Code::OverBudget, message)
+}
+
+/// The id of a batch call. After a crash the same question is journalled again and has to be the
+/// same call, so the id is derived from the unit and the request: the unit's timestamp, so that
+/// calls stay in order, then FNV-1a over both ids.
+fn call_id(unit: Option<UnitId>, request_id: &str) -> CallId {
+    let Some(unit) = unit else { return CallId::new() };
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let bytes = unit.as_bytes().iter().chain(request_id.as_bytes());
+    let mix = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
+    let mut id = bytes.fold(BASIS, mix).to_be_bytes();
+    id[..6].copy_from_slice(&unit.as_bytes()[..6]);
+    // The version and variant bits of a UUIDv7.
+    id[6] = (id[6] & 0x0f) | 0x70;
+    id[8] = (id[8] & 0x3f) | 0x80;
+    CallId::from_bytes(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_same_question_of_the_same_unit_is_the_same_call_and_no_other_is() {
+        let units: Vec<UnitId> = (0..1000).map(|_| UnitId::new()).collect();
+        let mut ids = HashSet::new();
+        for unit in units {
+            for n in 1..=3 {
+                let request = format!("{unit}-{n}");
+                let id = call_id(Some(unit), &request);
+                assert_eq!(id, call_id(Some(unit), &request));
+                assert_eq!(id.as_bytes()[..6], unit.as_bytes()[..6]);
+                assert!(ids.insert(id));
+            }
+        }
+    }
+}

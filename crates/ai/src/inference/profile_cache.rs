@@ -1,0 +1,331 @@
+//! Cache of resolved profiles: from a tenant and a profile's name to a provider that can be asked.
+//!
+//! Owns which profiles, keys and endpoints are cached, and for how long. Every use looks a profile
+//! up in its own tenant only; profiles of other tenants do not exist for it. Only templates may
+//! come from the default tenant, and a key belongs to the owner of the document that names it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use foldhash::HashMap;
+use longshore::ledger::{Ledger, ProfileRecord};
+use longshore::{Error, ProfileName, Scope, TenantId};
+use secrecy::SecretString;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::profile_document::{ScopedLimits, Sheet, TENANT_SHEET, TenantSheet};
+use super::profile_resolution::SheetError;
+use super::upstream_health::{UpstreamHealth, UpstreamKey, Upstreams};
+use crate::batches::{self, BatchProvider};
+use crate::http::Http;
+use crate::model_api::{Again, AskError, Code, Provider};
+use crate::profile::Profile;
+use crate::providers;
+use crate::resilience::BucketCharge;
+use crate::vault::{KeyRef, Vault};
+
+/// How long a resolved profile is used if no change notification arrives.
+const CACHE_TTL: Duration = Duration::from_secs(30);
+
+/// Resolves profiles and caches the result.
+pub(super) struct ProfileCache {
+    ledger: Arc<dyn Ledger>,
+    vault: Arc<Vault>,
+    http: Http,
+    upstreams: Upstreams,
+    cached: Mutex<CachedProfiles>,
+}
+
+/// The cached values.
+#[derive(Default)]
+struct CachedProfiles {
+    entries: HashMap<(TenantId, ProfileName), (Arc<ResolvedProfile>, Instant)>,
+    /// Inline profiles, by tenant and JSON text.
+    inline: HashMap<(TenantId, String), (Arc<ResolvedProfile>, Instant)>,
+    tenants: HashMap<TenantId, (Arc<TenantContext>, Instant)>,
+    /// Concurrency limits of profiles. They outlive the cached profile, because its calls are still
+    /// in flight when it is read again. A changed limit gets a new semaphore.
+    concurrency_limits: HashMap<(TenantId, ProfileName, u32), Arc<Semaphore>>,
+    provider_overrides: HashMap<ProfileName, Arc<dyn Provider>>,
+}
+
+/// Settings and limits that apply to all profiles of a tenant.
+pub(super) struct TenantContext {
+    pub(super) sheet: TenantSheet,
+    /// What a question takes from the tenant's token buckets.
+    pub(super) charges: Vec<BucketCharge>,
+    /// The tenant has a monthly budget: every call has to be admitted by the ledger first.
+    pub(super) has_budget: bool,
+    /// An operator suspended the tenant: none of its profiles can be used.
+    suspended: bool,
+}
+
+/// A profile with its provider, ready for calls.
+pub(super) struct ResolvedProfile {
+    pub(super) name: ProfileName,
+    /// The resolved profile.
+    pub(super) profile: Profile,
+    /// The provider that answers.
+    pub(super) provider: Arc<dyn Provider>,
+    /// The provider's batch API, if it has one.
+    pub(super) batches: Option<Arc<dyn BatchProvider>>,
+    /// Health of the endpoint, key and model, shared with other profiles.
+    pub(super) upstream: UpstreamHealth,
+    /// What a question takes from the profile's token buckets and from those of its templates.
+    pub(super) charges: Vec<BucketCharge>,
+    /// Bounds this profile's calls in flight.
+    pub(super) concurrency: Option<Arc<Semaphore>>,
+}
+
+impl ProfileCache {
+    pub(super) fn new(ledger: Arc<dyn Ledger>, vault: Arc<Vault>, http: Http) -> Self {
+        Self { ledger, vault, http, upstreams: Upstreams::default(), cached: Mutex::default() }
+    }
+
+    /// Clears cached profiles and keys; the next use reads them again.
+    pub(super) fn clear(&self) {
+        self.vault.clear();
+        let mut cached = self.cached();
+        cached.entries.clear();
+        cached.inline.clear();
+        cached.tenants.clear();
+    }
+
+    /// Finds a tenant's profile; without a name, its default profile.
+    pub(super) async fn find(
+        &self,
+        tenant: &TenantId,
+        name: Option<&ProfileName>,
+    ) -> Result<Arc<ResolvedProfile>, AskError> {
+        let name = match name {
+            Some(name) => name.clone(),
+            None => self.default_of(tenant).await?,
+        };
+        let key = (tenant.clone(), name);
+        if let Some((entry, until)) = self.cached().entries.get(&key)
+            && Instant::now() < *until
+        {
+            return Ok(Arc::clone(entry));
+        }
+        // Boxed: a cache hit should not carry the space for the read.
+        Box::pin(self.load(key)).await
+    }
+
+    async fn load(&self, key: (TenantId, ProfileName)) -> Result<Arc<ResolvedProfile>, AskError> {
+        let now = Instant::now();
+        let (tenant, name) = &key;
+        self.require_active(tenant).await?;
+        let record = self.record(tenant, name).await?;
+        let entry = Arc::new(self.open(record).await?);
+        self.cached().entries.insert(key, (Arc::clone(&entry), now + CACHE_TTL));
+        Ok(entry)
+    }
+
+    /// Resolves an inline profile, which is not in the ledger. It is cached like a stored one, by
+    /// its whole text.
+    pub(super) async fn find_inline(
+        &self,
+        tenant: &TenantId,
+        profile: &Profile,
+    ) -> Result<Arc<ResolvedProfile>, AskError> {
+        let key = (tenant.clone(), serde_json::to_string(profile).map_err(internal)?);
+        let now = Instant::now();
+        if let Some((entry, until)) = self.cached().inline.get(&key)
+            && now < *until
+        {
+            return Ok(Arc::clone(entry));
+        }
+        self.require_active(tenant).await?;
+        let name = ProfileName::new(&profile.name).map_err(internal)?;
+        let entry = Arc::new(self.entry(tenant, name, profile.clone(), tenant).await?);
+        let mut cached = self.cached();
+        cached.inline.retain(|_, (_, until)| now < *until);
+        cached.inline.insert(key, (Arc::clone(&entry), now + CACHE_TTL));
+        drop(cached);
+        Ok(entry)
+    }
+
+    /// Overrides the provider of all profiles with this name.
+    pub(super) fn override_provider(&self, profile: ProfileName, provider: Arc<dyn Provider>) {
+        self.cached().provider_overrides.insert(profile, provider);
+        self.clear();
+    }
+
+    /// Fails if the tenant is suspended. Cached profiles need no check: a suspended tenant's are
+    /// never cached.
+    pub(super) async fn require_active(&self, tenant: &TenantId) -> Result<(), AskError> {
+        if !self.tenant(tenant).await?.suspended {
+            return Ok(());
+        }
+        Err(AskError::suspended(format!("tenant `{tenant}` is suspended")))
+    }
+
+    /// Settings and limits of a tenant.
+    pub(super) async fn tenant(&self, tenant: &TenantId) -> Result<Arc<TenantContext>, AskError> {
+        if let Some((owner, until)) = self.cached().tenants.get(tenant)
+            && Instant::now() < *until
+        {
+            return Ok(Arc::clone(owner));
+        }
+        Box::pin(self.load_tenant(tenant)).await
+    }
+
+    async fn load_tenant(&self, tenant: &TenantId) -> Result<Arc<TenantContext>, AskError> {
+        let now = Instant::now();
+        let name = ProfileName::new(TENANT_SHEET).map_err(internal)?;
+        let sheet = match self.ledger.profile(&scope(tenant), tenant, &name).await {
+            Ok(record) => TenantSheet::read(&record.body).map_err(internal)?,
+            Err(Error::NotFound { .. }) => TenantSheet::default(),
+            Err(error) => return Err(ledger_error(&error)),
+        };
+        let month = self.ledger.budget(&scope(tenant), tenant).await;
+        let has_budget = month.map_err(|error| ledger_error(&error))?.budget.is_some();
+        let suspended = self.ledger.is_suspended(&scope(tenant), tenant).await;
+        let suspended = suspended.map_err(|error| ledger_error(&error))?;
+        let charges = BucketCharge::of_tenant(tenant, &sheet.limits);
+        let owner = Arc::new(TenantContext { sheet, charges, has_budget, suspended });
+        self.cached().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + CACHE_TTL));
+        Ok(owner)
+    }
+
+    async fn default_of(&self, tenant: &TenantId) -> Result<ProfileName, AskError> {
+        let owner = self.tenant(tenant).await?;
+        owner.sheet.default.clone().ok_or_else(|| {
+            let message = format!("tenant `{tenant}` has no default profile, and none was named");
+            AskError::new(Code::ProfileNotFound, message)
+        })
+    }
+
+    async fn record(
+        &self,
+        tenant: &TenantId,
+        name: &ProfileName,
+    ) -> Result<ProfileRecord, AskError> {
+        match self.ledger.profile(&scope(tenant), tenant, name).await {
+            // A template can only be extended.
+            Ok(record) if Sheet::is_template(&record.body) => Err(unknown(name)),
+            Ok(record) if record.suspended => {
+                let message = format!("profile `{name}` is suspended");
+                Err(AskError::new(Code::ProfileDisabled, message))
+            }
+            Ok(record) => Ok(record),
+            Err(Error::NotFound { .. }) => Err(unknown(name)),
+            Err(error) => Err(ledger_error(&error)),
+        }
+    }
+
+    /// Resolves a stored profile with its templates.
+    async fn open(&self, record: ProfileRecord) -> Result<ResolvedProfile, AskError> {
+        let (owner, name) = (record.tenant.clone(), record.name.clone());
+        let sheet = Sheet::read(&*self.ledger, record).await.map_err(|error| match error {
+            SheetError::Ledger(error) => ledger_error(&error),
+            error => internal(error),
+        })?;
+        let profile = sheet.profile(name.as_str()).map_err(|why| {
+            AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
+        })?;
+        let bounds = sheet.bounds().map_err(internal)?;
+        let charge = |bound: &ScopedLimits| {
+            BucketCharge::of_profile(&bound.tenant, &bound.profile, &bound.limits)
+        };
+        let charges = bounds.iter().flat_map(charge).collect();
+        let key_owner = sheet.key_owner().unwrap_or(&owner);
+        let entry = self.entry(&owner, name, profile, key_owner).await?;
+        Ok(ResolvedProfile { charges, ..entry })
+    }
+
+    /// Opens a profile's key, which belongs to `owner`, and its provider.
+    async fn entry(
+        &self,
+        tenant: &TenantId,
+        name: ProfileName,
+        profile: Profile,
+        owner: &TenantId,
+    ) -> Result<ResolvedProfile, AskError> {
+        let key = self.key(&name, &profile, owner).await?;
+        let many = batches::open(&profile, key.clone(), &self.http).ok();
+        let overridden = self.cached().provider_overrides.get(&name).map(Arc::clone);
+        let provider = overridden.map_or_else(|| providers::open(&profile, key, &self.http), Ok);
+        let provider = provider.map_err(|error| {
+            AskError::new(Code::Internal, format!("profile `{name}` cannot be opened: {error}"))
+        })?;
+        let upstream = self.upstreams.find(&upstream_key(&profile, owner));
+        let concurrency =
+            profile.limits.in_flight.map(|most| self.concurrency_limit(tenant, &name, most));
+        let charges = BucketCharge::of_profile(tenant, &name, &profile.limits);
+        Ok(ResolvedProfile {
+            name,
+            profile,
+            provider,
+            batches: many,
+            upstream,
+            charges,
+            concurrency,
+        })
+    }
+
+    fn concurrency_limit(
+        &self,
+        tenant: &TenantId,
+        name: &ProfileName,
+        most: u32,
+    ) -> Arc<Semaphore> {
+        let key = (tenant.clone(), name.clone(), most.max(1));
+        let concurrency = || Arc::new(Semaphore::new(most.max(1) as usize));
+        Arc::clone(self.cached().concurrency_limits.entry(key).or_insert_with(concurrency))
+    }
+
+    async fn key(
+        &self,
+        name: &ProfileName,
+        profile: &Profile,
+        owner: &TenantId,
+    ) -> Result<Option<SecretString>, AskError> {
+        let Some(key) = &profile.key else { return Ok(None) };
+        let refused = |error: &dyn std::fmt::Display| {
+            AskError::new(Code::ProviderAuth, format!("the key of profile `{name}`: {error}"))
+        };
+        let key: KeyRef = key.parse().map_err(|error| refused(&error))?;
+        let opened = self.vault.open(&scope(owner), owner, &key).await;
+        opened.map(Some).map_err(|error| refused(&error))
+    }
+
+    fn cached(&self) -> std::sync::MutexGuard<'_, CachedProfiles> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which profiles share health state. A simulated provider shares it with no other profile.
+fn upstream_key(profile: &Profile, owner: &TenantId) -> UpstreamKey {
+    let simulated = providers::capabilities(profile.provider).simulated;
+    let end = profile.endpoint.as_deref().unwrap_or_default();
+    let end = if simulated { &profile.name } else { end };
+    let key = profile.key.as_deref().unwrap_or_default();
+    UpstreamKey {
+        endpoint: format!("{} {end}", profile.provider),
+        key: format!("{owner} {key}"),
+        model: profile.model.clone(),
+    }
+}
+
+fn scope(tenant: &TenantId) -> Scope {
+    Scope::Tenant(tenant.clone())
+}
+
+fn unknown(name: &ProfileName) -> AskError {
+    AskError::new(Code::ProfileNotFound, format!("there is no profile `{name}`"))
+}
+
+fn internal(error: impl std::fmt::Display) -> AskError {
+    AskError::new(Code::Internal, error.to_string())
+}
+
+/// The error if the ledger could not read a question's profile or budget.
+pub(super) fn ledger_error(error: &Error) -> AskError {
+    let again = if error.is_retryable() { Again::NotSent } else { Again::Never };
+    AskError {
+        again,
+        ..AskError::new(Code::Internal, format!("the ledger cannot be read: {error}"))
+    }
+}

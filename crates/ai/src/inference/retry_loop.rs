@@ -1,0 +1,169 @@
+//! The attempts of one call: retries while that may help, and forwards a streamed answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::Context;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::call::ProfileCall;
+use super::repair::{combine, repair_question, with_repair_cost};
+use super::upstream_health::InFlight;
+use crate::chat::Piece;
+use crate::model_api::{Answer, AskError, Bill, Code, Question};
+use crate::profile::WhenFull;
+use crate::resilience::{BucketCharge, Measure, RetryDecision};
+
+/// The attempts of one call.
+pub(super) struct RetryLoop<'c, 'd> {
+    pub(super) call: &'c ProfileCall<'d>,
+    pub(super) pieces: Option<&'c mpsc::Sender<Piece>>,
+    /// Tokens that the question and its answer may take.
+    pub(super) tokens: u64,
+    /// What the first attempt took from the token buckets.
+    pub(super) charges: Arc<[BucketCharge]>,
+    /// Admission of the first attempt.
+    pub(super) in_flight: Option<InFlight<'c>>,
+    pub(super) attempts: u32,
+    /// Part of the answer was forwarded: no retry is possible.
+    pub(super) streamed: bool,
+}
+
+impl RetryLoop<'_, '_> {
+    /// Asks, and asks once more if the answer does not follow the schema.
+    pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
+        let answer = self.ask_with_retries(question).await?;
+        if self.streamed {
+            return Ok(answer);
+        }
+        let Some(again) = repair_question(question, &answer) else { return Ok(answer) };
+        // Boxed: corrections are rare, and every call's future would carry the space.
+        Ok(Box::pin(self.ask_for_correction(answer, again)).await)
+    }
+
+    /// Asks for a corrected answer; falls back to the first one.
+    async fn ask_for_correction(&mut self, answer: Answer, again: Question) -> Answer {
+        match self.ask_with_retries(&again).await {
+            Ok(better) => combine(&answer, better),
+            // The first answer was paid for: its reader reports what is wrong with it.
+            Err(error) => with_repair_cost(answer, &again, error.bill),
+        }
+    }
+
+    /// Asks until an answer arrives or a retry cannot help.
+    async fn ask_with_retries(&mut self, question: &Question) -> Result<Answer, AskError> {
+        let (inner, upstream) = (self.call.inner, &self.call.entry.upstream);
+        let (mut attempt, mut before) = (0, None);
+        loop {
+            // If it cannot be sent again, the previous error says more.
+            let in_flight = match self.in_flight.take() {
+                Some(in_flight) => Ok(in_flight),
+                None => upstream.send(self.tokens, question.until).await,
+            };
+            let in_flight = in_flight.map_err(|error| before.take().unwrap_or(error))?;
+            attempt += 1;
+            self.attempts += 1;
+            let result = self.attempt(question).await;
+            in_flight.record(&result);
+            let error = match result {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
+            match inner.retry_policy.next(attempt, &error, now, question.until, jitter) {
+                RetryDecision::Retry { after } if !self.streamed => self.back_off(after).await,
+                _ => return Err(error),
+            }
+            let reservation =
+                inner.limiter.take(self.retry_charges(), question.until, WhenFull::Wait).await;
+            match reservation {
+                // Every attempt counts against the request limit, whatever its result.
+                Ok(reservation) => drop(reservation),
+                Err(_) => return Err(error),
+            }
+            before = Some(error);
+        }
+    }
+
+    /// Waits before a retry. The unit keeps its slot, because the call is journalled, but its
+    /// worker knows that it only waits.
+    async fn back_off(&self, after: Duration) {
+        let _waiting = self.call.request.run.as_ref().map(Context::waits);
+        tokio::time::sleep(after).await;
+    }
+
+    /// What every retry takes: one request, no further tokens.
+    fn retry_charges(&self) -> Arc<[BucketCharge]> {
+        self.charges.iter().filter(|charge| charge.measure == Measure::Requests).cloned().collect()
+    }
+
+    async fn attempt(&mut self, question: &Question) -> Result<Answer, AskError> {
+        match self.pieces {
+            None => self.call.entry.provider.ask(question).await,
+            Some(out) => Box::pin(self.stream(question, out)).await,
+        }
+    }
+
+    /// Streams an answer and forwards its pieces.
+    async fn stream(
+        &mut self,
+        question: &Question,
+        out: &mpsc::Sender<Piece>,
+    ) -> Result<Answer, AskError> {
+        let provider = &self.call.entry.provider;
+        // If nothing was forwarded yet, the question may be retried.
+        let (sender, mut pieces) = mpsc::channel(1);
+        let asking = provider.stream(question, &sender);
+        tokio::pin!(asking);
+        loop {
+            tokio::select! {
+                biased;
+                Some(piece) = pieces.recv() => {
+                    if !self.forward(question, piece, out).await {
+                        // The provider notices the closed channel at its next piece, and returns
+                        // what it received.
+                        drop(pieces);
+                        return disconnected(asking.await);
+                    }
+                }
+                answer = &mut asking => {
+                    while let Ok(piece) = pieces.try_recv() {
+                        self.forward(question, piece, out).await;
+                    }
+                    return answer;
+                }
+            }
+        }
+    }
+
+    /// Forwards a piece, before the first one the model that answers. Returns whether the receiver
+    /// is still open.
+    async fn forward(
+        &mut self,
+        question: &Question,
+        piece: Piece,
+        out: &mpsc::Sender<Piece>,
+    ) -> bool {
+        if !std::mem::replace(&mut self.streamed, true) {
+            let model = self.call.entry.profile.asked_model(question.model.as_deref());
+            let _ = out.send(Piece::Started { model: model.to_owned() }).await;
+        }
+        out.send(piece).await.is_ok()
+    }
+}
+
+/// The error if the receiver of an answer was dropped: part of it arrived and is billed.
+fn disconnected(answer: Result<Answer, AskError>) -> Result<Answer, AskError> {
+    let answer = answer?;
+    let bill = Bill::Partial(Box::new(answer));
+    Err(AskError { bill, ..AskError::new(Code::Internal, "the caller disconnected") })
+}
+
+/// A number from 0 to 1, the same for the same request and attempt.
+fn jitter(request_id: &str, attempt: u32) -> f64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    (request_id, attempt).hash(&mut hasher);
+    hasher.finish() as f64 / u64::MAX as f64
+}

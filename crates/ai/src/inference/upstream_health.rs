@@ -1,0 +1,161 @@
+//! Health of an upstream (endpoint, key and model), shared by all profiles that use it, as observed
+//! by this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::model_api::{Again, Answer, AskError, Code};
+use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota};
+
+/// All upstreams. They outlive the cached profiles: reading a profile again does not make its
+/// provider healthy.
+#[derive(Default)]
+pub(super) struct Upstreams {
+    endpoints: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
+    keys: Mutex<HashMap<String, Arc<Mutex<CreditBreaker>>>>,
+    models: Mutex<HashMap<String, Arc<Mutex<ProviderQuota>>>>,
+}
+
+/// What identifies an upstream.
+pub(super) struct UpstreamKey {
+    /// The server. Its failures affect all profiles that use it.
+    pub(super) endpoint: String,
+    /// The key and its owner. Its credit is shared by all profiles that use it.
+    pub(super) key: String,
+    /// The model. Providers report limits per key and model.
+    pub(super) model: String,
+}
+
+impl Upstreams {
+    /// The upstream with this key.
+    pub(super) fn find(&self, name: &UpstreamKey) -> UpstreamHealth {
+        let UpstreamKey { endpoint, key, model } = name;
+        let key = format!("{endpoint} {key}");
+        UpstreamHealth {
+            quota: shared(&self.models, format!("{key} {model}")),
+            credit: shared(&self.keys, key),
+            breaker: shared(&self.endpoints, endpoint.clone()),
+        }
+    }
+}
+
+fn shared<T: Default>(all: &Mutex<HashMap<String, Arc<Mutex<T>>>>, name: String) -> Arc<Mutex<T>> {
+    Arc::clone(lock(all).entry(name).or_default())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An endpoint's breaker, a key's breaker and a model's quota.
+pub(super) struct UpstreamHealth {
+    breaker: Arc<Mutex<Breaker>>,
+    credit: Arc<Mutex<CreditBreaker>>,
+    quota: Arc<Mutex<ProviderQuota>>,
+}
+
+/// A question in flight. Dropped without a result, it was abandoned.
+pub(super) struct InFlight<'l> {
+    upstream: &'l UpstreamHealth,
+    tokens: u64,
+    recorded: bool,
+}
+
+impl UpstreamHealth {
+    /// Waits until a question with so many tokens may be sent; fails if that is after its deadline.
+    pub(super) async fn send(&self, tokens: u64, until: Instant) -> Result<InFlight<'_>, AskError> {
+        loop {
+            let now = Instant::now();
+            match self.admit(now, tokens) {
+                Ok(()) => return Ok(InFlight { upstream: self, tokens, recorded: false }),
+                Err(wait) if wait.at < until && !wait.credit => sleep_until(wait.at).await,
+                Err(wait) => return Err(wait.error(now)),
+            }
+        }
+    }
+
+    /// Until when a question with so many tokens cannot be sent, as far as is known now. Exhausted
+    /// credit is not waited for.
+    pub(super) fn closed_until(&self, now: Instant, tokens: u64) -> Option<Instant> {
+        let quota = match lock(&self.quota).allow(now, tokens) {
+            Allow::WaitUntil(at) => Some(at),
+            Allow::Yes | Allow::Probe => None,
+        };
+        quota.max(lock(&self.breaker).open_until()).filter(|until| now < *until)
+    }
+
+    /// Admits a question, or returns when to try again. Checks without side effects come first,
+    /// because a breaker that admits a probe admits only one.
+    fn admit(&self, now: Instant, tokens: u64) -> Result<(), BlockedUntil> {
+        let wait = |allow, credit, why| match allow {
+            Allow::WaitUntil(at) => Err(BlockedUntil { at, credit, why }),
+            Allow::Yes | Allow::Probe => Ok(()),
+        };
+        let (mut quota, mut credit) = (lock(&self.quota), lock(&self.credit));
+        wait(quota.allow(now, tokens), false, "the provider's rate limit is exhausted")?;
+        if let Some(at) = credit.open_until().filter(|until| now < *until) {
+            return Err(BlockedUntil { at, credit: true, why: NO_CREDIT });
+        }
+        wait(
+            lock(&self.breaker).allow(now),
+            false,
+            "the provider failed repeatedly (circuit breaker open)",
+        )?;
+        wait(credit.allow(now), true, NO_CREDIT)?;
+        quota.record_sent(now, tokens);
+        Ok(())
+    }
+}
+
+const NO_CREDIT: &str = "the key's credit is exhausted";
+
+/// Nothing is sent before this time.
+struct BlockedUntil {
+    at: Instant,
+    credit: bool,
+    why: &'static str,
+}
+
+impl BlockedUntil {
+    fn error(&self, now: Instant) -> AskError {
+        let retry_after: Option<Duration> = Some(self.at.saturating_duration_since(now));
+        let (code, again) = match self.credit {
+            true => (Code::OverBudget, Again::Money),
+            false => (Code::ProviderError, Again::Later),
+        };
+        AskError { retry_after, again, ..AskError::new(code, self.why) }
+    }
+}
+
+impl InFlight<'_> {
+    /// Records that it was not sent after all.
+    pub(super) fn cancel(self) {
+        let now = Instant::now();
+        lock(&self.upstream.breaker).cancel_probe(now);
+        lock(&self.upstream.credit).cancel_probe(now);
+    }
+
+    /// Records the result.
+    pub(super) fn record(mut self, result: &Result<Answer, AskError>) {
+        self.recorded = true;
+        let now = Instant::now();
+        let headroom = match result {
+            Ok(answer) => Some(&answer.headroom),
+            Err(error) => error.headroom.as_deref(),
+        };
+        lock(&self.upstream.quota).record_end(now, self.tokens, headroom);
+        lock(&self.upstream.breaker).record(result.as_ref(), now);
+        lock(&self.upstream.credit).record(result.as_ref(), now);
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if !self.recorded {
+            lock(&self.upstream.quota).record_end(Instant::now(), self.tokens, None);
+        }
+    }
+}

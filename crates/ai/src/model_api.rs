@@ -1,0 +1,327 @@
+//! The model API: questions, answers, errors, and the [`Provider`] trait.
+//!
+//! Owns the contract's codes and finish reasons. Knows no provider.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::chat::{Chat, Piece, ToolCall};
+use crate::passthrough::PassthroughRequest;
+use crate::pricing::estimate_tokens;
+
+/// One question to a model.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// Identifies the question: the same when it is re-run after a crash, new when it is asked
+    /// again.
+    pub request_id: String,
+    /// The prompt.
+    pub prompt: String,
+    /// The system prompt.
+    pub system: Option<String>,
+    /// Maximum tokens of the answer.
+    pub max_tokens: u32,
+    /// 0 is the most predictable.
+    pub temperature: f64,
+    /// The JSON Schema that the answer should follow; some providers enforce it.
+    pub schema: Option<Arc<Value>>,
+    /// Another model than the profile's.
+    pub model: Option<String>,
+    /// A whole conversation, instead of `prompt`.
+    pub chat: Option<Arc<Chat>>,
+    /// The client's original request, for a provider with the same API.
+    pub raw: Option<Arc<PassthroughRequest>>,
+    /// The deadline, for waits, retries and the call itself.
+    pub until: Instant,
+}
+
+impl Question {
+    /// A question with the contract's default values.
+    pub fn new(request_id: impl Into<String>, prompt: impl Into<String>, until: Instant) -> Self {
+        Self {
+            request_id: request_id.into(),
+            prompt: prompt.into(),
+            system: None,
+            max_tokens: 1024,
+            temperature: 0.0,
+            schema: None,
+            model: None,
+            chat: None,
+            raw: None,
+            until,
+        }
+    }
+
+    /// The prompt, or the last user text of the conversation.
+    pub(crate) fn prompt_text(&self) -> &str {
+        match &self.chat {
+            Some(chat) if self.prompt.is_empty() => chat.last_user_text(),
+            _ => &self.prompt,
+        }
+    }
+
+    /// Estimated tokens.
+    pub fn estimate(&self) -> u64 {
+        let system = self.system.as_deref().map_or(0, estimate_tokens);
+        let asked =
+            self.chat.as_ref().map_or_else(|| estimate_tokens(&self.prompt), |c| c.estimate());
+        system + asked
+    }
+}
+
+/// A model's answer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Answer {
+    /// The text.
+    pub text: String,
+    /// The model that answered.
+    pub model: String,
+    /// Tokens of the question, including those read from or written to a cache.
+    pub tokens_in: u64,
+    /// Tokens of the answer.
+    pub tokens_out: u64,
+    /// Tokens of the question that were read from a cache.
+    #[serde(default)]
+    pub tokens_cached: u64,
+    /// Tokens of the question that were written to a cache for some minutes.
+    #[serde(default)]
+    pub tokens_cache_write: u64,
+    /// Tokens of the question that were written to a cache for an hour.
+    #[serde(default)]
+    pub tokens_cache_write_long: u64,
+    /// The latency, in milliseconds.
+    pub latency_ms: u64,
+    /// Why the answer ends.
+    pub finish_reason: FinishReason,
+    /// No model was asked: [`crate::Echo`] or [`crate::Scripted`] made the answer.
+    #[serde(default)]
+    pub simulated: bool,
+    /// The provider reported no token counts: they are estimated.
+    #[serde(default)]
+    pub estimated: bool,
+    /// Tools that the model wants called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// The provider's service tier, if it has its own price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// The rate limits that the provider reported.
+    #[serde(skip)]
+    pub headroom: Headroom,
+    /// The provider's response body, if the request was passed through. Boxed: few answers have it,
+    /// and many are held.
+    #[serde(skip)]
+    pub raw: Option<Box<Bytes>>,
+}
+
+/// Why an answer ends, in provider-independent terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// The model was done.
+    #[default]
+    Stop,
+    /// `max_tokens` was reached.
+    Length,
+    /// The provider withheld it.
+    ContentFilter,
+    /// Any other reason.
+    #[serde(other)]
+    Other,
+}
+
+/// Error codes of the contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
+pub enum Code {
+    /// The question is invalid.
+    InvalidRequest,
+    /// There is no such profile.
+    ProfileNotFound,
+    /// The profile cannot be used now.
+    ProfileDisabled,
+    /// Too many questions; a later retry may succeed.
+    RateLimited,
+    /// The budget or the key's credit is used up.
+    OverBudget,
+    /// The provider rejected the key.
+    ProviderAuth,
+    /// The provider failed; a later retry may succeed.
+    ProviderError,
+    /// The deadline passed. The call may have been billed.
+    Timeout,
+    /// An internal error; also any unknown code.
+    #[serde(other)]
+    Internal,
+}
+
+impl Code {
+    /// The code's name in the contract.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "INVALID_REQUEST",
+            Self::ProfileNotFound => "PROFILE_NOT_FOUND",
+            Self::ProfileDisabled => "PROFILE_DISABLED",
+            Self::RateLimited => "RATE_LIMITED",
+            Self::OverBudget => "OVER_BUDGET",
+            Self::ProviderAuth => "PROVIDER_AUTH",
+            Self::ProviderError => "PROVIDER_ERROR",
+            Self::Timeout => "TIMEOUT",
+            Self::Internal => "INTERNAL",
+        }
+    }
+
+    /// Whether a later retry may succeed. Not after a timeout: it may have been billed.
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::RateLimited | Self::ProviderError)
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// When a rejected request of a suspended tenant should be retried.
+const SUSPENDED_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// An error instead of an answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct AskError {
+    /// What the caller can do.
+    pub code: Code,
+    /// What happened; safe to log.
+    pub message: String,
+    /// How long to wait before a retry, by the provider's or our own limits.
+    pub retry_after: Option<Duration>,
+    /// The provider's HTTP status, if there was one.
+    pub provider_status: Option<u16>,
+    /// Whether the same question may be sent again.
+    pub again: Again,
+    /// The rate limits that the provider reported.
+    pub headroom: Option<Box<Headroom>>,
+    /// Whether it may have been billed.
+    pub bill: Bill,
+}
+
+/// Whether a failed question may have been billed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Bill {
+    /// No: it was not sent, or the provider rejected it.
+    #[default]
+    Nothing,
+    /// Unknown: it was sent. Count the highest possible cost.
+    Unknown,
+    /// This part of the answer arrived. Its tokens are estimated.
+    Partial(Box<Answer>),
+}
+
+/// Whether a failed question may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Again {
+    /// No: it cannot succeed, or it may have been billed.
+    #[default]
+    Never,
+    /// Later: the provider was busy or failed, and did not process it.
+    Later,
+    /// At once: it was not sent.
+    NotSent,
+    /// When the key has credit again.
+    Money,
+    /// When an operator resumes the tenant.
+    Resumed,
+}
+
+/// Rate limits that a provider reported in its headers; `None` if it reported none.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Headroom {
+    /// Requests.
+    pub requests: Option<RemainingLimit>,
+    /// Tokens; if input and output tokens are limited separately, the scarcer.
+    pub tokens: Option<RemainingLimit>,
+}
+
+/// What remains of a limit, and when it is reset.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RemainingLimit {
+    /// The limit.
+    pub limit: Option<u64>,
+    /// What remains.
+    pub left: u64,
+    /// How long until the limit is reset.
+    pub reset: Option<Duration>,
+}
+
+impl AskError {
+    /// An error with only a code and a message.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            retry_after: None,
+            provider_status: None,
+            again: Again::Never,
+            headroom: None,
+            bill: Bill::Nothing,
+        }
+    }
+
+    /// The tenant is suspended. Unlike a suspended profile, this has a retry time: queued requests
+    /// are retried until the tenant is resumed.
+    pub(crate) fn suspended(message: impl Into<String>) -> Self {
+        let (again, retry_after) = (Again::Resumed, Some(SUSPENDED_RETRY_AFTER));
+        Self { again, retry_after, ..Self::new(Code::ProfileDisabled, message) }
+    }
+
+    /// Marks the question as sent, with an unknown cost.
+    #[must_use]
+    pub(crate) fn maybe_billed(self) -> Self {
+        Self { bill: Bill::Unknown, ..self }
+    }
+}
+
+/// Answers questions. Cancel-safe: dropping the future abandons the question.
+#[async_trait]
+pub trait Provider: Send + Sync + 'static {
+    /// Asks once. Returns by `question.until`, at the latest with [`Code::Timeout`].
+    async fn ask(&self, question: &Question) -> Result<Answer, AskError>;
+
+    /// Asks, and sends the answer's pieces as they arrive. A slow receiver slows the answer down;
+    /// if the receiver is dropped, the rest is not read.
+    async fn stream(
+        &self,
+        question: &Question,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Answer, AskError> {
+        let answer = self.ask(question).await?;
+        // Without a receiver, the answer is still returned.
+        let _ = pieces.send(Piece::Text(answer.text.clone())).await;
+        Ok(answer)
+    }
+
+    /// Checks that the provider is reachable and accepts the key, free of charge. Returns its
+    /// description.
+    async fn health(&self, _until: Instant) -> Result<String, AskError> {
+        Ok("answers without network".to_owned())
+    }
+
+    /// Estimated tokens of a question.
+    fn estimate(&self, question: &Question) -> u64 {
+        question.estimate()
+    }
+
+    /// Whether answers are simulated.
+    fn is_simulated(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,11 @@
+//! What a call costs: prices per token, by tier, mode and date.
+
+mod cost;
+mod price;
+mod prices;
+mod rate;
+
+pub use cost::{Cost, estimate_tokens};
+pub use price::{Price, PriceError};
+pub use prices::{DatedRate, Prices, PricesError, parse_time};
+pub use rate::{Mode, Rate, Share, Tier};

@@ -1,0 +1,387 @@
+//! Maps a provider's error (status, headers and body) to an [`AskError`]: its code says what the
+//! caller can do.
+//!
+//! One parser for the errors of all four providers, because proxies, gateways and compatible
+//! servers answer in each other's formats.
+
+use hyper::HeaderMap;
+use serde_json::Value;
+
+use super::redact::Redactor;
+use crate::http::{HttpError, duration, headroom, retry_after};
+use crate::model_api::{Again, AskError, Code};
+
+/// Error codes for exhausted credit or a spending limit, whatever the status.
+const OVER_BUDGET_CODES: [&str; 8] = [
+    "billing_error",
+    "billing_hard_limit_reached",
+    "credit_balance_exhausted",
+    "enforced_spend_limit_reached",
+    "insufficient_quota",
+    "organization_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "project_spend_limit_exceeded",
+];
+
+/// Phrases for the same where there is no code. Anthropic reports a customer's own spending limit
+/// as 400, with a message only.
+const OVER_BUDGET_PHRASES: [&str; 7] = [
+    "credit balance",
+    "credits are depleted",
+    "insufficient balance",
+    "spend limit",
+    "spending cap",
+    "spending limit",
+    "usage limits",
+];
+
+/// A provider's error body.
+#[derive(Debug, Default)]
+struct ErrorBody {
+    text: String,
+    /// All possible error codes: `type`, `code`, `status`, `details.error_code`, `reason`.
+    codes: Vec<String>,
+    /// The delay before a retry, if the body has one.
+    wait: Option<std::time::Duration>,
+}
+
+/// The error of a response without a success status.
+pub(crate) fn from_response(
+    status: u16,
+    headers: &HeaderMap,
+    body: &[u8],
+    redactor: &Redactor,
+) -> AskError {
+    if (300..400).contains(&status) {
+        return redirect(status, headers, redactor);
+    }
+    let json = serde_json::from_slice::<Value>(body).ok();
+    let parsed = json.as_ref().map(ErrorBody::parse).unwrap_or_default();
+    let text = if parsed.text.is_empty() {
+        redactor.redact_bytes(body)
+    } else {
+        redactor.redact(&parsed.text)
+    };
+    let mut error = provider_error(status, &parsed, text, redactor);
+    error.retry_after = retry_after(headers).or(parsed.wait);
+    error.headroom = Some(Box::new(headroom(headers)));
+    apply_retry_header(&mut error, headers);
+    error
+}
+
+/// The error of an error event in a stream with status 200. Before the first piece of the answer it
+/// means the same as the status would; after that the question is billed.
+pub(crate) fn from_event(error: &Value, started: bool, redactor: &Redactor) -> AskError {
+    let parsed = ErrorBody::parse(error);
+    let mut failure =
+        provider_error(parsed.status(), &parsed, redactor.redact(&parsed.text), redactor);
+    failure.message = format!("in the stream, {}", failure.message);
+    failure.provider_status = Some(200);
+    failure.retry_after = parsed.wait;
+    if started && failure.again == Again::Later {
+        failure.again = Again::Never;
+    }
+    if started { failure.maybe_billed() } else { failure }
+}
+
+/// The error of one result of a batch. It was not billed.
+pub(crate) fn from_batch_result(error: &Value, redactor: &Redactor) -> AskError {
+    let parsed = ErrorBody::parse(error);
+    provider_error(parsed.status(), &parsed, redactor.redact(&parsed.text), redactor)
+}
+
+/// The error of a failed batch: the queue is full, the credit is exhausted, or it is invalid.
+pub(crate) fn failed_batch(error: &Value, redactor: &Redactor) -> AskError {
+    let parsed = ErrorBody::parse(error);
+    let status = if parsed.has("token_limit_exceeded") { 429 } else { 400 };
+    provider_error(status, &parsed, redactor.redact(&parsed.text), redactor)
+}
+
+/// The error of an invalid answer with status 200. It may have been billed.
+pub(crate) fn invalid_answer(why: &str, body: &[u8], redactor: &Redactor) -> AskError {
+    let message = format!("the answer is invalid ({why}): {}", redactor.redact_bytes(body));
+    let error = AskError::new(Code::ProviderError, message).maybe_billed();
+    AskError { provider_status: Some(200), ..error }
+}
+
+/// The error of a stream that ended without its last event. It was billed.
+pub(crate) fn incomplete_stream(why: &str) -> AskError {
+    let message = format!("the stream ended before the answer did: {why}");
+    let error = AskError::new(Code::ProviderError, message).maybe_billed();
+    AskError { provider_status: Some(200), ..error }
+}
+
+/// The deadline passed after the question was sent.
+pub(crate) fn deadline_exceeded() -> AskError {
+    let text = "no answer before the deadline; it may have been billed";
+    AskError::new(Code::Timeout, text).maybe_billed()
+}
+
+/// The deadline passed before the question was sent.
+pub(crate) fn deadline_before_send() -> AskError {
+    AskError::new(Code::Timeout, "no connection before the deadline; the question was not sent")
+}
+
+impl From<HttpError> for AskError {
+    fn from(broken: HttpError) -> Self {
+        let message = match broken {
+            HttpError::NotSent(why) => {
+                let unsent = Self::new(Code::ProviderError, format!("no connection: {why}"));
+                return Self { again: Again::NotSent, ..unsent };
+            }
+            HttpError::Lost(why) => format!("the connection broke: {why}"),
+            HttpError::TooLarge(max) => format!("the answer is larger than {} MB", max >> 20),
+        };
+        Self::new(Code::ProviderError, message).maybe_billed()
+    }
+}
+
+fn provider_error(status: u16, parsed: &ErrorBody, text: String, redactor: &Redactor) -> AskError {
+    let (code, again) = parsed.classify(status);
+    let kind = parsed.codes.first().map(|kind| format!(" ({})", redactor.redact(kind)));
+    let kind = kind.unwrap_or_default();
+    let message = match text.as_str() {
+        "" => format!("the provider said {status}{kind}"),
+        text => format!("the provider said {status}{kind}: {text}"),
+    };
+    AskError { again, provider_status: Some(status), ..AskError::new(code, message) }
+}
+
+/// Redirects are not followed, so that the key is sent to no other host. A URL without its query is
+/// not a secret.
+fn redirect(status: u16, headers: &HeaderMap, redactor: &Redactor) -> AskError {
+    let to = headers.get("location").and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+    let to = redactor.redact(to.split(['?', '#']).next().unwrap_or(to));
+    let message = format!("the provider redirects to {to}, which is not followed");
+    AskError { provider_status: Some(status), ..AskError::new(Code::ProviderError, message) }
+}
+
+/// A header may say whether to retry. It does not override exhausted credit or a rejected key.
+fn apply_retry_header(error: &mut AskError, headers: &HeaderMap) {
+    let settled = error.again == Again::Money || error.code == Code::ProviderAuth;
+    match headers.get("x-should-retry").map(hyper::header::HeaderValue::as_bytes) {
+        Some(b"true") if !settled => error.again = Again::Later,
+        Some(b"false") if !settled => error.again = Again::Never,
+        _ => {}
+    }
+}
+
+impl ErrorBody {
+    /// Parses `{"error": {…}}`, `{"error": "…"}`, a list of these, and the same without the
+    /// wrapping.
+    fn parse(json: &Value) -> Self {
+        let json = json.get(0).unwrap_or(json);
+        let error = json.get("error").unwrap_or(json);
+        if let Some(text) = error.as_str() {
+            return Self { text: text.to_owned(), ..Self::default() };
+        }
+        let text = error.get("message").or_else(|| error.get("detail")).and_then(Value::as_str);
+        let mut parsed = Self { text: text.unwrap_or_default().to_owned(), ..Self::default() };
+        for name in ["type", "code", "status"] {
+            parsed.codes.extend(error.get(name).and_then(code));
+        }
+        parsed.add_details(error.get("details"));
+        parsed
+    }
+
+    /// Anthropic's details are an object, Google's are a list of objects.
+    fn add_details(&mut self, details: Option<&Value>) {
+        let one = details.filter(|details| details.is_object());
+        let many = details.and_then(Value::as_array).into_iter().flatten();
+        for detail in one.into_iter().chain(many) {
+            for name in ["error_code", "reason"] {
+                self.codes.extend(detail.get(name).and_then(code));
+            }
+            let wait = detail.get("retryDelay").and_then(Value::as_str).and_then(duration);
+            self.wait = self.wait.or(wait);
+        }
+    }
+
+    fn has(&self, code: &str) -> bool {
+        self.codes.iter().any(|have| have == code)
+    }
+
+    fn classify(&self, status: u16) -> (Code, Again) {
+        match status {
+            400..=499 if self.is_over_budget(status) => (Code::OverBudget, Again::Money),
+            401 | 403 => (Code::ProviderAuth, Again::Never),
+            // Google answers an invalid key with 400.
+            400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Again::Never),
+            429 => (Code::RateLimited, Again::Later),
+            408 => (Code::ProviderError, Again::Never),
+            400..=499 => (Code::InvalidRequest, Again::Never),
+            500 | 502 | 503 | 504 | 529 => (Code::ProviderError, Again::Later),
+            _ => (Code::ProviderError, Again::Never),
+        }
+    }
+
+    fn is_over_budget(&self, status: u16) -> bool {
+        let text = self.text.to_lowercase();
+        let says = || OVER_BUDGET_PHRASES.iter().any(|phrase| text.contains(phrase));
+        let coded = OVER_BUDGET_CODES.iter().any(|code| self.has(code));
+        status == 402 || coded || (matches!(status, 400 | 403 | 429) && says())
+    }
+
+    /// The status that an error event stands for.
+    fn status(&self) -> u16 {
+        let statuses = self.codes.iter().filter_map(|code| match code.as_str() {
+            "invalid_request_error" | "INVALID_ARGUMENT" => Some(400),
+            "authentication_error" | "UNAUTHENTICATED" => Some(401),
+            "billing_error" => Some(402),
+            "permission_error" | "PERMISSION_DENIED" => Some(403),
+            "not_found_error" | "NOT_FOUND" => Some(404),
+            "request_too_large" => Some(413),
+            "rate_limit_error"
+            | "rate_limit_exceeded"
+            | "insufficient_quota"
+            | "RESOURCE_EXHAUSTED" => Some(429),
+            "timeout_error" => Some(504),
+            "overloaded_error" => Some(529),
+            number => number.parse().ok().filter(|status| (400..600).contains(status)),
+        });
+        statuses.into_iter().next().unwrap_or(500)
+    }
+}
+
+/// Codes are strings or numbers.
+fn code(value: &Value) -> Option<String> {
+    match value {
+        Value::String(code) if !code.is_empty() => Some(code.clone()),
+        Value::Number(code) => Some(code.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model_api::Bill;
+
+    fn classified(status: u16, body: &Value) -> (Code, Again) {
+        let error = from_response(
+            status,
+            &HeaderMap::new(),
+            body.to_string().as_bytes(),
+            &Redactor::default(),
+        );
+        (error.code, error.again)
+    }
+
+    fn anthropic(kind: &str, message: &str) -> Value {
+        json!({ "type": "error", "error": { "type": kind, "message": message } })
+    }
+
+    #[test]
+    fn a_status_says_what_the_caller_can_do() {
+        for (status, code, again) in [
+            (400, Code::InvalidRequest, Again::Never),
+            (401, Code::ProviderAuth, Again::Never),
+            (402, Code::OverBudget, Again::Money),
+            (403, Code::ProviderAuth, Again::Never),
+            (404, Code::InvalidRequest, Again::Never),
+            (408, Code::ProviderError, Again::Never),
+            (409, Code::InvalidRequest, Again::Never),
+            (413, Code::InvalidRequest, Again::Never),
+            (422, Code::InvalidRequest, Again::Never),
+            (429, Code::RateLimited, Again::Later),
+            (500, Code::ProviderError, Again::Later),
+            (501, Code::ProviderError, Again::Never),
+            (502, Code::ProviderError, Again::Later),
+            (503, Code::ProviderError, Again::Later),
+            (504, Code::ProviderError, Again::Later),
+            (529, Code::ProviderError, Again::Later),
+        ] {
+            assert_eq!(classified(status, &json!({})), (code, again), "{status}");
+            let error = from_response(status, &HeaderMap::new(), b"{}", &Redactor::default());
+            assert_eq!(error.bill, Bill::Nothing, "{status}: a refusal costs nothing");
+        }
+    }
+
+    #[test]
+    fn what_means_money_is_told_apart_from_what_means_waiting() {
+        let openai = |code: &str| json!({ "error": { "message": "x", "type": "t", "code": code } });
+        let google = |message: &str| json!([{ "error": { "code": 429, "message": message, "status": "RESOURCE_EXHAUSTED" } }]);
+        let mut spent = anthropic("rate_limit_error", "x");
+        spent["error"]["details"] = json!({ "error_code": "enforced_spend_limit_reached" });
+        let mut ramp = anthropic("rate_limit_error", "x");
+        ramp["error"]["details"] = json!({ "error_code": "ramp_limit_exceeded" });
+        let money = [
+            (429, openai("insufficient_quota")),
+            (429, openai("credit_balance_exhausted")),
+            (429, openai("project_spend_limit_exceeded")),
+            (429, spent),
+            (402, anthropic("billing_error", "x")),
+            (400, anthropic("invalid_request_error", "Your credit balance is too low to access")),
+            (
+                400,
+                anthropic(
+                    "invalid_request_error",
+                    "You have reached your specified API usage limits.",
+                ),
+            ),
+            (429, google("Your project has exceeded its monthly spending cap")),
+        ];
+        for (status, body) in money {
+            assert_eq!(classified(status, &body), (Code::OverBudget, Again::Money), "{body}");
+        }
+        let waiting = [
+            openai("rate_limit_exceeded"),
+            openai("slow_down"),
+            ramp,
+            google("You exceeded your current quota, please check your plan and billing details."),
+        ];
+        for body in waiting {
+            assert_eq!(classified(429, &body), (Code::RateLimited, Again::Later), "{body}");
+        }
+        let usual = anthropic("invalid_request_error", "max_tokens: must be greater than 0");
+        assert_eq!(classified(400, &usual), (Code::InvalidRequest, Again::Never));
+    }
+
+    #[test]
+    fn a_wrong_key_is_a_wrong_key_even_where_the_status_says_less() {
+        let body = json!({ "error": { "code": 400, "message": "API key not valid",
+            "status": "INVALID_ARGUMENT", "details": [{ "reason": "API_KEY_INVALID" }] } });
+        assert_eq!(classified(400, &body), (Code::ProviderAuth, Again::Never));
+    }
+
+    #[test]
+    fn the_header_decides_about_another_try_unless_it_is_about_money_or_the_key() {
+        let with = |status, word: &'static str| {
+            let headers = [("x-should-retry".parse().unwrap(), word.parse().unwrap())];
+            from_response(status, &headers.into_iter().collect(), b"{}", &Redactor::default()).again
+        };
+        assert_eq!(with(503, "false"), Again::Never);
+        assert_eq!(with(409, "true"), Again::Later);
+        assert_eq!(with(402, "true"), Again::Money);
+        assert_eq!(with(401, "true"), Again::Never);
+        assert_eq!(with(429, "perhaps"), Again::Later);
+    }
+
+    #[test]
+    fn an_error_in_a_stream_is_final_once_something_was_said() {
+        let overloaded = anthropic("overloaded_error", "Overloaded");
+        assert_eq!(from_event(&overloaded, false, &Redactor::default()).again, Again::Later);
+        assert_eq!(from_event(&overloaded, false, &Redactor::default()).bill, Bill::Nothing);
+        let late = from_event(&overloaded, true, &Redactor::default());
+        assert_eq!(late.bill, Bill::Unknown);
+        assert_eq!((late.code, late.again), (Code::ProviderError, Again::Never));
+        let text = "in the stream, the provider said 529 (overloaded_error): Overloaded";
+        assert_eq!(late.message, text);
+        let plain = from_event(&json!({ "error": "model died" }), true, &Redactor::default());
+        assert_eq!(plain.message, "in the stream, the provider said 500: model died");
+    }
+
+    #[test]
+    fn words_are_taken_from_the_body_whatever_it_is() {
+        let page = b"<html>\n<body>Bad Gateway</body>";
+        let error = from_response(502, &HeaderMap::new(), page, &Redactor::default());
+        assert_eq!(error.message, "the provider said 502: <html> <body>Bad Gateway</body>");
+        let error = from_response(503, &HeaderMap::new(), b"", &Redactor::default());
+        assert_eq!(error.message, "the provider said 503");
+        let body = json!({ "error": { "details": [{ "retryDelay": "34.5s" }] } }).to_string();
+        let error = from_response(429, &HeaderMap::new(), body.as_bytes(), &Redactor::default());
+        assert_eq!(error.retry_after.unwrap().as_secs_f64(), 34.5);
+    }
+}

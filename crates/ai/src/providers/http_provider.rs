@@ -1,0 +1,412 @@
+//! A provider behind HTTP: sends the request that its [`ProviderAdapter`] builds, waits at most until the
+//! question's deadline, and has the adapter parse the response.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::{Method, Request};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::base_url::BaseUrl;
+use super::error_mapping;
+use super::provider_adapter::{
+    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser,
+};
+use super::redact::Redactor;
+use crate::chat::Piece;
+use crate::http::{
+    Event, EventDecoder, Framing, Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag,
+    headroom,
+};
+use crate::model_api::{Answer, AskError, Bill, Code, Headroom, Provider, Question};
+
+/// How long to wait for the body of an error response.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a stream's connection may take to end after the last event, so that it can be reused.
+const STREAM_CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// A provider that is asked over HTTP.
+pub(crate) struct HttpProvider<D> {
+    pub(crate) adapter: D,
+    pub(crate) http: Http,
+    pub(crate) base: BaseUrl,
+    /// The headers of every request; secret values are marked sensitive.
+    pub(crate) headers: HeaderMap,
+    pub(crate) model: String,
+    pub(crate) redactor: Redactor,
+}
+
+#[async_trait]
+impl<D: ProviderAdapter> Provider for HttpProvider<D> {
+    async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
+        let sent = SentFlag::default();
+        let asking = pin!(self.ask_complete(question, &sent));
+        within(question.until, &sent, asking).await
+    }
+
+    async fn stream(
+        &self,
+        question: &Question,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Answer, AskError> {
+        let (began, sent) = (Instant::now(), SentFlag::default());
+        let sending = pin!(self.send(question, ResponseMode::Stream, &sent));
+        let response = within(question.until, &sent, sending).await?;
+        let headroom = headroom(&response.headers);
+        if is_complete::<D>(&response.headers) {
+            let reading = pin!(self.read_as_pieces(response, pieces));
+            let draft = within(question.until, &sent, reading).await?;
+            return self.finish(question, draft, began, headroom);
+        }
+        let mut stream = AnswerReader::new(
+            self.piece_format(question),
+            D::FRAMING,
+            self.adapter.stream_parser(),
+        );
+        let reading = Box::pin(self.read_stream(response, &mut stream, pieces));
+        let ended = within(question.until, &sent, reading).await;
+        let draft = stream.parser.draft();
+        let error = match ended {
+            Ok(StreamEnd::Closed(why)) if draft.finish.is_none() => {
+                error_mapping::incomplete_stream(&self.redactor.redact(&why))
+            }
+            Ok(StreamEnd::Closed(_)) => return self.finish(question, draft, began, headroom),
+            Ok(StreamEnd::Abandoned) => {
+                let took = began.elapsed();
+                return Ok(draft.partial_answer(question, self.model(question), took));
+            }
+            Err(error) => error,
+        };
+        Err(self.with_bill(error, question, draft, began))
+    }
+
+    async fn health(&self, until: Instant) -> Result<String, AskError> {
+        within(until, &SentFlag::default(), self.check_health()).await
+    }
+}
+
+/// Runs `work` until a deadline; does not start it after the deadline. Large futures come pinned:
+/// moved in here they would need their space twice.
+async fn within<T>(
+    until: Instant,
+    sent: &SentFlag,
+    work: impl Future<Output = Result<T, AskError>>,
+) -> Result<T, AskError> {
+    if Instant::now() >= until {
+        let message = "the deadline passed before the question was sent";
+        return Err(AskError::new(Code::Timeout, message));
+    }
+    let late = || {
+        if sent.is_sent() {
+            error_mapping::deadline_exceeded()
+        } else {
+            error_mapping::deadline_before_send()
+        }
+    };
+    timeout_at(until, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+impl<D: ProviderAdapter> HttpProvider<D> {
+    async fn ask_complete(&self, question: &Question, sent: &SentFlag) -> Result<Answer, AskError> {
+        let began = Instant::now();
+        let response = self.send(question, ResponseMode::Complete, sent).await?;
+        let headroom = headroom(&response.headers);
+        let (draft, body) = self.read(response).await?;
+        let answer = self.finish(question, draft, began, headroom)?;
+        let raw = self.adapter.raw(question).map(|_| Box::new(body));
+        Ok(Answer { raw, ..answer })
+    }
+
+    /// Builds the answer and checks it against the question. An invalid one was billed all the
+    /// same.
+    fn finish(
+        &self,
+        question: &Question,
+        draft: Draft,
+        began: Instant,
+        headroom: Headroom,
+    ) -> Result<Answer, AskError> {
+        let invalid = self.adapter.check(question, &draft).err();
+        let answer = draft.answer(question, self.model(question), began.elapsed(), headroom);
+        match invalid {
+            None => Ok(answer),
+            Some(error) => Err(AskError { bill: Bill::Partial(Box::new(answer)), ..error }),
+        }
+    }
+
+    /// Adds what was received to an error: that much was billed, as far as is known.
+    fn with_bill(
+        &self,
+        error: AskError,
+        question: &Question,
+        draft: Draft,
+        began: Instant,
+    ) -> AskError {
+        if error.bill == Bill::Nothing {
+            return error;
+        }
+        if draft.is_empty() {
+            return AskError { bill: Bill::Unknown, ..error };
+        }
+        let received = draft.partial_answer(question, self.model(question), began.elapsed());
+        AskError { bill: Bill::Partial(Box::new(received)), ..error }
+    }
+
+    /// Reads a complete answer; also returns the body.
+    async fn read(&self, response: HttpResponse) -> Result<(Draft, Bytes), AskError> {
+        let body = response.read_all(MAX_ANSWER_BYTES).await?;
+        let draft = self.adapter.parse(&body).map_err(|why| self.unreadable(&why, &body))?;
+        Ok((draft, body))
+    }
+
+    /// Reads a complete answer from a server that was asked to stream.
+    async fn read_as_pieces(
+        &self,
+        response: HttpResponse,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Draft, AskError> {
+        let (draft, _) = self.read(response).await?;
+        forward(draft.pieces(), pieces).await;
+        Ok(draft)
+    }
+
+    /// Reads a stream to its end, or until the receiver is dropped: closing the connection tells
+    /// the provider to stop.
+    async fn read_stream(
+        &self,
+        mut response: HttpResponse,
+        stream: &mut AnswerReader,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<StreamEnd, AskError> {
+        loop {
+            let (received, at_end) = match response.chunk(MAX_ANSWER_BYTES).await {
+                Ok(Some(bytes)) => (stream.push(&bytes, &self.redactor)?, None),
+                Ok(None) => {
+                    (stream.last(&self.redactor)?, Some("the connection was closed".to_owned()))
+                }
+                Err(broken) => ((Vec::new(), Flow::More), Some(AskError::from(broken).message)),
+            };
+            let (received, flow) = received;
+            if !forward(received, pieces).await {
+                return Ok(StreamEnd::Abandoned);
+            }
+            match (flow, at_end) {
+                (Flow::Done, _) => {
+                    let _ = timeout(STREAM_CLOSE_TIMEOUT, response.drain()).await;
+                    return Ok(StreamEnd::Closed(
+                        "the last event arrived before the answer's end".to_owned(),
+                    ));
+                }
+                (Flow::More, Some(why)) => return Ok(StreamEnd::Closed(why)),
+                (Flow::More, None) => {}
+            }
+        }
+    }
+
+    async fn check_health(&self) -> Result<String, AskError> {
+        let request = self.request(Method::GET, self.adapter.health_path(), Vec::new())?;
+        let response = self.require_success(self.http.send(request).await?).await?;
+        let body = response.read_all(MAX_ANSWER_BYTES).await?;
+        let status: Value = serde_json::from_slice(&body)
+            .map_err(|error| self.unreadable(&error.to_string(), &body))?;
+        Ok(self.adapter.health(&self.model, &status))
+    }
+
+    async fn send(
+        &self,
+        question: &Question,
+        mode: ResponseMode,
+        sent: &SentFlag,
+    ) -> Result<HttpResponse, AskError> {
+        let model = self.model(question);
+        if model.is_empty() {
+            return Err(AskError::new(
+                Code::InvalidRequest,
+                "neither the profile nor the question names a model",
+            ));
+        }
+        let path = self.adapter.path(model, question, mode)?;
+        let body = self.body(model, question, mode)?;
+        let request = self.request(Method::POST, &path, body)?;
+        self.require_success(self.http.send_with_flag(request, sent).await?).await
+    }
+
+    /// The request body: the client's original, or a translation that loses nothing.
+    fn body(
+        &self,
+        model: &str,
+        question: &Question,
+        mode: ResponseMode,
+    ) -> Result<Vec<u8>, AskError> {
+        let body = match (self.adapter.raw(question), &question.raw) {
+            (Some(raw), _) => raw.with_changes(&self.adapter.changes(model, question, raw, mode)),
+            (None, raw) => match raw.as_ref().and_then(|raw| raw.translation_loss(D::NAME)) {
+                Some(loss) => return Err(loss),
+                None => serde_json::to_vec(&self.adapter.body(model, question, mode)),
+            },
+        };
+        body.map_err(|error| AskError::new(Code::Internal, error.to_string()))
+    }
+
+    fn piece_format(&self, question: &Question) -> PieceFormat {
+        if self.adapter.raw(question).is_some() { PieceFormat::Raw } else { PieceFormat::Parsed }
+    }
+
+    pub(crate) fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Request<Full<Bytes>>, AskError> {
+        // Without the parser's message: the URL may contain secrets in its path.
+        let address = self.base.uri(path).ok_or_else(|| {
+            AskError::new(Code::InvalidRequest, "the model's name does not make a valid URL")
+        })?;
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = address;
+        *request.headers_mut() = self.headers.clone();
+        Ok(request)
+    }
+
+    /// Passes a response with a success status on.
+    pub(crate) async fn require_success(
+        &self,
+        response: HttpResponse,
+    ) -> Result<HttpResponse, AskError> {
+        if response.status.is_success() {
+            return Ok(response);
+        }
+        Err(Box::pin(self.error_of(response)).await)
+    }
+
+    /// The error of any other response.
+    async fn error_of(&self, response: HttpResponse) -> AskError {
+        let (status, headers) = (response.status.as_u16(), response.headers.clone());
+        let mut body = Vec::new();
+        // If the body takes too long, the status is enough.
+        let _ = timeout(ERROR_BODY_TIMEOUT, response.read_start(MAX_ERROR_BYTES, &mut body)).await;
+        error_mapping::from_response(status, &headers, &body, &self.redactor)
+    }
+
+    /// The error of an answer with status 200 that cannot be parsed: it may be an error body.
+    pub(crate) fn unreadable(&self, why: &str, body: &[u8]) -> AskError {
+        match serde_json::from_slice::<Value>(body) {
+            Ok(json) if json.get("error").is_some_and(|error| !error.is_null()) => {
+                // An error instead of an answer is not billed.
+                AskError {
+                    bill: Bill::Nothing,
+                    ..error_mapping::from_event(&json, true, &self.redactor)
+                }
+            }
+            _ => error_mapping::invalid_answer(why, body, &self.redactor),
+        }
+    }
+
+    pub(crate) fn model<'a>(&'a self, question: &'a Question) -> &'a str {
+        question.model.as_deref().unwrap_or(&self.model)
+    }
+}
+
+/// The form in which a stream's pieces are forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PieceFormat {
+    /// Parsed.
+    Parsed,
+    /// Unchanged.
+    Raw,
+}
+
+/// How a stream ended.
+enum StreamEnd {
+    /// The provider ended it; the reason, in case the answer is incomplete.
+    Closed(String),
+    /// The receiver was dropped.
+    Abandoned,
+}
+
+/// A stream that is being read.
+struct AnswerReader {
+    piece_format: PieceFormat,
+    decoder: EventDecoder,
+    parser: Box<dyn StreamParser>,
+    /// Some of the answer arrived.
+    started: bool,
+}
+
+impl AnswerReader {
+    fn new(piece_format: PieceFormat, framing: Framing, parser: Box<dyn StreamParser>) -> Self {
+        Self { piece_format, decoder: EventDecoder::new(framing), parser, started: false }
+    }
+
+    fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<Piece>, Flow), AskError> {
+        self.decoder.push(bytes);
+        let mut received = Vec::new();
+        while let Some(event) = self.decoder.next() {
+            if self.take(&event, &mut received, redactor)? == Flow::Done {
+                return Ok((received, Flow::Done));
+            }
+        }
+        Ok((received, Flow::More))
+    }
+
+    fn last(&mut self, redactor: &Redactor) -> Result<(Vec<Piece>, Flow), AskError> {
+        let mut received = Vec::new();
+        if let Some(event) = self.decoder.last() {
+            self.take(&event, &mut received, redactor)?;
+        }
+        Ok((received, Flow::More))
+    }
+
+    fn take(
+        &mut self,
+        event: &Event,
+        received: &mut Vec<Piece>,
+        redactor: &Redactor,
+    ) -> Result<Flow, AskError> {
+        let understood = received.len();
+        let flow = self.parser.take(event, received).map_err(|error| match error {
+            EventError::Provider(error) => {
+                error_mapping::from_event(&error, self.started, redactor)
+            }
+            EventError::Invalid(why) => {
+                error_mapping::invalid_answer(&why, event.data.as_bytes(), redactor)
+            }
+        })?;
+        if self.piece_format == PieceFormat::Raw {
+            received.truncate(understood);
+            received.push(Piece::Raw(one_line(&event.data)));
+        }
+        self.started |= !received.is_empty();
+        Ok(flow)
+    }
+}
+
+/// JSON on one line: a newline can only stand between tokens.
+fn one_line(data: &str) -> String {
+    data.replace('\n', " ")
+}
+
+/// Forwards pieces; returns whether the receiver is still open.
+async fn forward(received: Vec<Piece>, pieces: &mpsc::Sender<Piece>) -> bool {
+    for piece in received {
+        if pieces.send(piece).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Some servers answer completely although a stream was requested; error pages are never streamed.
+fn is_complete<D: ProviderAdapter>(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    D::FRAMING == Framing::Sse
+        && ["application/json", "text/html"].iter().any(|whole| kind.starts_with(whole))
+}

@@ -1,0 +1,214 @@
+//! What differs between providers' APIs: URLs, headers, and the translation of questions and
+//! answers. Pure: [`super::http_provider`] sends and waits.
+
+use hyper::header::HeaderMap;
+use serde_json::Value;
+use std::time::Duration;
+
+use crate::chat::{Piece, ToolCall};
+use crate::http::{Event, Framing};
+use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
+use crate::passthrough::PassthroughRequest;
+use crate::pricing::estimate_tokens;
+use crate::profile::ProviderName;
+
+/// Whether an answer is streamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseMode {
+    /// As one response.
+    Complete,
+    /// As a stream.
+    Stream,
+}
+
+impl ResponseMode {
+    pub(crate) fn is_streamed(self) -> bool {
+        self == Self::Stream
+    }
+}
+
+/// Translates to and from one provider's API.
+pub(crate) trait ProviderAdapter: Send + Sync + 'static {
+    /// The provider.
+    const NAME: ProviderName;
+    /// The default base URL.
+    const ADDRESS: &'static str;
+    /// The path prefix, unless the endpoint has one.
+    const PREFIX: &'static str;
+    /// The provider's own endpoint requires a key.
+    const NEEDS_KEY: bool;
+    /// How its streams are split into events.
+    const FRAMING: Framing;
+
+    /// The header for the key: its name and the prefix of its value.
+    fn key_header(&self) -> (&'static str, &'static str);
+
+    /// Headers of every request.
+    fn headers(&self) -> HeaderMap {
+        HeaderMap::new()
+    }
+
+    /// The path for a question.
+    fn path(
+        &self,
+        model: &str,
+        question: &Question,
+        mode: ResponseMode,
+    ) -> Result<String, AskError>;
+
+    /// The request body.
+    fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Value;
+
+    /// The client's original request, if it uses this API and can be passed through.
+    fn raw<'q>(&self, _question: &'q Question) -> Option<&'q PassthroughRequest> {
+        None
+    }
+
+    /// The fields to change in a passed-through request.
+    fn changes(
+        &self,
+        _model: &str,
+        _question: &Question,
+        _raw: &PassthroughRequest,
+        _mode: ResponseMode,
+    ) -> Changes {
+        Changes::new()
+    }
+
+    /// Parses a complete answer; the error says why it is invalid.
+    fn parse(&self, body: &[u8]) -> Result<Draft, String>;
+
+    /// A parser for a streamed answer.
+    fn stream_parser(&self) -> Box<dyn StreamParser>;
+
+    /// Checks an answer against its question.
+    fn check(&self, _question: &Question, _draft: &Draft) -> Result<(), AskError> {
+        Ok(())
+    }
+
+    /// A free request that shows that the provider is reachable and accepts the key.
+    fn health_path(&self) -> &'static str;
+
+    /// Describes the response of the health request.
+    fn health(&self, model: &str, body: &Value) -> String;
+}
+
+/// Fields of a request, and their new values.
+pub(crate) type Changes = Vec<(&'static str, Option<Value>)>;
+
+/// Parses the events of a stream.
+pub(crate) trait StreamParser: Send {
+    /// Parses an event, and adds the pieces that are complete now.
+    fn take(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<Flow, EventError>;
+
+    /// What arrived so far. It is a complete answer if it has a finish reason.
+    fn draft(self: Box<Self>) -> Draft;
+}
+
+/// Whether more events may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Yes, or unknown.
+    More,
+    /// No: the rest is not read.
+    Done,
+}
+
+/// Why an event could not be used.
+#[derive(Debug)]
+pub(crate) enum EventError {
+    /// It is invalid.
+    Invalid(String),
+    /// It is an error of the provider.
+    Provider(Value),
+}
+
+impl From<serde_json::Error> for EventError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+/// An answer under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) text: String,
+    pub(crate) model: Option<String>,
+    pub(crate) tool_calls: Vec<ToolCall>,
+    /// The finish reason; `None` while the answer is incomplete.
+    pub(crate) finish: Option<FinishReason>,
+    pub(crate) tier: Option<String>,
+    pub(crate) usage: Usage,
+}
+
+/// Token counts, as far as the provider reported them.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Usage {
+    /// All tokens of the question.
+    pub(crate) input: Option<u64>,
+    pub(crate) output: Option<u64>,
+    pub(crate) cached: u64,
+    pub(crate) cache_write: u64,
+    pub(crate) cache_write_long: u64,
+}
+
+impl Draft {
+    /// The answer. Missing token counts are estimated.
+    pub(crate) fn answer(
+        self,
+        question: &Question,
+        model: &str,
+        took: Duration,
+        headroom: Headroom,
+    ) -> Answer {
+        let Usage { input, output, cached, cache_write, cache_write_long } = self.usage;
+        let call_tokens =
+            || self.tool_calls.iter().map(|call| estimate_tokens(&call.input.to_string()));
+        Answer {
+            tokens_in: input.unwrap_or_else(|| question.estimate()),
+            tokens_out: output
+                .unwrap_or_else(|| estimate_tokens(&self.text) + call_tokens().sum::<u64>()),
+            tokens_cached: cached,
+            tokens_cache_write: cache_write,
+            tokens_cache_write_long: cache_write_long,
+            latency_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            finish_reason: self.finish.unwrap_or(FinishReason::Other),
+            simulated: false,
+            estimated: input.is_none() || output.is_none(),
+            model: self.model.filter(|name| !name.is_empty()).unwrap_or_else(|| model.to_owned()),
+            text: self.text,
+            tool_calls: self.tool_calls,
+            tier: self.tier,
+            headroom,
+            raw: None,
+        }
+    }
+
+    /// Whether no part of the answer arrived.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.tool_calls.is_empty()
+    }
+
+    /// The part of an answer that arrived before it was interrupted.
+    pub(crate) fn partial_answer(self, question: &Question, model: &str, took: Duration) -> Answer {
+        // A provider's count during a stream lags behind the text.
+        let reported = self.usage.output.unwrap_or(0);
+        let rest = Self { usage: Usage { output: None, ..self.usage }, ..self };
+        let answer = rest.answer(question, model, took, Headroom::default());
+        Answer { tokens_out: answer.tokens_out.max(reported), estimated: true, ..answer }
+    }
+
+    /// The complete answer as pieces, for a provider that did not stream.
+    pub(crate) fn pieces(&self) -> Vec<Piece> {
+        let text = (!self.text.is_empty()).then(|| Piece::Text(self.text.clone()));
+        text.into_iter().chain(self.tool_calls.iter().cloned().map(Piece::ToolCall)).collect()
+    }
+}
+
+/// A tool call's input from its text. Invalid JSON is kept as a string.
+pub(crate) fn tool_input(text: &str) -> Value {
+    if text.trim().is_empty() {
+        return Value::Object(serde_json::Map::new());
+    }
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}

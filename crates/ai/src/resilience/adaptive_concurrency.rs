@@ -1,0 +1,166 @@
+//! Concurrency `auto`: adjusts a worker's slots to the provider while it runs.
+//!
+//! Runs report results and waiting times to a [`Gauge`]. [`Pilot`] reads it periodically, applies
+//! the policy in core and resizes the worker. It decides nothing itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use longshore::WorkerControl;
+use longshore::adaptive::{Adaptive, Window};
+use tokio::time::Instant;
+
+use crate::model_api::Code;
+
+/// Shortest window: a mean over less time says little.
+const MIN_WINDOW: Duration = Duration::from_secs(1);
+/// Longest window: a slow provider is judged by the answers that arrived so far.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Results of the calls of a process.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    out: AtomicU32,
+    busiest: AtomicU32,
+    answered: AtomicU32,
+    refused: AtomicU32,
+    failed: AtomicU32,
+    micros: AtomicU64,
+    asked: AtomicU32,
+    waited_micros: AtomicU64,
+}
+
+/// A call in flight.
+#[derive(Debug)]
+pub struct GaugeGuard<'g> {
+    gauge: &'g Gauge,
+    since: Instant,
+}
+
+impl Gauge {
+    /// Counts a call that had waited this long; it is in flight until the guard is dropped.
+    pub fn ask(&self, waited: Duration) -> GaugeGuard<'_> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.waited_micros.fetch_add(micros(waited), Ordering::Relaxed);
+        let out = self.out.fetch_add(1, Ordering::Relaxed) + 1;
+        self.busiest.fetch_max(out, Ordering::Relaxed);
+        GaugeGuard { gauge: self, since: Instant::now() }
+    }
+
+    /// The counter of an error. An invalid question says nothing about the load.
+    fn count_of(&self, error: &str) -> Option<&AtomicU32> {
+        let is = |code: Code| error == code.as_str();
+        if is(Code::RateLimited) {
+            Some(&self.refused)
+        } else if is(Code::ProviderError) || is(Code::Timeout) {
+            Some(&self.failed)
+        } else {
+            None
+        }
+    }
+
+    /// The counts since the last call of this method.
+    fn window(&self) -> Window {
+        let answered = self.answered.swap(0, Ordering::Relaxed);
+        let asked = self.asked.swap(0, Ordering::Relaxed);
+        let mean = |sum: &AtomicU64, of: u32| {
+            Duration::from_micros(sum.swap(0, Ordering::Relaxed) / u64::from(of.max(1)))
+        };
+        let busiest = self.busiest.swap(self.out.load(Ordering::Relaxed), Ordering::Relaxed);
+        Window {
+            answered,
+            refused: self.refused.swap(0, Ordering::Relaxed),
+            failed: self.failed.swap(0, Ordering::Relaxed),
+            latency: mean(&self.micros, answered),
+            waited: mean(&self.waited_micros, asked),
+            busiest,
+        }
+    }
+}
+
+impl GaugeGuard<'_> {
+    /// Records the result: an answer, or an error by its code.
+    pub fn back(self, reply: Result<(), &str>) {
+        let Self { gauge, since } = &self;
+        match reply {
+            Ok(()) => {
+                gauge.answered.fetch_add(1, Ordering::Relaxed);
+                gauge.micros.fetch_add(micros(since.elapsed()), Ordering::Relaxed);
+            }
+            Err(error) => {
+                if let Some(count) = gauge.count_of(error) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for GaugeGuard<'_> {
+    fn drop(&mut self) {
+        self.gauge.out.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Resizes a worker by its gauge.
+#[derive(Debug, Clone)]
+pub struct Pilot(Arc<Gauge>);
+
+impl Pilot {
+    /// Resizes by what is recorded in `gauge`.
+    pub fn new(gauge: Arc<Gauge>) -> Self {
+        Self(gauge)
+    }
+
+    /// Resizes the worker periodically, until dropped.
+    pub async fn steer(&self, worker: &WorkerControl, start: u32, most: u32) {
+        let mut adaptive = Adaptive::new(1, start, most);
+        let mut wait = MIN_WINDOW;
+        loop {
+            tokio::time::sleep(wait).await;
+            let window = self.0.window();
+            let slots = adaptive.next(&window);
+            tracing::debug!(slots, ?window, "resizing the worker");
+            worker.resize(slots);
+            // Long enough for calls that started at the new size to end.
+            if window.answered > 0 {
+                wait = (window.latency * 2).clamp(MIN_WINDOW, LONGEST);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn out(gauge: &Gauge) -> GaugeGuard<'_> {
+        gauge.ask(Duration::from_secs(1))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_window_holds_what_was_noted_since_the_last() {
+        let gauge = Gauge::default();
+        let (first, second, still_out) = (out(&gauge), out(&gauge), out(&gauge));
+        tokio::time::advance(Duration::from_millis(10)).await;
+        first.back(Ok(()));
+        tokio::time::advance(Duration::from_millis(20)).await;
+        second.back(Ok(()));
+        out(&gauge).back(Err("RATE_LIMITED"));
+        for code in [Code::ProviderError, Code::Timeout, Code::InvalidRequest] {
+            out(&gauge).back(Err(code.as_str()));
+        }
+        let window = gauge.window();
+        assert_eq!((window.answered, window.busiest), (2, 3));
+        assert_eq!((window.refused, window.failed), (1, 2), "a bad question is neither");
+        assert_eq!(window.latency, Duration::from_millis(20));
+        assert_eq!(window.waited, Duration::from_secs(1));
+        assert_eq!(gauge.window(), Window { busiest: 1, ..Window::default() }, "one is still out");
+        drop(still_out);
+    }
+}

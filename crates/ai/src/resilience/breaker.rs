@@ -1,0 +1,351 @@
+//! Circuit breakers: stop sending to an endpoint or with a key while that cannot succeed.
+//!
+//! Pure: results and times come in, decisions go out. A [`Breaker`] guards an endpoint and opens
+//! when the provider fails repeatedly; a [`CreditBreaker`] guards a key and opens when its credit is
+//! exhausted. When its time is over, one question is sent as a probe, and its result decides.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::model_api::{Again, AskError, Code};
+
+/// Whether a question may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allow {
+    /// Yes.
+    Yes,
+    /// Yes, as the only one: others wait for its result.
+    Probe,
+    /// Not before this time. Then check again.
+    WaitUntil(Instant),
+}
+
+/// When a [`Breaker`] opens, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakerPolicy {
+    /// Consecutive failures that open it.
+    pub failures: u32,
+    /// How long it stays open at first; doubled after each failed probe.
+    pub rest: Duration,
+    /// Longest time that it stays open.
+    pub longest: Duration,
+    /// How long to wait for a probe's result. After that, a probe without a result (its caller was
+    /// dropped) no longer blocks.
+    pub patience: Duration,
+}
+
+impl Default for BreakerPolicy {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            rest: Duration::from_secs(5),
+            longest: Duration::from_secs(120),
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Closed,
+    /// Nothing is sent before this time.
+    Open(Instant),
+    /// A probe is in flight; without a result, another one is sent at this time.
+    Probing(Instant),
+}
+
+impl State {
+    /// Admits a probe when it is due.
+    fn allow(&mut self, now: Instant, patience: Duration) -> Allow {
+        match *self {
+            Self::Closed => Allow::Yes,
+            Self::Open(until) | Self::Probing(until) if now < until => Allow::WaitUntil(until),
+            Self::Open(_) | Self::Probing(_) => {
+                *self = Self::Probing(now + patience);
+                Allow::Probe
+            }
+        }
+    }
+
+    /// A probe was admitted and not sent: the next question may be one.
+    fn cancel_probe(&mut self, now: Instant) {
+        if matches!(self, Self::Probing(_)) {
+            *self = Self::Open(now);
+        }
+    }
+
+    fn open_until(self) -> Option<Instant> {
+        match self {
+            Self::Closed => None,
+            Self::Open(until) | Self::Probing(until) => Some(until),
+        }
+    }
+}
+
+/// Guards an endpoint.
+#[derive(Debug, Clone, Default)]
+pub struct Breaker {
+    policy: BreakerPolicy,
+    state: State,
+    /// Consecutive failures.
+    failures: u32,
+    /// How often it opened without closing in between.
+    opened: u32,
+}
+
+impl Breaker {
+    /// A closed breaker.
+    pub fn new(policy: BreakerPolicy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// Whether a question may be sent now.
+    pub fn allow(&mut self, now: Instant) -> Allow {
+        self.state.allow(now, self.policy.patience)
+    }
+
+    /// An admitted question was not sent.
+    pub fn cancel_probe(&mut self, now: Instant) {
+        self.state.cancel_probe(now);
+    }
+
+    /// Records a question's result. Any response shows that the provider works, unless it reports a
+    /// failure. Our own timeout says nothing about the provider, except for a probe.
+    pub fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
+        let failed = result.as_ref().err().is_some_and(|error| provider_failed(error));
+        let silent = result.as_ref().err().is_some_and(|error| error.code == Code::Timeout);
+        match self.state {
+            State::Closed if failed => {
+                self.failures += 1;
+                if self.failures >= self.policy.failures {
+                    self.open(now);
+                }
+            }
+            State::Closed if silent => {}
+            State::Probing(_) if failed || silent => self.open(now),
+            // Sent before it opened: no new information.
+            State::Open(_) if failed || silent => {}
+            _ => (self.state, self.failures, self.opened) = (State::Closed, 0, 0),
+        }
+    }
+
+    /// Until when nothing is sent; `None` if it is closed.
+    pub fn open_until(&self) -> Option<Instant> {
+        self.state.open_until()
+    }
+
+    fn open(&mut self, now: Instant) {
+        let rest = self.policy.rest.saturating_mul(1 << self.opened.min(31));
+        self.opened = self.opened.saturating_add(1);
+        self.state = State::Open(now + rest.min(self.policy.longest));
+    }
+}
+
+/// Whether the provider failed: not an invalid question, and not a rate limit.
+fn provider_failed(error: &AskError) -> bool {
+    let ours = error.provider_status.is_some_and(|status| (400..500).contains(&status));
+    error.code == Code::ProviderError && error.again != Again::Money && !ours
+}
+
+/// Guards a key.
+#[derive(Debug, Clone)]
+pub struct CreditBreaker {
+    rest: Duration,
+    state: State,
+}
+
+/// How long to wait for a probe's result, and how soon another follows an inconclusive one.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Default for CreditBreaker {
+    /// One question every 15 minutes shows whether the key has credit again.
+    fn default() -> Self {
+        Self::new(Duration::from_secs(15 * 60))
+    }
+}
+
+impl CreditBreaker {
+    /// A closed breaker that, once open, admits a probe this often.
+    pub fn new(rest: Duration) -> Self {
+        Self { rest, state: State::Closed }
+    }
+
+    /// Whether a question may be sent with the key now.
+    pub fn allow(&mut self, now: Instant) -> Allow {
+        self.state.allow(now, PROBE_TIMEOUT)
+    }
+
+    /// An admitted question was not sent.
+    pub fn cancel_probe(&mut self, now: Instant) {
+        self.state.cancel_probe(now);
+    }
+
+    /// Records a question's result. Only an answer shows that there is credit again.
+    pub fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
+        match (result, self.state) {
+            (Err(error), _) if error.again == Again::Money => {
+                self.state = State::Open(now + self.rest);
+            }
+            (Err(_), State::Probing(_)) => {
+                self.state = State::Open(now + PROBE_TIMEOUT.min(self.rest))
+            }
+            (Err(_), _) => {}
+            (Ok(_), _) => self.state = State::Closed,
+        }
+    }
+
+    /// Until when nothing is sent; `None` if it is closed.
+    pub fn open_until(&self) -> Option<Instant> {
+        self.state.open_until()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn error(code: Code, again: Again, status: u16) -> AskError {
+        AskError { again, provider_status: Some(status), ..AskError::new(code, "") }
+    }
+
+    fn down() -> AskError {
+        error(Code::ProviderError, Again::Later, 529)
+    }
+
+    fn broken(now: Instant) -> Breaker {
+        let mut breaker = Breaker::default();
+        for _ in 0..5 {
+            assert_eq!(breaker.allow(now), Allow::Yes);
+            breaker.record::<()>(Err(&down()), now);
+        }
+        breaker
+    }
+
+    #[test]
+    fn it_opens_after_failures_in_a_row_and_not_before() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        for _ in 0..20 {
+            for _ in 0..4 {
+                breaker.record::<()>(Err(&down()), now);
+            }
+            breaker.record(Ok(()), now);
+        }
+        assert_eq!((breaker.allow(now), breaker.open_until()), (Allow::Yes, None));
+        assert_eq!(broken(now).allow(now), Allow::WaitUntil(now + seconds(5)));
+    }
+
+    #[test]
+    fn what_is_our_own_fault_or_a_limit_or_our_deadline_never_opens_it() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        for error in [
+            error(Code::InvalidRequest, Again::Never, 400),
+            error(Code::ProviderAuth, Again::Never, 401),
+            error(Code::RateLimited, Again::Later, 429),
+            error(Code::ProviderError, Again::Later, 409),
+            error(Code::RateLimited, Again::Money, 429),
+            AskError::new(Code::Timeout, ""),
+        ] {
+            (0..50).for_each(|_| breaker.record::<()>(Err(&error), now));
+            assert_eq!(breaker.allow(now), Allow::Yes, "{error}");
+        }
+        let unreachable = AskError { again: Again::NotSent, provider_status: None, ..down() };
+        (0..5).for_each(|_| breaker.record::<()>(Err(&unreachable), now));
+        assert!(breaker.open_until().is_some(), "a provider that cannot be reached has failed");
+    }
+
+    #[test]
+    fn one_probe_decides_and_the_rest_grows_until_one_succeeds() {
+        let mut now = Instant::now();
+        let mut breaker = broken(now);
+        for rest in [5, 10, 20, 40, 80, 120, 120] {
+            assert_eq!(breaker.allow(now), Allow::WaitUntil(now + seconds(rest)));
+            now += seconds(rest);
+            assert_eq!(breaker.allow(now), Allow::Probe);
+            assert!(matches!(breaker.allow(now), Allow::WaitUntil(_)), "one at a time");
+            breaker.record::<()>(Err(&down()), now);
+        }
+        now += seconds(120);
+        assert_eq!(breaker.allow(now), Allow::Probe);
+        breaker.record(Ok(()), now);
+        assert_eq!(breaker.allow(now), Allow::Yes);
+        assert_eq!(broken(now).open_until(), Some(now + seconds(5)), "and it begins anew");
+    }
+
+    #[test]
+    fn a_probe_that_is_refused_for_another_reason_shows_that_the_provider_lives() {
+        let now = Instant::now();
+        for (error, lives) in [
+            (error(Code::RateLimited, Again::Later, 429), true),
+            (error(Code::InvalidRequest, Again::Never, 400), true),
+            (AskError::new(Code::Timeout, ""), false),
+        ] {
+            let mut breaker = broken(now);
+            assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
+            breaker.record::<()>(Err(&error), now + seconds(6));
+            assert_eq!(breaker.allow(now + seconds(6)) == Allow::Yes, lives, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_probe_whose_caller_left_blocks_nobody_for_ever() {
+        let now = Instant::now();
+        let mut breaker = broken(now);
+        assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
+        assert_eq!(breaker.allow(now + seconds(64)), Allow::WaitUntil(now + seconds(65)));
+        assert_eq!(breaker.allow(now + seconds(65)), Allow::Probe);
+    }
+
+    #[test]
+    fn a_probe_that_was_not_sent_blocks_nobody() {
+        let (now, mut money) = (Instant::now(), CreditBreaker::new(seconds(900)));
+        let mut breaker = broken(now);
+        breaker.cancel_probe(now);
+        assert_eq!(breaker.open_until(), Some(now + seconds(5)), "it was none");
+        assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
+        breaker.cancel_probe(now + seconds(6));
+        assert_eq!(breaker.allow(now + seconds(6)), Allow::Probe);
+        money.record::<()>(Err(&error(Code::RateLimited, Again::Money, 429)), now);
+        assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
+        money.cancel_probe(now + seconds(900));
+        assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
+    }
+
+    #[test]
+    fn failures_of_questions_that_were_out_when_it_opened_change_nothing() {
+        let now = Instant::now();
+        let mut breaker = broken(now);
+        (0..30).for_each(|_| breaker.record::<()>(Err(&down()), now + seconds(1)));
+        assert_eq!(breaker.open_until(), Some(now + seconds(5)));
+        breaker.record(Ok(()), now + seconds(2));
+        assert_eq!(breaker.allow(now + seconds(2)), Allow::Yes, "but an answer is an answer");
+    }
+
+    #[test]
+    fn a_key_without_money_is_tried_seldom_until_somebody_has_paid() {
+        let now = Instant::now();
+        let mut breaker = CreditBreaker::default();
+        (0..50).for_each(|_| breaker.record::<()>(Err(&down()), now));
+        assert_eq!(breaker.allow(now), Allow::Yes, "only money counts");
+
+        let unpaid = error(Code::RateLimited, Again::Money, 429);
+        breaker.record::<()>(Err(&unpaid), now);
+        assert_eq!(breaker.allow(now), Allow::WaitUntil(now + seconds(900)));
+        assert_eq!(breaker.allow(now + seconds(900)), Allow::Probe);
+        breaker.record::<()>(Err(&down()), now + seconds(901));
+        assert_eq!(breaker.open_until(), Some(now + seconds(961)), "that told nothing of money");
+        assert_eq!(breaker.allow(now + seconds(961)), Allow::Probe);
+        breaker.record::<()>(Err(&unpaid), now + seconds(962));
+        assert_eq!(breaker.open_until(), Some(now + seconds(1862)));
+        assert_eq!(breaker.allow(now + seconds(1862)), Allow::Probe);
+        breaker.record(Ok(()), now + seconds(1863));
+        assert_eq!(breaker.allow(now + seconds(1863)), Allow::Yes);
+    }
+}

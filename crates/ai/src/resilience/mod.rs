@@ -1,0 +1,16 @@
+//! Whether and when a request is sent: limits, quotas, circuit breakers, retries.
+
+mod adaptive_concurrency;
+mod breaker;
+mod limiter;
+mod provider_quota;
+mod retry_policy;
+mod token_lease;
+
+pub use adaptive_concurrency::{Gauge, GaugeGuard, Pilot};
+pub use breaker::{Allow, Breaker, BreakerPolicy, CreditBreaker};
+pub use limiter::{LimitError, Limiter, TokenReservation};
+pub use provider_quota::ProviderQuota;
+pub use retry_policy::{CallRetryPolicy, RetryDecision};
+pub use token_lease::{BucketCharge, Measure};
+pub(crate) use token_lease::{LeasePart, TokenLease};

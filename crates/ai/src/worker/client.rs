@@ -1,0 +1,138 @@
+//! The client's side of the request queue: enqueues a request and waits for its unit's result.
+
+use std::time::Duration;
+
+use longshore::{
+    Client, Clock, Dedup, Kind, NewUnit, OnLost, Payload, Policy, QueueName, RetryPolicy,
+    SendError, Timestamp, UnitId, UnitState, WaitError,
+};
+
+use longshore::store::Refusal;
+use longshore::unit::{DedupWindow, OnDuplicate};
+
+use super::{KIND, QUEUE};
+use crate::contract::{Reply, Request};
+use crate::model_api::{AskError, Code};
+
+/// How much longer than its request's timeout a reply is waited for: a reply at the last moment
+/// still has to be written.
+const REPLY_GRACE: Duration = Duration::from_millis(500);
+
+/// Enqueues requests and waits for their replies. Cheap to clone.
+#[derive(Clone)]
+pub struct Caller {
+    client: Client,
+    queue: QueueName,
+    on_lost: OnLost,
+}
+
+impl Caller {
+    /// A client that enqueues into `queue`, by default [`QUEUE`].
+    pub fn new(client: Client, queue: Option<QueueName>) -> longshore::Result<Self> {
+        let invalid =
+            |error: longshore::name::NameError| longshore::Error::Invalid(error.to_string());
+        let queue = queue.map_or_else(|| QueueName::new(QUEUE).map_err(invalid), Ok)?;
+        Ok(Self { client, queue, on_lost: OnLost::Rerun })
+    }
+
+    /// What happens to a request if its worker dies while the call is in flight: it may have been
+    /// billed.
+    #[must_use]
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.on_lost = on_lost;
+        self
+    }
+
+    /// Enqueues a request. A repeat with the same request id returns the same unit.
+    pub async fn submit(&self, request: &Request, now: Timestamp) -> Result<UnitId, SendError> {
+        let unit = self.unit(request, now).map_err(longshore::Error::Invalid)?;
+        self.client.send(unit).await
+    }
+
+    /// Enqueues a request and waits for its reply. At the deadline it returns a timeout error. A
+    /// reply that arrives later is discarded.
+    pub async fn ask(&self, request: &Request, clock: &dyn Clock) -> Reply {
+        let id = match self.submit(request, clock.now()).await {
+            Ok(id) => id,
+            Err(error) => return Reply::error(request.header(), &not_sent(&error), 0),
+        };
+        let limit = request.timeout + REPLY_GRACE;
+        match self.client.wait(id, Some(limit)).await {
+            Ok(unit) => match (unit.state, unit.result) {
+                (UnitState::Done, Some(reply)) => {
+                    Reply::parse(reply.as_bytes()).unwrap_or_else(|error| {
+                        let why = format!("the reply cannot be read: {error}");
+                        Reply::error(request.header(), &AskError::new(Code::Internal, why), 0)
+                    })
+                }
+                (state, _) => {
+                    let why = unit.failure.map_or_else(|| state.to_string(), |why| why.to_string());
+                    Reply::error(request.header(), &ended(state, &why, unit.attempt > 0), 0)
+                }
+            },
+            Err(WaitError::TimedOut(_)) => {
+                let why = "no reply before the deadline; it may have been billed";
+                Reply::error(request.header(), &AskError::new(Code::Timeout, why), 0)
+            }
+            Err(error) => {
+                Reply::error(request.header(), &AskError::new(Code::Internal, error.to_string()), 0)
+            }
+        }
+    }
+
+    fn unit(&self, request: &Request, now: Timestamp) -> Result<NewUnit, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let kind = Kind::new(KIND).map_err(|error| text(&error))?;
+        let payload = Payload::from(request.to_json().map_err(|error| text(&error))?);
+        let dedup = Dedup {
+            key: request.request_id.clone(),
+            window: DedupWindow::WhileKept,
+            on_duplicate: OnDuplicate::default(),
+        };
+        Ok(NewUnit {
+            tenant: request.customer.clone(),
+            queue: self.queue.clone(),
+            priority: request.priority,
+            // The worker reports a timeout in its reply, so the store's deadline is a little later.
+            deadline: Some(now + request.timeout + REPLY_GRACE),
+            dedup: Some(dedup),
+            policy: self.policy(),
+            awaited: true,
+            ..NewUnit::new(kind, payload)
+        })
+    }
+
+    /// The worker's policy applies, unless a request must never be asked twice.
+    fn policy(&self) -> Option<Policy> {
+        let retry = RetryPolicy::never();
+        let strict = Policy { retry, on_lost: OnLost::Fail, ..Policy::default() };
+        (self.on_lost == OnLost::Fail).then_some(strict)
+    }
+}
+
+fn not_sent(error: &SendError) -> AskError {
+    let message = format!("the request was rejected: {error}");
+    let code = match error {
+        SendError::Refused(Refusal::Suspended(_)) => return AskError::suspended(message),
+        SendError::Refused(_) => Code::RateLimited,
+        SendError::Store(longshore::Error::TooLarge { .. } | longshore::Error::Invalid(_)) => {
+            Code::InvalidRequest
+        }
+        _ => Code::Internal,
+    };
+    AskError::new(code, message)
+}
+
+/// The error of a unit that ended without a reply. If its deadline passed after it was started, the
+/// question may have been sent.
+fn ended(state: UnitState, why: &str, started: bool) -> AskError {
+    let code = match state {
+        UnitState::Failed if why.starts_with("deadline") && started => {
+            return AskError::new(Code::Timeout, format!("{why}; it may have been billed"));
+        }
+        UnitState::Failed if why.starts_with("deadline") => Code::Timeout,
+        UnitState::Failed if why.starts_with("INVALID_REQUEST") => Code::InvalidRequest,
+        _ => Code::Internal,
+    };
+    AskError::new(code, why)
+}

@@ -1,0 +1,148 @@
+//! A store and a provider that stop at their n-th operation, before or after it: there the test
+//! drops the runner, as a kill would.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use longshore::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+};
+use longshore::{BatchId, MemoryStore, Payload, Result, UnitId};
+use longshore_ai::AskError;
+use longshore_ai::batches::{
+    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found,
+    ItemSize,
+};
+use tokio::sync::{Notify, mpsc};
+
+/// When the kill happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kill {
+    /// The operation was not started.
+    Before,
+    /// The operation was done, and the caller does not know it.
+    After,
+}
+
+/// Stops once.
+pub(super) struct Tripwire {
+    left: AtomicUsize,
+    kill: Kill,
+    pub(super) tripped: Notify,
+}
+
+impl Tripwire {
+    pub(super) fn at(verb: usize, kill: Kill) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(verb + 1), kill, tripped: Notify::new() })
+    }
+
+    /// Whether it has stopped.
+    pub(super) fn is_spent(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+
+    async fn around<T>(&self, verb: impl Future<Output = T>) -> T {
+        let count = |left: usize| left.checked_sub(1);
+        let before = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count);
+        let here = before == Ok(1);
+        if here && self.kill == Kill::Before {
+            self.stand().await;
+        }
+        let done = verb.await;
+        if here {
+            self.stand().await;
+        }
+        done
+    }
+
+    async fn stand(&self) {
+        self.tripped.notify_one();
+        std::future::pending::<()>().await;
+    }
+}
+
+pub(super) struct Killable<T: ?Sized> {
+    pub(super) wire: Arc<Tripwire>,
+    pub(super) inner: Arc<T>,
+}
+
+macro_rules! through {
+    ($self:ident, $($verb:tt)*) => {
+        $self.wire.around($self.inner.$($verb)*).await
+    };
+}
+
+#[async_trait]
+impl Parking for Killable<MemoryStore> {
+    async fn park(&self, batch: &BatchId, items: Vec<NewParked>) -> Result<()> {
+        through!(self, park(batch, items))
+    }
+    async fn waiting(&self, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
+        through!(self, waiting(batch, limit))
+    }
+    async fn seal(&self, batch: &BatchId, mark: &str, ids: Vec<String>) -> Result<()> {
+        through!(self, seal(batch, mark, ids))
+    }
+    async fn shipments(&self, batch: &BatchId) -> Result<Vec<Shipment>> {
+        through!(self, shipments(batch))
+    }
+    async fn contents(&self, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
+        through!(self, contents(batch, mark))
+    }
+    async fn ship(&self, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
+        through!(self, ship(batch, mark, ticket))
+    }
+    async fn deliver(&self, batch: &BatchId, deliveries: Vec<Delivery>) -> Result<Vec<UnitId>> {
+        through!(self, deliver(batch, deliveries))
+    }
+    async fn close_shipment(&self, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
+        through!(self, close_shipment(batch, mark, how))
+    }
+    async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing> {
+        through!(self, standing(batch, custom_id))
+    }
+    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
+        through!(self, answered(batch, limit))
+    }
+    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
+        through!(self, parked(batch))
+    }
+    async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {
+        through!(self, unpark(batch, custom_id))
+    }
+}
+
+#[async_trait]
+impl BatchProvider for Killable<dyn BatchProvider> {
+    /// Small batches, so that there are several.
+    fn limits(&self) -> BatchLimits {
+        BatchLimits { items: 2, ..self.inner.limits() }
+    }
+    fn size(&self, item: &BatchItem) -> ItemSize {
+        self.inner.size(item)
+    }
+    async fn submit(
+        &self,
+        items: &[BatchItem],
+        mark: &str,
+    ) -> std::result::Result<BatchTicket, AskError> {
+        through!(self, submit(items, mark))
+    }
+    async fn find(&self, mark: &BatchMark) -> std::result::Result<Found, AskError> {
+        through!(self, find(mark))
+    }
+    async fn poll(&self, ticket: &BatchTicket) -> std::result::Result<BatchState, AskError> {
+        through!(self, poll(ticket))
+    }
+    async fn results(
+        &self,
+        ticket: &BatchTicket,
+        into: &mpsc::Sender<BatchResult>,
+    ) -> std::result::Result<(), AskError> {
+        through!(self, results(ticket, into))
+    }
+    async fn cancel(&self, ticket: &BatchTicket) -> std::result::Result<(), AskError> {
+        through!(self, cancel(ticket))
+    }
+}

@@ -1,0 +1,81 @@
+//! The gateway with real inference: limits, budgets and records as for every other call.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use longshore::Scope;
+use longshore::ledger::{Budget, CallStatus, Limits};
+use serde_json::{Value, json};
+
+use super::{ANTHROPIC, GatewayFixture, OPENAI, TOKEN};
+use crate::inference::fixture::{InferenceFixture, tenant};
+
+const FINE: &str = "[[answer]]\nreply = 'fine'";
+
+fn hello(profile: &str) -> Value {
+    let messages = [json!({ "role": "user", "content": "12345678" })];
+    json!({ "model": profile, "max_tokens": 100, "messages": messages })
+}
+
+#[tokio::test]
+async fn every_request_is_in_the_books_at_its_price() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for path in [OPENAI, ANTHROPIC] {
+        assert_eq!(fixture.post(path, hello("fast")).await.status, StatusCode::OK);
+    }
+    let calls = setup.calls().await;
+    assert_eq!(calls.len(), 2);
+    for call in calls {
+        let end = call.end.unwrap();
+        let actual = (call.status, call.call.profile.as_str(), end.tokens_in, end.cost_picos);
+        assert_eq!(actual, (CallStatus::Success, "fast", 2, 2 * 1_000_000 + 10_000_000));
+    }
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_is_refused_at_every_door() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    setup.suspend("default", true).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for path in [OPENAI, ANTHROPIC] {
+        let reply = fixture.post(path, hello("fast")).await;
+        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{}", reply.body);
+        assert!(reply.body.contains("tenant `default` is suspended"), "{}", reply.body);
+    }
+    let request = Request::get("/v1/models").header("authorization", format!("Bearer {TOKEN}"));
+    let models = fixture.reply(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(models.status, StatusCode::FORBIDDEN, "{}", models.body);
+}
+
+#[tokio::test]
+async fn a_limit_that_is_reached_is_told_with_when_to_come_again() {
+    let setup = InferenceFixture::new();
+    let limits = json!({ "limits": { "requests": 1, "burst": 1, "when_full": "refuse" } });
+    setup.scripted("default", "fast", FINE, limits).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    assert_eq!(fixture.post(OPENAI, hello("fast")).await.status, StatusCode::OK);
+    for path in [OPENAI, ANTHROPIC] {
+        let reply = fixture.post(path, hello("fast")).await;
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS, "{}", reply.body);
+        let wait: f64 = reply.header("retry-after").unwrap().parse().unwrap();
+        assert!(wait > 0.0 && wait <= 61.0, "{wait}");
+    }
+}
+
+#[tokio::test]
+async fn a_month_that_is_spent_is_over_for_the_gateway_too() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let budget = Budget { tokens: Some(50), cost_picos: None, warn_at: 0.8 };
+    setup.store.put_budget(&Scope::All, &tenant("default"), Some(budget)).await.unwrap();
+    setup.inference.clear();
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    let reply = fixture.post(OPENAI, hello("fast")).await;
+    assert_eq!(reply.json()["error"]["code"], "insufficient_quota", "{}", reply.body);
+    let reply = fixture.post(ANTHROPIC, hello("fast")).await;
+    assert_eq!(reply.json()["error"]["type"], "billing_error", "{}", reply.body);
+}

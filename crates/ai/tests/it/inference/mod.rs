@@ -1,0 +1,13 @@
+//! Inference: profiles, retries, fallbacks, budgets and call records.
+
+mod budgets;
+mod call_records;
+mod events;
+mod fallbacks;
+pub(crate) mod fixture;
+mod limits;
+mod passthrough;
+mod profiles;
+mod retries;
+mod schemas;
+mod suspended;

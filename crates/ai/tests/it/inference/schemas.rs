@@ -1,0 +1,36 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::fixture::{InferenceFixture, request};
+
+fn schema() -> Arc<serde_json::Value> {
+    Arc::new(json!({
+        "type": "object", "required": ["sum"], "properties": { "sum": { "type": "integer" } },
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_another_form_has_one_chance_to_be_mended() {
+    let fixture = InferenceFixture::new();
+    // The second question is the whole conversation: scripts see its last text.
+    let script =
+        "[[answer]]\nwhen = 'n == 0'\nreply = 'seven'\n\n[[answer]]\nreply = '{\"sum\": 7}'";
+    fixture.scripted("acme", "fast", script, json!({})).await;
+    let mut request = request("acme", "fast", "3 + 4");
+    request.question.schema = Some(schema());
+    let outcome = fixture.inference.ask(&request, None).await;
+    let answer = outcome.result.unwrap();
+    assert_eq!((answer.text.as_str(), outcome.attempts), ("{\"sum\": 7}", 2));
+    assert!(answer.tokens_in > 4, "both were paid: {}", answer.tokens_in);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_not_mended_is_given_as_it_is() {
+    let fixture = InferenceFixture::new();
+    fixture.scripted("acme", "fast", "[[answer]]\nreply = 'seven'", json!({})).await;
+    let mut request = request("acme", "fast", "3 + 4");
+    request.question.schema = Some(schema());
+    let outcome = fixture.inference.ask(&request, None).await;
+    assert_eq!((outcome.result.unwrap().text.as_str(), outcome.attempts), ("seven", 2));
+}

@@ -1,0 +1,126 @@
+//! Tests for Ollama only.
+
+use std::sync::Arc;
+
+use longshore_ai::{Again, Code, ProviderName, Wire};
+use longshore_testkit::fake_ai::{Act, Say};
+use serde_json::json;
+
+use super::fixture::{ProviderFixture, question, saying, stream};
+use crate::conversation::conversation;
+
+async fn fixture(wire: Wire) -> ProviderFixture {
+    ProviderFixture::with(ProviderName::Ollama, wire).await
+}
+
+#[tokio::test]
+async fn a_question_says_that_it_is_not_to_be_cut_and_not_streamed() {
+    let wire = Wire { num_ctx: Some(8192), sampling: true, ..Wire::default() };
+    let mut asked = question("hi");
+    asked.system = Some("be brief".into());
+    asked.schema = Some(Arc::new(json!({ "type": "integer" })));
+    let sent = fixture(wire).await.sent(&asked).await;
+    assert_eq!(sent.path, "/api/chat");
+    assert_eq!(
+        sent.body,
+        json!({ "model": "fake-1", "stream": false, "truncate": false, "shift": false,
+            "format": { "type": "integer" },
+            "options": { "num_predict": 1024, "num_ctx": 8192, "temperature": 0.0 },
+            "messages": [{ "role": "system", "content": "be brief" },
+                { "role": "user", "content": "hi" }] })
+    );
+}
+
+#[tokio::test]
+async fn plain_questions_are_generated_where_the_profile_wants_it() {
+    let fixture = fixture(Wire { generate: true, ..Wire::default() }).await;
+    let mut asked = question("hi");
+    asked.system = Some("be brief".into());
+    let sent = fixture.sent(&asked).await;
+    assert_eq!(sent.path, "/api/generate");
+    assert_eq!((&sent.body["prompt"], &sent.body["system"]), (&json!("hi"), &json!("be brief")));
+    assert_eq!(sent.body.get("messages"), None);
+    let (streamed, pieces) = stream(&*fixture.provider, &question("one two")).await;
+    assert_eq!((streamed.unwrap().text.as_str(), pieces.len()), ("one two", 2));
+    assert_eq!(
+        fixture.sent(&conversation()).await.path,
+        "/api/chat",
+        "a conversation cannot be generated"
+    );
+}
+
+#[tokio::test]
+async fn a_question_that_was_cut_in_silence_is_an_error() {
+    // About 1,500 tokens.
+    let long = question(&"many words ".repeat(546));
+    for (num_ctx, read, cut) in [
+        (Some(1024), 514, true),   // half of the context is left
+        (Some(512), 512, true),    // no more than the context, of a question three times as long
+        (Some(1024), 1020, false), // a question that is just about as long: no text is quite as we think
+        (Some(4096), 700, false),  // there was room for all of it
+        (None, 400, false),        // shorter than any server's context
+    ] {
+        let fixture = fixture(Wire { num_ctx, ..Wire::default() }).await;
+        fixture.fake.usually(Act::Say(Say { tokens_in: Some(read), ..saying("ok") }));
+        let answers =
+            [fixture.provider.ask(&long).await, stream(&*fixture.provider, &long).await.0];
+        for answer in answers {
+            assert_eq!(answer.is_err(), cut, "{num_ctx:?} {read}");
+            let Err(error) = answer else { continue };
+            assert_eq!((error.code, error.again), (Code::InvalidRequest, Again::Never));
+            assert!(
+                error.message.starts_with("the server truncated the question: it read"),
+                "{error}"
+            );
+        }
+    }
+    let very_long = question(&"many words ".repeat(4000));
+    let fixture = fixture(Wire::default()).await;
+    let act = Act::Say(Say { tokens_in: Some(2050), ..saying("ok") });
+    fixture.fake.next([act]);
+    assert_eq!(fixture.provider.ask(&very_long).await.unwrap_err().code, Code::InvalidRequest);
+}
+
+#[tokio::test]
+async fn a_conversation_is_sent_in_messages() {
+    let sent = fixture(Wire::default()).await.sent(&conversation()).await;
+    assert_eq!(
+        sent.body["messages"],
+        json!([
+            { "role": "system", "content": "be brief" },
+            { "role": "user", "content": "what is this?https://example.org/a.png",
+                "images": ["AAAA"] },
+            { "role": "assistant", "content": "let me look", "tool_calls": [
+                { "function": { "name": "look", "arguments": { "at": 1 } } }] },
+            { "role": "tool", "tool_name": "look", "content": "dark" },
+            { "role": "user", "content": "and now?" },
+        ])
+    );
+    assert_eq!(sent.body["options"]["stop"], json!(["END"]));
+    let function =
+        json!({ "name": "look", "description": "looks", "parameters": { "type": "object" } });
+    assert_eq!(sent.body["tools"], json!([{ "type": "function", "function": function }]));
+}
+
+#[tokio::test]
+async fn a_full_queue_is_tried_later() {
+    let words =
+        json!({ "error": "server busy, please try again.  maximum pending requests exceeded" });
+    let act = Act::Refuse { status: 503, headers: vec![], body: Some(words.to_string()) };
+    let error = fixture(Wire::default()).await.ask(act).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    let words =
+        "the provider said 503: server busy, please try again. maximum pending requests exceeded";
+    assert_eq!(error.message, words);
+}
+
+#[tokio::test]
+async fn health_tells_of_a_model_that_is_not_there() {
+    let fixture = fixture(Wire::default()).await;
+    let until = question("").until;
+    assert_eq!(fixture.provider.health(until).await.unwrap(), "answers, has 1 models");
+    let body = Some(json!({ "models": [] }).to_string());
+    fixture.fake.next([Act::Refuse { status: 200, headers: vec![], body }]);
+    let said = fixture.provider.health(until).await.unwrap();
+    assert_eq!(said, "answers, but has not pulled `fake-1`");
+}

@@ -1,0 +1,304 @@
+//! Tests for every provider.
+
+use std::time::Duration;
+
+use longshore_ai::{Again, Bill, Code, FinishReason, Piece, Profile, ProviderName, ToolCall};
+use longshore_testkit::fake_ai::{Act, End, Say};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::fixture::{KEY, ProviderFixture, hurried, open_at, question, saying, stream};
+
+pub(super) async fn an_answer_has_text_model_tokens_and_an_end(fixture: ProviderFixture) {
+    let answer = fixture.ask(Act::say("fine, thanks")).await.unwrap();
+    assert_eq!(answer.text, "fine, thanks");
+    let model = if fixture.name == ProviderName::Gemini { "gemini-fake" } else { "fake-1" };
+    assert_eq!(answer.model, model);
+    assert_eq!((answer.tokens_in, answer.tokens_out), (11, 7));
+    assert_eq!(answer.finish_reason, FinishReason::Stop);
+    assert!(!answer.simulated && !answer.estimated && answer.tool_calls.is_empty());
+    // Without an act, the fake returns the prompt.
+    assert_eq!(fixture.provider.ask(&question("echo?")).await.unwrap().text, "echo?");
+}
+
+pub(super) async fn a_stream_is_the_same_answer_in_pieces(fixture: ProviderFixture) {
+    let (streamed, pieces) = fixture.stream(Act::say("fine, thanks")).await;
+    let (mut streamed, mut whole) =
+        (streamed.unwrap(), fixture.ask(Act::say("fine, thanks")).await.unwrap());
+    (streamed.latency_ms, whole.latency_ms) = (0, 0);
+    assert_eq!(streamed, whole);
+    assert_eq!(pieces, [Piece::Text("fine, ".into()), Piece::Text("thanks".into())]);
+}
+
+pub(super) async fn a_stream_may_come_byte_by_byte(fixture: ProviderFixture) {
+    let (streamed, pieces) = fixture.stream(Act::Drip(Duration::ZERO)).await;
+    let streamed = streamed.unwrap();
+    assert_eq!((streamed.text.as_str(), streamed.tokens_out), ("how are you?", 7));
+    assert_eq!(pieces.len(), 2);
+    assert_eq!(fixture.ask(Act::Drip(Duration::ZERO)).await.unwrap().text, "how are you?");
+}
+
+pub(super) async fn a_tool_call_is_read_whole_and_from_a_stream(fixture: ProviderFixture) {
+    let input = json!({ "city": "Malmö", "days": [1, 2] });
+    let tool = Some(("weather".to_owned(), input.clone()));
+    let act = Act::Say(Say { tool, ..saying("let me look") });
+    let answer = fixture.ask(act.clone()).await.unwrap();
+    let (streamed, pieces) = fixture.stream(act).await;
+    assert_eq!(streamed.unwrap().tool_calls, answer.tool_calls);
+    assert_eq!(answer.tool_calls.len(), 1, "{answer:?}");
+    let ToolCall { id, name, input: given } = &answer.tool_calls[0];
+    assert_eq!((name.as_str(), given, id.is_empty()), ("weather", &input, false));
+    assert_eq!(answer.finish_reason, FinishReason::Stop);
+    assert_eq!(pieces.last(), Some(&Piece::ToolCall(answer.tool_calls[0].clone())));
+}
+
+pub(super) async fn tokens_that_nobody_counted_are_estimated(fixture: ProviderFixture) {
+    let act = Act::Say(Say { tokens_in: None, tokens_out: None, ..saying("12345678") });
+    for answer in [fixture.ask(act.clone()).await, fixture.stream(act).await.0] {
+        let answer = answer.unwrap();
+        assert!(answer.estimated);
+        assert_eq!((answer.tokens_in, answer.tokens_out), (3, 2));
+    }
+}
+
+pub(super) async fn an_answer_that_ends_early_says_so(fixture: ProviderFixture) {
+    let filtered = match fixture.name {
+        ProviderName::Ollama => FinishReason::Other,
+        _ => FinishReason::ContentFilter,
+    };
+    for (end, expected) in [(End::Length, FinishReason::Length), (End::Filter, filtered)] {
+        let act = Act::Say(Say { end, ..saying("well") });
+        assert_eq!(fixture.ask(act.clone()).await.unwrap().finish_reason, expected);
+        assert_eq!(fixture.stream(act).await.0.unwrap().finish_reason, expected);
+    }
+}
+
+pub(super) async fn questions_share_a_connection(fixture: ProviderFixture) {
+    fixture.ask(Act::say("one")).await.unwrap();
+    fixture.stream(Act::say("two")).await.0.unwrap();
+    fixture.ask(Act::refuse(429)).await.unwrap_err();
+    fixture.stream(Act::refuse(500)).await.0.unwrap_err();
+    fixture.ask(Act::say("three")).await.unwrap();
+    assert_eq!((fixture.fake.seen().len(), fixture.fake.connections()), (5, 1));
+}
+
+pub(super) async fn another_model_may_be_asked(fixture: ProviderFixture) {
+    let mut question = question("hi");
+    question.model = Some("other-2".into());
+    let sent = fixture.sent(&question).await;
+    assert!(sent.path.contains("other-2") || sent.body["model"] == "other-2", "{sent:?}");
+}
+
+pub(super) async fn a_question_without_a_model_is_not_sent(fixture: ProviderFixture) {
+    let provider = open_at(Profile::new("p", fixture.name), &fixture.fake.url());
+    let error = provider.ask(&question("hi")).await.unwrap_err();
+    assert_eq!(error.code, Code::InvalidRequest);
+    assert!(fixture.fake.seen().is_empty());
+}
+
+pub(super) async fn a_page_instead_of_json_is_the_providers_failure(fixture: ProviderFixture) {
+    let error = fixture.ask(Act::Html(200)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.contains("<html> <h1>Please log in"), "{error}");
+    let error = fixture.ask(Act::Html(502)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    assert_eq!(error.provider_status, Some(502));
+}
+
+pub(super) async fn a_body_that_ends_early_may_have_been_billed(fixture: ProviderFixture) {
+    let error = fixture.ask(Act::Truncated).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.starts_with("the connection broke: error reading a body"), "{error}");
+    assert_eq!(error.bill, Bill::Unknown);
+}
+
+pub(super) async fn a_slow_drip_ends_at_the_deadline(fixture: ProviderFixture) {
+    let drip = Act::Drip(Duration::from_secs(5));
+    fixture.fake.next([drip.clone(), drip]);
+    let whole = fixture.provider.ask(&hurried("hi")).await.unwrap_err();
+    let streamed = stream(&*fixture.provider, &hurried("hi")).await.0.unwrap_err();
+    for error in [whole, streamed] {
+        assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
+        assert_eq!(error.bill, Bill::Unknown, "it left");
+    }
+}
+
+pub(super) async fn no_answer_ends_at_the_deadline(fixture: ProviderFixture) {
+    fixture.fake.next([Act::Hang]);
+    let error = fixture.provider.ask(&hurried("hi")).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
+    assert_eq!(error.bill, Bill::Unknown, "it left");
+    assert_eq!(fixture.provider.ask(&question("still there?")).await.unwrap().text, "still there?");
+}
+
+pub(super) async fn a_question_that_is_too_late_is_not_sent(fixture: ProviderFixture) {
+    let mut late = question("hi");
+    late.until = Instant::now();
+    let error = fixture.provider.ask(&late).await.unwrap_err();
+    assert_eq!((error.code, error.bill), (Code::Timeout, Bill::Nothing));
+    assert_eq!(stream(&*fixture.provider, &late).await.0.unwrap_err().code, Code::Timeout);
+    assert_eq!(fixture.provider.health(late.until).await.unwrap_err().code, Code::Timeout);
+    assert!(fixture.fake.seen().is_empty());
+}
+
+pub(super) async fn retry_after_is_handed_on_in_all_its_forms(fixture: ProviderFixture) {
+    for (header, value, millis) in [
+        ("retry-after", "2", 2000),
+        ("retry-after", "0.25", 250),
+        ("retry-after-ms", "1500", 1500),
+        ("x-ms-retry-after-ms", "70", 70),
+        ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT", 0),
+    ] {
+        let error = fixture.ask(Act::refuse_with(429, header, value)).await.unwrap_err();
+        assert_eq!((error.code, error.again), (Code::RateLimited, Again::Later), "{value}");
+        assert_eq!(error.retry_after, Some(Duration::from_millis(millis)), "{header}: {value}");
+    }
+    let bare = fixture.ask(Act::refuse(429)).await.unwrap_err();
+    assert_eq!((bare.again, bare.retry_after), (Again::Later, None));
+    let streamed = fixture.stream(Act::refuse_with(429, "retry-after", "3")).await.0.unwrap_err();
+    assert_eq!(streamed.retry_after, Some(Duration::from_secs(3)));
+}
+
+pub(super) async fn an_overloaded_provider_may_be_asked_later(fixture: ProviderFixture) {
+    let error = fixture.ask(Act::refuse(529)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    assert_eq!(error.provider_status, Some(529));
+    assert!(error.message.contains("the fake says 529"), "{error}");
+}
+
+pub(super) async fn a_reset_may_have_been_billed(fixture: ProviderFixture) {
+    for act in [Act::ResetUnread, Act::ResetRead] {
+        let error = fixture.ask(act.clone()).await.unwrap_err();
+        let verdict = (error.code, error.again, error.provider_status);
+        assert_eq!(verdict, (Code::ProviderError, Again::Never, None), "{act:?}: {error}");
+        assert_eq!(error.bill, Bill::Unknown);
+    }
+}
+
+pub(super) async fn a_question_that_found_nobody_was_not_sent(fixture: ProviderFixture) {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let profile = Profile { model: "m".into(), ..Profile::new("p", fixture.name) };
+    let error = open_at(profile, &url).ask(&question("hi")).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::NotSent));
+    assert!(error.message.contains("refused"), "{error}");
+    assert_eq!(error.bill, Bill::Nothing);
+}
+
+/// A server that is so busy that it does not accept the connection's first bytes.
+pub(super) async fn a_question_that_waits_for_its_connection_was_not_sent(
+    fixture: ProviderFixture,
+) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // The TLS handshake waits for a server that never answers.
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let profile = Profile { model: "m".into(), ..Profile::new("p", fixture.name) };
+    let error = open_at(profile, &url).ask(&hurried("hi")).await.unwrap_err();
+    assert_eq!(error.bill, Bill::Nothing, "{error}");
+    assert!(error.message.starts_with("no connection"), "{error}");
+}
+
+pub(super) async fn a_redirect_is_not_followed(fixture: ProviderFixture) {
+    let to = format!("{}/elsewhere?token=abc", fixture.fake.url());
+    let error = fixture.ask(Act::Redirect(to)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert_eq!(error.provider_status, Some(307));
+    assert!(error.message.contains("/elsewhere,") && !error.message.contains("token"), "{error}");
+    assert_eq!(fixture.fake.seen().len(), 1);
+}
+
+pub(super) async fn a_huge_answer_is_refused(fixture: ProviderFixture) {
+    let error = fixture.ask(Act::Huge(33 << 20)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert_eq!(error.message, "the answer is larger than 32 MB");
+    let error = fixture.stream(Act::Huge(33 << 20)).await.0.unwrap_err();
+    assert!(error.message.contains("larger than 32 MB"), "{error}");
+}
+
+pub(super) async fn a_stream_without_its_end_is_a_failure(fixture: ProviderFixture) {
+    for act in [Act::Cut, Act::Broken] {
+        let (answer, pieces) = fixture.stream(act.clone()).await;
+        let error = answer.unwrap_err();
+        assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never), "{act:?}");
+        assert!(error.message.starts_with("the stream ended before the answer did"), "{error}");
+        assert!(!pieces.is_empty(), "some of it came");
+        let actual: String = pieces.iter().map(text).collect();
+        assert!(matches!(&error.bill, Bill::Partial(_)), "{act:?}: {:?}", error.bill);
+        if let Bill::Partial(came) = error.bill {
+            assert_eq!((came.text.as_str(), came.estimated), (actual.as_str(), true), "{act:?}");
+            assert!(came.tokens_in > 0 && came.tokens_out > 0, "{came:?}");
+        }
+    }
+}
+
+fn text(piece: &Piece) -> &str {
+    match piece {
+        Piece::Text(text) => text,
+        _ => "",
+    }
+}
+
+pub(super) async fn an_error_in_a_stream_is_a_failure(fixture: ProviderFixture) {
+    let (answer, pieces) = fixture.stream(Act::ErrorInStream).await;
+    let error = answer.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.ends_with("the fake says 529"), "{error}");
+    assert!(!pieces.is_empty(), "some of it came");
+    assert!(matches!(error.bill, Bill::Partial(_)), "{:?}", error.bill);
+}
+
+pub(super) async fn a_page_instead_of_a_stream_is_the_providers_failure(fixture: ProviderFixture) {
+    let (answer, pieces) = fixture.stream(Act::Html(200)).await;
+    let error = answer.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.contains("<html>") && pieces.is_empty(), "{error}");
+}
+
+pub(super) async fn a_wrong_key_is_not_tried_again(fixture: ProviderFixture) {
+    for status in [401, 403] {
+        let error = fixture.ask(Act::refuse(status)).await.unwrap_err();
+        assert_eq!((error.code, error.again), (Code::ProviderAuth, Again::Never));
+    }
+}
+
+pub(super) async fn a_key_that_is_quoted_back_is_not_handed_on(fixture: ProviderFixture) {
+    let quoted = [
+        Act::Refuse { status: 401, headers: Vec::new(), body: Some(format!("no such key: {KEY}")) },
+        Act::Refuse {
+            status: 400,
+            headers: Vec::new(),
+            body: Some(json!({ "error": { "message": KEY } }).to_string()),
+        },
+        Act::Refuse { status: 200, headers: Vec::new(), body: Some(format!("what is {KEY}?")) },
+        Act::Redirect(format!("/{KEY}/")),
+    ];
+    for act in quoted {
+        let error = fixture.ask(act.clone()).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(KEY), "{error:?}");
+        assert!(error.message.contains("[secret]"), "{error}");
+        let error = fixture.stream(act).await.0.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(KEY), "{error:?}");
+    }
+}
+
+pub(super) async fn who_stops_listening_has_what_came(fixture: ProviderFixture) {
+    let (send, came) = mpsc::channel(1);
+    drop(came);
+    fixture.fake.next([Act::say("fine, thanks")]);
+    let answer = fixture.provider.stream(&question("hi"), &send).await.unwrap();
+    assert!("fine, thanks".starts_with(&answer.text), "{answer:?}");
+    assert!(answer.estimated, "nobody counted what was not read");
+}
+
+pub(super) async fn health_is_asked_for_nothing(fixture: ProviderFixture) {
+    let said = fixture.provider.health(question("").until).await.unwrap();
+    assert!(said.starts_with("answers"), "{said}");
+    let sent = fixture.fake.seen();
+    assert_eq!((sent.len(), sent[0].method.as_str()), (1, "GET"));
+    fixture.fake.next([Act::refuse(401)]);
+    let error = fixture.provider.health(question("").until).await.unwrap_err();
+    assert_eq!(error.code, Code::ProviderAuth);
+}

@@ -1,0 +1,152 @@
+use longshore::ledger::CallStatus;
+use longshore::ledger::Replies;
+use longshore::store::{Operate, UnitAction, UnitSelection};
+use longshore::{QueueName, Scope, UnitState};
+use longshore_ai::FinishReason;
+use longshore_ai::contract::{Reply, Said};
+use serde_json::json;
+
+use super::fixture::{
+    WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue,
+};
+use crate::inference::fixture::tenant;
+
+const FINE: &str = "[[answer]]\nreply = 'fine'";
+const WORDS: &str = "once upon a time there was a port";
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_answered_in_its_reply_queue_and_in_its_units_result() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = fixture.inbox("acme", "r").await;
+    let id = fixture.send("acme", with_reply_queue("r-1", "fast", &json!({}))).await;
+    fixture.work().await;
+    let reply = next_reply(&inbox).await;
+    assert_eq!(reply.header.request_id.as_deref(), Some("r-1"));
+    let Said::Success(success) = &reply.said else { panic!("{reply:?}") };
+    assert_eq!((success.response.as_str(), success.model_used.as_str()), ("fine", "fast"));
+    assert_eq!((success.attempts, success.tokens_out, success.simulated), (1, 1, true));
+    assert!(is_empty(&inbox).await, "one reply");
+    let unit = fixture.unit(id).await;
+    assert_eq!(unit.state, UnitState::Done);
+    assert_eq!(Reply::parse(unit.result.unwrap().as_bytes()).unwrap(), reply);
+    assert_eq!(fixture.call_records().await, [("r-1".to_owned(), CallStatus::Success)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_comes_back_as_it_was_written() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = fixture.inbox("acme", "r").await;
+    // Numbers that no float holds, an order that no map keeps, spaces.
+    let metadata = r#"{ "z": 1.10, "a": 123456789012345678901234567890, "é": [ null ] }"#;
+    let text = with_reply_queue("r-1", "fast", &json!({ "metadata": "HERE" }));
+    fixture.send("acme", text.replace("\"HERE\"", metadata)).await;
+    fixture.work().await;
+    let raw = inbox.receive(super::fixture::LONG).await.unwrap().unwrap();
+    let raw = String::from_utf8(raw.as_bytes().to_vec()).unwrap();
+    assert!(raw.contains(metadata), "{raw}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_request_does_not_say_the_profile_does() {
+    let fixture = WorkerFixture::new();
+    let body = json!({ "provider": "echo", "model": "parrot", "max_tokens": 3 });
+    fixture.setup.profile("acme", "parrot", body).await;
+    let long = json!({ "prompt": "a rather long prompt that takes more than three tokens" });
+    let plain = fixture.send("acme", request("r-1", "parrot", &long).to_string()).await;
+    let mut more = long.clone();
+    more["max_tokens"] = json!(500);
+    more["model_override"] = json!("cockatoo");
+    let other = fixture.send("acme", request("r-2", "parrot", &more).to_string()).await;
+    fixture.work().await;
+    let mut actual = Vec::new();
+    for id in [plain, other] {
+        let result = fixture.unit(id).await.result.unwrap();
+        let Said::Success(success) = Reply::parse(result.as_bytes()).unwrap().said else {
+            panic!()
+        };
+        actual.push((success.model_used, success.finish_reason));
+    }
+    let cut = ("parrot".to_owned(), FinishReason::Length);
+    assert_eq!(actual, [cut, ("cockatoo".to_owned(), FinishReason::Stop)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_are_numbered_in_order_and_the_last_reply_goes_on_counting() {
+    let fixture = WorkerFixture::new();
+    let script = format!("[[answer]]\nreply = '{WORDS}'");
+    fixture.setup.scripted("acme", "fast", &script, json!({})).await;
+    let inbox = fixture.inbox("acme", "r").await;
+    fixture.send("acme", with_reply_queue("r-1", "fast", &json!({ "stream": true }))).await;
+    fixture.work().await;
+    let (mut text, mut seq) = (String::new(), 0);
+    let last = loop {
+        let reply = next_reply(&inbox).await;
+        seq += 1;
+        assert_eq!(reply.seq, Some(seq));
+        match &reply.said {
+            Said::Partial(piece) => text.push_str(piece),
+            _ => break reply,
+        }
+    };
+    assert!(seq > 1, "there were parts");
+    assert_eq!((code_or_text(&last), text.as_str()), (WORDS, WORDS));
+    assert!(is_empty(&inbox).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_somebody_listens_again() {
+    let fixture = WorkerFixture::new();
+    let once = "[[answer]]\nwhen = 'n == 0'\nreply = 'the first'\n[[answer]]\nreply = 'again'";
+    fixture.setup.scripted("acme", "fast", once, json!({})).await;
+    let id = fixture.send("acme", with_reply_queue("r-1", "fast", &json!({}))).await;
+    fixture.work().await;
+    assert_eq!(fixture.failure(id).await.0, "REPLY_QUEUE_GONE");
+    assert_eq!(fixture.call_records().await, [("r-1".to_owned(), CallStatus::Success)]);
+    let inbox = fixture.inbox("acme", "r").await;
+    let store = &fixture.setup.store;
+    let units = UnitSelection::Ids(vec![id]);
+    assert_eq!(
+        store.operate_units(&Scope::All, units, UnitAction::Retry).await.unwrap().changed,
+        1
+    );
+    fixture.work().await;
+    assert_eq!(code_or_text(&next_reply(&inbox).await), "the first");
+    assert!(is_empty(&inbox).await);
+    assert_eq!(fixture.call_records().await.len(), 1, "nobody was asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_queue_is_gone_with_who_read_it() {
+    let fixture = WorkerFixture::new();
+    let inbox = fixture.inbox("acme", "r").await;
+    let (acme, queue) = (tenant("acme"), QueueName::new("acme/r").unwrap());
+    let open = || fixture.setup.store.replies_open(&Scope::All, &acme, &queue);
+    let was_open = open().await.unwrap();
+    inbox.close().await.unwrap();
+    assert_eq!((was_open, open().await.unwrap()), (true, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_follow_its_schema_is_handed_over_and_says_so() {
+    let fixture = WorkerFixture::new();
+    let script = "[[answer]]\nmatch = 'good'\nreply = '{\"n\": 7}'\n[[answer]]\nreply = '{}'";
+    fixture.setup.scripted("acme", "fast", script, json!({})).await;
+    let schema = json!({ "type": "object", "required": ["n"] });
+    let mut actual = Vec::new();
+    for (id, prompt) in [("r-1", "good"), ("r-2", "bad")] {
+        let asked = json!({ "prompt": prompt, "response_schema": schema });
+        let unit = fixture.send("acme", request(id, "fast", &asked).to_string()).await;
+        fixture.work().await;
+        let result = fixture.unit(unit).await.result.unwrap();
+        let Said::Success(success) = Reply::parse(result.as_bytes()).unwrap().said else {
+            panic!()
+        };
+        actual.push((success.response, success.schema_error, success.attempts));
+    }
+    assert_eq!(actual[0], ("{\"n\": 7}".to_owned(), None, 1));
+    let (response, error, attempts) = &actual[1];
+    assert_eq!((response.as_str(), *attempts), ("{}", 2), "asked once more");
+    assert!(error.as_ref().is_some_and(|why| why.contains("\"n\"")), "{error:?}");
+}
