@@ -1,4 +1,4 @@
-//! What a template may include, and where its faults are then.
+//! What a template may include, and the locations of errors in included files.
 
 use std::fs;
 use std::path::Path;
@@ -59,12 +59,18 @@ fn a_fault_is_told_with_the_file_that_it_is_in() {
         Embedded::render_here(&template).expect_err("it is refused")
     };
     let told = fault(());
-    assert_eq!((told.place.line, told.what.as_str()), (3, "<mj-chart> is no component of MJML"));
-    assert!(told.place.file.expect("it is a file").ends_with("part.mjml"));
+    assert_eq!(
+        (told.location.line, told.message.as_str()),
+        (3, "<mj-chart> is no component of MJML")
+    );
+    assert!(told.location.file.expect("it is a file").ends_with("part.mjml"));
     fs::write(folder.path().join("part.mjml"), "<mj-section>\n\n</mj-section>").expect("written");
     let told = fault(());
-    assert_eq!((told.place.line, told.what.as_str()), (3, "<mj-oops> is no component of MJML"));
-    assert!(told.place.file.expect("it is a file").ends_with("mail.mjml"));
+    assert_eq!(
+        (told.location.line, told.message.as_str()),
+        (3, "<mj-oops> is no component of MJML")
+    );
+    assert!(told.location.file.expect("it is a file").ends_with("mail.mjml"));
 }
 
 #[test]
@@ -94,7 +100,7 @@ fn an_include_is_one_however_it_is_written() {
     for tag in ["MJ-INCLUDE", "Mj-Include", "mj-\rinclude"] {
         let text = format!("<mjml><mj-body><{tag} path=\"/etc/passwd\"/></mj-body></mjml>");
         let refused = Template::from_text(&text, &Roots::default()).expect_err("it is outside");
-        assert!(refused.what.contains("outside"), "{tag}: {refused}");
+        assert!(refused.message.contains("outside"), "{tag}: {refused}");
     }
     let folder =
         folder(&[("mail.mjml", "<MJ-INCLUDE path=\"a.mjml\"></MJ-Include>"), ("a.mjml", "<b/>")]);

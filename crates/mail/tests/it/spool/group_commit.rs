@@ -1,4 +1,4 @@
-//! The letterbox: one by one they come, together they are kept.
+//! Group commit: concurrent enqueues share a disk sync.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,14 +19,14 @@ async fn letters_that_gather_are_kept_with_one_wait_for_the_disk() {
     let folder = TempDir::new().expect("a folder");
     let waits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waits);
-    let spool = Spool::open_watched(folder.path(), move |step| {
+    let spool = Spool::open_with_failpoints(folder.path(), move |step| {
         counted.fetch_add(usize::from(step == "sync files"), Ordering::Relaxed);
     });
     let letterbox = Letterbox::new(spool.expect("a spool"), Arc::new(SystemClock));
     let puts = (0..100).map(|n| letterbox.put(letter(&format!("digest/{n}"))));
     let kept = join_all(puts).await;
     assert!(kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.put == Put::Created)));
-    // The first alone, and the others with the next ones: how many of those there are is the disk's business.
+    // The first is written alone, the others in later groups; how many groups depends on the disk.
     let waits = waits.load(Ordering::Relaxed);
     assert!((2..50).contains(&waits), "{waits} for a hundred");
     assert_eq!(states(folder.path()).len(), 100);
@@ -47,7 +47,7 @@ async fn who_puts_a_key_again_hears_what_is_in_the_message_that_is_kept() {
     assert_eq!((kept.put, kept.about), (Put::Existing, Some(json!({ "last": 7 }))));
 }
 
-/// A box whose disk stands still at each group until it is let on, and what counts its waits.
+/// A letterbox that blocks each group until the test lets it continue, and a counter of its groups.
 fn slow(
     folder: &std::path::Path,
     then: impl Fn(usize) + Send + Sync + 'static,
@@ -55,8 +55,8 @@ fn slow(
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let (gate, waits) = (std::sync::Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&waits);
-    let spool = Spool::open_watched(folder, move |step| match step {
-        "sync files" => gate.lock().expect("no panic").recv().expect("somebody says so"),
+    let spool = Spool::open_with_failpoints(folder, move |step| match step {
+        "sync files" => gate.lock().expect("no panic").recv().expect("the test continues it"),
         "sync folders" => then(counted.fetch_add(1, Ordering::SeqCst)),
         _ => {}
     });
@@ -74,12 +74,12 @@ async fn who_is_dropped_while_a_group_is_kept_leaves_the_others_waiting_for_that
     assert!(poll!(dropped.as_mut()).is_pending() && poll!(last.as_mut()).is_pending());
     go.send(()).expect("it waits");
     first.await.expect("kept");
-    // Its turn, with both letters in the group.
+    // It writes the group with both messages.
     assert!(poll!(dropped.as_mut()).is_pending());
     drop(dropped);
     assert!(poll!(last.as_mut()).is_pending());
     go.send(()).expect("it waits");
-    // Where nobody waits for the running group, there is another that would stand still for ever.
+    // If the running group were not waited for, another group would block for ever.
     drop(go);
     last.await.expect("kept");
     assert_eq!(waits.load(Ordering::SeqCst), 2, "one group each, and none of nothing");
@@ -101,7 +101,7 @@ async fn who_was_in_a_group_that_came_to_no_end_is_told() {
     go.send(()).expect("it waits");
     first.await.expect("kept");
     let panicked = std::panic::AssertUnwindSafe(one).catch_unwind().await;
-    assert!(panicked.is_err(), "whose turn it was panics with it");
-    let error = other.await.expect_err("nobody knows");
-    assert!(matches!(*error, SpoolError::Unheard), "{error}");
+    assert!(panicked.is_err(), "the caller that ran the group panics with it");
+    let error = other.await.expect_err("the result is unknown");
+    assert!(matches!(*error, SpoolError::WriterCrashed), "{error}");
 }

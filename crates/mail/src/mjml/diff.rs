@@ -1,22 +1,23 @@
-//! What differs between two renderings of one template.
+//! Compares two renderings of one template.
 //!
-//! Not a comparison of texts: blanks, comments, the order of attributes, of classes and of a style's parts,
-//! how a colour is written, and a hundredth of a point mean nothing. Tags and words are counted, and what one page has more often than the other is listed.
+//! White space, comments, the order of attributes, classes and style declarations, colour notation, and
+//! fractions beyond two digits are ignored. Tags and texts are counted; what one page has more often than the
+//! other is reported.
 
 use std::collections::BTreeMap;
 
-use super::scan::{Attribute, What, scan};
+use super::lexer::{Attribute, MarkupKind, tokenise};
 
-/// Something that one page has and the other has not, or less often.
+/// A tag or text that one page has more often than the other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// The tag or the words.
+    /// The tag or text.
     pub what: String,
-    /// How much more often the second page has it; below zero, the first.
+    /// How many more the second page has; negative if the first has more.
     pub more: i64,
 }
 
-/// What differs, most important first: none is the same page.
+/// All differences, the largest first; empty if the pages are equivalent.
 pub fn differences(first: &str, second: &str) -> Vec<Difference> {
     let mut counts: BTreeMap<String, i64> = BTreeMap::new();
     for (page, sign) in [(first, -1), (second, 1)] {
@@ -31,24 +32,24 @@ pub fn differences(first: &str, second: &str) -> Vec<Difference> {
 }
 
 fn parts(page: &str) -> Vec<String> {
-    // A page that cannot be cut is one part, and differs from every other.
-    let Ok(pieces) = scan(page) else { return vec![page.to_owned()] };
-    let part = |what: &What<'_>, raw: &str| match what {
-        What::Open { name, attributes, .. } => Some(tag(name, attributes)),
-        What::Text => Some(joined(raw)).filter(|words| !words.is_empty()),
-        What::Sheet => Some(tight(raw)).filter(|sheet| !sheet.is_empty()),
-        What::Close { .. } | What::Comment | What::Prologue => None,
+    // A page that cannot be tokenised counts as one part and differs from every other.
+    let Ok(tokens) = tokenise(page) else { return vec![page.to_owned()] };
+    let part = |what: &MarkupKind<'_>, raw: &str| match what {
+        MarkupKind::Open { name, attributes, .. } => Some(tag(name, attributes)),
+        MarkupKind::Text => Some(collapse_spaces(raw)).filter(|words| !words.is_empty()),
+        MarkupKind::RawText => Some(minify(raw)).filter(|sheet| !sheet.is_empty()),
+        MarkupKind::Close { .. } | MarkupKind::Comment | MarkupKind::Declaration => None,
     };
-    pieces.iter().filter_map(|piece| part(&piece.what, piece.raw)).collect()
+    tokens.iter().filter_map(|token| part(&token.kind, token.raw)).collect()
 }
 
 fn tag(name: &str, attributes: &[Attribute<'_>]) -> String {
-    let mut said: Vec<String> = attributes.iter().filter_map(pair).collect();
-    said.sort_unstable();
-    std::iter::once(name.to_ascii_lowercase()).chain(said).collect::<Vec<_>>().join(" ")
+    let mut pairs: Vec<String> = attributes.iter().filter_map(attribute_pair).collect();
+    pairs.sort_unstable();
+    std::iter::once(name.to_ascii_lowercase()).chain(pairs).collect::<Vec<_>>().join(" ")
 }
 
-fn pair(attribute: &Attribute<'_>) -> Option<String> {
+fn attribute_pair(attribute: &Attribute<'_>) -> Option<String> {
     let value = attribute.value;
     let value = match attribute.name {
         "style" => style(value),
@@ -59,50 +60,50 @@ fn pair(attribute: &Attribute<'_>) -> Option<String> {
         }
         _ => value.trim().to_owned(),
     };
-    (!value.is_empty()).then(|| format!("{}=\"{}\"", attribute.name, plain(&value)))
+    (!value.is_empty()).then(|| format!("{}=\"{}\"", attribute.name, normalise_values(&value)))
 }
 
-fn joined(text: &str) -> String {
+fn collapse_spaces(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A sheet without blanks that mean nothing.
-fn tight(sheet: &str) -> String {
-    let mut tight = joined(sheet);
+/// A style sheet without insignificant white space.
+fn minify(sheet: &str) -> String {
+    let mut minified = collapse_spaces(sheet);
     for mark in ["{", "}", ":", ";", ","] {
-        tight = tight.replace(&format!(" {mark}"), mark).replace(&format!("{mark} "), mark);
+        minified = minified.replace(&format!(" {mark}"), mark).replace(&format!("{mark} "), mark);
     }
-    plain(&tight.replace(";}", "}"))
+    normalise_values(&minified.replace(";}", "}"))
 }
 
-/// Long colours for short ones, and of fractions two digits: also where classes are named by them.
-fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
+/// Expands short colours and cuts fractions to two digits, also in class names derived from them.
+fn normalise_values(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(['#', '.', '-']) {
         let (before, after) = rest.split_at(at);
-        plain.push_str(before);
+        out.push_str(before);
         let mark = &after[..1];
         let word_end = |word: &str, is: fn(&char) -> bool| word.chars().take_while(is).count();
-        plain.push_str(mark);
+        out.push_str(mark);
         rest = &after[1..];
         if mark == "#" {
             let digits = word_end(rest, char::is_ascii_hexdigit);
             if digits == 3 {
-                rest[..3].chars().for_each(|c| plain.extend([c, c]));
+                rest[..3].chars().for_each(|c| out.extend([c, c]));
                 rest = &rest[3..];
             }
         } else if before.ends_with(|c: char| c.is_ascii_digit()) {
             let digits = word_end(rest, char::is_ascii_digit);
-            plain.push_str(&rest[..digits.min(2)]);
+            out.push_str(&rest[..digits.min(2)]);
             rest = &rest[digits..];
         }
     }
-    plain + rest
+    out + rest
 }
 
 fn style(value: &str) -> String {
-    let tidy = |part: &str| joined(part).replace(": ", ":");
+    let tidy = |part: &str| collapse_spaces(part).replace(": ", ":");
     let mut parts: Vec<String> =
         value.split(';').map(tidy).filter(|part| !part.is_empty()).collect();
     parts.sort_unstable();

@@ -1,4 +1,4 @@
-//! The renderer that defines what is right: npm's mjml, in Node workers that stay.
+//! The reference renderer: npm's mjml in persistent Node workers.
 
 use std::path::Path;
 
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 use super::error::RenderError;
 use super::{Rendered, Renderer, Template};
 
-/// npm's mjml. Slow and sure: one render takes a Node process some 20 ms of work.
+/// Renders with npm's mjml. One rendering takes a Node process about 20 ms.
 #[derive(Debug, Clone)]
 pub struct Reference {
     pool: WorkerPool,
     name: String,
 }
 
-/// The worker's side of it.
-const WORKER: &str = include_str!("reference_worker.mjs");
+/// The worker program.
+const WORKER: &str = include_str!("npm_worker.mjs");
 
 #[derive(Serialize)]
-struct Ask<'a> {
+struct RenderRequest<'a> {
     mjml: &'a str,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct RenderResponse {
     html: String,
-    errors: Vec<Complaint>,
+    errors: Vec<RenderWarning>,
 }
 
 #[derive(Deserialize)]
-struct Complaint {
+struct RenderWarning {
     line: usize,
     message: String,
     tag: Option<String>,
 }
 
 impl Reference {
-    /// Starts workers, at most so many. `folder` is where `npm install mjml` was run.
+    /// Starts a pool of at most so many workers. `folder` is where `npm install mjml` was run.
     pub async fn start(folder: &Path, workers: usize) -> Result<Self, RenderError> {
         let program = Program::command("node")
             .args(["--input-type=module", "-e", WORKER])
@@ -46,7 +46,7 @@ impl Reference {
         let settings = Settings {
             min: 1.min(workers),
             max: workers,
-            // Its memory grows slowly; the pool replaces a worker while others work.
+            // Node's memory grows slowly; the pool replaces one worker while the others continue.
             max_memory: Some(512 << 20),
             when_full: WhenFull::Wait,
             ..Settings::default()
@@ -58,7 +58,7 @@ impl Reference {
         Ok(Self { pool, name: format!("npm mjml {version}") })
     }
 
-    /// Ends the workers.
+    /// Stops the workers.
     pub async fn close(&self) {
         self.pool.close(std::time::Duration::from_secs(5)).await;
     }
@@ -71,25 +71,28 @@ impl Renderer for Reference {
     }
 
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
-        template.includes_nothing()?;
-        let answer = self.pool.call::<_, Answer>("render", &Ask { mjml: template.text() }).await;
-        let answer = answer.map_err(|error| self.told(error))?;
-        let warnings = answer.errors.iter().map(|complaint| {
-            let tag = complaint.tag.as_ref().map_or(String::new(), |tag| format!("<{tag}>: "));
-            template.fault(complaint.line, format!("{tag}{}", complaint.message))
+        template.reject_includes()?;
+        let response = self
+            .pool
+            .call::<_, RenderResponse>("render", &RenderRequest { mjml: template.text() })
+            .await;
+        let response = response.map_err(|error| self.render_error(error))?;
+        let warnings = response.errors.iter().map(|warning| {
+            let tag = warning.tag.as_ref().map_or(String::new(), |tag| format!("<{tag}>: "));
+            template.error(warning.line, format!("{tag}{}", warning.message))
         });
-        Ok(Rendered { warnings: warnings.collect(), html: answer.html })
+        Ok(Rendered { warnings: warnings.collect(), html: response.html })
     }
 }
 
 impl Reference {
-    fn told(&self, error: CallError) -> RenderError {
+    fn render_error(&self, error: CallError) -> RenderError {
         match error.kind {
             ErrorKind::Handler { message, .. } => {
                 RenderError::Refused { renderer: self.name.clone(), message }
             }
             ErrorKind::Timeout { after, .. } => {
-                RenderError::Late { renderer: self.name.clone(), limit: after }
+                RenderError::Timeout { renderer: self.name.clone(), limit: after }
             }
             _ => unavailable(&self.name, &error),
         }

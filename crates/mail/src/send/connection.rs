@@ -1,9 +1,8 @@
-//! A connection to a mail server, before anybody speaks of mail: TCP without delay, and TLS.
+//! Connects to a mail server: TCP with TCP_NODELAY, and TLS.
 //!
-//! The library that speaks SMTP would connect by itself, but leaves Nagle's algorithm on and writes the end
-//! of a message separately: each message then waits 40 ms for an acknowledgement. It does take a stream
-//! that is connected already, and reads a greeting first; after STARTTLS there is none, so we keep the
-//! one from before and have it read that.
+//! lettre's own connections leave Nagle's algorithm on and write the end of a message separately, so that
+//! each message waits 40 ms for an acknowledgement. lettre does accept a connected stream, from which it
+//! reads a greeting first. After STARTTLS the server sends no greeting, so this stream replays one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,56 +15,56 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::smtp::Security;
-use super::tls::Tls;
+use super::tls::TlsConfig;
 
-/// Answers are short; one that is not is none.
-const LONGEST: usize = 16 << 10;
-/// What is read where the server says nothing more.
-const GREETING: &[u8] = b"220 secure\r\n";
+/// Maximum size of a reply during STARTTLS.
+const MAX_REPLY: usize = 16 << 10;
+/// The replayed greeting.
+const REPLAYED_GREETING: &[u8] = b"220 secure\r\n";
 
-/// A connection.
+/// A connected stream.
 #[derive(Debug)]
-pub(super) struct Stream {
-    line: Line,
-    /// What is to be read before anything of the server.
+pub(super) struct SmtpStream {
+    socket: Socket,
+    /// Bytes to return before the server's.
     greeting: &'static [u8],
     peer: SocketAddr,
 }
 
 #[derive(Debug)]
-enum Line {
+enum Socket {
     Plain(TcpStream),
-    Secure(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
-    /// Connects, and makes it secure if it is to be.
+impl SmtpStream {
+    /// Connects, with TLS if `tls` is given.
     pub(super) async fn connect(
         host: &str,
         port: u16,
         security: Security,
-        tls: Option<&Tls>,
+        tls: Option<&TlsConfig>,
         hello: &str,
     ) -> io::Result<Self> {
         let mut tcp = TcpStream::connect((host, port)).await?;
         tcp.set_nodelay(true)?;
         let peer = tcp.peer_addr()?;
         let Some(tls) = tls else {
-            return Ok(Self { line: Line::Plain(tcp), greeting: b"", peer });
+            return Ok(Self { socket: Socket::Plain(tcp), greeting: b"", peer });
         };
         let greeting = match security {
             Security::StartTls => {
                 start_tls(&mut tcp, hello).await?;
-                GREETING
+                REPLAYED_GREETING
             }
             Security::Tls | Security::None => b"",
         };
         let secure = tls.connector.connect(tls.name.clone(), tcp).await?;
-        Ok(Self { line: Line::Secure(Box::new(secure)), greeting, peer })
+        Ok(Self { socket: Socket::Tls(Box::new(secure)), greeting, peer })
     }
 }
 
-/// Agrees on TLS. A server that does not offer it gets no mail: somebody may have struck the offer out.
+/// Negotiates STARTTLS. A server that does not offer it gets no mail: an attacker may have removed the offer.
 async fn start_tls(tcp: &mut TcpStream, hello: &str) -> io::Result<()> {
     expect(tcp, "220").await?;
     tcp.write_all(format!("EHLO {hello}\r\n").as_bytes()).await?;
@@ -79,38 +78,37 @@ async fn start_tls(tcp: &mut TcpStream, hello: &str) -> io::Result<()> {
     expect(tcp, "220").await.map(drop)
 }
 
-/// Reads one answer and not a byte more: what comes in the clear behind it must not be taken for what is
-/// said in secret.
+/// Reads one reply, byte by byte: plaintext that follows it must not be taken for encrypted data.
 async fn expect(tcp: &mut TcpStream, code: &str) -> io::Result<String> {
-    let mut answer = Vec::new();
-    let mut line = 0;
+    let mut reply = Vec::new();
+    let mut line_start = 0;
     loop {
-        answer.push(tcp.read_u8().await?);
-        if answer.len() > LONGEST {
-            return Err(io::Error::other("the server talks too much"));
+        reply.push(tcp.read_u8().await?);
+        if reply.len() > MAX_REPLY {
+            return Err(io::Error::other("the server's reply is too long"));
         }
-        if !answer.ends_with(b"\n") {
+        if !reply.ends_with(b"\n") {
             continue;
         }
-        if answer.get(line + 3) != Some(&b'-') {
+        if reply.get(line_start + 3) != Some(&b'-') {
             break;
         }
-        line = answer.len();
+        line_start = reply.len();
     }
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    match answer.starts_with(code) {
-        true => Ok(answer),
-        false => Err(io::Error::other(format!("the server said: {}", answer.trim()))),
+    let reply = String::from_utf8_lossy(&reply).into_owned();
+    match reply.starts_with(code) {
+        true => Ok(reply),
+        false => Err(io::Error::other(format!("unexpected reply: {}", reply.trim()))),
     }
 }
 
-impl AsyncTokioStream for Stream {
+impl AsyncTokioStream for SmtpStream {
     fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.peer)
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for SmtpStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -123,36 +121,36 @@ impl AsyncRead for Stream {
             this.greeting = later;
             return Poll::Ready(Ok(()));
         }
-        match &mut this.line {
-            Line::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Line::Secure(tls) => Pin::new(tls).poll_read(cx, buf),
+        match &mut this.socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Socket::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for SmtpStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().line {
-            Line::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
-            Line::Secure(tls) => Pin::new(tls).poll_write(cx, bytes),
+        match &mut self.get_mut().socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Socket::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().line {
-            Line::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Line::Secure(tls) => Pin::new(tls).poll_flush(cx),
+        match &mut self.get_mut().socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Socket::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().line {
-            Line::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Line::Secure(tls) => Pin::new(tls).poll_shutdown(cx),
+        match &mut self.get_mut().socket {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Socket::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }
 }

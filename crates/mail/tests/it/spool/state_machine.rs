@@ -1,25 +1,25 @@
-//! A message's life from pending to its end.
+//! A message's states from pending to sent or failed.
 
 use std::fs;
 
 use longshore_mail::spool::{
-    Health, Note, Outcome, Policy, Share, Spool, SpoolError, Thresholds, Verdict,
+    DeliveryOutcome, Health, NextState, Note, Policy, Share, Spool, SpoolError, Thresholds,
 };
 use tempfile::TempDir;
 
 use super::{NOW, entries, key, later, letter, states};
 
-pub(super) fn taken() -> Outcome {
-    Outcome::Taken { answer: "250 fine".into() }
+pub(super) fn taken() -> DeliveryOutcome {
+    DeliveryOutcome::Accepted { answer: "250 fine".into() }
 }
 
-/// Sends whatever is due.
+/// Sends all due messages.
 pub(super) fn send_all(spool: &Spool, now: longshore::Timestamp) {
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     for name in shard.due(now, 100).expect("listed").names {
-        let mut held = shard.take(&name).expect("taken").expect("it is there");
-        held.hands_over(&Policy::default(), now).expect("noted");
-        held.settle(taken(), &Policy::default(), now).expect("settled");
+        let mut leased = shard.claim(&name).expect("taken").expect("it is there");
+        leased.record_data(&Policy::default(), now).expect("noted");
+        leased.settle(taken(), &Policy::default(), now).expect("settled");
     }
 }
 
@@ -46,14 +46,14 @@ fn what_is_deferred_comes_again_and_what_is_refused_waits_for_somebody() {
     let spool = Spool::open(folder.path()).expect("a spool");
     spool.put(&[letter("a"), letter("b")], NOW).expect("kept");
     let policy = Policy::default();
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     for name in shard.due(NOW, 10).expect("listed").names {
-        let held = shard.take(&name).expect("taken").expect("it is there");
-        let outcome = match name.key.as_file() {
-            "a" => Outcome::Deferred { why: "450 busy".into() },
-            _ => Outcome::Refused { why: "550 nobody".into() },
+        let leased = shard.claim(&name).expect("taken").expect("it is there");
+        let outcome = match name.key.encoded() {
+            "a" => DeliveryOutcome::Deferred { why: "450 busy".into() },
+            _ => DeliveryOutcome::Refused { why: "550 nobody".into() },
         };
-        held.settle(outcome, &policy, NOW).expect("settled");
+        leased.settle(outcome, &policy, NOW).expect("settled");
     }
     let due = shard.due(NOW, 10).expect("listed");
     assert_eq!(due.names, []);
@@ -63,8 +63,8 @@ fn what_is_deferred_comes_again_and_what_is_refused_waits_for_somebody() {
     assert!(!spool.retry(&key("b"), next).expect("there is none"));
     let names = shard.due(next, 10).expect("listed").names;
     assert_eq!(names.len(), 2);
-    let held = shard.take(&names[0]).expect("taken").expect("it is there");
-    assert_eq!(held.message().notes.len(), if names[0].key == key("b") { 2 } else { 1 });
+    let leased = shard.claim(&names[0]).expect("taken").expect("it is there");
+    assert_eq!(leased.message().notes.len(), if names[0].key == key("b") { 2 } else { 1 });
 }
 
 #[test]
@@ -72,14 +72,14 @@ fn a_sender_that_puts_back_leaves_no_trace() {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(folder.path()).expect("a spool");
     spool.put(&[letter("a")], NOW).expect("kept");
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     let names = shard.due(NOW, 10).expect("listed").names;
-    shard.take(&names[0]).expect("taken").expect("it is there").put_back().expect("back");
+    shard.claim(&names[0]).expect("taken").expect("it is there").release().expect("back");
     assert_eq!(shard.due(NOW, 10).expect("listed").names, names);
-    let held = shard.take(&names[0]).expect("taken").expect("it is there");
-    assert_eq!(held.message().notes, Vec::<Note>::new());
-    assert_eq!(held.settle(taken(), &Policy::default(), NOW).expect("settled"), Verdict::Sent);
-    assert!(shard.take(&names[0]).expect("looked").is_none(), "it is gone");
+    let leased = shard.claim(&names[0]).expect("taken").expect("it is there");
+    assert_eq!(leased.message().notes, Vec::<Note>::new());
+    assert_eq!(leased.settle(taken(), &Policy::default(), NOW).expect("settled"), NextState::Sent);
+    assert!(shard.claim(&names[0]).expect("looked").is_none(), "it is gone");
 }
 
 #[test]
@@ -89,12 +89,12 @@ fn a_share_has_one_sender_and_shares_cut_otherwise_are_refused_too() {
     let letters: Vec<_> = (0..60).map(|n| letter(&n.to_string())).collect();
     spool.put(&letters, NOW).expect("kept");
     let share = |part, of| Share::new(part, of).expect("a share");
-    let half = spool.shard(share(0, 2)).expect("nobody has it");
+    let half = spool.shard(share(0, 2)).expect("the lock is free");
     let other = Spool::open(folder.path()).expect("as another process");
     for refused in [share(0, 2), Share::ALL, share(0, 4), share(2, 4), share(0, 3)] {
         assert!(matches!(other.shard(refused), Err(SpoolError::Taken { .. })), "{refused:?}");
     }
-    let rest = other.shard(share(1, 2)).expect("nobody has it");
+    let rest = other.shard(share(1, 2)).expect("the lock is free");
     let names = |shard: &longshore_mail::spool::Shard| shard.due(NOW, 100).expect("listed").names;
     assert_eq!(names(&half).len() + names(&rest).len(), 60);
     assert!(names(&half).iter().all(|name| !names(&rest).contains(name)));
@@ -112,10 +112,10 @@ fn what_is_damaged_is_set_aside_and_holds_up_nobody() {
         pending.iter().find(|path| path.to_str().is_some_and(|path| path.ends_with("-a")));
     fs::write(damaged.expect("it is there"), "{").expect("damaged");
     fs::write(folder.path().join("pending/README"), "not a message").expect("written");
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     for name in shard.due(NOW, 10).expect("listed").names {
-        if let Some(held) = shard.take(&name).expect("taken") {
-            held.settle(taken(), &Policy::default(), NOW).expect("settled");
+        if let Some(leased) = shard.claim(&name).expect("taken") {
+            leased.settle(taken(), &Policy::default(), NOW).expect("settled");
         }
     }
     fs::remove_file(folder.path().join("pending/README")).expect("removed");
@@ -143,12 +143,12 @@ fn a_spool_that_grows_old_or_long_is_not_well() {
     assert_eq!(health(NOW), Health::Warning);
 }
 
-/// Settles whatever is due in this way.
-fn settle_all(spool: &Spool, outcome: &Outcome, now: longshore::Timestamp) {
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+/// Settles all due messages with this outcome.
+fn settle_all(spool: &Spool, outcome: &DeliveryOutcome, now: longshore::Timestamp) {
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     for name in shard.due(now, 100).expect("listed").names {
-        let held = shard.take(&name).expect("taken").expect("it is there");
-        held.settle(outcome.clone(), &Policy::default(), now).expect("settled");
+        let leased = shard.claim(&name).expect("taken").expect("it is there");
+        leased.settle(outcome.clone(), &Policy::default(), now).expect("settled");
     }
 }
 
@@ -158,7 +158,7 @@ fn while_the_server_is_away_a_spool_is_not_well_and_one_full_mailbox_is_no_alarm
     let spool = Spool::open(folder.path()).expect("a spool");
     let health = |now| spool.stats(now).expect("counted").health(&Thresholds::default());
     spool.put(&[letter("a")], NOW).expect("kept");
-    let away = Outcome::Deferred { why: "nobody answers".into() };
+    let away = DeliveryOutcome::Deferred { why: "nobody answers".into() };
     for minutes in 0..90 {
         settle_all(&spool, &away, later(minutes * 60));
     }
@@ -167,7 +167,7 @@ fn while_the_server_is_away_a_spool_is_not_well_and_one_full_mailbox_is_no_alarm
     assert_eq!(stats.oldest_put_off, std::time::Duration::from_secs(5400));
     assert_eq!(health(later(60)), Health::Good);
     assert_eq!((health(later(1000)), health(later(5400))), (Health::Warning, Health::Critical));
-    // Something else was sent ten seconds ago: it is the one mailbox.
+    // Another message was sent ten seconds ago: only this mailbox has a problem.
     let day = folder.path().join("sent/2025-11-16");
     fs::create_dir(&day).expect("a folder");
     let at = std::time::UNIX_EPOCH + std::time::Duration::from_micros(1_763_305_390_000_000);
@@ -182,14 +182,14 @@ fn failures_of_the_last_day_are_a_reason_to_look() {
     let spool = Spool::open(folder.path()).expect("a spool");
     let health = |now| spool.stats(now).expect("counted").health(&Thresholds::default());
     let letters: Vec<_> = (0..11).map(|n| letter(&n.to_string())).collect();
-    let refused = Outcome::Refused { why: "554 no".into() };
+    let refused = DeliveryOutcome::Refused { why: "554 no".into() };
     spool.put(&letters[..10], NOW).expect("kept");
     settle_all(&spool, &refused, later(7200));
     assert_eq!(health(later(7200)), Health::Good);
     spool.put(&letters[10..], NOW).expect("kept");
     settle_all(&spool, &refused, later(7200));
     assert_eq!(health(later(7200)), Health::Warning);
-    // It counts when it failed, not when it was due.
+    // The time of the failure counts, not the due time.
     assert_eq!(health(later(86_400 + 7100)), Health::Warning);
     assert_eq!(health(later(86_400 + 7300)), Health::Good);
 }

@@ -1,4 +1,4 @@
-//! The embedded renderer, and the faults of what is inside it.
+//! The embedded renderer, and workarounds for mrml's faults.
 
 use longshore_mail::mjml::{Embedded, Renderer, Roots, Template};
 

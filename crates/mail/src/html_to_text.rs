@@ -1,11 +1,11 @@
-//! The words of a page, for those who read mail as text.
+//! Derives the plain-text part of a message from its HTML.
 
 use std::borrow::Cow;
 
-/// What is between these is never read.
-const UNREAD: [&str; 4] = ["head", "style", "script", "title"];
-/// These stand on lines of their own.
-const BLOCKS: [&str; 17] = [
+/// Elements with content that is skipped.
+const SKIPPED_ELEMENTS: [&str; 4] = ["head", "style", "script", "title"];
+/// Elements that start a new line.
+const BLOCK_ELEMENTS: [&str; 17] = [
     "p",
     "div",
     "tr",
@@ -25,34 +25,34 @@ const BLOCKS: [&str; 17] = [
     "pre",
 ];
 
-/// Text from HTML: paragraphs and lines, links with their addresses, pictures with their words.
+/// Converts HTML to text: paragraphs and lines, links with their URLs, images with their `alt` text.
 ///
 /// ```
 /// let html = "<h1>Hello</h1><p>See <a href=\"https://example.org\">the page</a> &amp; more</p>";
-/// assert_eq!(longshore_mail::from_html(html), "Hello\n\nSee the page (https://example.org) & more\n");
+/// assert_eq!(longshore_mail::html_to_text(html), "Hello\n\nSee the page (https://example.org) & more\n");
 /// ```
-pub fn from_html(html: &str) -> String {
-    let mut page = Page::default();
+pub fn html_to_text(html: &str) -> String {
+    let mut builder = TextBuilder::default();
     let mut rest = html;
-    while let Some(at) = page.next_tag(rest) {
-        page.words(&rest[..at]);
+    while let Some(at) = builder.next_tag(rest) {
+        builder.text(&rest[..at]);
         rest = &rest[at..];
         let (end, after) = match rest.starts_with("<!--") {
             true => (rest.find("-->").map(|end| end + 3), ""),
-            false => (end_of_tag(rest), &rest[1..]),
+            false => (tag_end(rest), &rest[1..]),
         };
         let Some(end) = end else { break };
         if !after.is_empty() {
-            page.tag(&rest[1..end - 1]);
+            builder.tag(&rest[1..end - 1]);
         }
         rest = &rest[end..];
     }
-    page.words(rest);
-    page.finish()
+    builder.text(rest);
+    builder.finish()
 }
 
-/// Beyond the `>` that is not within quotes.
-fn end_of_tag(text: &str) -> Option<usize> {
+/// The position after the first `>` outside of quotes.
+fn tag_end(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     loop {
@@ -65,18 +65,18 @@ fn end_of_tag(text: &str) -> Option<usize> {
 }
 
 #[derive(Default)]
-struct Page {
+struct TextBuilder {
     lines: Vec<String>,
     line: String,
-    /// The element whose inside is not read, if we are in one.
-    unread: Option<String>,
+    /// The skipped element that the parser is inside of, if any.
+    skipped: Option<String>,
     links: Vec<(String, usize)>,
 }
 
-impl Page {
-    /// Where the next tag begins that means anything here. A lone `<` is none.
+impl TextBuilder {
+    /// The position of the next relevant tag. A lone `<` is text.
     fn next_tag(&self, text: &str) -> Option<usize> {
-        let means = |at: &usize| match (&self.unread, text.as_bytes().get(at + 1)) {
+        let is_relevant = |at: &usize| match (&self.skipped, text.as_bytes().get(at + 1)) {
             (Some(name), Some(b'/')) => {
                 let end = text.get(at + 2..at + 2 + name.len());
                 end.is_some_and(|end| end.eq_ignore_ascii_case(name))
@@ -84,83 +84,85 @@ impl Page {
             (None, Some(next)) => next.is_ascii_alphabetic() || b"/!?".contains(next),
             _ => false,
         };
-        text.match_indices('<').map(|(at, _)| at).find(means)
+        text.match_indices('<').map(|(at, _)| at).find(is_relevant)
     }
 
-    fn words(&mut self, text: &str) {
-        if self.unread.is_some() {
+    fn text(&mut self, text: &str) {
+        if self.skipped.is_some() {
             return;
         }
-        let text = decoded(text);
+        let text = decode_entities(text);
         if text.starts_with(char::is_whitespace) {
-            self.blank();
+            self.space();
         }
         for (n, word) in text.split_whitespace().enumerate() {
             if n > 0 {
-                self.blank();
+                self.space();
             }
             self.line.push_str(word);
         }
         if text.ends_with(char::is_whitespace) {
-            self.blank();
+            self.space();
         }
     }
 
-    fn blank(&mut self) {
+    fn space(&mut self) {
         if !self.line.is_empty() && !self.line.ends_with(' ') {
             self.line.push(' ');
         }
     }
 
-    fn tag(&mut self, inside: &str) {
-        let closing = inside.starts_with('/');
-        let name = inside.trim_start_matches('/').split([' ', '\n', '\t', '\r', '/']).next();
+    fn tag(&mut self, tag: &str) {
+        let closing = tag.starts_with('/');
+        let name = tag.trim_start_matches('/').split([' ', '\n', '\t', '\r', '/']).next();
         let name = lowercase(name.unwrap_or_default());
-        // Nothing but its own end is taken for a tag there.
-        if self.unread.take().is_some() {
+        // Inside a skipped element, only its own end tag is recognised.
+        if self.skipped.take().is_some() {
             return;
         }
         match &*name {
-            unread if UNREAD.contains(&unread) && !closing => self.unread = Some(name.into_owned()),
+            skipped if SKIPPED_ELEMENTS.contains(&skipped) && !closing => {
+                self.skipped = Some(name.into_owned());
+            }
             "br" => self.end_line(),
-            "td" | "th" => self.blank(),
+            "td" | "th" => self.space(),
             "li" if !closing => {
                 self.end_line();
                 self.line.push_str("- ");
             }
             "a" if closing => self.end_link(),
             "a" => {
-                // A row of links has no blanks between them if they stand apart by their looks.
+                // Adjacent links may have no white space between them in the source.
                 if self.line.ends_with(')') {
-                    self.blank();
+                    self.space();
                 }
-                let address = attribute(inside, "href").unwrap_or_default();
-                self.links.push((address, self.line.len()));
+                let url = attribute(tag, "href").unwrap_or_default();
+                self.links.push((url, self.line.len()));
             }
             "img" => {
-                let words = attribute(inside, "alt").unwrap_or_default();
-                self.words(&words);
+                let words = attribute(tag, "alt").unwrap_or_default();
+                self.text(&words);
             }
             "p" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
                 self.end_line();
                 self.lines.push(String::new());
             }
-            block if BLOCKS.contains(&block) => self.end_line(),
+            block if BLOCK_ELEMENTS.contains(&block) => self.end_line(),
             _ => {}
         }
     }
 
     fn end_link(&mut self) {
-        let Some((address, from)) = self.links.pop() else { return };
+        let Some((url, from)) = self.links.pop() else { return };
         let words = self.line.get(from..).unwrap_or_default().trim();
-        let worth_it =
-            ["http://", "https://", "mailto:"].iter().any(|kind| address.starts_with(kind));
-        if !worth_it || words == address || address.strip_prefix("mailto:") == Some(words) {
+        let is_external =
+            ["http://", "https://", "mailto:"].iter().any(|kind| url.starts_with(kind));
+        if !is_external || words == url || url.strip_prefix("mailto:") == Some(words) {
             return;
         }
-        let addition = if words.is_empty() { address } else { format!(" ({address})") };
-        let kept = self.line.trim_end().len();
-        self.line.truncate(kept);
+        let addition = if words.is_empty() { url } else { format!(" ({url})") };
+        let length = self.line.trim_end().len();
+        self.line.truncate(length);
         self.line.push_str(&addition);
     }
 
@@ -175,7 +177,7 @@ impl Page {
         }
     }
 
-    /// At most one empty line between two others, and none around them.
+    /// Joins the lines, with at most one empty line between paragraphs and none at the start or end.
     fn finish(mut self) -> String {
         self.end_line();
         let mut text = String::new();
@@ -186,8 +188,8 @@ impl Page {
             text.push_str(&line);
             text.push('\n');
         }
-        let kept = text.trim_end().len();
-        text.truncate(kept);
+        let length = text.trim_end().len();
+        text.truncate(length);
         text.push('\n');
         text
     }
@@ -204,10 +206,10 @@ fn attribute(tag: &str, name: &str) -> Option<String> {
         Some(quote @ ('"' | '\'')) => value[1..].split(quote).next(),
         _ => value.split_whitespace().next(),
     };
-    value.map(|value| decoded(value).into_owned())
+    value.map(|value| decode_entities(value).into_owned())
 }
 
-/// Names are in small letters nearly always.
+/// Avoids an allocation: tag names are nearly always lower case.
 fn lowercase(name: &str) -> Cow<'_, str> {
     match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => Cow::Owned(name.to_ascii_lowercase()),
@@ -215,8 +217,8 @@ fn lowercase(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The entities that mail has; others stay as they are.
-fn decoded(text: &str) -> Cow<'_, str> {
+/// Decodes the entities that are common in mail; others stay as they are.
+fn decode_entities(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
     }
@@ -242,7 +244,7 @@ fn decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Some for what is known; nothing inside for what is not to be seen.
+/// `Some` for a known entity, with `None` inside for invisible characters.
 fn entity(name: &str) -> Option<Option<char>> {
     let c = match name {
         "amp" => '&',
@@ -275,13 +277,13 @@ fn entity(name: &str) -> Option<Option<char>> {
 
 #[cfg(test)]
 mod tests {
-    use super::from_html;
+    use super::html_to_text;
 
     #[test]
     fn paragraphs_lines_and_lists_stay_what_they_are() {
         let html = "<html><head><title>x</title><style>p{}</style></head><body>\n<h1> Two  words </h1>\
 <p>one<br>two</p><ul><li>a</li><li><b>b</b></li></ul><table><tr><td>1</td><td>2</td></tr></table></body></html>";
-        assert_eq!(from_html(html), "Two words\n\none\ntwo\n\n- a\n- b\n1 2\n");
+        assert_eq!(html_to_text(html), "Two words\n\none\ntwo\n\n- a\n- b\n1 2\n");
     }
 
     #[test]
@@ -289,7 +291,7 @@ mod tests {
         let html = "<a href='https://e.org/?a=1&amp;b=2'><img src=x alt=\"the > shop\"></a> \
 <a href=\"mailto:a@e.org\">a@e.org</a> <a href=\"#top\">top</a> <a href=\"https://e.org\">https://e.org</a>";
         assert_eq!(
-            from_html(html),
+            html_to_text(html),
             "the > shop (https://e.org/?a=1&b=2) a@e.org top https://e.org\n"
         );
     }
@@ -297,19 +299,19 @@ mod tests {
     #[test]
     fn a_row_of_links_is_readable() {
         let html = "<a href=\"https://e.org/1\">one</a><a href=\"https://e.org/2\">two</a>";
-        assert_eq!(from_html(html), "one (https://e.org/1) two (https://e.org/2)\n");
+        assert_eq!(html_to_text(html), "one (https://e.org/1) two (https://e.org/2)\n");
     }
 
     #[test]
     fn what_is_not_to_be_seen_is_not_told() {
         let html = "a<!-- <p>no</p> --><script>if (a < b) {}</script>b&zwnj;&#8203;&nbsp;c &amp;lt; &unknown; R&D";
-        assert_eq!(from_html(html), "ab c &lt; &unknown; R&D\n");
+        assert_eq!(html_to_text(html), "ab c &lt; &unknown; R&D\n");
     }
 
     proptest::proptest! {
         #[test]
         fn no_page_is_too_odd(html in "[<>/a-z\"'&;# =!-äp\n]{0,80}") {
-            proptest::prop_assert!(from_html(&html).ends_with('\n'));
+            proptest::prop_assert!(html_to_text(&html).ends_with('\n'));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A message's file: one line about it, the message as it is sent, then what happened to it.
+//! The file format: one line of JSON metadata, the message's bytes, then one line of JSON per note.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::SpoolError;
-use super::fate::{Note, left};
-use super::name::FileName;
+use super::filename::FileName;
+use super::state_machine::{Note, remaining};
 
-/// From whom and to whom: the envelope, which is not what the message's own lines say.
+/// The SMTP envelope, which may differ from the message's headers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Whom a bounce goes to; none for messages that must not bounce.
+    /// The envelope sender, which receives bounces; none for messages that must not bounce.
     pub from: Option<String>,
-    /// Whom it goes to.
+    /// The envelope recipients.
     pub to: Vec<String>,
 }
 
@@ -34,47 +34,47 @@ struct Header {
     bytes: usize,
 }
 
-/// A message as it is kept.
+/// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its name when it was spooled.
+    /// Its file name when it was enqueued.
     pub name: FileName,
-    /// When it was spooled.
+    /// When it was enqueued.
     pub created: Timestamp,
-    /// By which whoever gets it twice can know it.
+    /// The Message-ID, by which recipients recognise duplicates.
     pub message_id: String,
-    /// From whom and to whom.
+    /// The envelope.
     pub envelope: Envelope,
-    /// What whoever puts the same key again is to know of it.
+    /// Metadata that a later enqueue of the same key returns.
     pub about: Option<Value>,
-    /// The message, all lines of it.
+    /// The message's bytes.
     pub body: Vec<u8>,
-    /// What happened to it so far.
+    /// Its notes so far.
     pub notes: Vec<Note>,
 }
 
 const VERSION: u32 = 1;
 
 impl Message {
-    /// Those of its recipients who have neither got it nor were refused.
-    pub fn left(&self) -> Vec<&str> {
-        left(&self.envelope.to, &self.notes)
+    /// The recipients that have neither been accepted nor refused.
+    pub fn remaining(&self) -> Vec<&str> {
+        remaining(&self.envelope.to, &self.notes)
     }
 
-    /// Whether this is the same message, whatever happened to either.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    /// Whether this is the same message, whatever their notes.
+    pub(super) fn is_same_message(&self, other: &Self) -> bool {
         (&self.name, self.created) == (&other.name, other.created)
     }
 
-    /// From when on it is tried, which is not before it is due: how long it may be tried counts from here.
-    pub(super) fn begun(&self) -> Timestamp {
+    /// When its first attempt could be made: the maximum age counts from here.
+    pub(super) fn retry_start(&self) -> Timestamp {
         self.created.max(self.name.due)
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let header = Header {
             longshore_mail: VERSION,
-            key: self.name.key.as_file().to_owned(),
+            key: self.name.key.encoded().to_owned(),
             created: self.created,
             due: self.name.due,
             priority: self.name.priority,
@@ -83,35 +83,38 @@ impl Message {
             about: self.about.clone(),
             bytes: self.body.len(),
         };
-        // Text, numbers and lists of them are always JSON.
+        // Serialising texts, numbers and lists of them cannot fail.
         let mut bytes = serde_json::to_vec(&header).unwrap_or_default();
         bytes.push(b'\n');
         bytes.extend_from_slice(&self.body);
         for note in &self.notes {
-            bytes.extend(line(note));
+            bytes.extend(encode_note(note));
         }
         bytes
     }
 
     pub(super) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, SpoolError> {
-        read(bytes).map_err(|why| SpoolError::Damaged { path: path.to_path_buf(), why })
+        parse(bytes).map_err(|why| SpoolError::Damaged { path: path.to_path_buf(), why })
     }
 }
 
-/// A note as it is put at the end of a file, on a line of its own even if the last was never finished.
-pub(super) fn line(note: &Note) -> Vec<u8> {
+/// Encodes a note with a line break before it: the previous line may be incomplete after a crash.
+pub(super) fn encode_note(note: &Note) -> Vec<u8> {
     let mut line = vec![b'\n'];
     line.extend(serde_json::to_vec(note).unwrap_or_default());
     line.push(b'\n');
     line
 }
 
-fn read(bytes: &[u8]) -> Result<Message, String> {
-    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
+fn parse(bytes: &[u8]) -> Result<Message, String> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("its first line is missing")?;
     let header: Header =
         serde_json::from_slice(&bytes[..end]).map_err(|cause| cause.to_string())?;
     if header.longshore_mail != VERSION {
-        return Err(format!("it is of version {}, and this is {VERSION}", header.longshore_mail));
+        return Err(format!(
+            "its format version is {}, this program reads {VERSION}",
+            header.longshore_mail
+        ));
     }
     let rest = &bytes[end + 1..];
     if rest.len() < header.bytes {
@@ -122,7 +125,7 @@ fn read(bytes: &[u8]) -> Result<Message, String> {
         ));
     }
     let (body, notes) = rest.split_at(header.bytes);
-    // Whoever wrote the last line may have died over it: what is not a note never was one.
+    // A crash may have cut a line: lines that are not notes are ignored.
     let notes = notes.split(|byte| *byte == b'\n');
     let notes = notes.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let key =
@@ -141,7 +144,7 @@ fn read(bytes: &[u8]) -> Result<Message, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool::name::Key;
+    use crate::spool::filename::Key;
 
     fn message() -> Message {
         let at = Timestamp::from_micros(1_763_300_000_000_000);
@@ -171,8 +174,8 @@ mod tests {
     fn a_note_that_was_never_finished_costs_no_other() {
         let mut bytes = Message { notes: Vec::new(), ..message() }.to_bytes();
         let note = Note::Lost { at: message().created };
-        bytes.extend(&line(&note)[..10]);
-        bytes.extend(line(&note));
+        bytes.extend(&encode_note(&note)[..10]);
+        bytes.extend(encode_note(&note));
         assert_eq!(Message::from_bytes(&bytes, Path::new("x")).expect("it is one").notes, [note]);
     }
 

@@ -1,4 +1,4 @@
-//! What a sender takes in hand, and when: carriers that do what they are told.
+//! Which messages a sender claims, and when, with scripted transports.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use longshore::SystemClock;
-use longshore_mail::send::{Carrier, Offered, Sender, SenderSettings};
-use longshore_mail::spool::{Message, Outcome, Share, Spool, SpoolError};
+use longshore_mail::send::{Carrier, MailTransaction, Sender, SenderSettings};
+use longshore_mail::spool::{DeliveryOutcome, Message, Share, Spool, SpoolError};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -16,7 +16,7 @@ use super::{letter, now};
 
 async fn sender(spool: &Spool, carrier: Arc<dyn Carrier>, connections: usize) -> Sender {
     let settings = SenderSettings { connections, ..Default::default() };
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins")
 }
 
@@ -25,7 +25,7 @@ fn put(spool: &Spool, about: &[&str]) {
     spool.put(&letters, now()).expect("kept");
 }
 
-/// A disk to which nothing can be written once a message was offered.
+/// Makes the claimed message's file unwritable at the first offer, as a full disk would.
 #[derive(Clone)]
 struct FullDisk {
     spool: Spool,
@@ -34,7 +34,7 @@ struct FullDisk {
 
 #[async_trait]
 impl Carrier for FullDisk {
-    async fn offer(&self, message: &Message) -> Result<Box<dyn Offered>, Outcome> {
+    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         self.offers.fetch_add(1, Ordering::SeqCst);
         let file = self.spool.folder().join("sending").join(message.name.to_string());
         fs::remove_file(&file).and_then(|()| fs::create_dir(&file)).expect("in its way");
@@ -43,8 +43,8 @@ impl Carrier for FullDisk {
 }
 
 #[async_trait]
-impl Offered for FullDisk {
-    async fn hand_over(self: Box<Self>, _: &Message) -> Outcome {
+impl MailTransaction for FullDisk {
+    async fn send_data(self: Box<Self>, _: &Message) -> DeliveryOutcome {
         panic!("what could not be noted must not be handed over");
     }
 }
@@ -57,36 +57,36 @@ async fn a_sender_that_cannot_write_offers_no_further_messages() {
     put(&spool, &names.iter().map(String::as_str).collect::<Vec<_>>());
     let carrier = Arc::new(FullDisk { spool: spool.clone(), offers: Arc::default() });
     let error = sender(&spool, carrier.clone(), 4).await.round(&|| false).await;
-    assert!(matches!(error, Err(SpoolError::Disk { .. })), "{error:?}");
+    assert!(matches!(error, Err(SpoolError::Io { .. })), "{error:?}");
     let offers = carrier.offers.load(Ordering::SeqCst);
     assert!((1..=4).contains(&offers), "{offers} offers, for 4 connections");
     assert_eq!(spool.stats(now()).expect("counted").pending, 50 - offers);
 }
 
-/// Says whom it got, and answers once it is let.
-struct Slow {
+/// Reports each message it gets, and answers when the test opens its gate.
+struct SlowTransport {
     got: mpsc::UnboundedSender<String>,
-    doors: HashMap<&'static str, Arc<Semaphore>>,
+    gates: HashMap<&'static str, Arc<Semaphore>>,
 }
 
-struct Door(Option<Arc<Semaphore>>);
+struct Gate(Option<Arc<Semaphore>>);
 
 #[async_trait]
-impl Carrier for Slow {
-    async fn offer(&self, message: &Message) -> Result<Box<dyn Offered>, Outcome> {
-        let key = message.name.key.as_file();
-        self.got.send(key.to_owned()).expect("somebody listens");
-        Ok(Box::new(Door(self.doors.get(key).cloned())))
+impl Carrier for SlowTransport {
+    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+        let key = message.name.key.encoded();
+        self.got.send(key.to_owned()).expect("the test listens");
+        Ok(Box::new(Gate(self.gates.get(key).cloned())))
     }
 }
 
 #[async_trait]
-impl Offered for Door {
-    async fn hand_over(self: Box<Self>, _: &Message) -> Outcome {
-        if let Some(door) = self.0 {
-            door.acquire().await.expect("open").forget();
+impl MailTransaction for Gate {
+    async fn send_data(self: Box<Self>, _: &Message) -> DeliveryOutcome {
+        if let Some(gate) = self.0 {
+            gate.acquire().await.expect("open").forget();
         }
-        Outcome::Taken { answer: "250 at last".into() }
+        DeliveryOutcome::Accepted { answer: "250 at last".into() }
     }
 }
 
@@ -95,8 +95,8 @@ async fn one_slow_answer_holds_up_no_other_mail_and_is_waited_for_at_the_end() {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(folder.path()).expect("a spool");
     let (got, mut hears) = mpsc::unbounded_channel();
-    let door = Arc::new(Semaphore::new(0));
-    let carrier = Slow { got, doors: HashMap::from([("slow", Arc::clone(&door))]) };
+    let gate = Arc::new(Semaphore::new(0));
+    let carrier = SlowTransport { got, gates: HashMap::from([("slow", Arc::clone(&gate))]) };
     let sender = sender(&spool, Arc::new(carrier), 2).await;
     put(&spool, &["slow"]);
     let stop = AtomicBool::new(false);
@@ -107,10 +107,10 @@ async fn one_slow_answer_holds_up_no_other_mail_and_is_waited_for_at_the_end() {
             put(&spool, &[about]);
             assert_eq!(hears.recv().await.as_deref(), Some(about), "while one is slow");
         }
-        // Whoever is told to stop takes nothing new, and waits for what is in hand.
+        // A sender that is told to stop claims nothing new, and waits for messages in flight.
         stop.store(true, Ordering::SeqCst);
         put(&spool, &["late"]);
-        door.add_permits(1);
+        gate.add_permits(1);
     };
     let (sent, ()) = tokio::join!(sender.round(&told), others);
     assert_eq!(sent.expect("it sends").sent, 3);

@@ -1,9 +1,9 @@
-// npm's mjml as a worker of a pool: docs/worker-protocol.md. It needs nothing beside it but mjml itself,
-// which is looked for from the folder in LONGSHORE_MJML, as `require` does.
+// Pool worker that renders with npm's mjml (docs/worker-protocol.md). Its only dependency is mjml itself,
+// which `require` resolves from the folder in LONGSHORE_MJML.
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 
-// What a library prints must not come between the messages.
+// Redirect library output to stderr: stdout carries the protocol.
 const write = process.stdout.write.bind(process.stdout);
 process.stdout.write = process.stderr.write.bind(process.stderr);
 const say = (message) => write(JSON.stringify(message) + '\n');
@@ -15,7 +15,7 @@ const operations = {
   echo: (value) => value,
   version: () => version,
   async render({ mjml: template }) {
-    // Includes are in their places already: none is read here.
+    // Includes are resolved already; the worker must not read files.
     const { html, errors } = await mjml(template, { ignoreIncludes: true, validationLevel: 'soft' });
     return { html, errors: errors.map(({ line, message, tagName }) => ({ line, message, tag: tagName })) };
   },
@@ -43,7 +43,7 @@ async function call({ id, operation, arguments: given }) {
   }
 }
 
-process.on('SIGINT', () => {}); // Ctrl-C is the pool's business
+process.on('SIGINT', () => {}); // the pool handles Ctrl-C
 for await (const line of createInterface({ input: process.stdin })) {
   const message = JSON.parse(line);
   if (message.type === 'hello') say(hello());

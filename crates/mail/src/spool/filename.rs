@@ -1,4 +1,4 @@
-//! Names: of a message's file, and of what a message is about.
+//! Message keys and the file names that contain them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,90 +6,89 @@ use std::str::FromStr;
 use longshore::{Priority, Timestamp};
 use sha2::{Digest, Sha256};
 
-/// Senders share a spool by its buckets; a key is in one of them, whoever asks.
+/// Number of buckets that senders divide a spool into; a key's bucket is a hash of the key.
 pub const BUCKETS: u8 = 16;
-/// Longer keys are cut, and told apart by a hash: file names are 255 bytes at most.
-const LONGEST: usize = 120;
-/// What stays of such a key.
-const KEPT: usize = 80;
-/// Of any key.
-const LARGEST: usize = 4096;
+/// Longer keys are cut and get a hash: file names have at most 255 bytes.
+const MAX_PLAIN_KEY: usize = 120;
+/// How much of such a key is kept.
+const CUT_KEY: usize = 80;
+/// Maximum size of a key.
+const MAX_KEY: usize = 4096;
 
-/// What a message is about, once and for all: `digest/daily/4711/2026-11-16`. Two messages with one key are
-/// the same message.
+/// The identity of a message, such as `digest/daily/4711/2026-11-16`. There is one message per key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(String);
 
-/// A key that cannot be one.
+/// The key is empty or too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a key has 1 to {LARGEST} bytes")]
-pub struct KeyError;
+#[error("a key has 1 to {MAX_KEY} bytes")]
+pub struct MessageKeyError;
 
 impl Key {
-    /// Any text that is neither empty nor huge.
-    pub fn new(text: &str) -> Result<Self, KeyError> {
+    /// A key from a text of 1 to 4096 bytes.
+    pub fn new(text: &str) -> Result<Self, MessageKeyError> {
         match text.len() {
-            1..=LARGEST => Ok(Self(encoded(text))),
-            _ => Err(KeyError),
+            1..=MAX_KEY => Ok(Self(percent_encode(text))),
+            _ => Err(MessageKeyError),
         }
     }
 
-    /// As it is written in file names: what is not plain is written as `%` and two digits.
-    pub fn as_file(&self) -> &str {
+    /// The key as in file names: other characters are percent-encoded.
+    pub fn encoded(&self) -> &str {
         &self.0
     }
 
-    /// 64 bits that are the same for this key everywhere and always.
-    pub(super) fn roll(&self) -> u64 {
+    /// A stable hash of the key.
+    pub(super) fn stable_hash(&self) -> u64 {
         let hash: [u8; 32] = Sha256::digest(&self.0).into();
         u64::from_be_bytes(hash[..8].try_into().unwrap_or_default())
     }
 
-    /// Which bucket it is in.
+    /// The key's bucket.
     pub fn bucket(&self) -> u8 {
-        u8::try_from(self.roll() % u64::from(BUCKETS)).unwrap_or(0)
+        u8::try_from(self.stable_hash() % u64::from(BUCKETS)).unwrap_or(0)
     }
 
-    /// A Message-ID without its angle brackets, the same for this key always: whoever gets a message
-    /// twice can know it.
+    /// The Message-ID of this key, without angle brackets. It is stable, so that recipients recognise
+    /// duplicates.
     pub fn message_id(&self, domain: &str) -> String {
         let hash: [u8; 32] = Sha256::digest(&self.0).into();
         format!("{}@{domain}", hex(&hash[..16]))
     }
 
-    /// Whether it begins like another one, as far as names of files tell: of long ones the end is cut.
-    pub fn begins_with(&self, other: &Self) -> bool {
-        let sure = other.0.len().min(KEPT);
-        self.0.get(..sure) == other.0.get(..sure)
+    /// Whether the key starts with another one. Cut keys are compared only as far as they are kept.
+    pub fn has_prefix(&self, other: &Self) -> bool {
+        let length = other.0.len().min(CUT_KEY);
+        self.0.get(..length) == other.0.get(..length)
     }
 
-    /// The key that is written so in names of files and in logs.
+    /// Parses a key from its form in file names and logs.
     pub fn from_file(name: &str) -> Option<Self> {
-        let plain = |c: char| is_plain(c) || ['%', '~'].contains(&c);
-        (!name.is_empty() && name.chars().all(plain)).then(|| Self(name.to_owned()))
+        let allowed = |c: char| is_unreserved(c) || ['%', '~'].contains(&c);
+        (!name.is_empty() && name.chars().all(allowed)).then(|| Self(name.to_owned()))
     }
 }
 
-fn is_plain(c: char) -> bool {
+fn is_unreserved(c: char) -> bool {
     c.is_ascii_alphanumeric() || ['_', '.', '@', '+', '='].contains(&c)
 }
 
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     use fmt::Write;
     let mut name = String::with_capacity(text.len());
     for byte in text.bytes() {
         match char::from(byte) {
-            c if is_plain(c) => name.push(c),
+            c if is_unreserved(c) => name.push(c),
             // Writing into a string cannot fail.
             _ => drop(write!(name, "%{byte:02x}")),
         }
     }
-    if name.len() <= LONGEST && !name.starts_with('.') {
+    if name.len() <= MAX_PLAIN_KEY && !name.starts_with('.') {
         return name;
     }
     let hash: [u8; 32] = Sha256::digest(text).into();
-    let kept: String = name.trim_start_matches('.').chars().take(KEPT).collect();
-    format!("{kept}~{}", hex(&hash[..16]))
+    let prefix: String = name.trim_start_matches('.').chars().take(CUT_KEY).collect();
+    format!("{prefix}~{}", hex(&hash[..16]))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -102,38 +101,39 @@ impl fmt::Display for Key {
     }
 }
 
-/// The name of a message's file: when it is due, how urgent it is, what it is about.
+/// A message's file name: due time, priority, key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName {
-    /// Not to be sent before. Milliseconds.
+    /// Not sent before this time. Millisecond precision.
     pub due: Timestamp,
-    /// Which of those that are due goes first.
+    /// Which due message goes first.
     pub priority: Priority,
-    /// What it is about.
+    /// The message's key.
     pub key: Key,
-    /// When it was due at first, if it was put off since: how late it is can be told without opening it.
+    /// When it was originally due, if it was postponed: shows its delay without opening the file.
     pub since: Option<Timestamp>,
 }
 
 impl FileName {
-    /// A name; the time is cut to milliseconds.
+    /// A name; the time is truncated to milliseconds.
     pub fn new(due: Timestamp, priority: Priority, key: Key) -> Self {
         let millis = due.as_micros().max(0) / 1000;
         Self { due: Timestamp::from_micros(millis * 1000), priority, key, since: None }
     }
 
-    /// The name of the same message when it is put off.
-    pub(super) fn put_off(&self, until: Timestamp) -> Self {
-        let since = Some(self.wanted());
+    /// The name of this message when it is postponed.
+    pub(super) fn postponed(&self, until: Timestamp) -> Self {
+        let since = Some(self.first_due());
         Self { since, ..Self::new(until, self.priority, self.key.clone()) }
     }
 
-    /// When it was due at first.
-    pub fn wanted(&self) -> Timestamp {
+    /// When it was originally due.
+    pub fn first_due(&self) -> Timestamp {
         self.since.unwrap_or(self.due)
     }
 
-    /// The smaller goes first; what is low and has waited long passes what is high and new.
+    /// The sort key for sending: lower first. An old message of low priority passes a new one of high
+    /// priority.
     pub fn rank(&self) -> Timestamp {
         self.priority.rank(self.due)
     }
@@ -147,29 +147,30 @@ impl fmt::Display for FileName {
     }
 }
 
-/// What is no name of ours.
+/// The text is not a message's file name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("that is not the name of a message")]
-pub struct NotAName;
+#[error("not a message's file name")]
+pub struct ParseFileNameError;
 
 impl FromStr for FileName {
-    type Err = NotAName;
+    type Err = ParseFileNameError;
 
-    fn from_str(name: &str) -> Result<Self, NotAName> {
+    fn from_str(name: &str) -> Result<Self, ParseFileNameError> {
         let mut parts = name.splitn(4, '-');
-        let mut part = || parts.next().ok_or(NotAName);
+        let mut part = || parts.next().ok_or(ParseFileNameError);
         let due = time(part()?)?;
-        let level: u8 = part()?.parse().map_err(|_| NotAName)?;
-        let key = Key::from_file(part()?).ok_or(NotAName)?;
-        let priority = Priority::new(level).map_err(|_| NotAName)?;
+        let level: u8 = part()?.parse().map_err(|_| ParseFileNameError)?;
+        let key = Key::from_file(part()?).ok_or(ParseFileNameError)?;
+        let priority = Priority::new(level).map_err(|_| ParseFileNameError)?;
         let since = parts.next().map(time).transpose()?;
         Ok(Self { due, priority, key, since })
     }
 }
 
-fn time(millis: &str) -> Result<Timestamp, NotAName> {
-    let millis: i64 = millis.parse().map_err(|_| NotAName)?;
-    let micros = millis.checked_mul(1000).filter(|micros| *micros >= 0).ok_or(NotAName)?;
+fn time(millis: &str) -> Result<Timestamp, ParseFileNameError> {
+    let millis: i64 = millis.parse().map_err(|_| ParseFileNameError)?;
+    let micros =
+        millis.checked_mul(1000).filter(|micros| *micros >= 0).ok_or(ParseFileNameError)?;
     Ok(Timestamp::from_micros(micros))
 }
 
@@ -186,12 +187,15 @@ mod tests {
         let long = "x".repeat(300);
         let keys = ["a/b", "a%2fb", "a b", "../a", "..", ".", "a-b", "ä", "A", &long, &long[1..]];
         let names: std::collections::BTreeSet<String> =
-            keys.iter().map(|text| key(text).as_file().to_owned()).collect();
+            keys.iter().map(|text| key(text).encoded().to_owned()).collect();
         assert_eq!(names.len(), keys.len(), "{names:?}");
         for name in names {
             assert!(!name.contains('/') && !name.starts_with('.') && name.len() < 200, "{name}");
         }
-        assert_eq!((Key::new(""), Key::new(&"x".repeat(5000))), (Err(KeyError), Err(KeyError)));
+        assert_eq!(
+            (Key::new(""), Key::new(&"x".repeat(5000))),
+            (Err(MessageKeyError), Err(MessageKeyError))
+        );
     }
 
     #[test]
@@ -230,10 +234,10 @@ mod tests {
             let priority = Priority::new(level).expect("in range");
             let name = FileName::new(Timestamp::from_micros(micros), priority, key(&text));
             proptest::prop_assert_eq!(name.to_string().parse::<FileName>(), Ok(name.clone()));
-            let off = name.put_off(name.due + std::time::Duration::from_secs(60)).put_off(name.due);
-            proptest::prop_assert_eq!(off.wanted(), name.due);
-            proptest::prop_assert_eq!(off.to_string().parse::<FileName>(), Ok(off.clone()));
-            proptest::prop_assert!(off.to_string().len() <= 255);
+            let postponed = name.postponed(name.due + std::time::Duration::from_secs(60)).postponed(name.due);
+            proptest::prop_assert_eq!(postponed.first_due(), name.due);
+            proptest::prop_assert_eq!(postponed.to_string().parse::<FileName>(), Ok(postponed.clone()));
+            proptest::prop_assert!(postponed.to_string().len() <= 255);
             proptest::prop_assert!(name.key.bucket() < BUCKETS);
         }
     }
@@ -242,12 +246,12 @@ mod tests {
     fn keys_are_known_by_what_they_begin_with_also_if_they_are_long() {
         let key = |text: &str| Key::new(text).expect("a key");
         let own = key("t/news/daily/");
-        assert!(key("t/news/daily/7/2026-11-16").begins_with(&own));
-        assert!(key(&format!("t/news/daily/{}", "7".repeat(300))).begins_with(&own));
+        assert!(key("t/news/daily/7/2026-11-16").has_prefix(&own));
+        assert!(key(&format!("t/news/daily/{}", "7".repeat(300))).has_prefix(&own));
         for other in ["t/news/daily", "t/news/immediate/7/1", "u/news/daily/7/1", "welcome/7"] {
-            assert!(!key(other).begins_with(&own), "{other}");
+            assert!(!key(other).has_prefix(&own), "{other}");
         }
         let long = format!("t/{}/daily/", "n".repeat(300));
-        assert!(key(&format!("{long}7/2026-11-16")).begins_with(&key(&long)));
+        assert!(key(&format!("{long}7/2026-11-16")).has_prefix(&key(&long)));
     }
 }

@@ -1,4 +1,4 @@
-//! What a letter looks like.
+//! The content of built messages.
 
 use longshore::Priority;
 use longshore_mail::letter::{Draft, DraftError};
