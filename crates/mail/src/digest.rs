@@ -69,7 +69,7 @@ impl Sealer {
         let key = key.map_err(|error| permanent(MAIL_ERROR, &error))?;
         let letter = draft.seal(key, now, Priority::NORMAL, now);
         let mut letter = letter.map_err(|error| permanent(MAIL_ERROR, &error))?;
-        letter.about =
+        letter.metadata =
             Some(serde_json::to_value(&told).map_err(|error| permanent(MAIL_ERROR, &error))?);
         Ok(letter)
     }
@@ -92,15 +92,15 @@ impl Office for SpoolOffice {
         let (mail_key, told) = (parcel.key.clone(), parcel.told.clone());
         let letter = self.sealer.seal(parcel).await?;
         let message_id = letter.message_id.clone();
-        let kept = self.letterbox.put(letter).await.map_err(|error| OfficeError {
+        let report = self.letterbox.put(letter).await.map_err(|error| OfficeError {
             retryable: error.is_retryable(),
             ..permanent(SPOOL_ERROR, &*error)
         })?;
-        let created = kept.put == Put::Created;
-        let told: Told = match (created, kept.about) {
+        let created = report.result == Put::Created;
+        let told: Told = match (created, report.metadata) {
             (true, _) => told,
-            (false, Some(about)) => {
-                serde_json::from_value(about).map_err(|error| permanent(SPOOL_ERROR, &error))?
+            (false, Some(metadata)) => {
+                serde_json::from_value(metadata).map_err(|error| permanent(SPOOL_ERROR, &error))?
             }
             (false, None) => {
                 let message = format!(

@@ -91,7 +91,7 @@ impl Draft {
             priority,
             envelope: Envelope { from: Some(bounces_to), to },
             message_id,
-            about: None,
+            metadata: None,
             body,
         })
     }

@@ -32,10 +32,10 @@ struct PendingMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnqueueReport {
     /// Whether the message is new or its key existed.
-    pub put: Put,
+    pub result: Put,
     /// The metadata of the stored message: this message's own, or that of the earlier message with the same
     /// key.
-    pub about: Option<Value>,
+    pub metadata: Option<Value>,
 }
 
 /// Maximum number of messages per group: the group's bodies are all in memory.
@@ -111,10 +111,10 @@ impl GroupCommit {
     }
 
     fn report(&self, letter: Letter, put: Put) -> Result<EnqueueReport, SpoolError> {
-        let about = match put {
-            Put::Created => letter.about,
-            Put::Existing => self.spool.message(&letter.key)?.about,
+        let metadata = match put {
+            Put::Created => letter.metadata,
+            Put::Existing => self.spool.message(&letter.key)?.metadata,
         };
-        Ok(EnqueueReport { put, about })
+        Ok(EnqueueReport { result: put, metadata })
     }
 }

@@ -28,7 +28,7 @@ pub struct Letter {
     /// The Message-ID in the body: [`Key::message_id`].
     pub message_id: String,
     /// Metadata that a later enqueue of the same key returns.
-    pub about: Option<Value>,
+    pub metadata: Option<Value>,
     /// The message's bytes.
     pub body: Vec<u8>,
 }
@@ -94,7 +94,7 @@ impl Spool {
             created: now,
             message_id: letter.message_id.clone(),
             envelope: letter.envelope.clone(),
-            about: letter.about.clone(),
+            metadata: letter.metadata.clone(),
             body: letter.body.clone(),
             notes: Vec::new(),
         };
@@ -136,7 +136,7 @@ impl Spool {
             }
             Put::Existing => {
                 self.restore_if_lost(&one.name.key)?;
-                self.step("forget");
+                self.step("remove duplicate");
                 durable_fs::remove(&one.path)?;
             }
         }

@@ -29,8 +29,8 @@ struct Header {
     message_id: String,
     #[serde(flatten)]
     envelope: Envelope,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    about: Option<Value>,
+    #[serde(rename = "about", default, skip_serializing_if = "Option::is_none")]
+    metadata: Option<Value>,
     bytes: usize,
 }
 
@@ -46,7 +46,7 @@ pub struct Message {
     /// The envelope.
     pub envelope: Envelope,
     /// Metadata that a later enqueue of the same key returns.
-    pub about: Option<Value>,
+    pub metadata: Option<Value>,
     /// The message's bytes.
     pub body: Vec<u8>,
     /// Its notes so far.
@@ -80,7 +80,7 @@ impl Message {
             priority: self.name.priority,
             message_id: self.message_id.clone(),
             envelope: self.envelope.clone(),
-            about: self.about.clone(),
+            metadata: self.metadata.clone(),
             bytes: self.body.len(),
         };
         // Serialising texts, numbers and lists of them cannot fail.
@@ -135,7 +135,7 @@ fn parse(bytes: &[u8]) -> Result<Message, String> {
         created: header.created,
         message_id: header.message_id,
         envelope: header.envelope,
-        about: header.about,
+        metadata: header.metadata,
         body: body.to_vec(),
         notes,
     })
@@ -156,7 +156,7 @@ mod tests {
                 from: Some("a@example.org".into()),
                 to: vec!["b@example.org".into()],
             },
-            about: Some(serde_json::json!({ "last": 7 })),
+            metadata: Some(serde_json::json!({ "last": 7 })),
             body: b"Subject: hi\r\n\r\n{\"data\":1}\n".to_vec(),
             notes: vec![Note::Data { at }, Note::Lost { at }],
         }

@@ -29,7 +29,7 @@ impl Shard {
     pub fn claim(&self, name: &FileName) -> Result<Option<LeasedMessage>, SpoolError> {
         let spool = &self.spool;
         let path = spool.at(State::Sending, name);
-        spool.step("take");
+        spool.step("claim");
         if !durable_fs::rename(&spool.at(State::Pending, name), &path)? {
             return Ok(None);
         }
@@ -39,13 +39,13 @@ impl Shard {
             }
             Err(error) if error.is_file_specific() => {
                 spool.log_once(&path, &error);
-                spool.step("set aside");
+                spool.step("move to failed");
                 durable_fs::rename(&path, &spool.at(State::Failed, name))?;
                 Ok(None)
             }
             Err(error) => {
                 // The file itself is fine: release it.
-                spool.step("put back");
+                spool.step("release");
                 durable_fs::rename(&path, &spool.at(State::Pending, name))?;
                 Err(error)
             }
@@ -110,7 +110,7 @@ impl LeasedMessage {
     }
 
     fn release_as(&self, name: &FileName) -> Result<(), SpoolError> {
-        self.spool.step("put back");
+        self.spool.step("release");
         durable_fs::rename(&self.path(), &self.spool.at(State::Pending, name)).map(drop)
     }
 

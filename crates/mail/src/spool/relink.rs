@@ -78,7 +78,7 @@ impl Spool {
             // The message was sent while it was copied, its key last: recovery decides by the key's notes.
             Ok(known) if known.notes.len() > message.notes.len() => {
                 let sending = self.at(State::Sending, name);
-                self.step("take copy");
+                self.step("claim copy");
                 durable_fs::rename(&path, &sending)?;
                 self.replace(&sending, &key, &name.key)
             }

@@ -32,7 +32,7 @@ fn letter(text: &str) -> Letter {
         due: NOW,
         priority: Priority::NORMAL,
         envelope: Envelope { from: Some("a@example.org".into()), to: vec!["b@example.org".into()] },
-        about: None,
+        metadata: None,
         body: format!("Message-ID: <{message_id}>\r\n\r\nhello {text}\r\n").into_bytes(),
         message_id,
         key,

@@ -76,7 +76,7 @@ fn what_it_cannot_do_is_refused_with_its_line() {
     );
     let selector = "<mjml><mj-head>\n<mj-html-attributes></mj-html-attributes></mj-head></mjml>";
     assert!(
-        fault(selector).starts_with("line 2: <mj-html-attributes>: the reference renderer has it")
+        fault(selector).starts_with("line 2: <mj-html-attributes>: the reference renderer supports it")
     );
     assert_eq!(fault(&page("\n<p>one")), "line 2: <p> is not closed before </mj-text> of line 2");
     assert_eq!(fault("<mjml><mj-body>\n\n<mj-section"), "line 3: a tag that never ends");
@@ -85,9 +85,9 @@ fn what_it_cannot_do_is_refused_with_its_line() {
 
 #[test]
 fn what_the_library_refuses_is_told_by_line_and_not_by_byte() {
-    let told = fault("<mjml>\n<mj-head>\n<mj-section></mj-section></mj-head></mjml>");
-    assert!(told.starts_with("line 3: "), "{told}");
-    assert!(!told.contains("position"), "{told}");
+    let text = fault("<mjml>\n<mj-head>\n<mj-section></mj-section></mj-head></mjml>");
+    assert!(text.starts_with("line 3: "), "{text}");
+    assert!(!text.contains("position"), "{text}");
 }
 
 #[tokio::test]

@@ -100,7 +100,7 @@ async fn one_slow_answer_holds_up_no_other_mail_and_is_waited_for_at_the_end() {
     let sender = sender(&spool, Arc::new(carrier), 2).await;
     put(&spool, &["slow"]);
     let stop = AtomicBool::new(false);
-    let told = || stop.load(Ordering::SeqCst);
+    let stopped = || stop.load(Ordering::SeqCst);
     let others = async {
         assert_eq!(hears.recv().await.as_deref(), Some("slow"));
         for about in ["urgent", "another"] {
@@ -112,7 +112,7 @@ async fn one_slow_answer_holds_up_no_other_mail_and_is_waited_for_at_the_end() {
         put(&spool, &["late"]);
         gate.add_permits(1);
     };
-    let (sent, ()) = tokio::join!(sender.round(&told), others);
+    let (sent, ()) = tokio::join!(sender.round(&stopped), others);
     assert_eq!(sent.expect("it sends").sent, 3);
     let stats = spool.stats(now()).expect("counted");
     assert_eq!((stats.pending, stats.sending), (1, 0), "the last came too late");

@@ -113,20 +113,20 @@ async fn a_server_is_spoken_to_securely_or_not_at_all() {
 #[tokio::test]
 async fn no_mail_goes_to_whom_we_do_not_know_or_in_the_clear() {
     let (_folder, spool) = spool();
-    let (plain, stranger) =
+    let (plain, untrusted) =
         (PrivateSmtp::start(MailSecurity::None), PrivateSmtp::start(MailSecurity::Tls));
-    let (plain, stranger) = (plain.expect("a server"), stranger.expect("a server"));
+    let (plain, untrusted) = (plain.expect("a server"), untrusted.expect("a server"));
     spool.put(&[letter("a@example.org", "1")], now()).expect("kept");
     let sent = send(&spool, smtp(&plain, Security::StartTls)).await;
     assert_eq!((sent.sent, sent.again), (0, 1), "it offers no STARTTLS");
     spool.put(&[letter("a@example.org", "2")], now()).expect("kept");
     // The trusted authority did not sign this server's certificate.
-    let mut settings = settings(&stranger, Security::Tls);
+    let mut settings = settings(&untrusted, Security::Tls);
     settings.authorities = Some(plain.authority());
     let sent = send(&spool, Arc::new(Smtp::new(settings).expect("TLS"))).await;
     assert_eq!((sent.sent, sent.again), (0, 1), "its certificate is not trusted");
     assert!(
-        plain.arrived().expect("read").is_empty() && stranger.arrived().expect("read").is_empty()
+        plain.arrived().expect("read").is_empty() && untrusted.arrived().expect("read").is_empty()
     );
 }
 

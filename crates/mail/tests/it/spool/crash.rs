@@ -57,29 +57,32 @@ fn kill_and_check(policy: OnUnanswered, name: &str, first: usize, second: usize)
     for run in 3..6 {
         assert!(live(folder.path(), name, 0, run), "it is not killed");
     }
-    let told = format!("{name}, killed at step {first}, then at {second}");
+    let context = format!("{name}, killed at step {first}, then at {second}");
     let (states, arrived) = (states(folder.path()), arrived(folder.path()));
     for text in KEYS {
         let times = arrived.iter().filter(|id| **id == key(text).message_id("example.org")).count();
-        let state = states.get(text).unwrap_or_else(|| panic!("{text} is lost: {told}"));
-        assert_eq!(state.len(), 1, "{text} is there more than once, {state:?}: {told}");
+        let state = states.get(text).unwrap_or_else(|| panic!("{text} is lost: {context}"));
+        assert_eq!(state.len(), 1, "{text} is there more than once, {state:?}: {context}");
         match (policy, text) {
-            (_, "never") => assert_eq!((times, &*state[0]), (0, "failed"), "{told}"),
+            (_, "never") => assert_eq!((times, &*state[0]), (0, "failed"), "{context}"),
             (OnUnanswered::Again, _) => {
-                assert_eq!(state[0], "sent", "{text}: {told}");
-                assert!((1..=1 + killed).contains(&times), "{text} arrived {times} times: {told}");
+                assert_eq!(state[0], "sent", "{text}: {context}");
+                assert!(
+                    (1..=1 + killed).contains(&times),
+                    "{text} arrived {times} times: {context}"
+                );
             }
             (OnUnanswered::Fail, _) => {
-                assert!(times <= 1, "{text} arrived {times} times: {told}");
+                assert!(times <= 1, "{text} arrived {times} times: {context}");
                 assert!(
                     times == 1 || state[0] == "failed",
-                    "{text} is gone without a word: {told}"
+                    "{text} is gone without a word: {context}"
                 );
             }
         }
     }
     // One message is in flight at a time, so each kill can duplicate one.
-    assert!(arrived.len() <= 3 + killed, "{arrived:?}: {told}");
+    assert!(arrived.len() <= 3 + killed, "{arrived:?}: {context}");
     whole
 }
 

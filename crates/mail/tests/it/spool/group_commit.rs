@@ -25,7 +25,7 @@ async fn letters_that_gather_are_kept_with_one_wait_for_the_disk() {
     let letterbox = Letterbox::new(spool.expect("a spool"), Arc::new(SystemClock));
     let puts = (0..100).map(|n| letterbox.put(letter(&format!("digest/{n}"))));
     let kept = join_all(puts).await;
-    assert!(kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.put == Put::Created)));
+    assert!(kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.result == Put::Created)));
     // The first is written alone, the others in later groups; how many groups depends on the disk.
     let waits = waits.load(Ordering::Relaxed);
     assert!((2..50).contains(&waits), "{waits} for a hundred");
@@ -38,13 +38,13 @@ async fn who_puts_a_key_again_hears_what_is_in_the_message_that_is_kept() {
     let spool = Spool::open(folder.path()).expect("a spool");
     let letterbox = Letterbox::new(spool, Arc::new(SystemClock));
     let mut first = letter("digest/1");
-    first.about = Some(json!({ "last": 7 }));
+    first.metadata = Some(json!({ "last": 7 }));
     let mut second = letter("digest/1");
-    second.about = Some(json!({ "last": 9 }));
+    second.metadata = Some(json!({ "last": 9 }));
     let kept = letterbox.put(first).await.expect("kept");
-    assert_eq!((kept.put, kept.about), (Put::Created, Some(json!({ "last": 7 }))));
+    assert_eq!((kept.result, kept.metadata), (Put::Created, Some(json!({ "last": 7 }))));
     let kept = letterbox.put(second).await.expect("kept");
-    assert_eq!((kept.put, kept.about), (Put::Existing, Some(json!({ "last": 7 }))));
+    assert_eq!((kept.result, kept.metadata), (Put::Existing, Some(json!({ "last": 7 }))));
 }
 
 /// A letterbox that blocks each group until the test lets it continue, and a counter of its groups.
