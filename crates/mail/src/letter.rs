@@ -1,50 +1,50 @@
-//! A message in the making: from words to the lines that are sent.
+//! Builds messages: from addresses, subject and HTML to RFC 5322 bytes.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use lettre::message::{Body, Mailbox, MultiPart, header};
 use longshore::{Priority, Timestamp};
 
-use crate::quoted::quoted;
+use crate::html_to_text::html_to_text;
+use crate::quoted_printable::encode;
 use crate::spool::{Envelope, Key, Letter};
-use crate::text::from_html;
 
-/// What somebody wants to say to somebody.
+/// The content of a message before it is encoded.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    /// From whom, as `Name <name@example.org>`.
+    /// The sender, as `Name <name@example.org>`.
     pub from: String,
-    /// To whom.
+    /// The recipients.
     pub to: Vec<String>,
-    /// About what.
+    /// The subject.
     pub subject: String,
-    /// The page.
+    /// The HTML part.
     pub html: String,
-    /// The same as text; made from the page if there is none.
+    /// The plain-text part; derived from the HTML if absent.
     pub text: Option<String>,
-    /// Where bounces go, if not to whom it is from.
+    /// The envelope sender, which receives bounces; `from` if absent.
     pub bounces_to: Option<String>,
-    /// Further lines of its head, as `("List-Unsubscribe", "<https://…>")`.
+    /// Further headers, as `("List-Unsubscribe", "<https://…>")`.
     pub headers: Vec<(String, String)>,
 }
 
-/// Why a draft cannot become a message. It never will.
+/// Why a draft is not a valid message. A retry cannot succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DraftError {
-    /// That is no address.
+    /// An address cannot be parsed.
     #[error("`{0}` is no address")]
     Address(String),
-    /// That cannot be a line of a message's head.
-    #[error("`{0}` is no line of a message's head")]
+    /// A header has an invalid name, or a value with a line break.
+    #[error("`{0}` is not a valid header")]
     Header(String),
-    /// Something is missing.
-    #[error("the message cannot be made")]
+    /// The message is incomplete.
+    #[error("cannot build the message")]
     Incomplete(#[source] lettre::error::Error),
 }
 
 impl Draft {
-    /// The message, with a Message-ID that is the same whenever it is made for this key.
+    /// Encodes the message. Its Message-ID depends only on the key and the sender's domain.
     pub fn seal(
         &self,
         key: Key,
@@ -74,9 +74,9 @@ impl Draft {
             let name = header::HeaderName::new_from_ascii(name.clone()).map_err(|_| refused())?;
             builder = builder.raw_header(header::HeaderValue::new(name, value.clone()));
         }
-        let text = self.text.clone().unwrap_or_else(|| from_html(&self.html));
+        let text = self.text.clone().unwrap_or_else(|| html_to_text(&self.html));
         let html = Body::dangerous_pre_encoded(
-            quoted(&self.html),
+            encode(&self.html),
             header::ContentTransferEncoding::QuotedPrintable,
         );
         let message = builder.multipart(MultiPart::alternative_plain_html(text, html));
@@ -91,7 +91,7 @@ impl Draft {
             priority,
             envelope: Envelope { from: Some(bounces_to), to },
             message_id,
-            about: None,
+            metadata: None,
             body,
         })
     }

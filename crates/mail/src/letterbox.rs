@@ -1,4 +1,4 @@
-//! Letters that come one by one and are kept many at a time.
+//! Group commit for the spool: concurrent enqueues share one disk sync.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,110 +9,112 @@ use tokio::task::spawn_blocking;
 
 use crate::spool::{Letter, Put, Spool, SpoolError};
 
-/// Where letters are put that are to be kept: whatever gathers while the disk is waited for goes with the
-/// next wait. Cheap to clone; all clones share their waits.
+/// Enqueues messages in groups. While one group is written and synced, new messages are buffered and become
+/// the next group. Cheap to clone; all clones share their groups.
 #[derive(Clone)]
-pub struct Letterbox(Arc<Inner>);
+pub struct Letterbox(Arc<GroupCommit>);
 
-struct Inner {
+struct GroupCommit {
     spool: Spool,
     clock: Arc<dyn Clock>,
-    gathered: Mutex<Vec<Waiting>>,
-    /// Held by whatever is at the disk: that goes on when whoever waits for it is dropped.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    buffer: Mutex<Vec<PendingMessage>>,
+    /// Held while a group is written. The blocking task owns the guard, so that it keeps the lock even if the
+    /// caller is dropped.
+    write_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-struct Waiting {
+struct PendingMessage {
     letter: Letter,
-    told: oneshot::Sender<Result<Kept, Arc<SpoolError>>>,
+    reply: oneshot::Sender<Result<EnqueueReport, Arc<SpoolError>>>,
 }
 
-/// What became of a letter.
+/// The result of enqueueing a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
-    /// Whether it is new.
-    pub put: Put,
-    /// What is known of the message that is kept: the letter's own words, or those of the one that was
-    /// there before.
-    pub about: Option<Value>,
+pub struct EnqueueReport {
+    /// Whether the message is new or its key existed.
+    pub result: Put,
+    /// The metadata of the stored message: this message's own, or that of the earlier message with the same
+    /// key.
+    pub metadata: Option<Value>,
 }
 
-/// Letters that are put with one wait for the disk, at most: a group keeps all of its bodies in memory.
-const GROUP: usize = 256;
+/// Maximum number of messages per group: the group's bodies are all in memory.
+const MAX_GROUP: usize = 256;
 
 impl Letterbox {
-    /// A box of this spool.
+    /// Groups enqueues into this spool.
     pub fn new(spool: Spool, clock: Arc<dyn Clock>) -> Self {
-        let (gathered, turn) = (Mutex::default(), Arc::default());
-        Self(Arc::new(Inner { spool, clock, gathered, turn }))
+        let (buffer, write_lock) = (Mutex::default(), Arc::default());
+        Self(Arc::new(GroupCommit { spool, clock, buffer, write_lock }))
     }
 
-    /// Keeps a letter. Once this returned it will be sent, whatever dies; if it fails, or is dropped, it may
-    /// be kept all the same, and may be put again.
-    pub async fn put(&self, letter: Letter) -> Result<Kept, Arc<SpoolError>> {
-        let (told, mut hears) = oneshot::channel();
-        self.gathered().push(Waiting { letter, told });
+    /// Enqueues a message. Once this returns `Ok`, the message is durable and will be sent. If this fails or
+    /// is dropped, the message may or may not be stored; it is safe to enqueue it again.
+    pub async fn put(&self, letter: Letter) -> Result<EnqueueReport, Arc<SpoolError>> {
+        let (reply, mut receiver) = oneshot::channel();
+        self.buffer().push(PendingMessage { letter, reply });
         loop {
-            let turn = Arc::clone(&self.0.turn).lock_owned().await;
-            // Somebody else's turn may have been ours.
-            match hears.try_recv() {
-                Ok(kept) => return kept,
-                Err(TryRecvError::Closed) => return Err(Arc::new(SpoolError::Unheard)),
-                // So it is still among those that gathered.
+            let write_lock = Arc::clone(&self.0.write_lock).lock_owned().await;
+            // Another caller's group may have included this message.
+            match receiver.try_recv() {
+                Ok(result) => return result,
+                Err(TryRecvError::Closed) => return Err(Arc::new(SpoolError::WriterCrashed)),
+                // The message is still in the buffer.
                 Err(TryRecvError::Empty) => {}
             }
-            let (inner, group) = (Arc::clone(&self.0), self.group());
+            let (inner, group) = (Arc::clone(&self.0), self.take_group());
             let put = spawn_blocking(move || {
-                inner.keep(group);
-                drop(turn);
+                inner.write_group(group);
+                drop(write_lock);
             });
             if let Err(error) = put.await {
-                // It panicked, and so do we: there is one place that knows about panics.
+                // Panics are propagated: they are handled in one place only.
                 std::panic::resume_unwind(error.into_panic());
             }
-            // Without another turn, for which there may be a queue.
-            if let Ok(kept) = hears.try_recv() {
-                return kept;
+            // Check before waiting for the lock again: there may be a queue for it.
+            if let Ok(result) = receiver.try_recv() {
+                return result;
             }
         }
     }
 
-    /// Who is next. Who was dropped puts it again, or does not want it any more.
-    fn group(&self) -> Vec<Waiting> {
-        let mut gathered = self.gathered();
-        gathered.retain(|one| !one.told.is_closed());
-        let most = gathered.len().min(GROUP);
-        gathered.drain(..most).collect()
+    /// Takes the next group from the buffer. Messages of dropped callers are discarded: the caller enqueues
+    /// again or gave up.
+    fn take_group(&self) -> Vec<PendingMessage> {
+        let mut buffer = self.buffer();
+        buffer.retain(|one| !one.reply.is_closed());
+        let count = buffer.len().min(MAX_GROUP);
+        buffer.drain(..count).collect()
     }
 
-    fn gathered(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
-        self.0.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> std::sync::MutexGuard<'_, Vec<PendingMessage>> {
+        self.0.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn keep(&self, group: Vec<Waiting>) {
-        let (letters, told): (Vec<_>, Vec<_>) =
-            group.into_iter().map(|one| (one.letter, one.told)).unzip();
+impl GroupCommit {
+    fn write_group(&self, group: Vec<PendingMessage>) {
+        let (letters, replies): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|one| (one.letter, one.reply)).unzip();
         match self.spool.put(&letters, self.clock.now()) {
             Err(error) => {
                 let error = Arc::new(error);
-                // Who does not listen any more puts it again.
-                told.into_iter().for_each(|told| drop(told.send(Err(Arc::clone(&error)))));
+                // A send fails only if the caller was dropped; it may enqueue the message again.
+                replies.into_iter().for_each(|reply| drop(reply.send(Err(Arc::clone(&error)))));
             }
             Ok(puts) => {
-                for ((letter, put), told) in letters.into_iter().zip(puts).zip(told) {
-                    let _ = told.send(self.known(letter, put).map_err(Arc::new));
+                for ((letter, put), reply) in letters.into_iter().zip(puts).zip(replies) {
+                    let _ = reply.send(self.report(letter, put).map_err(Arc::new));
                 }
             }
         }
     }
 
-    fn known(&self, letter: Letter, put: Put) -> Result<Kept, SpoolError> {
-        let about = match put {
-            Put::Created => letter.about,
-            Put::Existing => self.spool.message(&letter.key)?.about,
+    fn report(&self, letter: Letter, put: Put) -> Result<EnqueueReport, SpoolError> {
+        let metadata = match put {
+            Put::Created => letter.metadata,
+            Put::Existing => self.spool.message(&letter.key)?.metadata,
         };
-        Ok(Kept { put, about })
+        Ok(EnqueueReport { result: put, metadata })
     }
 }

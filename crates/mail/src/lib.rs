@@ -1,21 +1,22 @@
-//! Mail: templates in MJML, a spool that loses nothing, and whoever sends from it.
+//! Mail: MJML templates, a crash-safe spool, and a sender.
 //!
-//! A message goes through three places. [`mjml`] makes HTML of a template, by whichever renderer; the
-//! [`spool`] keeps one file per message from the moment somebody was promised that it goes out; and
-//! [`send`] takes it from there to a mail server, once as far as anybody can know.
+//! A message passes three stages. [`mjml`] renders a template to HTML with one of three renderers. The
+//! [`spool`] stores one file per message until the message is sent or has failed. [`send`] delivers it to a
+//! mail server.
 //!
-//! [`digest`] is the way from the rows of a batch into the spool, and the [`letterbox`] its door.
+//! [`digest`] renders the rows of a batch and enqueues them; [`letterbox`] groups concurrent enqueues into
+//! one disk sync.
 //!
-//! What is decided (when a message is tried again, what a crash left behind, which files are old) is
-//! decided by plain functions; what touches disk and network is thin.
+//! Decisions (when to retry, what a crash left behind, which files are old) are pure functions; the code that
+//! touches disk and network is thin.
 
 pub mod digest;
+mod html_to_text;
 pub mod letter;
 pub mod letterbox;
 pub mod mjml;
-mod quoted;
+mod quoted_printable;
 pub mod send;
 pub mod spool;
-mod text;
 
-pub use text::from_html;
+pub use html_to_text::html_to_text;

@@ -1,50 +1,50 @@
-//! HTML for mail from MJML: one seam, three renderers.
+//! Renders MJML to HTML: one trait, three renderers.
 //!
-//! Includes are read here and nowhere else ([`Template`]), so that every renderer gets the same text and
-//! none reads a file of its own choosing. [`Embedded`] is the default and needs nothing beside it;
-//! [`Reference`] is npm's mjml in Node workers that stay; [`Http`] is a server somewhere. A [`Compiler`]
-//! puts one of them under a bounded pool, a time limit and a cache.
+//! Includes are resolved only in [`Template`], so that every renderer gets the same text and none opens files
+//! itself. [`Embedded`] (mrml) is the default and has no dependencies at run time. [`Reference`] runs npm's
+//! mjml in persistent Node workers. [`Http`] calls a rendering server. A [`Compiler`] adds a bounded pool, a
+//! timeout and a cache to a renderer.
 
 mod cache;
 mod compiler;
-mod cut;
-mod differ;
-mod embedded;
+mod diff;
 mod error;
 mod http;
 mod include;
-mod mould;
+mod lexer;
+mod mrml;
 mod normalise;
-mod reference;
-mod scan;
+mod npm;
+mod skeleton_cache;
+mod splitter;
 mod template;
 
 use async_trait::async_trait;
 
+pub use self::mrml::Embedded;
 pub use compiler::Compiler;
-pub use differ::{Difference, differences};
-pub use embedded::Embedded;
-pub use error::{Fault, Place, RenderError};
+pub use diff::{Difference, differences};
+pub use error::{MjmlError, RenderError, SourceLocation};
 pub use http::{Form, Http};
-pub(crate) use include::any_include;
-pub use reference::Reference;
+pub(crate) use include::find_include;
+pub use npm::Reference;
 pub use template::{Roots, Template};
 
-/// Whatever makes HTML of MJML.
+/// Renders MJML to HTML.
 #[async_trait]
 pub trait Renderer: Send + Sync {
-    /// What it is, with its version where it is known: answers of another are not taken for its own.
+    /// The renderer's name, with its version where known. It is part of the cache key.
     fn name(&self) -> &str;
 
     /// Renders a template. May be dropped at any await point.
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError>;
 }
 
-/// What a renderer made of a template.
+/// The result of rendering a template.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rendered {
-    /// The page.
+    /// The HTML.
     pub html: String,
-    /// What the renderer did not like and made something of all the same.
-    pub warnings: Vec<Fault>,
+    /// Problems that the renderer reported and worked around.
+    pub warnings: Vec<MjmlError>,
 }

@@ -1,40 +1,40 @@
-//! From the spool to whoever carries mail on.
+//! Delivers messages from the spool.
 //!
-//! A [`Sender`] takes what is due, offers it to a [`Carrier`], and settles what came of it. Carriers are
-//! [`Smtp`], a mail server, and [`Folder`], where mail is looked at instead of sent.
+//! A [`Sender`] claims due messages, sends each through a [`Carrier`], and records the outcome. Carriers are
+//! [`Smtp`], a mail server, and [`Folder`], which writes `.eml` files instead.
 
-mod answer;
-mod folder;
-mod rate;
+mod connection;
+mod domain_limiter;
+mod file_transport;
+mod reply_class;
 mod sender;
 mod smtp;
-mod stream;
 mod tls;
 
 use async_trait::async_trait;
 
-use crate::spool::{Message, Outcome};
+use crate::spool::{DeliveryOutcome, Message};
 
-pub use folder::Folder;
-pub use rate::DomainRate;
+pub use domain_limiter::DomainRate;
+pub use file_transport::Folder;
 pub use sender::{Sender, SenderSettings, Sent};
 pub use smtp::{Credentials, Security, Smtp, SmtpSettings};
 pub use tls::TlsError;
 
-/// Whoever carries mail on.
+/// Delivers messages: a mail server or a folder.
 #[async_trait]
 pub trait Carrier: Send + Sync {
-    /// Offers a message. What comes back can take it; an error says what came of the offer instead, and
-    /// that nothing has arrived.
-    async fn offer(&self, message: &Message) -> Result<Box<dyn Offered>, Outcome>;
+    /// Starts a mail transaction for a message. The returned transaction is ready for the message's data. An
+    /// error is the outcome of the attempt; then nothing was delivered.
+    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome>;
 
-    /// Takes leave, once nothing more is to be carried.
+    /// Closes idle connections, once there are no more messages.
     async fn close(&self) {}
 }
 
-/// An offer that was accepted. Dropped, nothing arrives.
+/// A mail transaction that is ready for data. If it is dropped, nothing is delivered.
 #[async_trait]
-pub trait Offered: Send {
-    /// Hands the message over. From the first byte on it may have arrived.
-    async fn hand_over(self: Box<Self>, message: &Message) -> Outcome;
+pub trait MailTransaction: Send {
+    /// Sends the message's data. From the first byte on it may have been delivered.
+    async fn send_data(self: Box<Self>, message: &Message) -> DeliveryOutcome;
 }

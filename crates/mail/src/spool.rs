@@ -1,38 +1,38 @@
-//! The spool: one file per message, from the promise that it goes out to the proof that it went.
+//! The spool: one file per message, from enqueueing until it is sent or failed.
 //!
 //! ```text
-//! keys/KEY               the message itself, by its unit key: the promise
+//! keys/KEY               the message itself, by its unit key: the commit point
 //! tmp/                   being written
-//! pending/DUE-P-KEY      to be sent, not before its due time; put off, it ends with -SINCE
-//! sending/DUE-P-KEY      in the hands of a sender
-//! sent/DAY/DUE-P-KEY     taken by the server
-//! failed/WHEN-P-KEY      never to be sent, or only if somebody says so
-//! locks/N                who may send the messages of bucket N
+//! pending/DUE-P-KEY      to be sent at its due time; if postponed, the name ends with -SINCE
+//! sending/DUE-P-KEY      claimed by a sender
+//! sent/DAY/DUE-P-KEY     accepted by the server
+//! failed/WHEN-P-KEY      not sent again, except by `retry`
+//! locks/N                held by the sender of bucket N
 //! ```
 //!
-//! A message is one file with two names: one under `keys`, which stays as long as the message is known, and
-//! one that tells its state and changes by rename. **The name under `keys` is the promise.** It is made
-//! once (`link` fails if it is there), after the file is on disk; so there is one file per unit key,
-//! whoever writes it how often, and what was promised is never lost: should the writer die before the
-//! message is pending, whoever sends next finds it in `tmp` with two names and puts it there.
+//! A message is one file with two hard links: one under `keys`, which stays as long as the message is known,
+//! and one in the folder of its state, which changes by rename. **The link under `keys` is the commit
+//! point.** It is created after the file is synced, and `link` fails if it exists; so there is one file per
+//! key, however many writers enqueue it, and a committed message is never lost. If the writer crashes before
+//! the message is pending, the next sender finds the file in `tmp` with two links and moves it to `pending`.
 //!
-//! What happens to a message is noted at the end of its own file ([`Note`]); what follows from the notes
-//! is decided in [`fate`](self) by plain functions.
+//! What happens to a message is appended to its file as a [`Note`]; pure functions in the module
+//! `state_machine` decide what follows from the notes.
 
-mod disk;
+mod admin;
+mod due_scan;
+mod durable_fs;
+mod enqueue;
 mod error;
-mod fate;
-mod file;
-mod held;
-mod look;
-mod name;
-mod operate;
-mod put;
+mod failpoints;
+mod filename;
+mod format;
+mod leased_message;
 mod recover;
+mod relink;
 mod shard;
+mod state_machine;
 mod stats;
-mod steps;
-mod unite;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -41,35 +41,35 @@ use std::sync::{Arc, Mutex};
 
 use longshore::SessionId;
 
+pub use admin::{Failed, PruneReport};
+pub use due_scan::DueMessages;
+pub use enqueue::{Letter, Put};
 pub use error::SpoolError;
-pub use fate::{Note, OnUnanswered, Outcome, Policy, Verdict};
-pub use file::{Envelope, Message};
-pub use held::Held;
-pub use look::Due;
-pub use name::{BUCKETS, FileName, Key, KeyError, NotAName};
-pub use operate::{Failed, Pruned};
-pub use put::{Letter, Put};
-pub use recover::Recovered;
-pub use shard::{NotAShare, Shard, Share};
+use failpoints::Failpoints;
+pub use filename::{BUCKETS, FileName, Key, MessageKeyError, ParseFileNameError};
+pub use format::{Envelope, Message};
+pub use leased_message::LeasedMessage;
+pub use recover::RecoveryReport;
+pub use shard::{ParseShareError, Shard, Share};
+pub use state_machine::{DeliveryOutcome, NextState, Note, OnUnanswered, Policy};
 pub use stats::{Health, SpoolStats, Thresholds};
-use steps::Steps;
 
-/// A spool in a folder. Cheap to clone; any number of processes may use one folder, on a local disk.
+/// A spool in a folder. Cheap to clone. Any number of processes may share a folder on a local disk.
 #[derive(Debug, Clone)]
 pub struct Spool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     folder: PathBuf,
-    /// Makes the names in `tmp` our own.
+    /// Makes the names in `tmp` unique to this process.
     identity: SessionId,
     written: AtomicU64,
-    steps: Steps,
-    /// Files that somebody has heard of.
-    told: Mutex<HashSet<PathBuf>>,
+    failpoints: Failpoints,
+    /// Files with an error that was logged.
+    logged: Mutex<HashSet<PathBuf>>,
 }
 
-/// Where a message may be.
+/// The state folder of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,
@@ -88,30 +88,36 @@ impl State {
 }
 
 impl Spool {
-    /// Opens the spool in a folder, and makes what is missing.
+    /// Opens the spool in a folder, and creates missing folders.
     pub fn open(folder: &Path) -> Result<Self, SpoolError> {
-        Self::open_with(folder, Steps::default())
+        Self::open_with(folder, Failpoints::default())
     }
 
-    /// The same for tests: `tell` is called before every step that changes something on disk.
+    /// Opens a spool for tests: `hook` is called before every step that changes the disk.
     #[doc(hidden)]
-    pub fn open_watched(
+    pub fn open_with_failpoints(
         folder: &Path,
-        tell: impl Fn(&'static str) + Send + Sync + 'static,
+        hook: impl Fn(&'static str) + Send + Sync + 'static,
     ) -> Result<Self, SpoolError> {
-        Self::open_with(folder, Steps::told_to(tell))
+        Self::open_with(folder, Failpoints::with_hook(hook))
     }
 
-    fn open_with(folder: &Path, steps: Steps) -> Result<Self, SpoolError> {
+    fn open_with(folder: &Path, failpoints: Failpoints) -> Result<Self, SpoolError> {
         for name in ["keys", "tmp", "pending", "sending", "sent", "failed", "locks"] {
-            disk::make_folder(&folder.join(name))?;
+            durable_fs::make_folder(&folder.join(name))?;
         }
         let folder = folder.to_path_buf();
         let (identity, written) = (SessionId::new(), AtomicU64::new(0));
-        Ok(Self(Arc::new(Inner { folder, identity, written, steps, told: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            folder,
+            identity,
+            written,
+            failpoints,
+            logged: Mutex::default(),
+        })))
     }
 
-    /// Its folder.
+    /// The spool's folder.
     pub fn folder(&self) -> &Path {
         &self.0.folder
     }
@@ -125,10 +131,10 @@ impl Spool {
     }
 
     fn key(&self, key: &Key) -> PathBuf {
-        self.within("keys").join(key.as_file())
+        self.within("keys").join(key.encoded())
     }
 
     fn step(&self, name: &'static str) {
-        self.0.steps.tell(name);
+        self.0.failpoints.hit(name);
     }
 }

@@ -1,5 +1,5 @@
-// Keeps a page as it is now: when the store says that something changed, the page is asked for again
-// and its middle put in the place of the old one. Without this file pages are the same, only still.
+// Live updates: when the server reports a change, fetches the page again and replaces its <main>.
+// Without this script pages show the same, but do not update.
 "use strict";
 (() => {
   const GAP = 1000;
@@ -7,7 +7,7 @@
   const note = document.getElementById("live");
   const say = (words) => { if (note) note.textContent = words; };
   async function renew() {
-    // Not under the fingers of who types something.
+    // Do not replace a form while the user types.
     const types = typed || document.activeElement?.matches("main input, main select");
     if (busy || types || document.hidden) { asked = true; return; }
     busy = true; asked = false;
@@ -25,7 +25,7 @@
     } catch { /* The next change tries again. */ }
     setTimeout(() => { busy = false; if (asked) renew(); }, GAP);
   }
-  // On a phone the pages' names are wider than the screen.
+  // On a phone the menu is wider than the screen.
   document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   const feed = new EventSource("/api/v1/events");
   feed.onopen = () => { say("live"); renew(); };

@@ -1,31 +1,36 @@
-//! The audit log: no change over the network without an entry.
+//! The audit log: every mutation over HTTP has an entry.
 //!
-//! The entry is written before the change is tried: one that cannot be written keeps the change from
-//! being made, and a crash in between leaves an entry too many, never one too few.
+//! The entry is written before the mutation. If it cannot be written, the mutation is not made; a crash in
+//! between leaves a superfluous entry, never a missing one.
 
 use longshore::TenantId;
 use longshore::ledger::NewDeed;
 
-use crate::call::Call;
 use crate::problem::Problem;
+use crate::request_context::RequestContext;
 
-impl Call {
-    /// Writes down what is about to be done to a tenant's thing, or to one of all tenants.
-    pub(crate) async fn note(
+impl RequestContext {
+    /// Records a mutation of one tenant's resource, or of all tenants'.
+    pub(crate) async fn audit(
         &self,
         tenant: Option<&TenantId>,
         target: impl ToString,
         detail: impl Into<String>,
     ) -> Result<(), Problem> {
-        let deed = NewDeed {
+        let entry = NewDeed {
             token: self.caller.token,
-            by: self.caller.by.clone(),
+            by: self.caller.label.clone(),
             tenant: tenant.cloned(),
-            action: self.endpoint.deed.to_owned(),
+            action: self.endpoint.audit_action.to_owned(),
             target: target.to_string(),
             detail: detail.into(),
         };
-        tracing::info!(by = deed.by, action = deed.action, target = deed.target, "asked over HTTP");
-        Ok(self.house.ledger.note(deed).await?)
+        tracing::info!(
+            by = entry.by,
+            action = entry.action,
+            target = entry.target,
+            "mutation over HTTP"
+        );
+        Ok(self.app.ledger.note(entry).await?)
     }
 }

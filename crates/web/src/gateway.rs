@@ -1,8 +1,7 @@
-//! The gateway at `/v1`, behind the same door as everything else.
+//! The AI gateway at `/v1`, with the same authentication as the API.
 //!
-//! Programs that speak the wires of OpenAI and Anthropic send their key in their own way; here it is
-//! one of our tokens, of role `submit` at least. Who is not let in hears so from the gateway, in the
-//! words of the wire that they speak.
+//! Clients of OpenAI's and Anthropic's APIs send their key in their own headers; here it is a Longshore token
+//! with at least role `submit`. The gateway answers an unauthenticated request in the client's API format.
 
 use std::sync::Arc;
 
@@ -18,46 +17,49 @@ use longshore::ledger::Role;
 use longshore_ai::gateway::{Announced, Counter, Gateway, Guest};
 use tracing::Instrument;
 
-use crate::house::House;
+use crate::app_state::AppState;
 use crate::problem::Problem;
-use crate::traces;
+use crate::trace_context;
 
 /// The gateway's routes.
-pub(crate) fn routes(house: &Arc<House>, counter: Arc<dyn Counter>) -> Router {
-    let house = Arc::clone(house);
-    let knock = move |request: Request, next: Next| announce(Arc::clone(&house), request, next);
+pub(crate) fn routes(app: &Arc<AppState>, counter: Arc<dyn Counter>) -> Router {
+    let app = Arc::clone(app);
+    let middleware = move |request: Request, next: Next| traced(Arc::clone(&app), request, next);
     let gateway = Gateway::new(counter, Arc::new(Announced));
-    gateway.router().layer(from_fn(knock))
+    gateway.router().layer(from_fn(middleware))
 }
 
-async fn announce(house: Arc<House>, request: Request, next: Next) -> Response {
-    let span = traces::request(&request, format_args!("{} gateway", request.method()));
-    let response = let_in(house, request, next).instrument(span.clone()).await;
-    traces::answered(&span, response.status());
+async fn traced(app: Arc<AppState>, request: Request, next: Next) -> Response {
+    let span = trace_context::request_span(&request, format_args!("{} gateway", request.method()));
+    let response = authenticated(app, request, next).instrument(span.clone()).await;
+    trace_context::record_status(&span, response.status());
     response
 }
 
-async fn let_in(house: Arc<House>, request: Request, next: Next) -> Response {
+async fn authenticated(app: Arc<AppState>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
-    match known(&house, &mut head).await {
+    match tenant(&app, &mut head).await {
         Ok(tenant) => drop(head.extensions.insert(Guest(tenant))),
-        // Nobody knows who they are just now: another time they may be let in.
+        // The token could not be checked; a retry may succeed.
         Err(problem) if problem.status().is_server_error() => return problem.into_response(),
-        Err(problem) => tracing::debug!(why = problem.words(), "not let to the gateway"),
+        Err(problem) => {
+            tracing::debug!(why = problem.detail(), "gateway request not authenticated")
+        }
     }
     next.run(Request::from_parts(head, body)).await
 }
 
-async fn known(house: &House, head: &mut Parts) -> Result<TenantId, Problem> {
-    // Anthropic's clients send their key so.
+async fn tenant(app: &AppState, head: &mut Parts) -> Result<TenantId, Problem> {
+    // Anthropic's clients send their key in this header.
     if let Some(key) = head.headers.remove("x-api-key")
         && !head.headers.contains_key(AUTHORIZATION)
     {
         let key = [b"Bearer ", key.as_bytes()].concat();
-        let key = HeaderValue::from_bytes(&key).map_err(|_| Problem::stranger("no key"))?;
+        let key = HeaderValue::from_bytes(&key)
+            .map_err(|_| Problem::unauthorized("`x-api-key` is not a valid header value"))?;
         head.headers.insert(AUTHORIZATION, key);
     }
-    let caller = house.door.admit(head, house.now()).await?;
-    caller.must_be(Role::Submit)?;
-    caller.sends_as(None)
+    let caller = app.auth.authenticate(head, app.now()).await?;
+    caller.require_role(Role::Submit)?;
+    caller.tenant_for_new(None)
 }

@@ -1,38 +1,37 @@
-//! Longshore over HTTP: one router with the API, health, metrics and the dashboard.
+//! Longshore over HTTP: one router with the API, health checks, metrics and the dashboard.
 //!
-//! [`Web`] takes a store from all its sides and makes a router, or serves it over a listener of its
-//! own with the limits that a stranger's connection needs. What the API can do stands in one table
-//! ([`table`]): routes, who may use them and the OpenAPI document come from it, so that they cannot
-//! differ. Who comes in is the door's business (`door.rs`); a caller's scope goes with every call to
-//! the store, so a tenant never sees another's things, whatever a handler forgets.
+//! [`Web`] builds the router from a store, or serves it on a listener with limits on untrusted connections.
+//! The API is defined by one table ([`endpoints`]): routes, required roles and the OpenAPI document are
+//! derived from it, so that they cannot differ. `auth.rs` authenticates requests. The caller's scope is
+//! passed with every call to the store, so a handler cannot show a tenant another tenant's data by mistake.
 
 mod api;
+mod app_state;
 mod audit;
-mod call;
+mod auth;
+mod browser_session;
+mod change_broadcast;
 pub mod client;
-mod door;
-mod feed;
+mod connection_limiter;
+mod dispatch_port;
+pub mod endpoints;
 mod gateway;
-mod history;
-mod house;
-mod listen;
+mod lenient_int;
 mod metrics;
 mod openapi;
 mod pages;
 mod problem;
+mod request_context;
 mod schema;
-mod scripts;
-mod seats;
-mod session;
-pub mod table;
+mod server;
+mod timeseries;
 mod token;
-mod traces;
+mod trace_context;
 mod trend;
-mod whole;
 
-pub use door::Lock;
-pub use house::{Limits, Web};
-pub use listen::{Tls, TlsError};
-pub use scripts::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
+pub use app_state::{Limits, Web};
+pub use auth::Lock;
+pub use dispatch_port::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
+pub use server::{Tls, TlsError};
 pub use token::{FreshToken, hash};
 pub use trend::Trend;

@@ -1,7 +1,7 @@
-//! `/metrics`: figures for Prometheus, read from the store's kept counts.
+//! `/metrics`: Prometheus metrics, read from the store's counters.
 //!
-//! Labels are few on purpose: queues by their names without their owners, pools by theirs, and of each
-//! no more than [`MOST`]; the rest is summed up as `other`. A tenant's token sees its own figures.
+//! Labels are limited: queues by name without owner, pools by name, and at most [`MAX_LABELS`] of each;
+//! further queues are summed up as `other`. A tenant's token sees the tenant's own figures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,22 +15,22 @@ use longshore::store::{QueueInfo, Queues};
 use longshore::{Counts, Scope, Timestamp, UnitState};
 
 use crate::api::pools;
-use crate::door::Caller;
-use crate::house::House;
+use crate::app_state::AppState;
+use crate::auth::Caller;
 use crate::problem::Problem;
 
-/// Names of one sort that are told apart.
-const MOST: usize = 100;
+/// Maximum number of values per label.
+const MAX_LABELS: usize = 100;
 
-/// Answers with the figures.
-pub(crate) async fn answer(house: Arc<House>, request: Request) -> Response {
+/// Answers a scrape.
+pub(crate) async fn answer(app: Arc<AppState>, request: Request) -> Response {
     let (head, _) = request.into_parts();
-    let gathering = async {
-        let caller = house.door.admit(&head, house.now()).await?;
-        gather(&house, &caller).await
+    let collecting = async {
+        let caller = app.auth.authenticate(&head, app.now()).await?;
+        collect(&app, &caller).await
     };
-    let told = tokio::time::timeout(house.limits.time, gathering).await;
-    match told.unwrap_or_else(|_| Err(Problem::slow("it took too long"))) {
+    let result = tokio::time::timeout(app.limits.time, collecting).await;
+    match result.unwrap_or_else(|_| Err(Problem::timeout("it took too long"))) {
         Ok(text) => {
             let mut response = text.into_response();
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -41,72 +41,72 @@ pub(crate) async fn answer(house: Arc<House>, request: Request) -> Response {
     }
 }
 
-async fn gather(house: &House, caller: &Caller) -> Result<String, Problem> {
-    let mut text = Text::default();
+async fn collect(app: &AppState, caller: &Caller) -> Result<String, Problem> {
+    let mut text = MetricsText::default();
     text.family("longshore_build_info", "gauge", "1, with the version as a label");
     text.line("longshore_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    let queues = house.store.queues(&caller.scope).await?;
-    of_queues(&mut text, &queues, house.now());
-    let totals = house.store.totals(&caller.scope, &Queues::All).await?;
+    let queues = app.store.queues(&caller.scope).await?;
+    queue_metrics(&mut text, &queues, app.now());
+    let totals = app.store.totals(&caller.scope, &Queues::All).await?;
     text.family("longshore_batches_open", "gauge", "Batches that are neither sealed nor given up");
-    text.line("longshore_batches_open", &[], figure(totals.open_batches));
+    text.line("longshore_batches_open", &[], as_float(totals.open_batches));
     if caller.scope == Scope::All {
-        of_workers(&mut text, house).await?;
-        of_pools(&mut text, house, caller).await?;
+        worker_metrics(&mut text, app).await?;
+        pool_metrics(&mut text, app, caller).await?;
     }
     Ok(text.0)
 }
 
-/// A queue's figures over all its lanes.
+/// A queue's figures, summed over its lanes.
 #[derive(Default)]
-struct Depth {
+struct QueueMetrics {
     counts: Counts,
     bytes: u64,
     oldest: Option<Timestamp>,
     paused: bool,
 }
 
-fn of_queues(text: &mut Text, queues: &[QueueInfo], now: Timestamp) {
-    let mut by_name: BTreeMap<&str, Depth> = BTreeMap::new();
+fn queue_metrics(text: &mut MetricsText, queues: &[QueueInfo], now: Timestamp) {
+    let mut by_name: BTreeMap<&str, QueueMetrics> = BTreeMap::new();
     for lane in queues {
         let name = lane.queue.as_str();
         let name = name.split_once('/').map_or(name, |(_, name)| name);
-        let is_known = by_name.contains_key(name) || by_name.len() < MOST;
-        let depth = by_name.entry(if is_known { name } else { "other" }).or_default();
-        depth.counts += lane.counts;
-        depth.bytes += lane.bytes;
-        depth.paused |= lane.paused;
-        depth.oldest = [depth.oldest, lane.oldest_ready].into_iter().flatten().min();
+        let is_known = by_name.contains_key(name) || by_name.len() < MAX_LABELS;
+        let metrics = by_name.entry(if is_known { name } else { "other" }).or_default();
+        metrics.counts += lane.counts;
+        metrics.bytes += lane.bytes;
+        metrics.paused |= lane.paused;
+        metrics.oldest = [metrics.oldest, lane.oldest_ready].into_iter().flatten().min();
     }
     text.family("longshore_units", "gauge", "Units that are kept, by queue and state");
-    for (queue, depth) in &by_name {
+    for (queue, metrics) in &by_name {
         for state in UnitState::ALL {
             let labels = [("queue", *queue), ("state", state.as_str())];
-            text.line("longshore_units", &labels, figure(depth.counts.of(state)));
+            text.line("longshore_units", &labels, as_float(metrics.counts.of(state)));
         }
     }
     text.family("longshore_queue_bytes", "gauge", "Bytes of payload of live units");
-    for (queue, depth) in &by_name {
-        text.line("longshore_queue_bytes", &[("queue", queue)], figure(depth.bytes));
+    for (queue, metrics) in &by_name {
+        text.line("longshore_queue_bytes", &[("queue", queue)], as_float(metrics.bytes));
     }
     text.family("longshore_queue_oldest_ready_seconds", "gauge", "For how long the oldest waits");
-    for (queue, depth) in &by_name {
-        let waits = depth.oldest.map_or(0.0, |since| now.since(since).as_secs_f64());
+    for (queue, metrics) in &by_name {
+        let waits = metrics.oldest.map_or(0.0, |since| now.since(since).as_secs_f64());
         text.line("longshore_queue_oldest_ready_seconds", &[("queue", queue)], waits);
     }
     text.family("longshore_queue_paused", "gauge", "1 if the queue or a lane of it is paused");
-    for (queue, depth) in &by_name {
-        let paused = f64::from(u8::from(depth.paused));
+    for (queue, metrics) in &by_name {
+        let paused = f64::from(u8::from(metrics.paused));
         text.line("longshore_queue_paused", &[("queue", queue)], paused);
     }
 }
 
-async fn of_workers(text: &mut Text, house: &House) -> Result<(), Problem> {
-    let sessions = house.store.sessions().await?;
+async fn worker_metrics(text: &mut MetricsText, app: &AppState) -> Result<(), Problem> {
+    let sessions = app.store.sessions().await?;
     let slots: u64 = sessions.iter().map(|session| u64::from(session.own_slots())).sum();
     let held: u64 = sessions.iter().map(|session| session.held).sum();
     for (name, about, value) in [
-        // `serve` itself has a session, and runs nothing.
+        // `serve` itself has a session without slots.
         (
             "longshore_workers",
             "Workers",
@@ -116,14 +116,18 @@ async fn of_workers(text: &mut Text, house: &House) -> Result<(), Problem> {
         ("longshore_worker_units", "Units that workers hold", held),
     ] {
         text.family(name, "gauge", about);
-        text.line(name, &[], figure(value));
+        text.line(name, &[], as_float(value));
     }
     Ok(())
 }
 
-async fn of_pools(text: &mut Text, house: &House, caller: &Caller) -> Result<(), Problem> {
-    let mut pools = pools::gather(house, caller).await?;
-    pools.truncate(MOST);
+async fn pool_metrics(
+    text: &mut MetricsText,
+    app: &AppState,
+    caller: &Caller,
+) -> Result<(), Problem> {
+    let mut pools = pools::visible_pools(app, caller).await?;
+    pools.truncate(MAX_LABELS);
     text.family(
         "longshore_pool_permits",
         "gauge",
@@ -134,7 +138,7 @@ async fn of_pools(text: &mut Text, house: &House, caller: &Caller) -> Result<(),
             [("max", pool.max.into()), ("in_use", pool.in_use.into()), ("waiting", pool.in_line)]
         {
             let labels = [("pool", pool.pool.as_str()), ("state", state)];
-            text.line("longshore_pool_permits", &labels, figure(value));
+            text.line("longshore_pool_permits", &labels, as_float(value));
         }
     }
     for (name, about, of) in [
@@ -145,22 +149,22 @@ async fn of_pools(text: &mut Text, house: &House, caller: &Caller) -> Result<(),
         text.family(name, "counter", about);
         for pool in &pools {
             let value = [pool.acquired, pool.timeouts, pool.expired][of];
-            text.line(name, &[("pool", pool.pool.as_str())], figure(value));
+            text.line(name, &[("pool", pool.pool.as_str())], as_float(value));
         }
     }
     Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus counts in floats")]
-fn figure(count: u64) -> f64 {
+fn as_float(count: u64) -> f64 {
     count as f64
 }
 
-/// Figures as Prometheus reads them. Names hold nothing that would have to be escaped.
+/// Builds Prometheus text format. Names contain no characters that need escaping.
 #[derive(Default)]
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn family(&mut self, name: &str, kind: &str, about: &str) {
         // Writing into a string cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {about}\n# TYPE {name} {kind}");

@@ -1,9 +1,9 @@
-//! The OpenAPI 3.1 document, written from the table.
+//! The OpenAPI 3.1 document, derived from the endpoint table.
 
 use serde_json::{Map, Value, json};
 
+use crate::endpoints::{BASE, ENDPOINTS, Endpoint, Param, ParamKind, RequestBody, ResponseBody};
 use crate::schema;
-use crate::table::{BASE, ENDPOINTS, Endpoint, Gives, Param, ParamKind, Takes};
 
 /// The document.
 pub(crate) fn document() -> Value {
@@ -18,7 +18,7 @@ pub(crate) fn document() -> Value {
             "title": "Longshore",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Durable queues, exact batches, bounded pools. Roles: read, submit, \
-                operate, admin; each may also do what those before it may.",
+                operate, admin; each includes the roles before it.",
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
         "servers": [{ "url": "/" }],
@@ -34,7 +34,7 @@ pub(crate) fn document() -> Value {
 }
 
 fn operation(endpoint: &Endpoint) -> Value {
-    let mut parameters: Vec<Value> = endpoint.names().map(in_path).collect();
+    let mut parameters: Vec<Value> = endpoint.path_params().map(in_path).collect();
     if endpoint.path.starts_with("/pools/") {
         parameters[0]["schema"] = schema::queue("");
     }
@@ -48,17 +48,19 @@ fn operation(endpoint: &Endpoint) -> Value {
         "responses": responses(endpoint),
     });
     let body = |kind: &str, schema: &str, required: bool| json!({ "required": required, "content": { kind: { "schema": reference(schema) } } });
-    match endpoint.takes {
-        Takes::Nothing => {}
-        Takes::Json(schema) => operation["requestBody"] = body("application/json", schema, true),
-        Takes::MaybeJson(schema) => {
+    match endpoint.request {
+        RequestBody::Nothing => {}
+        RequestBody::Json(schema) => {
+            operation["requestBody"] = body("application/json", schema, true)
+        }
+        RequestBody::OptionalJson(schema) => {
             operation["requestBody"] = body("application/json", schema, false);
         }
-        Takes::Lines(schema) => {
+        RequestBody::Ndjson(schema) => {
             operation["requestBody"] = body("application/x-ndjson", schema, false);
         }
     }
-    if endpoint.sends() {
+    if endpoint.accepts_idempotency_key() {
         let header = json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
             "schema": { "type": "string", "minLength": 1, "maxLength": 256 },
@@ -85,7 +87,7 @@ fn in_query(param: &Param) -> Value {
         ParamKind::Text if param.name == "since" => {
             json!({ "type": "string", "pattern": "^[0-9]{1,18}$" })
         }
-        ParamKind::Text | ParamKind::Needed => {
+        ParamKind::Text | ParamKind::RequiredText => {
             json!({ "type": "string", "minLength": 1, "pattern": "^[^\\x00]+$" })
         }
         ParamKind::Time => json!({ "type": "string", "format": "date-time" }),
@@ -93,7 +95,7 @@ fn in_query(param: &Param) -> Value {
         ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),
         ParamKind::OneOf(words) => json!({ "type": "string", "enum": words }),
     };
-    let required = param.kind == ParamKind::Needed;
+    let required = param.kind == ParamKind::RequiredText;
     json!({
         "name": param.name, "in": "query", "description": param.about, "required": required,
         "schema": schema,
@@ -101,35 +103,35 @@ fn in_query(param: &Param) -> Value {
 }
 
 fn responses(endpoint: &Endpoint) -> Value {
-    let (kind, schema) = match endpoint.gives {
-        Gives::One(schema) => ("application/json", reference(schema)),
-        Gives::Page(schema) => ("application/json", page(schema)),
-        Gives::Events => ("text/event-stream", json!({ "type": "string" })),
-        Gives::Document => ("application/json", json!({ "type": "object" })),
+    let (kind, schema) = match endpoint.response {
+        ResponseBody::One(schema) => ("application/json", reference(schema)),
+        ResponseBody::Page(schema) => ("application/json", page(schema)),
+        ResponseBody::Events => ("text/event-stream", json!({ "type": "string" })),
+        ResponseBody::Document => ("application/json", json!({ "type": "object" })),
     };
     let content = json!({ kind: { "schema": schema } });
     let mut responses = json!({ "200": { "description": endpoint.about, "content": content } });
-    if matches!(endpoint.gives, Gives::One("Sent" | "Opened")) {
-        responses["201"] = json!({ "description": "It is new", "content": content });
+    if matches!(endpoint.response, ResponseBody::One("Sent" | "Opened")) {
+        responses["201"] = json!({ "description": "Created", "content": content });
     }
     let problem = |why: &str| {
         let schema = reference("Problem");
         json!({ "description": why, "content": { "application/problem+json": { "schema": schema } } })
     };
     for (status, why) in [
-        ("400", "It makes no sense"),
-        ("401", "No token, or not a good one"),
+        ("400", "Invalid request"),
+        ("401", "No token, or an invalid one"),
         ("403", "The token's role does not include it"),
-        ("404", "There is no such thing, or not for this tenant"),
-        ("429", "Too much: `Retry-After` says when it is worth another try"),
+        ("404", "Not found, or not visible to this tenant"),
+        ("429", "Too many requests: `Retry-After` says when to retry"),
         ("503", "The store is unavailable"),
     ] {
         responses[status] = problem(why);
     }
-    if endpoint.changes() {
-        responses["409"] = problem("Its state does not allow it");
+    if endpoint.is_mutation() {
+        responses["409"] = problem("Its state does not allow this");
         responses["413"] = problem("Too large");
-        responses["415"] = problem("Of another type");
+        responses["415"] = problem("Unsupported media type");
     }
     responses
 }

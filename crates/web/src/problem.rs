@@ -1,4 +1,4 @@
-//! What went wrong, as `application/problem+json` (RFC 9457).
+//! Errors as `application/problem+json` (RFC 9457).
 
 use std::time::Duration;
 
@@ -11,43 +11,43 @@ use longshore::{Error, SendError, WaitError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Until a full queue or a store that is away is worth another try.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Suggested delay before a retry when a queue is full or the store is unavailable.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
-/// What every `type` of a problem begins with.
+/// Prefix of every problem's `type`.
 pub(crate) const URN: &str = "urn:longshore:problem:";
 
-/// A problem as it travels: written by the server, read by the client.
+/// The JSON form of a problem: written by the server, read by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProblemDetails {
-    /// Stable, as `urn:longshore:problem:not-found`.
+    /// A stable identifier, such as `urn:longshore:problem:not-found`.
     #[serde(rename = "type")]
     pub urn: String,
-    /// The status in words.
+    /// The status text.
     pub title: String,
     /// The status.
     pub status: u16,
-    /// What went wrong this time.
+    /// What went wrong.
     pub detail: String,
-    /// Why a unit was not taken, for programs.
+    /// Why a unit was refused, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
-    /// How far a stream came.
+    /// The partial result of a stream or chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub so_far: Option<Value>,
 }
 
-/// What went wrong, for whoever asked.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     status: StatusCode,
-    /// Short and stable, as `not-found`.
+    /// Short and stable, such as `not-found`.
     kind: &'static str,
     detail: String,
     retry_after: Option<Duration>,
-    /// Why a unit was not taken.
+    /// Why a unit was refused.
     refusal: Option<Box<Refusal>>,
-    /// What else a program may want to know.
+    /// Further details for programs.
     more: Option<Value>,
 }
 
@@ -57,90 +57,90 @@ impl Problem {
         Self { status, kind, detail, retry_after: None, refusal: None, more: None }
     }
 
-    /// What was sent makes no sense.
-    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+    /// The request is invalid.
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
 
-    /// Nobody said who they are, or not rightly.
-    pub(crate) fn stranger(detail: impl Into<String>) -> Self {
+    /// No token, or an invalid one.
+    pub(crate) fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }
 
-    /// Whoever it is may not do that.
+    /// The caller is not allowed to do this.
     pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
-    /// There is no such thing.
+    /// The resource does not exist, or is not visible to the caller.
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
-    /// Its state does not allow it.
+    /// The resource's state does not allow this.
     pub(crate) fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", detail)
     }
 
-    /// The path is known, the method is not.
-    pub(crate) fn method(detail: impl Into<String>) -> Self {
+    /// The path exists, but not with this method.
+    pub(crate) fn method_not_allowed(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
     }
 
-    /// The body took too long to come, or the answer to be found.
-    pub(crate) fn slow(detail: impl Into<String>) -> Self {
+    /// The body did not arrive in time, or the answer took too long.
+    pub(crate) fn timeout(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail)
     }
 
-    /// Not now.
-    pub(crate) fn away(detail: impl Into<String>) -> Self {
-        let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
-        Self { retry_after: Some(AGAIN), ..away }
+    /// The server or its store is temporarily unavailable.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
+        Self { retry_after: Some(RETRY_AFTER_DEFAULT), ..problem }
     }
 
-    /// The body is longer than is read.
+    /// The body is too large.
     pub(crate) fn too_large(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
     }
 
-    /// The body is of another type.
-    pub(crate) fn media(detail: impl Into<String>) -> Self {
+    /// The body has an unsupported content type.
+    pub(crate) fn unsupported_media_type(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail)
     }
 
-    /// Too much of it.
+    /// The caller exceeded a limit.
     pub(crate) fn too_many(detail: impl Into<String>, after: Duration) -> Self {
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", detail);
         Self { retry_after: Some(after), ..problem }
     }
 
-    /// Its status.
+    /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// What it says.
-    pub(crate) fn words(&self) -> &str {
+    /// What went wrong.
+    pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Says where it is.
-    pub(crate) fn at(self, place: &str) -> Self {
-        Self { detail: format!("{place}: {}", self.detail), ..self }
+    /// Prefixes the detail with a location.
+    pub(crate) fn with_location(self, location: &str) -> Self {
+        Self { detail: format!("{location}: {}", self.detail), ..self }
     }
 
-    /// Adds what a program may want to know, under a name of its own.
-    pub(crate) fn with(self, more: &impl Serialize) -> Self {
+    /// Adds details for programs, as `so_far`.
+    pub(crate) fn with_details(self, more: &impl Serialize) -> Self {
         Self { more: serde_json::to_value(more).ok(), ..self }
     }
 
-    /// The answer of a refused unit.
-    pub(crate) fn refused(refusal: &Refusal) -> Self {
+    /// The response for a refused unit.
+    pub(crate) fn from_refusal(refusal: &Refusal) -> Self {
         let detail = refusal.to_string();
         let problem = match refusal {
             Refusal::Full { .. } => {
                 let full = Self::new(StatusCode::TOO_MANY_REQUESTS, "full", detail);
-                Self { retry_after: Some(AGAIN), ..full }
+                Self { retry_after: Some(RETRY_AFTER_DEFAULT), ..full }
             }
             Refusal::Duplicate(_) => Self::new(StatusCode::CONFLICT, "duplicate", detail),
             Refusal::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "suspended", detail),
@@ -152,24 +152,24 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let words = error.to_string();
+        let detail = error.to_string();
         match error {
             Error::Unavailable { .. } | Error::DiskFull { .. } => {
                 tracing::warn!(%error, "the store cannot answer a request");
-                Self::away("the store is unavailable")
+                Self::unavailable("the store is unavailable")
             }
-            Error::NotFound { .. } => Self::not_found(words),
-            Error::Invalid(_) => Self::bad(words),
-            Error::TooLarge { .. } => Self::too_large(words),
+            Error::NotFound { .. } => Self::not_found(detail),
+            Error::Invalid(_) => Self::bad_request(detail),
+            Error::TooLarge { .. } => Self::too_large(detail),
             Error::UnitRefuses(_) | Error::BatchRefuses(_) | Error::SessionGone(_) => {
-                Self::conflict(words)
+                Self::conflict(detail)
             }
-            Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", words),
-            // What is wrong with the store is not a caller's business.
+            Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", detail),
+            // Details of a broken store are for the log, not for the caller.
             _ => {
                 tracing::error!(%error, "the store is broken");
-                let words = "the store cannot answer; its server's log says why";
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", words)
+                let detail = "the store cannot answer; its server's log says why";
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", detail)
             }
         }
     }
@@ -178,7 +178,7 @@ impl From<Error> for Problem {
 impl From<SendError> for Problem {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::Refused(refusal) => Self::refused(&refusal),
+            SendError::Refused(refusal) => Self::from_refusal(&refusal),
             SendError::Store(error) => error.into(),
             other => Self::new(StatusCode::CONFLICT, "conflict", other.to_string()),
         }
@@ -189,7 +189,7 @@ impl From<WaitError> for Problem {
     fn from(error: WaitError) -> Self {
         match error {
             WaitError::Store(error) => error.into(),
-            other => Self::slow(other.to_string()),
+            other => Self::timeout(other.to_string()),
         }
     }
 }
@@ -205,7 +205,7 @@ impl IntoResponse for Problem {
             refusal: refusal.map(|refusal| *refusal),
             so_far: more,
         };
-        // Nothing in it can fail to be written.
+        // Serialising these fields cannot fail.
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;

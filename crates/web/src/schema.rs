@@ -1,4 +1,4 @@
-//! What things look like as JSON. A test holds real answers against it.
+//! JSON schemas of requests and responses. A test validates real responses against them.
 
 use serde_json::{Value, json};
 
@@ -26,17 +26,17 @@ fn text() -> Value {
     json!({ "type": "string" })
 }
 
-/// Text that every store keeps.
-fn words(what: &str) -> Value {
+/// Text without NUL characters, which not every store can keep.
+fn text_without_nul(what: &str) -> Value {
     json!({ "type": "string", "pattern": "^[^\\x00]*$", "description": what })
 }
 
-/// A name as [`longshore::name`] takes it.
+/// A name as [`longshore::name`] accepts it.
 pub(crate) fn name(what: &str) -> Value {
     named(what, "^[A-Za-z0-9_.:-]+$")
 }
 
-/// A queue's name, which may have its owner before it.
+/// A queue's name, optionally with its owner.
 pub(crate) fn queue(what: &str) -> Value {
     named(what, "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$")
 }
@@ -47,40 +47,40 @@ fn named(what: &str, pattern: &str) -> Value {
     })
 }
 
-/// The same, or null for nothing.
+/// The schema, or null.
 fn or_null(schema: Value) -> Value {
     json!({ "anyOf": [schema, { "type": "null" }] })
 }
 
-/// From first to last.
+/// A priority, 1 is first.
 fn priority() -> Value {
     json!({ "type": "integer", "minimum": 1, "maximum": 9 })
 }
 
-fn of(name: &str) -> Value {
+fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 fn list(name: &str) -> Value {
-    json!({ "type": "array", "items": of(name) })
+    json!({ "type": "array", "items": reference(name) })
 }
 
-/// An object that always has these.
+/// An object with these required properties.
 fn object<const N: usize>(properties: [(&str, Value); N]) -> Value {
     let required: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
     json!({ "type": "object", "required": required,
         "properties": Value::from_iter(properties.clone()) })
 }
 
-/// An object that may have these and nothing else.
+/// An object with these properties and no others.
 fn strict(required: Value, properties: Value) -> Value {
     json!({ "type": "object", "required": required, "additionalProperties": false,
         "properties": properties })
 }
 
-/// All schemas by their names.
+/// All schemas by name.
 pub(crate) fn all() -> Value {
-    let mut all = things();
+    let mut all = resources();
     for (name, schema) in parts().as_object().into_iter().flatten() {
         all[name] = schema.clone();
     }
@@ -88,30 +88,30 @@ pub(crate) fn all() -> Value {
     all
 }
 
-fn things() -> Value {
+fn resources() -> Value {
     json!({
         "Queue": object([
             ("queue", queue("NAME, or TENANT/NAME")), ("tenant", name("The lane's tenant")),
-            ("paused", json!({ "type": "boolean", "description": "Claims pass it by: it is paused, or the whole queue" })),
+            ("paused", json!({ "type": "boolean", "description": "Its units are not claimed: the lane or the whole queue is paused" })),
             ("queue_paused", json!({ "type": "boolean" })), ("lane_paused", json!({ "type": "boolean" })),
             ("suspended", json!({ "type": "boolean" })),
-            ("weight", count()), ("cap", maybe("integer")), ("capacity", of("Capacity")),
-            ("lane_capacity", of("Capacity")), ("counts", of("Counts")), ("bytes", count()),
+            ("weight", count()), ("cap", maybe("integer")), ("capacity", reference("Capacity")),
+            ("lane_capacity", reference("Capacity")), ("counts", reference("Counts")), ("bytes", count()),
             ("oldest_ready", maybe_time()),
         ]),
         "Batch": object([
-            ("id", name("Its name")), ("tenant", name("Whose it is")), ("type", text()),
+            ("id", name("Name")), ("tenant", name("Owner")), ("type", text()),
             ("status", json!({ "enum": ["queued", "running", "paused", "complete", "failed", "cancelled"] })),
             ("reason", maybe("string")), ("initiated_by", text()), ("initiated_at", time()),
             ("started_at", maybe_time()), ("completed_at", maybe_time()),
-            ("sealed", json!({ "type": "boolean", "description": "All its units are known" })),
-            ("generation", count()), ("counts", of("Counts")), ("progress", of("Progress")),
-            ("cursor", json!({ "type": "string", "description": "Where its sender is" })),
+            ("sealed", json!({ "type": "boolean", "description": "All its units were added" })),
+            ("generation", count()), ("counts", reference("Counts")), ("progress", reference("Progress")),
+            ("cursor", json!({ "type": "string", "description": "The sender's position" })),
             ("notes", text()), ("sums", json!({ "type": "object" })),
         ]),
         "Row": object([
-            ("key", json!({ "description": "What it is known by; null if it may not be read" })),
-            ("state", of("State")), ("attempt", count()), ("code", maybe("string")),
+            ("key", json!({ "description": "Identifies the row; null if the caller may not read it" })),
+            ("state", reference("State")), ("attempt", count()), ("code", maybe("string")),
             ("reason", maybe("string")), ("unit", uuid()), ("result", json!({})),
         ]),
         "FailureGroup": object([
@@ -119,32 +119,32 @@ fn things() -> Value {
             ("examples", json!({ "type": "array", "items": { "type": "string" } })),
         ]),
         "Unit": object([
-            ("id", uuid()), ("tenant", name("Whose it is")), ("queue", queue("Where it waits")),
-            ("kind", name("Which handler runs it")), ("batch", maybe("string")),
-            ("state", of("State")), ("priority", json!({ "type": "integer", "minimum": 1, "maximum": 9 })),
+            ("id", uuid()), ("tenant", name("Owner")), ("queue", queue("Queue")),
+            ("kind", name("Selects the handler")), ("batch", maybe("string")),
+            ("state", reference("State")), ("priority", json!({ "type": "integer", "minimum": 1, "maximum": 9 })),
             ("attempt", count()), ("lost", count()), ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
             ("created_at", time()), ("since", time()), ("started_at", maybe_time()),
             ("deadline", maybe_time()), ("key", maybe("string")), ("progress", maybe("object")),
             ("failure", maybe("object")), ("cancel_requested", json!({ "type": "boolean" })),
             ("payload", json!({})), ("checkpoint", json!({})), ("result", json!({})),
-            ("masked", json!({ "type": "boolean", "description": "What it carries is left out" })),
+            ("masked", json!({ "type": "boolean", "description": "Payload, checkpoint and result are omitted" })),
             ("failures", list("UnitFailure")),
         ]),
         "Worker": object([
             ("id", uuid()), ("label", text()), ("version", text()),
             ("kinds", json!({ "type": "array", "items": { "type": "string" } })),
-            ("slots", count()), ("held", count()), ("order", of("Order")), ("opened_at", time()),
+            ("slots", count()), ("held", count()), ("order", reference("Order")), ("opened_at", time()),
             ("beat_at", time()), ("beats", count()), ("ttl_seconds", json!({ "type": "number" })),
             ("cpu_seconds", json!({ "type": ["number", "null"], "description": "CPU time that it and its children have used" })),
         ]),
         "Schedule": object([
-            ("name", name("Its name")), ("tenant", name("Whose it is")), ("cron", text()),
+            ("name", name("Name")), ("tenant", name("Owner")), ("cron", text()),
             ("zone", text()), ("paused", json!({ "type": "boolean" })), ("template", json!({ "type": "object" })),
             ("created_at", time()), ("last_fire", maybe_time()), ("next_fire", maybe_time()),
             ("fired", count()), ("skipped", count()), ("missed_times", count()),
         ]),
         "Profile": object([
-            ("tenant", name("Whose it is")), ("name", name("Its name")),
+            ("tenant", name("Owner")), ("name", name("Name")),
             ("suspended", json!({ "type": "boolean" })), ("provider", text()), ("model", text()),
             ("extends", maybe("string")), ("limits", maybe("object")), ("prices", json!({})),
             ("fallback", json!({})), ("pool", maybe("string")), ("max_tokens", maybe("integer")),
@@ -159,7 +159,7 @@ fn things() -> Value {
             ("cost", json!({ "type": "number", "description": "Dollars" })),
         ]),
         "Budget": object([
-            ("tenant", name("Whose month")), ("month", text()), ("budget", maybe("object")),
+            ("tenant", name("Tenant of the budget")), ("month", text()), ("budget", maybe("object")),
             ("spent_tokens", count()), ("spent_picos", count()), ("reserved_tokens", count()),
             ("reserved_picos", count()),
         ]),
@@ -167,9 +167,9 @@ fn things() -> Value {
             ("pool", text()), ("status", maybe("object")), ("trouble", maybe("string")),
         ]),
         "Tenant": object([
-            ("tenant", name("Its name")), ("weight", count()), ("cap", maybe("integer")),
-            ("capacity", of("Capacity")), ("suspended", json!({ "type": "boolean" })),
-            ("created_at", time()), ("counts", of("Counts")), ("bytes", count()),
+            ("tenant", name("Name")), ("weight", count()), ("cap", maybe("integer")),
+            ("capacity", reference("Capacity")), ("suspended", json!({ "type": "boolean" })),
+            ("created_at", time()), ("counts", reference("Counts")), ("bytes", count()),
         ]),
         "Pool": object([
             ("pool", queue("NAME, or TENANT/NAME")), ("max", count()), ("in_use", count()),
@@ -178,8 +178,8 @@ fn things() -> Value {
             ("wait_p95_seconds", maybe("number")),
             ("waits", json!({ "type": "array", "items": count() })),
             ("quarantine_seconds", maybe("number")),
-            ("in_line", json!({ "type": "integer", "minimum": 0, "description": "How many wait" })),
-            ("masked", json!({ "type": "boolean", "description": "Who holds and waits is left out" })),
+            ("in_line", json!({ "type": "integer", "minimum": 0, "description": "Number of waiting requests" })),
+            ("masked", json!({ "type": "boolean", "description": "Holders and waiters are omitted" })),
             ("holders", json!({ "type": "array", "items": { "type": "object" } })),
             ("waiting", json!({ "type": "array", "items": { "type": "object" } })),
         ]),
@@ -213,33 +213,33 @@ fn parts() -> Value {
         })),
         "NewPermit": strict(json!([]), json!({
             "id": { "type": ["string", "null"], "format": "uuid",
-                "description": "Made by who asks: an ask that is repeated is recognised" },
+                "description": "Chosen by the client: a repeated request returns the same permit" },
             "weight": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
             "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
             "priority": priority(),
-            "owner": { "type": ["string", "null"], "description": "Who holds it, for people" },
+            "owner": { "type": ["string", "null"], "description": "Description of the holder, for people" },
         })),
         "PermitLife": strict(json!([]), json!({
             "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
         })),
         "Permit": object([
-            ("permit", uuid()), ("pool", queue("Of which pool")),
-            ("fence", json!({ "type": "integer", "description": "Larger than that of every permit before" })),
+            ("permit", uuid()), ("pool", queue("Pool")),
+            ("fence", json!({ "type": "integer", "description": "Larger than that of every earlier permit" })),
             ("ttl_seconds", count()), ("waited_seconds", json!({ "type": "number" })),
         ]),
         "PermitLeft": object([("permit", uuid()), ("held", json!({ "type": "boolean" }))]),
         "Operated": object([("changed", count()), ("requested", count()), ("skipped", count())]),
-        "Ordered": object([("worker", uuid()), ("order", of("Order"))]),
+        "Ordered": object([("worker", uuid()), ("order", reference("Order"))]),
         "NewBatch": strict(json!(["id"]), json!({
-            "id": name("Its name, among all tenants' batches"),
-            "tenant": or_null(name("Whose it is; the token's own without")),
-            "type": words("What sort of batch, for people and reports"),
-            "notes": words("Words for people"),
-            "initiated_by": or_null(words("Who or what started it; the token's label without")),
+            "id": name("Name, unique among all tenants' batches"),
+            "tenant": or_null(name("Owner; default: the token's tenant")),
+            "type": text_without_nul("Type of the batch, for people and reports"),
+            "notes": text_without_nul("Notes for people"),
+            "initiated_by": or_null(text_without_nul("Who or what started it; default: the token's label")),
             "workers": { "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX },
             "threshold": or_null(json!({
                 "type": "object", "required": ["limit", "then"],
-                "description": "How many failures are too many, and what then",
+                "description": "Maximum number or share of failures, and the action above it",
                 "properties": {
                     "limit": { "oneOf": [
                         strict(json!(["units"]), json!({ "units": { "type": "integer", "minimum": 0, "maximum": u32::MAX } })),
@@ -250,11 +250,11 @@ fn parts() -> Value {
             })),
             "callback": or_null(json!({
                 "type": "object", "required": ["queue", "kind"],
-                "description": "The unit that is sent when it has ended",
-                "properties": { "queue": queue("Where it waits"), "kind": name("Which handler runs it"), "data": {} },
+                "description": "The unit that is enqueued when the batch has ended",
+                "properties": { "queue": queue("Queue"), "kind": name("Selects the handler"), "data": {} },
             })),
         })),
-        "Opened": object([("status", json!({ "enum": ["created", "existing"] })), ("batch", of("Batch"))]),
+        "Opened": object([("status", json!({ "enum": ["created", "existing"] })), ("batch", reference("Batch"))]),
         "Filled": object([
             ("cursor", text()), ("created", count()),
             ("recognised", json!({ "type": "array", "items": object([("line", count()), ("unit", uuid())]) })),
@@ -286,7 +286,7 @@ fn parts() -> Value {
     })
 }
 
-/// What a sender writes: only `kind` must be there, and nothing may that is not known.
+/// A unit to enqueue: only `kind` is required; unknown fields are rejected.
 fn new_unit() -> Value {
     json!({
         "type": "object",
@@ -294,15 +294,15 @@ fn new_unit() -> Value {
         "additionalProperties": false,
         "properties": {
             "id": or_null(uuid()),
-            "tenant": or_null(name("Whose it is; the token's own without")),
-            "queue": or_null(queue("Where it waits; `default` without")),
-            "kind": name("Which handler runs it"),
-            "payload": { "description": "What the handler reads" },
+            "tenant": or_null(name("Owner; default: the token's tenant")),
+            "queue": or_null(queue("Queue; default: `default`")),
+            "kind": name("Selects the handler"),
+            "payload": { "description": "Input of the handler" },
             "priority": priority(),
-            "key": { "type": ["string", "null"], "maxLength": 512, "description": "A second one is recognised by it" },
+            "key": { "type": ["string", "null"], "maxLength": 512, "description": "Deduplication key" },
             "window": { "enum": ["while_live", "while_kept"] },
-            "on_duplicate": { "enum": ["existing", "refused"], "description": "What is told of a second one" },
-            "policy": or_null(json!({ "type": "object", "description": "How its runs are repeated; its kind's without" })),
+            "on_duplicate": { "enum": ["existing", "refused"], "description": "Response to a duplicate" },
+            "policy": or_null(json!({ "type": "object", "description": "Retry policy; default: its kind's" })),
             "not_before": maybe_time(),
             "deadline": maybe_time(),
             "weight": {
@@ -329,7 +329,7 @@ fn new_unit() -> Value {
                     "on_failure": { "enum": ["cancel", "release"] },
                 },
             },
-            "awaited": { "type": "boolean", "description": "Somebody will wait for its end" },
+            "awaited": { "type": "boolean", "description": "A client will wait for its end" },
         },
     })
 }

@@ -1,4 +1,4 @@
-//! What a token looks like: a mark that scanners of leaked secrets can find, and 256 random bits.
+//! API tokens: a prefix that secret scanners recognise, and 256 random bits.
 
 use std::fmt;
 
@@ -8,26 +8,26 @@ use longshore::SessionId;
 use longshore::ledger::TokenHash;
 use sha2::{Digest, Sha256};
 
-/// What every token begins with.
-const MARK: &str = "lsh_";
+/// The prefix of every token.
+const PREFIX: &str = "lsh_";
 
-/// A token that was just made. It is shown once, to whoever asked for it, and kept nowhere.
+/// A newly created token. It is shown to the user once and never stored.
 pub struct FreshToken(String);
 
 impl FreshToken {
-    /// A new one.
+    /// Creates a random token.
     #[expect(clippy::new_without_default, reason = "each call gives another value")]
     pub fn new() -> Self {
-        let bytes = random();
-        Self(format!("{MARK}{}", URL_SAFE_NO_PAD.encode(bytes)))
+        let bytes = random_bytes();
+        Self(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// The token itself.
+    /// The token in plain text.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What is kept of it.
+    /// The hash that is stored.
     pub fn hash(&self) -> TokenHash {
         hash(&self.0)
     }
@@ -39,17 +39,17 @@ impl fmt::Debug for FreshToken {
     }
 }
 
-/// 256 bits that nobody can guess: three random identities of 122 bits each, pressed together.
-pub(crate) fn random() -> [u8; 32] {
-    let mut press = Sha256::new();
+/// 256 unpredictable bits: the hash of three random ids of 122 bits each.
+pub(crate) fn random_bytes() -> [u8; 32] {
+    let mut hasher = Sha256::new();
     for _ in 0..3 {
-        press.update(SessionId::new().as_bytes());
+        hasher.update(SessionId::new().as_bytes());
     }
-    press.finalize().into()
+    hasher.finalize().into()
 }
 
-/// What a token hashes to. One round, no salt: a token is random, so neither a dictionary nor a table
-/// helps whoever has stolen the store, and every request pays for what is done here.
+/// The hash of a token. One round without salt: tokens are random, so neither a dictionary nor a table helps
+/// an attacker with a stolen store, and every request pays for this.
 pub fn hash(token: &str) -> TokenHash {
     TokenHash(Sha256::digest(token.as_bytes()).into())
 }

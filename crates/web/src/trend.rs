@@ -1,24 +1,23 @@
-//! What becomes of a queue, as the dashboard and `longshore top` say it.
+//! The trend of a queue's backlog, for the dashboard and `longshore top`.
 
 use serde::Serialize;
 
-/// Whether more comes than is done.
+/// Whether a queue grows or drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trend {
-    /// Nothing waits.
+    /// No units wait.
     Idle,
-    /// More comes than is done.
+    /// More units are enqueued than completed.
     Growing,
-    /// As much comes as is done.
+    /// About as many units are enqueued as completed.
     Steady,
-    /// More is done than comes.
+    /// More units are completed than enqueued.
     Draining,
 }
 
 impl Trend {
-    /// Judges a backlog by what it was and what it is: whether that is a tenth more or less, and not only
-    /// by a unit or two.
+    /// Compares two backlogs. A change counts if it is more than a tenth and more than 3 units.
     pub fn of(then: u64, now: u64) -> Self {
         let margin = (then.max(now) / 10).max(3);
         match () {

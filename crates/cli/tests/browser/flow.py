@@ -51,7 +51,7 @@ with Chromium() as browser:
     # One failed row: its unit, with its attempts, and what it carries masked.
     browser.go(f"{site}/batches/{batch}?state=failed")
     browser.eval("document.querySelector('td a[href^=\"/units/\"]').click()")
-    browser.until("document.body.innerText.includes('Runs that did not end well')")
+    browser.until("document.body.innerText.includes('Failed runs')")
     assert browser.eval("document.querySelector('pre').textContent.includes('•••')")
     for page in ["", "queues", "units", "workers", "pools", "usage", "cron", "dispatch", "audit"]:
         browser.go(f"{site}/{page}")

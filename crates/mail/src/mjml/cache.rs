@@ -1,4 +1,4 @@
-//! Pages, and what pages are made with, by what they were made of: bounded, the oldest goes first.
+//! A bounded cache with first-in-first-out eviction, for rendered pages and page skeletons.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,55 +7,55 @@ use sha2::{Digest, Sha256};
 
 use super::Rendered;
 
-/// What a page was made of: the renderer and every byte of the template.
-pub(super) type Key = [u8; 32];
+/// SHA-256 of the renderer's name and the template text.
+pub(super) type CacheKey = [u8; 32];
 
-pub(super) fn key(renderer: &str, template: &str) -> Key {
+pub(super) fn cache_key(renderer: &str, template: &str) -> CacheKey {
     Sha256::new().chain_update(renderer).chain_update([0]).chain_update(template).finalize().into()
 }
 
-/// How many bytes something takes, about.
-pub(super) trait Weighed {
-    fn weight(&self) -> usize;
+/// The approximate size of a cached value in bytes.
+pub(super) trait CacheSize {
+    fn size_bytes(&self) -> usize;
 }
 
-impl Weighed for Rendered {
-    fn weight(&self) -> usize {
+impl CacheSize for Rendered {
+    fn size_bytes(&self) -> usize {
         self.html.len()
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Cache<T> {
-    kept: HashMap<Key, Arc<T>>,
-    order: VecDeque<Key>,
+    entries: HashMap<CacheKey, Arc<T>>,
+    order: VecDeque<CacheKey>,
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
 }
 
-impl<T: Weighed> Cache<T> {
-    /// Holds so many bytes in all.
-    pub(super) fn new(most: usize) -> Self {
-        Self { kept: HashMap::new(), order: VecDeque::new(), bytes: 0, most }
+impl<T: CacheSize> Cache<T> {
+    /// A cache of at most `max_bytes`.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { entries: HashMap::new(), order: VecDeque::new(), bytes: 0, max_bytes }
     }
 
-    pub(super) fn find(&self, key: &Key) -> Option<Arc<T>> {
-        self.kept.get(key).cloned()
+    pub(super) fn get(&self, cache_key: &CacheKey) -> Option<Arc<T>> {
+        self.entries.get(cache_key).cloned()
     }
 
-    /// Keeps it in the place of what was known by this key.
-    pub(super) fn keep(&mut self, key: Key, one: &Arc<T>) {
-        if one.weight() > self.most {
+    /// Inserts a value, replacing an earlier one with the same key.
+    pub(super) fn insert(&mut self, cache_key: CacheKey, value: &Arc<T>) {
+        if value.size_bytes() > self.max_bytes {
             return;
         }
-        self.bytes += one.weight();
-        match self.kept.insert(key, Arc::clone(one)) {
-            Some(before) => self.bytes -= before.weight(),
-            None => self.order.push_back(key),
+        self.bytes += value.size_bytes();
+        match self.entries.insert(cache_key, Arc::clone(value)) {
+            Some(replaced) => self.bytes -= replaced.size_bytes(),
+            None => self.order.push_back(cache_key),
         }
-        while self.bytes > self.most {
+        while self.bytes > self.max_bytes {
             let Some(oldest) = self.order.pop_front() else { break };
-            self.bytes -= self.kept.remove(&oldest).map_or(0, |one| one.weight());
+            self.bytes -= self.entries.remove(&oldest).map_or(0, |value| value.size_bytes());
         }
     }
 }
@@ -72,15 +72,15 @@ mod tests {
     fn it_never_holds_more_than_it_may_and_the_oldest_goes_first() {
         let mut cache = Cache::new(10);
         for (name, html) in [("a", "1234"), ("b", "5678"), ("c", "9012"), ("d", "12345678901")] {
-            cache.keep(key("r", name), &page(html));
+            cache.insert(cache_key("r", name), &page(html));
         }
-        let held = |name| cache.find(&key("r", name)).is_some();
+        let held = |name| cache.get(&cache_key("r", name)).is_some();
         assert_eq!([held("a"), held("b"), held("c"), held("d")], [false, true, true, false]);
         assert_eq!(cache.bytes, 8);
     }
 
     #[test]
     fn another_renderers_page_is_another_page() {
-        assert_ne!(key("a", "bc"), key("ab", "c"));
+        assert_ne!(cache_key("a", "bc"), cache_key("ab", "c"));
     }
 }

@@ -1,59 +1,59 @@
-//! A renderer as it is used: under a bounded pool, within a time limit, and never twice for the same text.
+//! A renderer with a bounded pool, a timeout and a page cache.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longshore::BoundedPool;
 
-use super::cache::{Cache, key};
+use super::cache::{Cache, cache_key};
 use super::error::RenderError;
 use super::{Rendered, Renderer, Template};
 
-/// Compiles templates. Cheap to clone; all clones share one cache.
+/// Renders templates. Cheap to clone; all clones share one cache.
 #[derive(Clone)]
 pub struct Compiler {
     renderer: Arc<dyn Renderer>,
     pool: Option<BoundedPool>,
     timeout: Duration,
-    kept: usize,
+    cache_bytes: usize,
     cache: Arc<Mutex<Cache<Rendered>>>,
 }
 
-/// Pages that are kept, unless told.
-const KEPT: usize = 16 << 20;
+/// Default size of the page cache in bytes.
+const DEFAULT_CACHE_BYTES: usize = 16 << 20;
 
 impl Compiler {
-    /// With a limit of 30 seconds, no pool, and 16 MiB of pages kept.
+    /// A compiler with a timeout of 30 seconds, no pool, and a page cache of 16 MiB.
     pub fn new(renderer: Arc<dyn Renderer>) -> Self {
-        let (timeout, cache) = (Duration::from_secs(30), Cache::new(KEPT));
+        let (timeout, cache) = (Duration::from_secs(30), Cache::new(DEFAULT_CACHE_BYTES));
         let cache = Arc::new(Mutex::new(cache));
-        Self { renderer, pool: None, timeout, kept: KEPT, cache }
+        Self { renderer, pool: None, timeout, cache_bytes: DEFAULT_CACHE_BYTES, cache }
     }
 
-    /// Each rendering holds a permit of this pool; who waits for one holds up whoever asked: that is how
-    /// a slow renderer slows down those who need it, instead of drowning.
+    /// Each rendering holds a permit of this pool. Callers wait for a permit, so a slow renderer slows its
+    /// callers down instead of being overloaded.
     #[must_use]
     pub fn within(self, pool: BoundedPool) -> Self {
         Self { pool: Some(pool), ..self }
     }
 
-    /// How long a rendering may take, once it has its permit.
+    /// How long a rendering may take once it has its permit.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// How many bytes of pages are kept; none keeps none.
+    /// The size of the page cache in bytes; 0 disables it.
     #[must_use]
-    pub fn keeping(self, bytes: usize) -> Self {
-        Self { kept: bytes, cache: Arc::new(Mutex::new(Cache::new(bytes))), ..self }
+    pub fn cache_bytes(self, bytes: usize) -> Self {
+        Self { cache_bytes: bytes, cache: Arc::new(Mutex::new(Cache::new(bytes))), ..self }
     }
 
-    /// The page of a template.
+    /// Renders a template, or returns the cached page.
     pub async fn compile(&self, template: &Template) -> Result<Arc<Rendered>, RenderError> {
-        // Nobody remembers pages of which none comes twice.
-        let key = (self.kept > 0).then(|| key(self.renderer.name(), template.text()));
-        if let Some(page) = key.and_then(|key| self.cache().find(&key)) {
+        // With the cache disabled, the key need not be computed.
+        let key = (self.cache_bytes > 0).then(|| cache_key(self.renderer.name(), template.text()));
+        if let Some(page) = key.and_then(|key| self.cache().get(&key)) {
             return Ok(page);
         }
         let page = match &self.pool {
@@ -62,17 +62,19 @@ impl Compiler {
         };
         let page = Arc::new(page);
         if let Some(key) = key {
-            self.cache().keep(key, &page);
+            self.cache().insert(key, &page);
         }
         Ok(page)
     }
 
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
-        let late = |_| RenderError::Late {
+        let timed_out = |_| RenderError::Timeout {
             renderer: self.renderer.name().to_owned(),
             limit: self.timeout,
         };
-        tokio::time::timeout(self.timeout, self.renderer.render(template)).await.map_err(late)?
+        tokio::time::timeout(self.timeout, self.renderer.render(template))
+            .await
+            .map_err(timed_out)?
     }
 
     fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Rendered>> {

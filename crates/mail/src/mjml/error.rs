@@ -1,4 +1,4 @@
-//! What can be wrong with a template, and with rendering it.
+//! Errors of templates and of rendering.
 
 use std::fmt;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use longshore::AcquireError;
 
-/// A line of a template or of something that it includes.
+/// A line of a template or of an included file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The file; none if the template was never one.
+pub struct SourceLocation {
+    /// The file; none if the template was passed as text.
     pub file: Option<Arc<Path>>,
     /// The line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
             Some(file) => write!(f, "{}:{}", file.display(), self.line),
@@ -25,63 +25,63 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a template, and where.
+/// An error in a template, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {what}")]
-pub struct Fault {
-    /// Where it is.
-    pub place: Place,
-    /// What it is.
-    pub what: String,
+#[error("{location}: {message}")]
+pub struct MjmlError {
+    /// Where the error is.
+    pub location: SourceLocation,
+    /// What is wrong.
+    pub message: String,
 }
 
-/// Why there is no HTML.
+/// Why rendering failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenderError {
-    /// The template is wrong, and will be the next time.
+    /// The template is invalid; a retry fails again.
     #[error(transparent)]
-    Template(#[from] Fault),
-    /// The renderer refused the template without saying where.
+    Template(#[from] MjmlError),
+    /// The renderer rejected the template without a location.
     #[error("{renderer} refused the template: {message}")]
     Refused {
-        /// Which renderer.
+        /// The renderer's name.
         renderer: String,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
-    /// The renderer could not be reached, or died.
-    #[error("{renderer} cannot be had: {message}")]
+    /// The renderer could not be reached, or crashed.
+    #[error("{renderer} is unavailable: {message}")]
     Unavailable {
-        /// Which renderer.
+        /// The renderer's name.
         renderer: String,
-        /// Why.
+        /// The cause.
         message: String,
     },
-    /// It took too long.
+    /// Rendering exceeded the timeout.
     #[error("{renderer} took longer than {limit:?}")]
-    Late {
-        /// Which renderer.
+    Timeout {
+        /// The renderer's name.
         renderer: String,
-        /// How long it may take.
+        /// The timeout.
         limit: Duration,
     },
-    /// There was no permit of the bounded pool.
+    /// The bounded pool gave no permit.
     #[error(transparent)]
     Permit(#[from] AcquireError),
 }
 
 impl RenderError {
-    /// Whether the same template may do better later.
+    /// Whether a retry with the same template may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Template(_) | Self::Refused { .. } => false,
-            Self::Unavailable { .. } | Self::Late { .. } | Self::Permit(_) => true,
+            Self::Unavailable { .. } | Self::Timeout { .. } | Self::Permit(_) => true,
         }
     }
 }
 
-/// An error with its causes, in one line.
+/// An error and its chain of causes, in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     std::iter::once(error.to_string())

@@ -1,7 +1,7 @@
-//! A renderer somewhere else: a server that takes MJML over HTTP.
+//! Renders over HTTP.
 //!
-//! There are two kinds in the wild. Some take the template as it is and answer with the page
-//! (adrianrudnik/mjml-server); some take and answer JSON (mjml.io's API, danihodovic/mjml-server).
+//! There are two kinds of server: some take the template as the request body and answer with the page
+//! (adrianrudnik/mjml-server), others take and answer JSON (mjml.io's API, danihodovic/mjml-server).
 
 use async_trait::async_trait;
 use reqwest::header::CONTENT_TYPE;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{RenderError, chain};
 use super::{Rendered, Renderer, Template};
 
-/// A server that renders.
+/// A rendering server.
 #[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
@@ -20,62 +20,63 @@ pub struct Http {
     name: String,
 }
 
-/// What is sent and answered.
+/// The format of requests and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// The template as it is; the page as it is.
+    /// The request body is the template; the response body is the page.
     Raw,
     /// `{"mjml": …}`; `{"html": …, "errors": […]}`.
     Json,
 }
 
-/// A page is never larger; an answer that is has lost its way.
-const LARGEST: usize = 16 << 20;
-/// Of what a server says about an error.
-const WORDS: usize = 500;
+/// Maximum size of a response.
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
+/// Maximum length of a server's error text in our error.
+const MAX_ERROR_CHARS: usize = 500;
 
 #[derive(Serialize)]
-struct Ask<'a> {
+struct RenderRequest<'a> {
     mjml: &'a str,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct RenderResponse {
     html: Option<String>,
     #[serde(default)]
-    errors: Vec<Complaint>,
+    errors: Vec<RenderWarning>,
 }
 
 #[derive(Deserialize)]
-struct Complaint {
+struct RenderWarning {
     line: Option<usize>,
     message: String,
 }
 
 impl Http {
-    /// A server at that address. The client decides about proxies, time limits and TLS.
+    /// A server at this URL. The client configures proxies, timeouts and TLS.
     pub fn new(client: Client, url: Url, form: Form) -> Self {
-        let name = format!("the MJML server {}", url.host_str().unwrap_or("without a name"));
+        let name = format!("the MJML server {}", url.host_str().unwrap_or("(no host)"));
         Self { client, url, form, name }
     }
 
-    async fn ask(&self, template: &Template) -> Result<(StatusCode, Vec<u8>), reqwest::Error> {
+    async fn post(&self, template: &Template) -> Result<(StatusCode, Vec<u8>), reqwest::Error> {
         let request = self.client.post(self.url.clone());
         let request = match self.form {
-            // Without a type the raw server answers 500.
+            // The raw server answers 500 to a request without a content type.
             Form::Raw => request
                 .header(CONTENT_TYPE, "text/plain; charset=utf-8")
                 .body(template.text().to_owned()),
             Form::Json => {
-                let body = serde_json::to_vec(&Ask { mjml: template.text() }).unwrap_or_default();
+                let body = serde_json::to_vec(&RenderRequest { mjml: template.text() })
+                    .unwrap_or_default();
                 request.header(CONTENT_TYPE, "application/json").body(body)
             }
         };
-        let mut answer = request.send().await?;
-        let (status, mut body) = (answer.status(), Vec::new());
-        while let Some(chunk) = answer.chunk().await? {
+        let mut response = request.send().await?;
+        let (status, mut body) = (response.status(), Vec::new());
+        while let Some(chunk) = response.chunk().await? {
             body.extend_from_slice(&chunk);
-            if body.len() > LARGEST {
+            if body.len() > MAX_RESPONSE_BYTES {
                 break;
             }
         }
@@ -86,29 +87,31 @@ impl Http {
         RenderError::Unavailable { renderer: self.name.clone(), message: message.to_string() }
     }
 
-    fn refused(&self, message: String) -> RenderError {
+    fn rejected(&self, message: String) -> RenderError {
         RenderError::Refused { renderer: self.name.clone(), message }
     }
 
-    fn read(&self, body: Vec<u8>, template: &Template) -> Result<Rendered, RenderError> {
-        if body.len() > LARGEST {
-            return Err(self.refused(format!("its answer is larger than {LARGEST} bytes")));
+    fn parse(&self, body: Vec<u8>, template: &Template) -> Result<Rendered, RenderError> {
+        if body.len() > MAX_RESPONSE_BYTES {
+            return Err(
+                self.rejected(format!("its response is larger than {MAX_RESPONSE_BYTES} bytes"))
+            );
         }
         let (html, warnings) = match self.form {
             Form::Raw => (String::from_utf8(body).unwrap_or_default(), Vec::new()),
             Form::Json => {
-                let answer: Answer = serde_json::from_slice(&body).map_err(|cause| {
-                    self.refused(format!("its answer is not as expected: {cause}"))
+                let response: RenderResponse = serde_json::from_slice(&body).map_err(|cause| {
+                    self.rejected(format!("its response is not the expected JSON: {cause}"))
                 })?;
-                let warnings = answer.errors.into_iter();
+                let warnings = response.errors.into_iter();
                 let warnings =
-                    warnings.map(|one| template.fault(one.line.unwrap_or(1), one.message));
-                (answer.html.unwrap_or_default(), warnings.collect())
+                    warnings.map(|one| template.error(one.line.unwrap_or(1), one.message));
+                (response.html.unwrap_or_default(), warnings.collect())
             }
         };
-        // A server that was asked in the wrong form answers with nothing, and 200.
+        // A server that gets the wrong request format answers 200 with an empty body.
         if html.trim().is_empty() {
-            return Err(self.refused("it answered with an empty page".into()));
+            return Err(self.rejected("it returned an empty page".into()));
         }
         Ok(Rendered { html, warnings })
     }
@@ -121,19 +124,20 @@ impl Renderer for Http {
     }
 
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
-        template.includes_nothing()?;
-        let asked = self.ask(template).await;
+        template.reject_includes()?;
+        let response = self.post(template).await;
         let (status, body) =
-            asked.map_err(|error| self.unavailable(chain(&error.without_url())))?;
+            response.map_err(|error| self.unavailable(chain(&error.without_url())))?;
         if status.is_success() {
-            return self.read(body, template);
+            return self.parse(body, template);
         }
-        let words: String = String::from_utf8_lossy(&body).trim().chars().take(WORDS).collect();
+        let text: String =
+            String::from_utf8_lossy(&body).trim().chars().take(MAX_ERROR_CHARS).collect();
         match status {
             StatusCode::BAD_REQUEST
             | StatusCode::UNPROCESSABLE_ENTITY
-            | StatusCode::PAYLOAD_TOO_LARGE => Err(self.refused(words)),
-            _ => Err(self.unavailable(format!("it answered {status}: {words}"))),
+            | StatusCode::PAYLOAD_TOO_LARGE => Err(self.rejected(text)),
+            _ => Err(self.unavailable(format!("it answered {status}: {text}"))),
         }
     }
 }

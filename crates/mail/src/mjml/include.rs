@@ -1,49 +1,51 @@
-//! Puts what a template includes into its place.
+//! Resolves includes.
 //!
-//! Done once, before any renderer sees the template: only here is it decided which files may be read, and
-//! only so can every fault be told with the file and line that somebody has to open.
+//! Runs once, before any renderer sees the template: only this module decides which files may be read, and it
+//! records the source file and line of every line for error messages.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{Fault, Place};
-use super::scan::{Attribute, Piece, What, scan};
+use super::error::{MjmlError, SourceLocation};
+use super::lexer::{Attribute, MarkupKind, MarkupToken, tokenise};
 use super::template::{Roots, Template};
 
-/// Includes within includes, at most.
-const DEEPEST: usize = 16;
-/// All of a template, at most: what is sent to many should be small.
-const LARGEST: usize = 4 << 20;
+/// Maximum depth of nested includes.
+const MAX_DEPTH: usize = 16;
+/// Maximum size of a template with its includes: mail to many recipients should be small.
+const MAX_BYTES: usize = 4 << 20;
 
 pub(super) fn expand(
     file: Option<Arc<Path>>,
     folder: Option<&Path>,
     text: &str,
     roots: &Roots,
-) -> Result<Template, Fault> {
-    let mut writer = Writer { text: String::new(), places: Vec::new(), roots, open: Vec::new() };
-    writer.go_to(&file, 1);
-    let source = Source { file, folder: folder.map(Path::to_path_buf), text: tidy(text) };
-    writer.add(&source, Part::Whole)?;
-    Ok(Template::new(writer.text, writer.places))
+) -> Result<Template, MjmlError> {
+    let mut writer =
+        Writer { text: String::new(), locations: Vec::new(), roots, stack: Vec::new() };
+    writer.start_line(&file, 1);
+    let source =
+        Source { file, folder: folder.map(Path::to_path_buf), text: normalise_line_ends(text) };
+    writer.add(&source, IncludedPart::Whole)?;
+    Ok(Template::new(writer.text, writer.locations))
 }
 
-/// Renderers do not tell capitals from small letters, so neither do we.
+/// Compared case-insensitively, as renderers do.
 const INCLUDE: &str = "mj-include";
 
 fn is_include(name: &str) -> bool {
     name.eq_ignore_ascii_case(INCLUDE)
 }
 
-/// Where in a text something begins that any renderer might take for an include: also in a comment, a style
-/// or a declaration, for where those end is a matter of opinion.
-pub(crate) fn any_include(text: &str) -> Option<usize> {
-    let begins = |at: &usize| text.get(at + 1..at + 1 + INCLUDE.len()).is_some_and(is_include);
-    text.match_indices('<').map(|(at, _)| at).find(begins)
+/// The position of the first text that any renderer might treat as an include. This covers comments, styles
+/// and declarations, since renderers disagree on where these end.
+pub(crate) fn find_include(text: &str) -> Option<usize> {
+    let is_at = |at: &usize| text.get(at + 1..at + 1 + INCLUDE.len()).is_some_and(is_include);
+    text.match_indices('<').map(|(at, _)| at).find(is_at)
 }
 
-/// Line ends and marks that no renderer should have to know.
-pub(super) fn tidy(text: &str) -> String {
+/// Removes the byte order mark and carriage returns.
+pub(super) fn normalise_line_ends(text: &str) -> String {
     text.strip_prefix('\u{feff}').unwrap_or(text).replace('\r', "")
 }
 
@@ -53,71 +55,73 @@ struct Source {
     text: String,
 }
 
-/// How much of a source is wanted.
+/// Which part of a source is included.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum IncludedPart {
     Whole,
-    /// What is inside of its `mj-head` or `mj-body`, if it is a document; all of it if it is not.
+    /// The content of its `mj-head` or `mj-body` if the source is a document; otherwise all of it.
     Inside(&'static str),
 }
 
 struct Writer<'a> {
     text: String,
-    /// Where each line begun so far is from.
-    places: Vec<Place>,
+    /// The source location of each line of `text`.
+    locations: Vec<SourceLocation>,
     roots: &'a Roots,
-    /// Files being included, the outermost first.
-    open: Vec<PathBuf>,
+    /// The stack of files being included, outermost first.
+    stack: Vec<PathBuf>,
 }
 
 impl Writer<'_> {
-    /// What comes next is on a line of its own, from there.
-    fn go_to(&mut self, file: &Option<Arc<Path>>, line: usize) {
-        if !self.places.is_empty() {
+    /// Starts a new line that comes from this location.
+    fn start_line(&mut self, file: &Option<Arc<Path>>, line: usize) {
+        if !self.locations.is_empty() {
             self.text.push('\n');
         }
-        self.places.push(Place { file: file.clone(), line });
+        self.locations.push(SourceLocation { file: file.clone(), line });
     }
 
     fn push(&mut self, text: &str, file: &Option<Arc<Path>>, line: usize) {
         self.text.push_str(text);
         let newlines = text.bytes().filter(|byte| *byte == b'\n').count();
-        let place = |n| Place { file: file.clone(), line: line + n };
-        self.places.extend((1..=newlines).map(place));
+        let location = |n| SourceLocation { file: file.clone(), line: line + n };
+        self.locations.extend((1..=newlines).map(location));
     }
 
-    fn add(&mut self, source: &Source, part: Part) -> Result<(), Fault> {
-        let fault =
-            |line, what: String| Fault { place: Place { file: source.file.clone(), line }, what };
-        let endless = |endless: super::scan::Endless| {
-            fault(endless.line, format!("a {} that never ends", endless.what))
+    fn add(&mut self, source: &Source, part: IncludedPart) -> Result<(), MjmlError> {
+        let error_at = |line, message: String| MjmlError {
+            location: SourceLocation { file: source.file.clone(), line },
+            message,
         };
-        let pieces = scan(&source.text).map_err(endless)?;
-        let pieces = match part {
-            Part::Whole => &pieces[..],
-            Part::Inside(section) => {
-                inside(&pieces, section).map_err(|(line, what)| fault(line, what))?
+        let missing_end = |error: super::lexer::MissingEnd| {
+            error_at(error.line, format!("a {} that never ends", error.of))
+        };
+        let tokens = tokenise(&source.text).map_err(missing_end)?;
+        let tokens = match part {
+            IncludedPart::Whole => &tokens[..],
+            IncludedPart::Inside(section) => {
+                inside(&tokens, section).map_err(|(line, message)| error_at(line, message))?
             }
         };
         let mut section = match part {
-            Part::Inside(section) => section,
-            Part::Whole => "mj-body",
+            IncludedPart::Inside(section) => section,
+            IncludedPart::Whole => "mj-body",
         };
-        for piece in pieces {
-            match &piece.what {
-                What::Open { name, attributes, .. } if is_include(name) => {
-                    self.include(source, piece.line, attributes, section)?;
+        for token in tokens {
+            match &token.kind {
+                MarkupKind::Open { name, attributes, .. } if is_include(name) => {
+                    self.include(source, token.line, attributes, section)?;
                 }
-                What::Close { name } if is_include(name) => {}
-                What::Open { name: "mj-head", closed: false, .. } => {
+                MarkupKind::Close { name } if is_include(name) => {}
+                MarkupKind::Open { name: "mj-head", closed: false, .. } => {
                     section = "mj-head";
-                    self.push(piece.raw, &source.file, piece.line);
+                    self.push(token.raw, &source.file, token.line);
                 }
                 _ => {
-                    if matches!(piece.what, What::Close { name: "mj-head" }) {
+                    if matches!(token.kind, MarkupKind::Close { name: "mj-head" }) {
                         section = "mj-body";
                     }
-                    self.push(piece.raw, &source.file, piece.line);
+                    self.push(token.raw, &source.file, token.line);
                 }
             }
         }
@@ -130,44 +134,53 @@ impl Writer<'_> {
         line: usize,
         attributes: &[Attribute<'_>],
         section: &'static str,
-    ) -> Result<(), Fault> {
-        let here = Place { file: from.file.clone(), line };
-        let fault = |what: String| Fault { place: here.clone(), what };
-        let said = |name| attributes.iter().find(|one| one.name == name).map(|one| one.value);
-        let path = said("path").ok_or_else(|| fault("an mj-include without a path".into()))?;
+    ) -> Result<(), MjmlError> {
+        let here = SourceLocation { file: from.file.clone(), line };
+        let error_at = |message: String| MjmlError { location: here.clone(), message };
+        let attribute = |name| attributes.iter().find(|one| one.name == name).map(|one| one.value);
+        let path =
+            attribute("path").ok_or_else(|| error_at("an mj-include without a path".into()))?;
         let path = from.folder.as_deref().unwrap_or(Path::new("")).join(path);
-        let path = self.roots.resolve(&path).map_err(fault)?;
-        if self.open.contains(&path) || self.open.len() >= DEEPEST {
-            return Err(fault(format!("{} includes itself, or too deep", path.display())));
+        let path = self.roots.resolve(&path).map_err(error_at)?;
+        if self.stack.contains(&path) || self.stack.len() >= MAX_DEPTH {
+            return Err(error_at(format!(
+                "{} includes itself, or is nested too deep",
+                path.display()
+            )));
         }
         let text = std::fs::read_to_string(&path);
         let text =
-            text.map_err(|cause| fault(format!("cannot include {}: {cause}", path.display())))?;
-        if self.text.len() + text.len() > LARGEST {
-            return Err(fault(format!("with {} the template is too large", path.display())));
+            text.map_err(|cause| error_at(format!("cannot include {}: {cause}", path.display())))?;
+        if self.text.len() + text.len() > MAX_BYTES {
+            return Err(error_at(format!("with {} the template is too large", path.display())));
         }
-        let (kind, inline) = (said("type").unwrap_or("mjml"), said("css-inline") == Some("inline"));
+        let (kind, inline) =
+            (attribute("type").unwrap_or("mjml"), attribute("css-inline") == Some("inline"));
         let source = Source {
             file: Some(path.as_path().into()),
             folder: path.parent().map(Path::to_path_buf),
-            text: tidy(&text),
+            text: normalise_line_ends(&text),
         };
-        self.open.push(path);
+        self.stack.push(path);
         match (kind, section) {
             ("mjml", _) => {
-                self.go_to(&source.file, 1);
-                self.add(&source, Part::Inside(section))?;
+                self.start_line(&source.file, 1);
+                self.add(&source, IncludedPart::Inside(section))?;
             }
             ("css", "mj-head") => {
                 let sheet = if inline { r#"<mj-style inline="inline">"# } else { "<mj-style>" };
-                self.wrapped(&source, sheet, "</mj-style>").map_err(fault)?;
+                self.wrapped(&source, sheet, "</mj-style>").map_err(error_at)?;
             }
-            ("css", _) => return Err(fault("styles are included in mj-head".into())),
-            ("html", _) => self.wrapped(&source, "<mj-raw>", "</mj-raw>").map_err(fault)?,
-            _ => return Err(fault(format!("`{kind}` is no type of include: mjml, css or html"))),
+            ("css", _) => return Err(error_at("styles are included in mj-head".into())),
+            ("html", _) => self.wrapped(&source, "<mj-raw>", "</mj-raw>").map_err(error_at)?,
+            _ => {
+                return Err(error_at(format!(
+                    "`{kind}` is no type of include: use mjml, css or html"
+                )));
+            }
         }
-        self.open.pop();
-        self.go_to(&from.file, line);
+        self.stack.pop();
+        self.start_line(&from.file, line);
         Ok(())
     }
 
@@ -176,39 +189,41 @@ impl Writer<'_> {
             return Err(format!("what is included must not contain {after}"));
         }
         self.text.push_str(before);
-        self.go_to(&source.file, 1);
+        self.start_line(&source.file, 1);
         self.push(&source.text, &source.file, 1);
         self.text.push_str(after);
         Ok(())
     }
 }
 
-/// What is inside of a document's section. The other section must be empty: it would be lost.
+/// The content of a document's section. Fails if the other section is not empty, since its content would be
+/// dropped.
 fn inside<'p, 't>(
-    pieces: &'p [Piece<'t>],
+    tokens: &'p [MarkupToken<'t>],
     section: &str,
-) -> Result<&'p [Piece<'t>], (usize, String)> {
-    let is_document = pieces.iter().any(|p| matches!(p.what, What::Open { name: "mjml", .. }));
+) -> Result<&'p [MarkupToken<'t>], (usize, String)> {
+    let is_document =
+        tokens.iter().any(|token| matches!(token.kind, MarkupKind::Open { name: "mjml", .. }));
     if !is_document {
-        return Ok(pieces);
+        return Ok(tokens);
     }
     let other = if section == "mj-head" { "mj-body" } else { "mj-head" };
-    let lost = between(pieces, other).iter().find(|p| matches!(p.what, What::Open { .. }));
-    match lost {
-        Some(piece) => {
+    let dropped =
+        between(tokens, other).iter().find(|token| matches!(token.kind, MarkupKind::Open { .. }));
+    match dropped {
+        Some(token) => {
             let why =
                 format!("this document is included in {section}, and its {other} would be lost");
-            Err((piece.line, why))
+            Err((token.line, why))
         }
-        None => Ok(between(pieces, section)),
+        None => Ok(between(tokens, section)),
     }
 }
 
-fn between<'p, 't>(pieces: &'p [Piece<'t>], section: &str) -> &'p [Piece<'t>] {
-    let opens =
-        |p: &Piece<'_>| matches!(p.what, What::Open { name, closed: false, .. } if name == section);
-    let closes = |p: &Piece<'_>| matches!(p.what, What::Close { name } if name == section);
-    let Some(from) = pieces.iter().position(opens) else { return &[] };
-    let to = pieces.iter().rposition(closes).unwrap_or(pieces.len());
-    pieces.get(from + 1..to).unwrap_or(&[])
+fn between<'p, 't>(tokens: &'p [MarkupToken<'t>], section: &str) -> &'p [MarkupToken<'t>] {
+    let opens = |token: &MarkupToken<'_>| matches!(token.kind, MarkupKind::Open { name, closed: false, .. } if name == section);
+    let closes = |token: &MarkupToken<'_>| matches!(token.kind, MarkupKind::Close { name } if name == section);
+    let Some(from) = tokens.iter().position(opens) else { return &[] };
+    let to = tokens.iter().rposition(closes).unwrap_or(tokens.len());
+    tokens.get(from + 1..to).unwrap_or(&[])
 }

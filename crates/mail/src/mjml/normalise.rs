@@ -1,39 +1,38 @@
-//! MJML as the embedded renderer can take it.
+//! Rewrites MJML so that mrml accepts and renders it correctly.
 //!
-//! The renderer (mrml 6.0.1) prints attribute values the way Rust prints strings for programmers: a line
-//! break in a style becomes a backslash and an n, a quote gets a backslash before it. It refuses what
-//! every browser takes (attributes without quotes or values, tags in capitals, a lone `<`), and where a
-//! thing is said twice it believes the other of the two. Here the same is said so that it cannot go wrong;
-//! what cannot be said is refused, with its line.
+//! mrml 6.0.1 prints attribute values with Rust's `Debug` escapes: a line break in a style becomes `\n`, a
+//! quote gets a backslash. It rejects what every browser accepts (attributes without quotes or values, tags
+//! in upper case, a lone `<`). For duplicate attributes and classes it picks the other one than npm's mjml
+//! does. This module rewrites all of these; it rejects what mrml cannot render, with the line.
 
-use super::scan::{Attribute, Piece, What, scan};
+use super::lexer::{Attribute, MarkupKind, MarkupToken, tokenise};
 
-/// A template without what would go wrong.
+/// A template rewritten for mrml.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Normal {
+pub(super) struct NormalisedTemplate {
     pub(super) text: String,
-    /// The line of the template on which each line of the text begins.
+    /// The template line that each line of `text` begins on.
     lines: Vec<usize>,
 }
 
-impl Normal {
-    /// The template's line of a byte of the text.
+impl NormalisedTemplate {
+    /// The template line of a byte offset in `text`.
     pub(super) fn line(&self, at: usize) -> usize {
         let end = self.text.floor_char_boundary(at.min(self.text.len()));
         let newlines = self.text[..end].bytes().filter(|byte| *byte == b'\n').count();
         self.line_of(newlines + 1)
     }
 
-    /// The template's line of a line of the text; lines count from 1.
+    /// The template line of a line in `text`; lines count from 1.
     pub(super) fn line_of(&self, line: usize) -> usize {
         self.lines.get(line.saturating_sub(1)).copied().unwrap_or(1)
     }
 }
 
-/// Why a template cannot be taken: a line and words.
-pub(super) type Refusal = (usize, String);
+/// Why a template is rejected: a line and a message.
+pub(super) type LineError = (usize, String);
 
-/// What the renderer knows.
+/// The elements that mrml supports.
 const COMPONENTS: [&str; 33] = [
     "mj-accordion",
     "mj-accordion-element",
@@ -69,65 +68,70 @@ const COMPONENTS: [&str; 33] = [
     "mj-wrapper",
     "mjml",
 ];
-/// What npm's mjml knows beside.
-const ELSEWHERE: [&str; 3] = ["mj-html-attributes", "mj-selector", "mj-html-attribute"];
-/// HTML that has no end tag.
-const VOID: [&str; 13] = [
+/// Elements that only npm's mjml supports.
+const NPM_ONLY: [&str; 3] = ["mj-html-attributes", "mj-selector", "mj-html-attribute"];
+/// HTML elements without an end tag.
+const VOID_ELEMENTS: [&str; 13] = [
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track",
     "wbr",
 ];
 
-/// Says a template so that the renderer takes it right.
-pub(super) fn normalise(template: &str) -> Result<Normal, Refusal> {
-    let pieces = scan(template)
-        .map_err(|endless| (endless.line, format!("a {} that never ends", endless.what)))?;
-    let mut normal = Normal { text: String::with_capacity(template.len()), lines: vec![1] };
+/// Rewrites a template for mrml.
+pub(super) fn normalise(template: &str) -> Result<NormalisedTemplate, LineError> {
+    let tokens = tokenise(template)
+        .map_err(|error| (error.line, format!("a {} that never ends", error.of)))?;
+    let mut normalised =
+        NormalisedTemplate { text: String::with_capacity(template.len()), lines: vec![1] };
     let mut open: Vec<(String, usize)> = Vec::new();
-    for piece in &pieces {
-        normal.add(piece, &mut open)?;
+    for token in &tokens {
+        normalised.add(token, &mut open)?;
     }
     match open.pop() {
         Some((name, line)) => Err((line, format!("<{name}> is never closed"))),
-        None => Ok(normal),
+        None => Ok(normalised),
     }
 }
 
-impl Normal {
-    fn add(&mut self, piece: &Piece<'_>, open: &mut Vec<(String, usize)>) -> Result<(), Refusal> {
-        match &piece.what {
-            // Outside of the document there may be nothing, not even a blank.
-            What::Text if open.is_empty() && piece.raw.trim().is_empty() => {
-                self.skip(piece);
+impl NormalisedTemplate {
+    fn add(
+        &mut self,
+        token: &MarkupToken<'_>,
+        open: &mut Vec<(String, usize)>,
+    ) -> Result<(), LineError> {
+        match &token.kind {
+            // mrml rejects any text outside of the document, including white space.
+            MarkupKind::Text if open.is_empty() && token.raw.trim().is_empty() => {
+                self.skip(token);
             }
-            What::Text if open.is_empty() => {
-                return Err((piece.line, "there is text outside of <mjml>".to_owned()));
+            MarkupKind::Text if open.is_empty() => {
+                return Err((token.line, "there is text outside of <mjml>".to_owned()));
             }
-            // The renderer puts a title into an attribute too.
-            What::Text if open.last().is_some_and(|(name, _)| name == "mj-title") => {
-                let mut text = String::with_capacity(piece.raw.len());
-                value_into(piece.raw, &mut text);
-                self.text(&text, piece.line);
+            // mrml also puts the title into an attribute.
+            MarkupKind::Text if open.last().is_some_and(|(name, _)| name == "mj-title") => {
+                let mut text = String::with_capacity(token.raw.len());
+                push_escaped_value(token.raw, &mut text);
+                self.text(&text, token.line);
             }
-            What::Text => {
-                let mut text = String::with_capacity(piece.raw.len());
-                text_into(piece.raw, &mut text);
-                self.text(&text, piece.line);
+            MarkupKind::Text => {
+                let mut text = String::with_capacity(token.raw.len());
+                push_escaped_text(token.raw, &mut text);
+                self.text(&text, token.line);
             }
-            What::Sheet | What::Comment => self.text(piece.raw, piece.line),
-            What::Prologue if open.is_empty() => self.skip(piece),
-            What::Prologue => self.text(piece.raw, piece.line),
-            What::Open { name, attributes, closed } => {
+            MarkupKind::RawText | MarkupKind::Comment => self.text(token.raw, token.line),
+            MarkupKind::Declaration if open.is_empty() => self.skip(token),
+            MarkupKind::Declaration => self.text(token.raw, token.line),
+            MarkupKind::Open { name, attributes, closed } => {
                 let name = name.to_ascii_lowercase();
-                known(&name, attributes).map_err(|what| (piece.line, what))?;
-                self.begin(piece.line);
+                check_supported(&name, attributes).map_err(|what| (token.line, what))?;
+                self.begin(token.line);
                 self.tag(&name, attributes, *closed);
-                if !closed && !VOID.contains(&&*name) {
-                    open.push((name, piece.line));
+                if !closed && !VOID_ELEMENTS.contains(&&*name) {
+                    open.push((name, token.line));
                 }
             }
-            What::Close { name } => {
+            MarkupKind::Close { name } => {
                 let name = name.to_ascii_lowercase();
-                self.close(&name, piece.line, open)?;
+                self.close(&name, token.line, open)?;
             }
         }
         Ok(())
@@ -138,8 +142,8 @@ impl Normal {
         name: &str,
         line: usize,
         open: &mut Vec<(String, usize)>,
-    ) -> Result<(), Refusal> {
-        if VOID.contains(&name) {
+    ) -> Result<(), LineError> {
+        if VOID_ELEMENTS.contains(&name) {
             return Ok(());
         }
         match open.pop() {
@@ -157,7 +161,7 @@ impl Normal {
         }
     }
 
-    /// The line that is begun belongs to whatever comes first on it.
+    /// Assigns the current output line to the template line of its first content.
     fn begin(&mut self, line: usize) {
         let begins = self.text.is_empty() || self.text.ends_with('\n');
         if let Some(last) = self.lines.last_mut().filter(|_| begins) {
@@ -165,8 +169,8 @@ impl Normal {
         }
     }
 
-    fn skip(&mut self, piece: &Piece<'_>) {
-        self.begin(piece.line + piece.raw.matches('\n').count());
+    fn skip(&mut self, token: &MarkupToken<'_>) {
+        self.begin(token.line + token.raw.matches('\n').count());
     }
 
     fn text(&mut self, text: &str, line: usize) {
@@ -180,7 +184,7 @@ impl Normal {
         self.text.push('<');
         self.text.push_str(name);
         for (at, attribute) in attributes.iter().enumerate() {
-            // Of two of a name the first counts, as in HTML; the renderer would take the second.
+            // For duplicate attributes the first wins, as in HTML; mrml takes the second.
             if attributes[..at].iter().any(|earlier| earlier.name == attribute.name) {
                 continue;
             }
@@ -188,12 +192,12 @@ impl Normal {
             self.text.push_str(attribute.name);
             self.text.push_str("=\"");
             match attribute.name {
-                // Of two classes the last counts; the renderer would take the first.
+                // For conflicting classes the last wins; mrml takes the first.
                 "mj-class" => {
                     let classes: Vec<&str> = attribute.value.split_whitespace().rev().collect();
-                    value_into(&classes.join(" "), &mut self.text);
+                    push_escaped_value(&classes.join(" "), &mut self.text);
                 }
-                _ => value_into(attribute.value, &mut self.text),
+                _ => push_escaped_value(attribute.value, &mut self.text),
             }
             self.text.push('"');
         }
@@ -201,33 +205,33 @@ impl Normal {
     }
 }
 
-/// Text between tags. The renderer's parser refuses `]]>` and what is no character of XML, and panics at a
-/// `>` after some letters that are not ASCII.
-pub(super) fn text_into(text: &str, into: &mut String) {
-    for run in text.split_inclusive(is_odd) {
-        // One at most, at its end.
-        let plain = run.trim_end_matches(is_odd);
+/// Escapes text between tags. mrml's parser rejects `]]>` and non-XML characters, and panics at a `>` after
+/// some non-ASCII letters.
+pub(super) fn push_escaped_text(text: &str, into: &mut String) {
+    for run in text.split_inclusive(needs_escape) {
+        // A run has at most one such character, at its end.
+        let plain = run.trim_end_matches(needs_escape);
         into.push_str(plain);
         into.push_str(match &run[plain.len()..] {
             "" => "",
             "<" => "&lt;",
             ">" => "&gt;",
-            // Blanks to everybody.
+            // White space in HTML.
             "\u{b}" | "\u{c}" => " ",
             _ => "\u{fffd}",
         });
     }
 }
 
-fn is_odd(c: char) -> bool {
+fn needs_escape(c: char) -> bool {
     matches!(c, '<' | '>' | '\u{fffe}' | '\u{ffff}')
         || (c < ' ' && !matches!(c, '\t' | '\n' | '\r'))
 }
 
-/// An attribute's value of which nothing is printed for programmers.
-pub(super) fn value_into(text: &str, into: &mut String) {
+/// Escapes an attribute value so that `Debug` formatting does not change it.
+pub(super) fn push_escaped_value(text: &str, into: &mut String) {
     use std::fmt::Write;
-    // Most are plain.
+    // Fast path: most values are plain ASCII.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !b"<>\"\\".contains(&byte)) {
         into.push_str(text);
         return;
@@ -247,10 +251,10 @@ pub(super) fn value_into(text: &str, into: &mut String) {
     }
 }
 
-fn known(name: &str, attributes: &[Attribute<'_>]) -> Result<(), String> {
-    let elsewhere = "the reference renderer has it, the embedded one does not";
-    if ELSEWHERE.contains(&name) {
-        return Err(format!("<{name}>: {elsewhere}"));
+fn check_supported(name: &str, attributes: &[Attribute<'_>]) -> Result<(), String> {
+    let npm_only = "the reference renderer supports it, the embedded one does not";
+    if NPM_ONLY.contains(&name) {
+        return Err(format!("<{name}>: {npm_only}"));
     }
     if name.starts_with("mj")
         && (name.starts_with("mj-") || name == "mjml")
@@ -260,12 +264,12 @@ fn known(name: &str, attributes: &[Attribute<'_>]) -> Result<(), String> {
     }
     let file_start = |one: &Attribute<'_>| one.name == "position" && one.value == "file-start";
     if name == "mj-raw" && attributes.iter().any(file_start) {
-        return Err(format!("mj-raw at the file's start: {elsewhere}"));
+        return Err(format!("mj-raw at the file's start: {npm_only}"));
     }
-    // It leaves out the two cells that give such a hero its height.
+    // mrml omits the two table cells that give such a hero its height.
     let fluid = |one: &Attribute<'_>| one.name == "mode" && one.value == "fluid-height";
     if name.starts_with("mj-") && attributes.iter().any(fluid) {
-        return Err(format!("a hero of fluid height: {elsewhere}"));
+        return Err(format!("a hero of fluid height: {npm_only}"));
     }
     Ok(())
 }
@@ -274,39 +278,42 @@ fn known(name: &str, attributes: &[Attribute<'_>]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> String {
-        normalise(text).expect("it can be said").text
+    fn normalised_text(text: &str) -> String {
+        normalise(text).expect("it is valid").text
     }
 
     #[test]
     fn values_hold_nothing_that_would_be_printed_for_programmers() {
-        assert_eq!(said("<a b=\"c\n\td\">x</a>"), "<a b=\"c  d\">x</a>");
+        assert_eq!(normalised_text("<a b=\"c\n\td\">x</a>"), "<a b=\"c  d\">x</a>");
         assert_eq!(
-            said("<a b='say \"no\" \\ \u{200b}'>x</a>"),
+            normalised_text("<a b='say \"no\" \\ \u{200b}'>x</a>"),
             "<a b=\"say &#34;no&#34; &#92; &#8203;\">x</a>"
         );
-        assert_eq!(said("<a b=\"d'été\">x</a>"), "<a b=\"d'été\">x</a>");
+        assert_eq!(normalised_text("<a b=\"d'été\">x</a>"), "<a b=\"d'été\">x</a>");
     }
 
     #[test]
     fn what_browsers_take_is_said_as_the_renderer_takes_it() {
         assert_eq!(
-            said("<?xml?>\n<P Class=x nowrap>1 < 2</P>"),
+            normalised_text("<?xml?>\n<P Class=x nowrap>1 < 2</P>"),
             "<p Class=\"x\" nowrap=\"\">1 &lt; 2</p>"
         );
-        assert_eq!(said("<p>a<br>b<img src=x></p>"), "<p>a<br>b<img src=\"x\"></p>");
+        assert_eq!(normalised_text("<p>a<br>b<img src=x></p>"), "<p>a<br>b<img src=\"x\"></p>");
     }
 
     #[test]
     fn what_is_said_twice_is_said_once() {
-        assert_eq!(said("<a b=\"1\" b=\"2\">x</a>"), "<a b=\"1\">x</a>");
-        assert_eq!(said("<a mj-class=\"one two\">x</a>"), "<a mj-class=\"two one\">x</a>");
+        assert_eq!(normalised_text("<a b=\"1\" b=\"2\">x</a>"), "<a b=\"1\">x</a>");
+        assert_eq!(
+            normalised_text("<a mj-class=\"one two\">x</a>"),
+            "<a mj-class=\"two one\">x</a>"
+        );
     }
 
     #[test]
     fn lines_are_the_templates() {
-        let normal = normalise("\n\n<mjml\n  a=\"b\n c\">\nx\n<i>y</i></mjml>").expect("fine");
-        let line = |what: &str| normal.line(normal.text.find(what).expect("it is there"));
+        let normalised = normalise("\n\n<mjml\n  a=\"b\n c\">\nx\n<i>y</i></mjml>").expect("fine");
+        let line = |what: &str| normalised.line(normalised.text.find(what).expect("it is there"));
         assert_eq!((line("<mjml"), line("x"), line("<i>"), line("</mjml")), (3, 6, 7, 7));
     }
 

@@ -1,26 +1,26 @@
-//! A template as every renderer gets it: one text, its includes in place, each line with where it is from.
+//! A template as renderers get it: one text with its includes resolved, and the source location of each line.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{Fault, Place};
-use super::include::{any_include, expand, tidy};
+use super::error::{MjmlError, SourceLocation};
+use super::include::{expand, find_include, normalise_line_ends};
 
-/// MJML with its includes in place.
+/// MJML with its includes resolved.
 #[derive(Debug, Clone)]
 pub struct Template {
     text: Arc<str>,
-    /// Where each line is from; nothing if it was never a file.
-    places: Arc<[Place]>,
+    /// The source location of each line; empty if the template was passed as text and includes nothing.
+    locations: Arc<[SourceLocation]>,
 }
 
-/// Folders that includes may come from. None of them, none of the includes.
+/// Folders that includes may be read from. If empty, every include is rejected.
 #[derive(Debug, Clone, Default)]
 pub struct Roots(Vec<PathBuf>);
 
 impl Roots {
-    /// These folders and all below them.
+    /// Allows these folders and everything below them.
     pub fn new<P: AsRef<Path>>(folders: impl IntoIterator<Item = P>) -> io::Result<Self> {
         folders
             .into_iter()
@@ -29,7 +29,8 @@ impl Roots {
             .map(Self)
     }
 
-    /// The file that is meant, if it is below one of them. Links are followed first.
+    /// The canonical path of an include; an error if it is outside of all roots. Symbolic links are resolved
+    /// first.
     pub(super) fn resolve(&self, path: &Path) -> Result<PathBuf, String> {
         let shown = path.display();
         let real =
@@ -45,29 +46,29 @@ impl Roots {
 }
 
 impl Template {
-    /// A text that was never a file; what it includes is relative to the first of the roots.
-    pub fn from_text(text: &str, roots: &Roots) -> Result<Self, Fault> {
-        // A page of a digest, as a rule: made for one reader, and looked at by whoever renders it.
-        let text = tidy(text);
-        if any_include(&text).is_none() {
+    /// Parses a text; its includes are relative to the first root.
+    pub fn from_text(text: &str, roots: &Roots) -> Result<Self, MjmlError> {
+        // Fast path for digest pages, which have no includes: the renderer validates them later.
+        let text = normalise_line_ends(text);
+        if find_include(&text).is_none() {
             return Ok(Self::new(text, Vec::new()));
         }
         expand(None, roots.0.first().map(PathBuf::as_path), &text, roots)
     }
 
-    /// A file; what it includes is relative to it.
-    pub fn read(path: &Path, roots: &Roots) -> Result<Self, Fault> {
+    /// Reads a file; its includes are relative to the file.
+    pub fn read(path: &Path, roots: &Roots) -> Result<Self, MjmlError> {
         let file: Arc<Path> = path.into();
-        let unreadable = |cause: io::Error| Fault {
-            place: Place { file: Some(Arc::clone(&file)), line: 1 },
-            what: format!("cannot be read: {cause}"),
+        let unreadable = |cause: io::Error| MjmlError {
+            location: SourceLocation { file: Some(Arc::clone(&file)), line: 1 },
+            message: format!("cannot be read: {cause}"),
         };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         expand(Some(Arc::clone(&file)), path.parent(), &text, roots)
     }
 
-    pub(super) fn new(text: String, places: Vec<Place>) -> Self {
-        Self { text: text.into(), places: places.into() }
+    pub(super) fn new(text: String, locations: Vec<SourceLocation>) -> Self {
+        Self { text: text.into(), locations: locations.into() }
     }
 
     /// The text.
@@ -75,23 +76,23 @@ impl Template {
         &self.text
     }
 
-    /// Where a line of the text is from; lines count from 1.
-    pub fn place(&self, line: usize) -> Place {
-        let last = || Place { file: None, line };
-        let at = line.clamp(1, self.places.len().max(1)) - 1;
-        self.places.get(at).cloned().unwrap_or_else(last)
+    /// The source location of a line of the text; lines count from 1.
+    pub fn location(&self, line: usize) -> SourceLocation {
+        let unknown = || SourceLocation { file: None, line };
+        let at = line.clamp(1, self.locations.len().max(1)) - 1;
+        self.locations.get(at).cloned().unwrap_or_else(unknown)
     }
 
-    /// A fault if anything is left that another renderer than ours might take for an include, and read a
+    /// Rejects a template that still contains what another renderer might treat as an include, and read a
     /// file of its own machine for.
-    pub(super) fn includes_nothing(&self) -> Result<(), Fault> {
-        let Some(at) = any_include(&self.text) else { return Ok(()) };
+    pub(super) fn reject_includes(&self) -> Result<(), MjmlError> {
+        let Some(at) = find_include(&self.text) else { return Ok(()) };
         let line = self.text[..at].matches('\n').count() + 1;
-        Err(self.fault(line, "an mj-include in a comment, a style or a declaration: take it out"))
+        Err(self.error(line, "an mj-include in a comment, a style or a declaration: remove it"))
     }
 
-    /// A fault at a line of the text.
-    pub(super) fn fault(&self, line: usize, what: impl Into<String>) -> Fault {
-        Fault { place: self.place(line), what: what.into() }
+    /// An error at a line of the text.
+    pub(super) fn error(&self, line: usize, message: impl Into<String>) -> MjmlError {
+        MjmlError { location: self.location(line), message: message.into() }
     }
 }

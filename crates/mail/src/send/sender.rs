@@ -1,4 +1,4 @@
-//! Whoever empties a spool.
+//! Sends the messages of a spool shard.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +13,22 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
 use super::Carrier;
-use super::rate::{DomainRate, Domains, Line};
+use super::domain_limiter::{DomainLimiter, DomainRate, WaitClass};
 use crate::spool::{
-    Due, FileName, Held, Message, Outcome, Policy, Recovered, Shard, SpoolError, Verdict,
+    DeliveryOutcome, DueMessages, FileName, LeasedMessage, Message, NextState, Policy,
+    RecoveryReport, Shard, SpoolError,
 };
 
-/// How a sender works.
+/// Settings of a sender.
 #[derive(Debug, Clone)]
 pub struct SenderSettings {
-    /// Messages under way at once; as many connections.
+    /// Concurrent messages, each on its own connection.
     pub connections: usize,
-    /// What becomes of messages that were not taken.
+    /// What to do with messages that were not accepted.
     pub policy: Policy,
-    /// How much goes to one domain; none for as much as there is.
+    /// Rate limit per recipient domain; none for no limit.
     pub per_domain: Option<DomainRate>,
-    /// Messages that are put on the list at one look.
+    /// Maximum number of messages per scan of the spool.
     pub round: usize,
 }
 
@@ -37,20 +38,20 @@ impl Default for SenderSettings {
     }
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// Taken by the server.
+    /// Accepted by the server.
     pub sent: usize,
-    /// To be tried again.
+    /// To be retried.
     pub again: usize,
     /// Failed.
     pub failed: usize,
-    /// Put off since their domain had its share.
+    /// Postponed by the rate limit of their domain.
     pub put_off: usize,
-    /// Whether more was due at the last look.
+    /// Whether more messages were due at the last scan.
     pub more: bool,
-    /// When the next message is due, if none was then.
+    /// When the next message is due, if none was due at the last scan.
     pub next: Option<Timestamp>,
 }
 
@@ -60,71 +61,72 @@ pub struct Sender {
     carrier: Arc<dyn Carrier>,
     settings: SenderSettings,
     clock: Arc<dyn Clock>,
-    domains: Mutex<Domains>,
-    /// Whether the last round came to its end: else something may be left in our own hands.
-    whole: AtomicBool,
-    /// Held by whatever is at the disk: that goes on when whoever waits for it is dropped.
-    hands: Arc<RwLock<()>>,
+    domains: Mutex<DomainLimiter>,
+    /// Whether the last round completed. Otherwise claimed messages may be left in `sending`.
+    completed: AtomicBool,
+    /// Held shared by each disk operation and exclusively by recovery. The blocking task owns the guard, so
+    /// that it keeps the lock even if the caller is dropped.
+    disk_lock: Arc<RwLock<()>>,
 }
 
-/// What became of one message.
-enum End {
+/// The result of one message.
+enum SendResult {
     Gone,
-    PutOff,
-    Settled(Verdict),
+    Postponed,
+    Settled(NextState),
 }
 
-/// What is due, as it was when somebody looked.
-struct List {
+/// The due messages of the last scan.
+struct DueList {
     names: VecDeque<FileName>,
     more: bool,
     next: Option<Timestamp>,
-    looked: Instant,
+    scanned_at: Instant,
 }
 
-/// How soon a new message is seen by a sender that has a hand free.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long a list is gone through before somebody looks whether anything more urgent has come.
-const LIST: Duration = Duration::from_secs(5);
+/// Scan interval while a connection is free.
+const SCAN_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a scan's result is used before the spool is scanned again for more urgent messages.
+const MAX_LIST_AGE: Duration = Duration::from_secs(5);
 
-impl List {
-    fn old_at(&self) -> Instant {
+impl DueList {
+    fn stale_at(&self) -> Instant {
         match (self.names.is_empty(), self.more) {
-            (true, true) => self.looked,
-            (true, false) => self.looked + LOOK,
-            (false, _) => self.looked + LIST,
+            (true, true) => self.scanned_at,
+            (true, false) => self.scanned_at + SCAN_INTERVAL,
+            (false, _) => self.scanned_at + MAX_LIST_AGE,
         }
     }
 
-    fn is_old(&self) -> bool {
-        self.old_at() <= Instant::now()
+    fn is_stale(&self) -> bool {
+        self.stale_at() <= Instant::now()
     }
 }
 
 impl Sent {
-    fn count(&mut self, end: &End) {
-        match end {
-            End::Gone => {}
-            End::PutOff => self.put_off += 1,
-            End::Settled(Verdict::Sent) => self.sent += 1,
-            End::Settled(Verdict::Again(_)) => self.again += 1,
-            End::Settled(Verdict::Failed) => self.failed += 1,
+    fn count(&mut self, result: &SendResult) {
+        match result {
+            SendResult::Gone => {}
+            SendResult::Postponed => self.put_off += 1,
+            SendResult::Settled(NextState::Sent) => self.sent += 1,
+            SendResult::Settled(NextState::Pending(_)) => self.again += 1,
+            SendResult::Settled(NextState::Failed) => self.failed += 1,
         }
     }
 }
 
 impl Sender {
-    /// Puts right what was left behind, and begins.
+    /// Recovers the shard, and creates the sender.
     pub async fn new(
         shard: Shard,
         carrier: Arc<dyn Carrier>,
         settings: SenderSettings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SpoolError> {
-        let domains = Mutex::new(Domains::new(settings.per_domain));
-        let (shard, whole) = (Arc::new(shard), AtomicBool::new(true));
-        let hands = Arc::default();
-        let sender = Self { shard, carrier, settings, clock, domains, whole, hands };
+        let domains = Mutex::new(DomainLimiter::new(settings.per_domain));
+        let (shard, completed) = (Arc::new(shard), AtomicBool::new(true));
+        let disk_lock = Arc::default();
+        let sender = Self { shard, carrier, settings, clock, domains, completed, disk_lock };
         sender.recover().await?;
         Ok(sender)
     }
@@ -132,149 +134,158 @@ impl Sender {
     async fn recover(&self) -> Result<(), SpoolError> {
         let (shard, policy, now) =
             (Arc::clone(&self.shard), self.settings.policy.clone(), self.clock.now());
-        let _all = self.hands.write().await;
+        let _all = self.disk_lock.write().await;
         let found = blocking(move || shard.recover(&policy, now)).await?;
-        if found != Recovered::default() {
-            tracing::info!(?found, "left behind");
+        if found != RecoveryReport::default() {
+            tracing::info!(?found, "recovered messages of a previous sender");
         }
         Ok(())
     }
 
-    /// Sends what is due, and what falls due while any of it is in hand: one slow answer holds up nobody else.
-    /// `stop` is asked before each message; after trouble with the spool none is taken either. Whoever drops
-    /// this leaves messages in hand that the next round finds.
+    /// Sends all due messages, including messages that become due while any is in flight: a slow reply does
+    /// not delay others. `stop` is called before each message. After a spool error no further message is
+    /// claimed. If this future is dropped, the next round recovers the messages in flight.
     pub async fn round(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
-        if !self.whole.swap(false, Ordering::SeqCst) {
+        if !self.completed.swap(false, Ordering::SeqCst) {
             self.recover().await?;
         }
         let report = self.send_due(stop).await?;
-        self.whole.store(true, Ordering::SeqCst);
+        self.completed.store(true, Ordering::SeqCst);
         Ok(report)
     }
 
     async fn send_due(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
-        let most = self.settings.connections.max(1);
-        let mut list = self.look().await?;
-        let (mut report, mut trouble) = (Sent::default(), None);
-        let mut ends = FuturesUnordered::new();
+        let limit = self.settings.connections.max(1);
+        let mut list = self.scan().await?;
+        let (mut report, mut first_error) = (Sent::default(), None);
+        let mut in_flight = FuturesUnordered::new();
         loop {
-            if trouble.is_none() && !ends.is_empty() && list.is_old() && !stop() {
-                match self.look().await {
+            if first_error.is_none() && !in_flight.is_empty() && list.is_stale() && !stop() {
+                match self.scan().await {
                     Ok(newer) => list = newer,
-                    Err(error) => trouble = Some(error),
+                    Err(error) => first_error = Some(error),
                 }
             }
-            // A disk that is full stays so: whoever went on would offer the server each message in vain.
-            while trouble.is_none()
-                && ends.len() < most
+            // After a spool error (such as a full disk) claim no more: the server would be offered each
+            // message in vain.
+            while first_error.is_none()
+                && in_flight.len() < limit
                 && !stop()
                 && let Some(name) = list.names.pop_front()
             {
-                ends.push(self.send(name));
+                in_flight.push(self.send(name));
             }
-            if ends.is_empty() {
+            if in_flight.is_empty() {
                 break;
             }
-            let room = trouble.is_none() && ends.len() < most && !stop();
-            let end = match room {
-                true => timeout_at(list.old_at(), ends.next()).await,
-                false => Ok(ends.next().await),
+            let room = first_error.is_none() && in_flight.len() < limit && !stop();
+            let result = match room {
+                true => timeout_at(list.stale_at(), in_flight.next()).await,
+                false => Ok(in_flight.next().await),
             };
-            match end {
-                // It is time to look again.
+            match result {
+                // The scan is stale: scan again.
                 Err(_) | Ok(None) => {}
-                Ok(Some(Ok(end))) => report.count(&end),
-                // Others are under way, and come to their ends first.
-                Ok(Some(Err(error))) => trouble = trouble.or(Some(error)),
+                Ok(Some(Ok(result))) => report.count(&result),
+                // Let the messages in flight complete first.
+                Ok(Some(Err(error))) => first_error = first_error.or(Some(error)),
             }
         }
         (report.more, report.next) = (list.more || !list.names.is_empty(), list.next);
-        trouble.map_or(Ok(report), Err)
+        first_error.map_or(Ok(report), Err)
     }
 
-    async fn look(&self) -> Result<List, SpoolError> {
-        let (shard, now, most) = (Arc::clone(&self.shard), self.clock.now(), self.settings.round);
+    async fn scan(&self) -> Result<DueList, SpoolError> {
+        let (shard, now, limit) = (Arc::clone(&self.shard), self.clock.now(), self.settings.round);
         let due = blocking(move || {
-            // Writers may die at any time, not only before we begin.
-            shard.spool().deliver_promised(now)?;
-            shard.due(now, most)
+            // Writers may crash at any time, not only before a sender starts.
+            shard.spool().move_committed(now)?;
+            shard.due(now, limit)
         });
-        let Due { names, more, next } = due.await?;
-        Ok(List { names: names.into(), more, next, looked: Instant::now() })
+        let DueMessages { names, more, next } = due.await?;
+        Ok(DueList { names: names.into(), more, next, scanned_at: Instant::now() })
     }
 
-    async fn send(&self, name: FileName) -> Result<End, SpoolError> {
+    async fn send(&self, name: FileName) -> Result<SendResult, SpoolError> {
         let (shard, due) = (Arc::clone(&self.shard), name.due);
-        let Some(held) = self.at_disk(move || shard.take(&name)).await? else {
-            return Ok(End::Gone);
+        let Some(leased) = self.on_disk(move || shard.claim(&name)).await? else {
+            return Ok(SendResult::Gone);
         };
-        if let Some(until) = self.wait(held.message(), due) {
-            return self.at_disk(move || held.put_off(until)).await.map(|()| End::PutOff);
+        if let Some(until) = self.postpone_until(leased.message(), due) {
+            return self
+                .on_disk(move || leased.postpone(until))
+                .await
+                .map(|()| SendResult::Postponed);
         }
-        let (held, outcome) = match self.carrier.offer(held.message()).await {
-            Err(outcome) => (held, outcome),
-            Ok(offered) => {
-                let (mut held, policy, now) =
-                    (held, self.settings.policy.clone(), self.clock.now());
-                let held =
-                    self.at_disk(move || held.hands_over(&policy, now).map(|()| held)).await?;
-                let outcome = offered.hand_over(held.message()).await;
-                (held, outcome)
+        let (leased, outcome) = match self.carrier.begin(leased.message()).await {
+            Err(outcome) => (leased, outcome),
+            Ok(transaction) => {
+                let (mut leased, policy, now) =
+                    (leased, self.settings.policy.clone(), self.clock.now());
+                let leased =
+                    self.on_disk(move || leased.record_data(&policy, now).map(|()| leased)).await?;
+                let outcome = transaction.send_data(leased.message()).await;
+                (leased, outcome)
             }
         };
-        self.settle(held, outcome).await.map(End::Settled)
+        self.settle(leased, outcome).await.map(SendResult::Settled)
     }
 
-    async fn at_disk<T: Send + 'static>(
+    async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
     ) -> Result<T, SpoolError> {
-        let hand = Arc::clone(&self.hands).read_owned().await;
-        // Its locks stay until this is done, also if nobody waits for it any more.
+        let guard = Arc::clone(&self.disk_lock).read_owned().await;
+        // The shard's locks must outlive this operation, even if the caller is dropped.
         let shard = Arc::clone(&self.shard);
         let work = move || {
             let result = work();
-            drop((hand, shard));
+            drop((guard, shard));
             result
         };
         blocking(work).await
     }
 
-    /// Until when its domains have it wait. One that is due later than it was at first has waited before.
-    fn wait(&self, message: &Message, due: Timestamp) -> Option<Timestamp> {
-        let line = match due > message.name.due {
-            true => Line::Back,
-            false => Line::New(message.name.priority),
+    /// The time to postpone a message to, by its domains' limits. A message that is due later than originally
+    /// was postponed before.
+    fn postpone_until(&self, message: &Message, due: Timestamp) -> Option<Timestamp> {
+        let class = match due > message.name.due {
+            true => WaitClass::Postponed,
+            false => WaitClass::New(message.name.priority),
         };
         let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
-        domains.wait(&message.left(), line, self.clock.now())
+        domains.reserve(&message.remaining(), class, self.clock.now())
     }
 
-    async fn settle(&self, held: Held, outcome: Outcome) -> Result<Verdict, SpoolError> {
+    async fn settle(
+        &self,
+        leased: LeasedMessage,
+        outcome: DeliveryOutcome,
+    ) -> Result<NextState, SpoolError> {
         let (policy, now) = (self.settings.policy.clone(), self.clock.now());
-        let (key, told) = (held.message().name.key.clone(), format!("{outcome:?}"));
-        let verdict = self.at_disk(move || held.settle(outcome, &policy, now)).await?;
-        match verdict {
-            Verdict::Sent => tracing::debug!(%key, "sent"),
-            Verdict::Again(due) => tracing::warn!(%key, %due, "{told}"),
-            Verdict::Failed => tracing::error!(%key, "{told}"),
+        let (key, result) = (leased.message().name.key.clone(), format!("{outcome:?}"));
+        let next = self.on_disk(move || leased.settle(outcome, &policy, now)).await?;
+        match next {
+            NextState::Sent => tracing::debug!(%key, "sent"),
+            NextState::Pending(due) => tracing::warn!(%key, %due, "message deferred: {result}"),
+            NextState::Failed => tracing::error!(%key, "message failed: {result}"),
         }
-        Ok(verdict)
+        Ok(next)
     }
 }
 
-/// Disks may keep us waiting; others go on meanwhile.
+/// Runs disk operations outside of the async threads.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
 ) -> Result<T, SpoolError> {
     match spawn_blocking(work).await {
         Ok(result) => result,
-        // It panicked, and so do we: there is one place that knows about panics, and it is not here.
+        // Panics are propagated: they are handled in one place only.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// Adds up rounds.
+/// Sums up rounds.
 impl std::ops::AddAssign<&Self> for Sent {
     fn add_assign(&mut self, round: &Self) {
         self.sent += round.sent;

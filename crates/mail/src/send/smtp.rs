@@ -1,4 +1,4 @@
-//! A mail server, spoken to over connections that stay.
+//! SMTP delivery over pooled connections.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use lettre::Address;
 use lettre::transport::smtp::Error;
-use lettre::transport::smtp::authentication::{Credentials as Known, Mechanism};
+use lettre::transport::smtp::authentication::{Credentials as LettreCredentials, Mechanism};
 use lettre::transport::smtp::client::AsyncSmtpConnection;
 use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
@@ -16,62 +16,62 @@ use lettre::transport::smtp::response::Response;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
-use super::answer::{Stage, Trouble, outcome};
-use super::stream::Stream;
-use super::tls::{Tls, TlsError};
-use super::{Carrier, Offered};
-use crate::spool::{Message, Outcome};
+use super::connection::SmtpStream;
+use super::reply_class::{SmtpFailure, Stage, classify};
+use super::tls::{TlsConfig, TlsError};
+use super::{Carrier, MailTransaction};
+use crate::spool::{DeliveryOutcome, Message};
 
-/// How long a server may look at a message before it answers (RFC 5321, 4.5.3.2.6).
-const LAST_ANSWER: Duration = Duration::from_secs(600);
+/// How long a server may take to reply after the data (RFC 5321, 4.5.3.2.6).
+const DATA_REPLY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long a server has for a word of goodbye.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// How long to wait for the reply to QUIT.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a connection is secured.
+/// How connections are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Security {
-    /// Not at all: for a server on this machine.
+    /// No encryption: for a server on this machine.
     None,
-    /// By STARTTLS, and never without.
+    /// STARTTLS is required.
     #[default]
     StartTls,
-    /// From the first byte.
+    /// TLS from the first byte.
     Tls,
 }
 
-/// Who we are to a server.
+/// Login for a mail server.
 #[derive(Debug, Clone)]
 pub struct Credentials {
-    /// The account.
+    /// The user name.
     pub user: String,
-    /// Its password, which is never shown.
+    /// The password; never logged.
     pub password: SecretString,
 }
 
-/// A mail server and how to speak to it.
+/// How to connect to a mail server.
 #[derive(Debug, Clone)]
 pub struct SmtpSettings {
-    /// Its name.
+    /// The host name.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// How connections are secured.
+    /// How connections are encrypted.
     pub security: Security,
-    /// Authorities that its certificate may be signed by, if not the system's.
+    /// PEM file of certificate authorities to trust, if not the system's.
     pub authorities: Option<PathBuf>,
-    /// Who we are, if it asks.
+    /// Login, if the server requires one.
     pub credentials: Option<Credentials>,
-    /// The name by which we greet.
+    /// The host name sent with EHLO.
     pub hello: String,
-    /// How long any one answer may take; that to a whole message at least ten minutes.
+    /// Timeout of each reply; the reply to the data has at least ten minutes.
     pub timeout: Duration,
-    /// Messages after which a connection is made anew.
+    /// Messages per connection.
     pub max_messages: u32,
 }
 
 impl SmtpSettings {
-    /// A server, by STARTTLS, without credentials.
+    /// A server with STARTTLS and without login.
     pub fn new(host: &str, port: u16) -> Self {
         Self {
             host: host.to_owned(),
@@ -88,11 +88,11 @@ impl SmtpSettings {
 
 /// A mail server. Cheap to clone; all clones share their connections.
 #[derive(Clone)]
-pub struct Smtp(Arc<Inner>);
+pub struct Smtp(Arc<SmtpInner>);
 
-struct Inner {
+struct SmtpInner {
     settings: SmtpSettings,
-    tls: Option<Tls>,
+    tls: Option<TlsConfig>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -102,140 +102,153 @@ struct Connection {
 }
 
 impl Smtp {
-    /// Connects to nothing yet.
+    /// Prepares TLS; connects on the first message.
     pub fn new(settings: SmtpSettings) -> Result<Self, TlsError> {
         let tls = match settings.security {
             Security::None => None,
             Security::StartTls | Security::Tls => {
-                Some(Tls::new(&settings.host, settings.authorities.as_deref())?)
+                Some(TlsConfig::new(&settings.host, settings.authorities.as_deref())?)
             }
         };
-        Ok(Self(Arc::new(Inner { settings, tls, idle: Mutex::default() })))
+        Ok(Self(Arc::new(SmtpInner { settings, tls, idle: Mutex::default() })))
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self) -> Result<Connection, Trouble> {
-        let Inner { settings, tls, .. } = &*self.0;
+    async fn connect(&self) -> Result<Connection, SmtpFailure> {
+        let SmtpInner { settings, tls, .. } = &*self.0;
         let SmtpSettings { host, port, security, hello, .. } = settings;
-        let all = async {
-            let stream = Stream::connect(host, *port, *security, tls.as_ref(), hello).await;
+        let connect = async {
+            let stream = SmtpStream::connect(host, *port, *security, tls.as_ref(), hello).await;
             let stream =
-                stream.map_err(|error| Trouble { code: None, words: error.to_string() })?;
+                stream.map_err(|error| SmtpFailure { code: None, text: error.to_string() })?;
             let hello = ClientId::Domain(hello.clone());
             let smtp = AsyncSmtpConnection::connect_with_transport(Box::new(stream), &hello).await;
-            let mut smtp = smtp.map_err(|error| trouble(&error))?;
+            let mut smtp = smtp.map_err(|error| smtp_failure(&error))?;
             if let Some(Credentials { user, password }) = &settings.credentials {
-                let known = Known::new(user.clone(), password.expose_secret().to_owned());
-                let said = smtp.auth(&[Mechanism::Plain, Mechanism::Login], &known).await;
-                said.map_err(|error| trouble(&error))?;
+                let login =
+                    LettreCredentials::new(user.clone(), password.expose_secret().to_owned());
+                let reply = smtp.auth(&[Mechanism::Plain, Mechanism::Login], &login).await;
+                reply.map_err(|error| smtp_failure(&error))?;
             }
             Ok(Connection { smtp, messages: 0 })
         };
-        self.in_time(all).await.map_err(|Trouble { code, words }| Trouble {
+        self.with_timeout(connect).await.map_err(|SmtpFailure { code, text }| SmtpFailure {
             code,
-            words: format!("{host}:{port}: {words}"),
+            text: format!("{host}:{port}: {text}"),
         })
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
-        work: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
-        within(self.0.settings.timeout, work).await
+        work: impl Future<Output = Result<T, SmtpFailure>>,
+    ) -> Result<T, SmtpFailure> {
+        timed(self.0.settings.timeout, work).await
     }
 
-    /// From whom, to whom, and the word that the message comes; who was turned away while others were not.
-    /// If all were, it is not offered: as a whole it may be tried again if any of them may.
-    async fn announce(
+    /// Sends MAIL FROM, RCPT TO and DATA, and returns which recipients were accepted. If none was, returns a
+    /// failure: a temporary one if any recipient's was.
+    async fn send_envelope(
         &self,
         connection: &mut Connection,
         message: &Message,
-    ) -> Result<Turned, Trouble> {
+    ) -> Result<RecipientReplies, SmtpFailure> {
         let smtp = &mut connection.smtp;
         let from = message.envelope.from.as_deref().map(address).transpose()?;
         let mut options = Vec::new();
         let utf8 = smtp.server_info().supports_feature(Extension::SmtpUtfEight);
-        let odd = || Trouble { code: Some(553), words: "the server takes no such address".into() };
-        let from_odd = message.envelope.from.as_ref().is_some_and(|from| !from.is_ascii());
-        if from_odd && !utf8 {
-            return Err(odd());
+        let not_supported = || SmtpFailure {
+            code: Some(553),
+            text: "the server does not support non-ASCII addresses".into(),
+        };
+        let from_non_ascii = message.envelope.from.as_ref().is_some_and(|from| !from.is_ascii());
+        if from_non_ascii && !utf8 {
+            return Err(not_supported());
         }
-        if utf8 && (from_odd || message.left().iter().any(|to| !to.is_ascii())) {
+        if utf8 && (from_non_ascii || message.remaining().iter().any(|to| !to.is_ascii())) {
             options.push(MailParameter::SmtpUtfEight);
         }
         if !message.body.is_ascii() && smtp.server_info().supports_feature(Extension::EightBitMime)
         {
             options.push(MailParameter::Body(MailBodyParameter::EightBitMime));
         }
-        // Each answer has its own time.
-        self.in_time(told(smtp.command(Mail::new(from, options)))).await?;
-        let mut turned = Turned::default();
-        let (mut for_ever, mut for_now) = (None, None);
-        for to in message.left() {
-            let said = match address(to) {
-                Ok(_) if !utf8 && !to.is_ascii() => Err(odd()),
+        // The timeout applies to each reply.
+        self.with_timeout(expect_ok(smtp.command(Mail::new(from, options)))).await?;
+        let mut replies = RecipientReplies::default();
+        let (mut permanent, mut temporary) = (None, None);
+        for to in message.remaining() {
+            let reply = match address(to) {
+                Ok(_) if !utf8 && !to.is_ascii() => Err(not_supported()),
                 Ok(address) => {
-                    self.in_time(told(smtp.command(Rcpt::new(address, Vec::new())))).await
+                    self.with_timeout(expect_ok(smtp.command(Rcpt::new(address, Vec::new())))).await
                 }
-                Err(trouble) => Err(trouble),
+                Err(failure) => Err(failure),
             };
-            let trouble = match said {
+            let failure = match reply {
                 Ok(()) => {
-                    turned.reached.push(to.to_owned());
+                    replies.reached.push(to.to_owned());
                     continue;
                 }
-                // Without a word, or with the last one, there is no conversation any more.
-                Err(trouble) if trouble.code.is_none_or(|code| code == 421) => return Err(trouble),
-                Err(trouble) => trouble,
+                // No reply, or 421: the connection is gone.
+                Err(failure) if failure.code.is_none_or(|code| code == 421) => return Err(failure),
+                Err(failure) => failure,
             };
-            match outcome(Stage::Offering, trouble.clone()) {
-                Outcome::Refused { why } => {
-                    turned.refused.push((to.to_owned(), why));
-                    for_ever.get_or_insert(trouble);
+            match classify(Stage::Envelope, failure.clone()) {
+                DeliveryOutcome::Refused { why } => {
+                    replies.refused.push((to.to_owned(), why));
+                    permanent.get_or_insert(failure);
                 }
-                Outcome::Deferred { why } | Outcome::Unanswered { why } => {
-                    turned.later.push((to.to_owned(), why));
-                    for_now.get_or_insert(trouble);
+                DeliveryOutcome::Deferred { why } | DeliveryOutcome::Unanswered { why } => {
+                    replies.later.push((to.to_owned(), why));
+                    temporary.get_or_insert(failure);
                 }
-                Outcome::Taken { .. } | Outcome::Partly { .. } => {}
+                DeliveryOutcome::Accepted { .. } | DeliveryOutcome::Partial { .. } => {}
             }
         }
-        if turned.reached.is_empty()
-            && let Some(trouble) = for_now.or(for_ever)
+        if replies.reached.is_empty()
+            && let Some(failure) = temporary.or(permanent)
         {
-            return Err(trouble);
+            return Err(failure);
         }
-        self.in_time(told(smtp.command(Data))).await?;
-        Ok(turned)
+        self.with_timeout(expect_ok(smtp.command(Data))).await?;
+        Ok(replies)
     }
 }
 
 #[async_trait]
 impl Carrier for Smtp {
-    async fn offer(&self, message: &Message) -> Result<Box<dyn Offered>, Outcome> {
-        let waiting = self.idle().pop();
-        if let Some(mut connection) = waiting {
-            match self.announce(&mut connection, message).await {
-                Ok(turned) => return Ok(Box::new(Open { smtp: self.clone(), connection, turned })),
-                // A server that spoke means the message; one that is gone did not like to wait.
-                Err(trouble @ Trouble { code: Some(_), .. }) if trouble.code != Some(421) => {
-                    return Err(self.refused(connection, trouble).await);
+    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+        let idle = self.idle().pop();
+        if let Some(mut connection) = idle {
+            match self.send_envelope(&mut connection, message).await {
+                Ok(replies) => {
+                    return Ok(Box::new(SmtpTransaction {
+                        smtp: self.clone(),
+                        connection,
+                        replies,
+                    }));
+                }
+                // A reply concerns the message. Without one, the server closed the idle connection: connect
+                // again.
+                Err(failure @ SmtpFailure { code: Some(_), .. }) if failure.code != Some(421) => {
+                    return Err(self.reset(connection, failure).await);
                 }
                 Err(_) => {}
             }
         }
         let connection = self.connect().await;
-        let mut connection = connection.map_err(|trouble| outcome(Stage::Connecting, trouble))?;
-        match self.announce(&mut connection, message).await {
-            Ok(turned) => Ok(Box::new(Open { smtp: self.clone(), connection, turned })),
-            Err(trouble) => Err(self.refused(connection, trouble).await),
+        let mut connection = connection.map_err(|failure| classify(Stage::Connect, failure))?;
+        match self.send_envelope(&mut connection, message).await {
+            Ok(replies) => {
+                Ok(Box::new(SmtpTransaction { smtp: self.clone(), connection, replies }))
+            }
+            Err(failure) => Err(self.reset(connection, failure).await),
         }
     }
 
-    /// Says goodbye on connections that wait.
+    /// Sends QUIT on idle connections.
     async fn close(&self) {
         let idle = std::mem::take(&mut *self.idle());
         join_all(idle.into_iter().map(Connection::quit)).await;
@@ -244,24 +257,24 @@ impl Carrier for Smtp {
 
 impl Connection {
     async fn quit(mut self) {
-        // It ends either way.
-        let _ = timeout(GOODBYE, self.smtp.quit()).await;
+        // The connection is closed in any case.
+        let _ = timeout(QUIT_TIMEOUT, self.smtp.quit()).await;
     }
 }
 
 impl Smtp {
-    /// An offer that was not accepted leaves the connection as it was, if the server takes it back.
-    async fn refused(&self, mut connection: Connection, trouble: Trouble) -> Outcome {
-        let reset = self.in_time(async {
-            connection.smtp.command("RSET\r\n").await.map_err(|error| self::trouble(&error))
+    /// Resets a failed transaction, and keeps the connection if the server confirms the reset.
+    async fn reset(&self, mut connection: Connection, failure: SmtpFailure) -> DeliveryOutcome {
+        let reset = self.with_timeout(async {
+            connection.smtp.command("RSET\r\n").await.map_err(|error| smtp_failure(&error))
         });
-        if trouble.code.is_some() && reset.await.is_ok() {
-            self.keep(connection).await;
+        if failure.code.is_some() && reset.await.is_ok() {
+            self.return_to_pool(connection).await;
         }
-        outcome(Stage::Offering, trouble)
+        classify(Stage::Envelope, failure)
     }
 
-    async fn keep(&self, connection: Connection) {
+    async fn return_to_pool(&self, connection: Connection) {
         match connection.messages < self.0.settings.max_messages {
             true => self.idle().push(connection),
             false => connection.quit().await,
@@ -269,73 +282,76 @@ impl Smtp {
     }
 }
 
-/// Who is to get a message, and who was turned away.
+/// The server's replies for each recipient.
 #[derive(Debug, Default)]
-struct Turned {
+struct RecipientReplies {
     reached: Vec<String>,
     refused: Vec<(String, String)>,
     later: Vec<(String, String)>,
 }
 
-/// A connection on which a message is awaited.
-struct Open {
+/// A connection on which the server waits for the data.
+struct SmtpTransaction {
     smtp: Smtp,
     connection: Connection,
-    turned: Turned,
+    replies: RecipientReplies,
 }
 
 #[async_trait]
-impl Offered for Open {
-    async fn hand_over(mut self: Box<Self>, message: &Message) -> Outcome {
+impl MailTransaction for SmtpTransaction {
+    async fn send_data(mut self: Box<Self>, message: &Message) -> DeliveryOutcome {
         let sent = async {
             let answer = self.connection.smtp.message(&message.body).await;
-            answer.map_err(|error| trouble(&error))
+            answer.map_err(|error| smtp_failure(&error))
         };
-        // Who gives up too early sends again what has arrived.
-        let limit = self.smtp.0.settings.timeout.max(LAST_ANSWER);
-        match within(limit, sent).await {
+        // A timeout that is too short would resend a delivered message.
+        let limit = self.smtp.0.settings.timeout.max(DATA_REPLY_TIMEOUT);
+        match timed(limit, sent).await {
             Ok(answer) => {
                 self.connection.messages += 1;
-                self.smtp.keep(self.connection).await;
-                let words = answer.message().collect::<Vec<_>>().join(" ");
-                let answer = format!("{} {words}", answer.code());
-                let Turned { reached, refused, later } = self.turned;
+                self.smtp.return_to_pool(self.connection).await;
+                let text = answer.message().collect::<Vec<_>>().join(" ");
+                let answer = format!("{} {text}", answer.code());
+                let RecipientReplies { reached, refused, later } = self.replies;
                 match refused.is_empty() && later.is_empty() {
-                    true => Outcome::Taken { answer },
-                    false => Outcome::Partly { answer, reached, refused, later },
+                    true => DeliveryOutcome::Accepted { answer },
+                    false => DeliveryOutcome::Partial { answer, reached, refused, later },
                 }
             }
-            Err(trouble) => {
-                if trouble.code.is_some() {
-                    self.smtp.keep(self.connection).await;
+            Err(failure) => {
+                if failure.code.is_some() {
+                    self.smtp.return_to_pool(self.connection).await;
                 }
-                outcome(Stage::HandedOver, trouble)
+                classify(Stage::Data, failure)
             }
         }
     }
 }
 
-/// A command that was answered well.
-async fn told(command: impl Future<Output = Result<Response, Error>>) -> Result<(), Trouble> {
-    command.await.map(drop).map_err(|error| trouble(&error))
+/// Sends a command and expects a positive reply.
+async fn expect_ok(
+    command: impl Future<Output = Result<Response, Error>>,
+) -> Result<(), SmtpFailure> {
+    command.await.map(drop).map_err(|error| smtp_failure(&error))
 }
 
-async fn within<T>(
+async fn timed<T>(
     limit: Duration,
-    work: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Trouble> {
-    let late = |_| Trouble { code: None, words: format!("no answer within {limit:?}") };
-    timeout(limit, work).await.map_err(late)?
+    work: impl Future<Output = Result<T, SmtpFailure>>,
+) -> Result<T, SmtpFailure> {
+    let timed_out = |_| SmtpFailure { code: None, text: format!("no reply within {limit:?}") };
+    timeout(limit, work).await.map_err(timed_out)?
 }
 
-fn address(text: &str) -> Result<Address, Trouble> {
-    // As a server would say it: for ever.
-    text.parse().map_err(|_| Trouble { code: Some(553), words: format!("`{text}` is no address") })
+fn address(text: &str) -> Result<Address, SmtpFailure> {
+    // The code for an invalid mailbox, which is permanent.
+    text.parse()
+        .map_err(|_| SmtpFailure { code: Some(553), text: format!("`{text}` is no address") })
 }
 
-fn trouble(error: &Error) -> Trouble {
+fn smtp_failure(error: &Error) -> SmtpFailure {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    let words: Vec<String> = causes.map(ToString::to_string).collect();
-    let words = if words.is_empty() { error.to_string() } else { words.join(": ") };
-    Trouble { code: error.status().map(u16::from), words }
+    let text: Vec<String> = causes.map(ToString::to_string).collect();
+    let text = if text.is_empty() { error.to_string() } else { text.join(": ") };
+    SmtpFailure { code: error.status().map(u16::from), text }
 }

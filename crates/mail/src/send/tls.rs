@@ -1,4 +1,4 @@
-//! TLS by rustls, on ring, with the system's authorities or those of a file.
+//! TLS by rustls with ring, with the system's certificate authorities or those of a file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,52 +9,52 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// Where systems keep their lists of authorities.
-const SYSTEM: [&str; 3] =
+/// Where systems store their certificate authorities.
+const SYSTEM_CA_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Why there can be no TLS.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("no TLS with {host}: {why}")]
+#[error("cannot set up TLS with {host}: {why}")]
 pub struct TlsError {
     host: String,
     why: String,
 }
 
-/// What makes connections to one server secure.
+/// The TLS configuration for one server.
 #[derive(Clone)]
-pub(super) struct Tls {
+pub(super) struct TlsConfig {
     pub(super) connector: TlsConnector,
     pub(super) name: ServerName<'static>,
 }
 
-impl Tls {
-    /// For a server of that name, whose certificate one of the authorities signed.
+impl TlsConfig {
+    /// Verifies the server's certificate against this name and these authorities.
     pub(super) fn new(host: &str, authorities: Option<&Path>) -> Result<Self, TlsError> {
-        let refused = |why: String| TlsError { host: host.to_owned(), why };
+        let error = |why: String| TlsError { host: host.to_owned(), why };
         let name =
-            ServerName::try_from(host.to_owned()).map_err(|error| refused(error.to_string()))?;
-        let roots = roots(authorities).map_err(refused)?;
+            ServerName::try_from(host.to_owned()).map_err(|cause| error(cause.to_string()))?;
+        let roots = load_roots(authorities).map_err(error)?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| refused(error.to_string()))?
+            .map_err(|cause| error(cause.to_string()))?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }
 }
 
-fn roots(authorities: Option<&Path>) -> Result<RootCertStore, String> {
-    let system = || SYSTEM.iter().map(PathBuf::from).find(|path| path.is_file());
+fn load_roots(authorities: Option<&Path>) -> Result<RootCertStore, String> {
+    let system = || SYSTEM_CA_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
     let path = authorities.map(Path::to_path_buf).or_else(system);
-    let path = path.ok_or("there is no list of authorities here")?;
-    let refused = |why: String| format!("{}: {why}", path.display());
+    let path = path.ok_or("no file of certificate authorities found: set `authorities`")?;
+    let error = |why: String| format!("{}: {why}", path.display());
     let certificates =
-        CertificateDer::pem_file_iter(&path).map_err(|error| refused(error.to_string()))?;
+        CertificateDer::pem_file_iter(&path).map_err(|cause| error(cause.to_string()))?;
     let mut store = RootCertStore::empty();
     let (added, _) = store.add_parsable_certificates(certificates.filter_map(Result::ok));
     match added {
-        0 => Err(refused("there is no authority in it".into())),
+        0 => Err(error("it contains no certificate".into())),
         _ => Ok(store),
     }
 }

@@ -1,82 +1,82 @@
-//! What can go wrong with a spool.
+//! Errors of the spool.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::name::KeyError;
+use super::filename::MessageKeyError;
 
-/// What can go wrong with a spool.
+/// Why a spool operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpoolError {
-    /// The disk said no.
-    #[error("cannot {what} {}", path.display())]
-    Disk {
-        /// What was tried.
-        what: &'static str,
-        /// With which file or folder.
+    /// A file operation failed.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// The operation.
+        operation: &'static str,
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file of the spool is not what it should be.
+    /// A file of the spool cannot be parsed.
     #[error("{} is no message: {why}", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// Somebody else sends these messages.
+    /// Another sender holds the lock of a bucket.
     #[error("another sender has bucket {bucket} of {}", folder.display())]
     Taken {
-        /// Of which spool.
+        /// The spool's folder.
         folder: PathBuf,
-        /// The first bucket that another has.
+        /// The first bucket that is locked.
         bucket: u8,
     },
-    /// Whoever kept it did not come to an end: it may be kept, and may be put again.
-    #[error("nobody knows whether the message is kept")]
-    Unheard,
-    /// A key that cannot be one.
+    /// The task that wrote the message panicked: it may be stored, and may be enqueued again.
+    #[error("the spool writer crashed; the message may be stored: enqueue it again")]
+    WriterCrashed,
+    /// The key is invalid.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] MessageKeyError),
 }
 
 impl SpoolError {
-    /// Whether the same may work later.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Disk { .. } | Self::Taken { .. } | Self::Unheard => true,
+            Self::Io { .. } | Self::Taken { .. } | Self::WriterCrashed => true,
             Self::Damaged { .. } | Self::Key(_) => false,
         }
     }
 }
 
 impl SpoolError {
-    /// Whether one file is at fault, and not the disk or we: the others need not wait for it.
-    pub(super) fn is_of_one_file(&self) -> bool {
+    /// Whether the error concerns only this file: then the others are processed without it.
+    pub(super) fn is_file_specific(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
-            Self::Disk { source, .. } => Errno::from_io_error(source).is_some_and(is_of_one_file),
-            Self::Taken { .. } | Self::Unheard | Self::Key(_) => false,
+            Self::Io { source, .. } => Errno::from_io_error(source).is_some_and(is_file_specific),
+            Self::Taken { .. } | Self::WriterCrashed | Self::Key(_) => false,
         }
     }
 
-    /// With its causes, on one line.
-    pub(super) fn told(&self) -> String {
+    /// The error and its cause, on one line.
+    pub(super) fn with_source(&self) -> String {
         match self {
-            Self::Disk { source, .. } => format!("{self}: {source}"),
+            Self::Io { source, .. } => format!("{self}: {source}"),
             _ => self.to_string(),
         }
     }
 }
 
-/// Somebody else's, or in a bad place of the disk, or no file at all. Not: no room, too many open files.
-fn is_of_one_file(errno: Errno) -> bool {
+/// Permission denied, bad disk sectors, or not a regular file. Not: disk full, too many open files.
+fn is_file_specific(errno: Errno) -> bool {
     [
         Errno::ACCESS,
         Errno::PERM,
@@ -92,13 +92,13 @@ fn is_of_one_file(errno: Errno) -> bool {
     .contains(&errno)
 }
 
-/// Says what was tried, of what.
-pub(super) trait Tried<T> {
-    fn tried(self, what: &'static str, path: &Path) -> Result<T, SpoolError>;
+/// Adds the operation and the path to an I/O error.
+pub(super) trait IoContext<T> {
+    fn context(self, operation: &'static str, path: &Path) -> Result<T, SpoolError>;
 }
 
-impl<T> Tried<T> for io::Result<T> {
-    fn tried(self, what: &'static str, path: &Path) -> Result<T, SpoolError> {
-        self.map_err(|source| SpoolError::Disk { what, path: path.to_path_buf(), source })
+impl<T> IoContext<T> for io::Result<T> {
+    fn context(self, operation: &'static str, path: &Path) -> Result<T, SpoolError> {
+        self.map_err(|source| SpoolError::Io { operation, path: path.to_path_buf(), source })
     }
 }

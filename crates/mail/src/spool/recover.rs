@@ -1,45 +1,45 @@
-//! What the dead left behind.
+//! Recovery after crashes of writers and senders.
 
 use std::path::Path;
 use std::time::Duration;
 
 use longshore::Timestamp;
 
+use super::enqueue::link_count;
 use super::error::SpoolError;
-use super::fate::{Past, Policy, Verdict, recover};
-use super::file::line;
-use super::name::FileName;
-use super::put::names_of;
+use super::filename::FileName;
+use super::format::encode_note;
 use super::shard::Shard;
-use super::{Spool, State, disk};
+use super::state_machine::{DeliveryHistory, NextState, Policy, after_crash};
+use super::{Spool, State, durable_fs};
 
-/// What was found.
+/// The result of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recovered {
-    /// Promised, and not pending yet.
-    pub delivered: usize,
-    /// In a dead sender's hands, and pending again.
-    pub again: usize,
-    /// In a dead sender's hands, and known to be with the server.
+pub struct RecoveryReport {
+    /// Committed messages that were moved to `pending`.
+    pub enqueued: usize,
+    /// Left in `sending`, and pending again.
+    pub requeued: usize,
+    /// Left in `sending`, and accepted by the server.
     pub sent: usize,
-    /// In a dead sender's hands, and failed by its notes or the policy.
+    /// Left in `sending`, and failed by its notes or the policy.
     pub failed: usize,
-    /// Never promised to anybody, and old.
-    pub forgotten: usize,
-    /// Two files by a copy that knew no hard links, and one again.
-    pub united: usize,
+    /// Old temporary files that were never committed, removed.
+    pub removed: usize,
+    /// Messages with two separate files after a copy, which are links again.
+    pub relinked: usize,
 }
 
-/// A writer that has not made its promise after so long is dead.
-const OLD: Duration = Duration::from_secs(3600);
+/// A temporary file that is older than this belongs to a crashed writer.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 impl Shard {
-    /// Puts right what writers and senders left behind when they died. To be done once when a sender
-    /// begins: nobody but this shard's holder may have anything of it in hand.
-    pub fn recover(&self, policy: &Policy, now: Timestamp) -> Result<Recovered, SpoolError> {
-        let mut found = self.spool.deliver_promised(now)?;
-        found.united = self.unite()?;
-        found.delivered += self.restore_lost()?;
+    /// Recovers what crashed writers and senders left behind. Call it once when a sender starts: only the
+    /// shard's holder may have its messages claimed.
+    pub fn recover(&self, policy: &Policy, now: Timestamp) -> Result<RecoveryReport, SpoolError> {
+        let mut found = self.spool.move_committed(now)?;
+        found.relinked = self.relink()?;
+        found.enqueued += self.restore_lost()?;
         for name in self.spool.names(State::Sending)? {
             if self.has(&name) {
                 self.recover_one(&name, policy, now, &mut found)?;
@@ -53,77 +53,81 @@ impl Shard {
         name: &FileName,
         policy: &Policy,
         now: Timestamp,
-        found: &mut Recovered,
+        found: &mut RecoveryReport,
     ) -> Result<(), SpoolError> {
-        let verdict = match self.judge_left(name, policy, now) {
-            Err(error) if error.is_of_one_file() => {
-                self.spool.complain(&self.spool.at(State::Sending, name), &error);
-                Verdict::Failed
+        let next = match self.decide_recovered(name, policy, now) {
+            Err(error) if error.is_file_specific() => {
+                self.spool.log_once(&self.spool.at(State::Sending, name), &error);
+                NextState::Failed
             }
-            verdict => verdict?,
+            next => next?,
         };
-        self.spool.settle(name, &verdict, now)?;
-        match verdict {
-            Verdict::Sent => found.sent += 1,
-            Verdict::Again(_) => found.again += 1,
-            Verdict::Failed => found.failed += 1,
+        self.spool.settle(name, &next, now)?;
+        match next {
+            NextState::Sent => found.sent += 1,
+            NextState::Pending(_) => found.requeued += 1,
+            NextState::Failed => found.failed += 1,
         }
         Ok(())
     }
 
-    /// What becomes of what a dead sender had in hand, by its notes.
-    fn judge_left(
+    /// Decides about a message that a crashed sender left in `sending`, by its notes.
+    fn decide_recovered(
         &self,
         name: &FileName,
         policy: &Policy,
         now: Timestamp,
-    ) -> Result<Verdict, SpoolError> {
+    ) -> Result<NextState, SpoolError> {
         let path = self.spool.at(State::Sending, name);
         let message = self.spool.read(&path)?;
-        let past = Past { key: &name.key, created: message.begun(), notes: &message.notes };
-        let (note, verdict) = recover(past, policy, now);
+        let history = DeliveryHistory {
+            key: &name.key,
+            created: message.retry_start(),
+            notes: &message.notes,
+        };
+        let (note, next) = after_crash(history, policy, now);
         if let Some(note) = note {
             self.spool.step("note loss");
-            disk::append(&path, &line(&note))?;
+            durable_fs::append(&path, &encode_note(&note))?;
         }
-        Ok(verdict)
+        Ok(next)
     }
 }
 
 impl Spool {
-    /// Puts what was promised and is not pending where it belongs. Harmless at any time, beside whoever
-    /// writes: who comes second finds nothing to move.
-    pub fn deliver_promised(&self, now: Timestamp) -> Result<Recovered, SpoolError> {
-        let mut found = Recovered::default();
-        for name in disk::names(&self.within("tmp"))? {
+    /// Moves committed messages from `tmp` to `pending`. Safe at any time, also while their writers run: the
+    /// second rename finds no file.
+    pub fn move_committed(&self, now: Timestamp) -> Result<RecoveryReport, SpoolError> {
+        let mut found = RecoveryReport::default();
+        for name in durable_fs::names(&self.within("tmp"))? {
             let path = self.within("tmp").join(name);
-            match names_of(&path) {
+            match link_count(&path) {
                 Some(2..) => {
-                    let delivered = self.or_complain(&path, self.deliver_one(&path))?;
-                    found.delivered += usize::from(delivered);
+                    let moved = self.skip_bad_file(&path, self.move_one(&path))?;
+                    found.enqueued += usize::from(moved);
                 }
-                Some(_) if is_old(&path, now) => {
-                    self.step("forget unpromised");
-                    let forgotten = self.or_complain(&path, disk::remove(&path))?;
-                    found.forgotten += usize::from(forgotten);
+                Some(_) if is_abandoned(&path, now) => {
+                    self.step("remove uncommitted");
+                    let removed = self.skip_bad_file(&path, durable_fs::remove(&path))?;
+                    found.removed += usize::from(removed);
                 }
                 _ => {}
             }
         }
-        if found.delivered > 0 {
-            disk::sync_folder(&self.within("pending"))?;
+        if found.enqueued > 0 {
+            durable_fs::sync_folder(&self.within("pending"))?;
         }
         Ok(found)
     }
 
-    /// Whether it was not delivered meanwhile by whoever wrote it.
-    fn deliver_one(&self, path: &Path) -> Result<bool, SpoolError> {
+    /// Returns false if its writer moved it first.
+    fn move_one(&self, path: &Path) -> Result<bool, SpoolError> {
         let message = self.read(path)?;
-        self.step("deliver promised");
-        disk::rename(path, &self.at(State::Pending, &message.name))
+        self.step("move committed");
+        durable_fs::rename(path, &self.at(State::Pending, &message.name))
     }
 }
 
-fn is_old(path: &Path, now: Timestamp) -> bool {
-    disk::changed(path).is_some_and(|written| now.since(written) > OLD)
+fn is_abandoned(path: &Path, now: Timestamp) -> bool {
+    durable_fs::changed(path).is_some_and(|written| now.since(written) > ABANDONED_AFTER)
 }

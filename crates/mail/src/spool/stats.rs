@@ -1,4 +1,4 @@
-//! How a spool stands, and whether that is well.
+//! Counts and health of a spool.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,64 +7,64 @@ use longshore::Timestamp;
 use serde::Serialize;
 
 use super::error::SpoolError;
-use super::{Spool, State, disk};
+use super::{Spool, State, durable_fs};
 
-/// How a spool stands.
+/// The counts of a spool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct SpoolStats {
-    /// To be sent.
+    /// Messages to be sent.
     pub pending: usize,
-    /// Of those, due: also those that were tried and are to be tried again later.
+    /// Of those, due, including messages that were tried and are to be retried later.
     pub due: usize,
-    /// Of those, put off: by the server, for want of one, or by the rate of their domain.
+    /// Of those, postponed: by the server, an unreachable server, or the rate limit of their domain.
     pub put_off: usize,
-    /// How long the oldest of those has been waiting for a sender: since it was due, or was to be tried again.
+    /// How long the oldest message has been waiting for a sender since it was due or was to be retried.
     pub oldest_due: Duration,
-    /// How long the oldest of those that were put off has been due, all in all.
+    /// How long ago the oldest postponed message was originally due.
     pub oldest_put_off: Duration,
-    /// How long ago a message was sent last, if one that is known was.
+    /// How long ago the last known message was sent, if any.
     pub last_sent: Option<Duration>,
-    /// In senders' hands.
+    /// Messages claimed by senders.
     pub sending: usize,
-    /// Never to be sent.
+    /// Failed messages.
     pub failed: usize,
     /// Of those, failed in the last 24 hours.
     pub failed_lately: usize,
-    /// Taken by the server, by day.
+    /// Messages accepted by the server, by day.
     pub sent: BTreeMap<String, usize>,
 }
 
-/// How well a spool is.
+/// The health of a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// All is well.
+    /// Within all thresholds.
     Good,
-    /// Somebody should look.
+    /// Above a warning threshold.
     Warning,
-    /// Somebody must look.
+    /// Above a critical threshold.
     Critical,
 }
 
-/// From where on a spool is not well.
+/// Thresholds for the health of a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
-    /// More due messages than these are worth a look.
+    /// Warn above so many due messages.
     pub warning: usize,
-    /// More than these must be looked at.
+    /// Critical above so many due messages.
     pub critical: usize,
-    /// A message that has been due for longer is worth a look.
+    /// Warn if a message has been due for longer.
     pub warning_age: Duration,
-    /// One that has been due for longer must be looked at.
+    /// Critical if a message has been due for longer.
     pub critical_age: Duration,
-    /// More failures within a day are worth a look.
+    /// Warn above so many failures within a day.
     pub warning_failed: usize,
-    /// More than these must be looked at.
+    /// Critical above so many failures within a day.
     pub critical_failed: usize,
 }
 
-/// Failures older than this were somebody's yesterday.
-const LATELY: Duration = Duration::from_secs(24 * 3600);
+/// The window of recent failures.
+const RECENT: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Thresholds {
     fn default() -> Self {
@@ -80,7 +80,7 @@ impl Default for Thresholds {
 }
 
 impl SpoolStats {
-    /// How well it is.
+    /// Compares the counts with the thresholds.
     pub fn health(&self, thresholds: &Thresholds) -> Health {
         let Thresholds { warning, critical, warning_age, critical_age, .. } = *thresholds;
         let (due, age, failed) = (self.due, self.late(), self.failed_lately);
@@ -93,8 +93,8 @@ impl SpoolStats {
         }
     }
 
-    /// How late mail is. What was put off counts for as long as nothing at all was sent: a server that is away
-    /// is everybody's trouble, a mailbox that is full is not.
+    /// How late mail is. Postponed messages count only while nothing at all is sent: an unreachable server
+    /// delays all mail, a full mailbox only its own.
     pub fn late(&self) -> Duration {
         let silent = self.last_sent.unwrap_or(Duration::MAX);
         self.oldest_due.max(self.oldest_put_off.min(silent))
@@ -102,13 +102,13 @@ impl SpoolStats {
 }
 
 impl Spool {
-    /// How it stands, by names alone: no message is opened, and none is kept in mind.
+    /// Counts messages by their file names, without opening them or collecting the names.
     pub fn stats(&self, now: Timestamp) -> Result<SpoolStats, SpoolError> {
         let mut stats = SpoolStats::default();
         self.walk(State::Pending, |name| {
             stats.pending += 1;
-            stats.due += usize::from(name.wanted() <= now);
-            // Zero if it is not yet.
+            stats.due += usize::from(name.first_due() <= now);
+            // Zero if it is not due yet.
             stats.oldest_due = stats.oldest_due.max(now.since(name.due));
             if let Some(since) = name.since {
                 stats.put_off += 1;
@@ -118,13 +118,13 @@ impl Spool {
         })?;
         self.walk(State::Failed, |name| {
             stats.failed += 1;
-            stats.failed_lately += usize::from(now.since(name.due) < LATELY);
+            stats.failed_lately += usize::from(now.since(name.due) < RECENT);
             Ok(())
         })?;
         stats.sending = self.names(State::Sending)?.len();
-        for day in disk::names(&self.within("sent"))? {
+        for day in durable_fs::names(&self.within("sent"))? {
             let mut count = 0;
-            disk::walk(&self.within("sent").join(&day), |_| {
+            durable_fs::walk(&self.within("sent").join(&day), |_| {
                 count += 1;
                 Ok(())
             })?;
@@ -134,10 +134,10 @@ impl Spool {
         Ok(stats)
     }
 
-    /// The folder of a day changes whenever a message comes into it.
+    /// A day's folder is modified whenever a message is moved into it.
     fn last_sent(&self, now: Timestamp) -> Option<Duration> {
-        let last = disk::names(&self.within("sent")).ok()?.into_iter().max()?;
-        let changed = disk::changed(&self.within("sent").join(last))?;
+        let last = durable_fs::names(&self.within("sent")).ok()?.into_iter().max()?;
+        let changed = durable_fs::changed(&self.within("sent").join(last))?;
         Some(now.since(changed))
     }
 }

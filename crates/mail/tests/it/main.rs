@@ -1,4 +1,4 @@
-//! Mail, from outside.
+//! Integration tests of the mail crate.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

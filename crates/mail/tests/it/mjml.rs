@@ -1,17 +1,16 @@
 //! Templates, includes, and the three renderers.
 
 mod compiler;
-mod embedded;
 mod http;
 mod include;
+mod mrml;
 mod pictures;
 mod reference;
 mod templates;
 
 use longshore_mail::mjml::{Roots, Template};
 
-/// A page around some text.
-/// Includes that are none to us, and may be to others.
+/// Includes that our lexer does not see as such, and another renderer might.
 const HIDDEN: [&str; 3] = [
     "<?x > <mj-include path=\"/etc/passwd\" type=\"html\"/> ?>",
     "<!-- <MJ-INCLUDE path=\"/etc/passwd\"/> -->",

@@ -1,7 +1,7 @@
-//! From the spool to a real mail server.
+//! Sends from the spool to a real mail server.
 
-mod letters;
-mod rounds;
+mod message_builder;
+mod sender;
 mod smtp;
 mod storm;
 
@@ -17,7 +17,7 @@ fn now() -> Timestamp {
     longshore::Clock::now(&SystemClock)
 }
 
-/// A letter to somebody about something.
+/// A message to `to` with the key `about`.
 fn letter(to: &str, about: &str) -> Letter {
     let draft = Draft {
         from: "The Harbour <harbour@example.org>".into(),
@@ -31,7 +31,7 @@ fn letter(to: &str, about: &str) -> Letter {
     draft.seal(Key::new(about).expect("a key"), now(), Priority::NORMAL, now()).expect("a letter")
 }
 
-/// How to reach a server.
+/// Settings for a test server.
 fn settings(server: &PrivateSmtp, security: Security) -> SmtpSettings {
     let host = if security == Security::None { "127.0.0.1" } else { "localhost" };
     SmtpSettings {
@@ -45,13 +45,13 @@ fn smtp(server: &PrivateSmtp, security: Security) -> Arc<Smtp> {
     Arc::new(Smtp::new(settings(server, security)).expect("it can be reached"))
 }
 
-/// One round.
+/// Sends one round.
 async fn send(spool: &Spool, carrier: Arc<dyn Carrier>) -> Sent {
     send_with(spool, carrier, SenderSettings::default()).await
 }
 
 async fn send_with(spool: &Spool, carrier: Arc<dyn Carrier>, settings: SenderSettings) -> Sent {
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     let sender =
         Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins");
     sender.round(&|| false).await.expect("it sends")

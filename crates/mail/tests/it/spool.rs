@@ -1,11 +1,11 @@
-//! The spool: what is promised is kept, once.
+//! The spool: every committed message is kept, once.
 
 mod copy;
+mod corrupt_files;
 mod crash;
-mod keeps;
-mod letterbox;
-mod lives;
-mod unreadable;
+mod enqueue;
+mod group_commit;
+mod state_machine;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use longshore::{Priority, Timestamp};
 use longshore_mail::spool::{Envelope, FileName, Key, Letter};
 
-/// Some moment.
+/// The tests' current time.
 const NOW: Timestamp = Timestamp::from_micros(1_763_300_000_000_000);
 
 fn later(seconds: u64) -> Timestamp {
@@ -32,14 +32,14 @@ fn letter(text: &str) -> Letter {
         due: NOW,
         priority: Priority::NORMAL,
         envelope: Envelope { from: Some("a@example.org".into()), to: vec!["b@example.org".into()] },
-        about: None,
+        metadata: None,
         body: format!("Message-ID: <{message_id}>\r\n\r\nhello {text}\r\n").into_bytes(),
         message_id,
         key,
     }
 }
 
-/// Every file of a spool that is a message in some state, as `state/…`, by its key.
+/// The state folders of every message in a spool, by key.
 fn states(folder: &Path) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut folders: Vec<_> = ["pending", "sending", "failed"].map(|name| folder.join(name)).into();
@@ -50,7 +50,7 @@ fn states(folder: &Path) -> BTreeMap<String, Vec<String>> {
         let state =
             path.strip_prefix(folder).expect("inside").components().next().expect("a folder");
         let state = state.as_os_str().to_str().expect("text").to_owned();
-        found.entry(name.key.as_file().to_owned()).or_default().push(state);
+        found.entry(name.key.encoded().to_owned()).or_default().push(state);
     }
     found
 }

@@ -11,54 +11,54 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::call::{Call, json};
-use crate::door::Caller;
+use crate::auth::Caller;
+use crate::endpoints::ApiResult;
 use crate::problem::Problem;
-use crate::table::Answer;
+use crate::request_context::{RequestContext, json};
 
-/// Most rows of a page: each is read by itself.
-const ROWS: u32 = 200;
+/// Maximum rows per page: each is read individually.
+const MAX_ROWS: u32 = 200;
 
-/// How long a change is waited for before we look all the same.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long to wait for a change before the batch is read again.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Failures that are grouped while somebody waits, the newest; `batch report` groups all.
-pub(crate) const GROUPED: u64 = 5_000;
+/// Number of newest failures that a request groups; `batch report` groups all.
+pub(crate) const MAX_GROUPED_FAILURES: u64 = 5_000;
 
-/// A batch, and how it gets on.
+/// A batch with its progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct BatchView {
     /// The batch.
     #[serde(flatten)]
     pub batch: Batch,
-    /// How it gets on.
+    /// Its progress.
     pub progress: Progress,
 }
 
-/// How a batch gets on.
+/// The progress of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Units that have ended, of all that are known.
+    /// Share of the known units that have ended.
     pub fraction: f64,
-    /// Units per second since it began.
+    /// Units per second since it started.
     pub rate: Option<f64>,
-    /// Seconds until its end at that rate, if all its units are known.
+    /// Estimated seconds until its end, if all its units are known.
     pub seconds_left: Option<f64>,
-    /// What it cost so far, in dollars.
+    /// Cost so far, in dollars.
     pub cost: f64,
 }
 
-/// Why a batch is paused.
+/// The body of a pause request.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Why {
+pub(crate) struct PauseRequest {
     pub(crate) reason: Option<String>,
 }
 
-impl Shown {
-    /// A batch for whoever asks: what its sender wrote is for who may read its payloads.
+impl BatchView {
+    /// Hides the sender's data from callers that may not read the tenant's payloads.
     pub(crate) fn new(mut batch: Batch, caller: &Caller, now: Timestamp) -> Self {
-        if !caller.reads(&batch.tenant) {
+        if !caller.can_read(&batch.tenant) {
             batch.cursor.clear();
             batch.notes.clear();
             batch.callback = None;
@@ -74,8 +74,8 @@ impl Progress {
         let report = Report::of(batch.clone(), Vec::new(), now);
         let (ended, total) = (batch.counts.finished(), batch.counts.total());
         let rate = report.rate();
-        let moves = batch.status.is_open() && batch.sealed;
-        let left = rate.filter(|rate| moves && *rate > 0.0);
+        let is_complete = batch.status.is_open() && batch.sealed;
+        let left = rate.filter(|rate| is_complete && *rate > 0.0);
         Self {
             fraction: if total == 0 { 0.0 } else { ended as f64 / total as f64 },
             rate,
@@ -85,30 +85,30 @@ impl Progress {
     }
 }
 
-pub(super) async fn list(call: Call) -> Answer {
-    let scope = call.scope()?;
-    let (status, limit) = (call.query("status")?, call.limit()?);
-    let page = call.house.store.batches(&scope, status, call.after(), limit).await?;
-    let now = call.house.now();
-    let items: Vec<Shown> =
-        page.items.into_iter().map(|batch| Shown::new(batch, &call.caller, now)).collect();
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    let scope = ctx.scope()?;
+    let (status, limit) = (ctx.query("status")?, ctx.limit()?);
+    let page = ctx.app.store.batches(&scope, status, ctx.after(), limit).await?;
+    let now = ctx.app.now();
+    let items: Vec<BatchView> =
+        page.items.into_iter().map(|batch| BatchView::new(batch, &ctx.caller, now)).collect();
     json(&Page { items, next: page.next })
 }
 
-pub(super) async fn show(call: Call) -> Answer {
-    let id: BatchId = call.path("batch")?;
-    let batch = call.house.store.batch(&call.caller.scope, &id).await?;
-    json(&Shown::new(batch, &call.caller, call.house.now()))
+pub(super) async fn show(ctx: RequestContext) -> ApiResult {
+    let id: BatchId = ctx.path("batch")?;
+    let batch = ctx.app.store.batch(&ctx.caller.scope, &id).await?;
+    json(&BatchView::new(batch, &ctx.caller, ctx.app.now()))
 }
 
-pub(super) async fn rows(call: Call) -> Answer {
-    let id: BatchId = call.path("batch")?;
-    let (store, scope) = (&*call.house.store, &call.caller.scope);
-    let reads = call.caller.reads(&store.batch(scope, &id).await?.tenant);
-    let limit = call.limit()?.min(ROWS);
+pub(super) async fn rows(ctx: RequestContext) -> ApiResult {
+    let id: BatchId = ctx.path("batch")?;
+    let (store, scope) = (&*ctx.app.store, &ctx.caller.scope);
+    let can_read = ctx.caller.can_read(&store.batch(scope, &id).await?.tenant);
+    let limit = ctx.limit()?.min(MAX_ROWS);
     let mut page =
-        listing::rows(store, scope, &id, call.query("state")?, call.after(), limit).await?;
-    if !reads {
+        listing::rows(store, scope, &id, ctx.query("state")?, ctx.after(), limit).await?;
+    if !can_read {
         for row in &mut page.items {
             (row.key, row.result) = (Value::Null, None);
         }
@@ -116,12 +116,12 @@ pub(super) async fn rows(call: Call) -> Answer {
     json(&page)
 }
 
-pub(super) async fn failures(call: Call) -> Answer {
-    let id: BatchId = call.path("batch")?;
-    let (store, scope) = (&*call.house.store, &call.caller.scope);
+pub(super) async fn failures(ctx: RequestContext) -> ApiResult {
+    let id: BatchId = ctx.path("batch")?;
+    let (store, scope) = (&*ctx.app.store, &ctx.caller.scope);
     let tenant = store.batch(scope, &id).await?.tenant;
-    let mut items = gather_failures(store, scope, &id, Some(GROUPED)).await?;
-    if !call.caller.reads(&tenant) {
+    let mut items = gather_failures(store, scope, &id, Some(MAX_GROUPED_FAILURES)).await?;
+    if !ctx.caller.can_read(&tenant) {
         for group in &mut items {
             group.examples.clear();
         }
@@ -129,59 +129,62 @@ pub(super) async fn failures(call: Call) -> Answer {
     json(&Page { items, next: None })
 }
 
-pub(super) async fn pause(mut call: Call) -> Answer {
-    let Why { reason } = call.json().await?;
-    let reason = reason.unwrap_or_else(|| format!("paused by {}", call.caller.by));
-    act(call, BatchAction::Pause { reason }).await
+pub(super) async fn pause(mut ctx: RequestContext) -> ApiResult {
+    let PauseRequest { reason } = ctx.json().await?;
+    let reason = reason.unwrap_or_else(|| format!("paused by {}", ctx.caller.label));
+    act(ctx, BatchAction::Pause { reason }).await
 }
 
-pub(super) async fn resume(call: Call) -> Answer {
-    act(call, BatchAction::Resume).await
+pub(super) async fn resume(ctx: RequestContext) -> ApiResult {
+    act(ctx, BatchAction::Resume).await
 }
 
-/// As `batch drain` has it: paused, and waited for until nothing of it runs, or as it is when the wait
-/// is over.
-pub(super) async fn drain(call: Call) -> Answer {
-    let end = Instant::now() + Duration::from_secs(call.query::<u64>("wait")?.unwrap_or(0));
-    let reason = format!("drained by {}", call.caller.by);
-    let batch = operated(&call, BatchAction::Pause { reason }).await?;
-    let batch = at_rest(&call, batch, end).await?;
-    json(&Shown::new(batch, &call.caller, call.house.now()))
+/// Pauses a batch and waits until none of its units runs, or until `wait` is over.
+pub(super) async fn drain(ctx: RequestContext) -> ApiResult {
+    let end = Instant::now() + Duration::from_secs(ctx.query::<u64>("wait")?.unwrap_or(0));
+    let reason = format!("drained by {}", ctx.caller.label);
+    let batch = operate(&ctx, BatchAction::Pause { reason }).await?;
+    let batch = wait_until_idle(&ctx, batch, end).await?;
+    json(&BatchView::new(batch, &ctx.caller, ctx.app.now()))
 }
 
-async fn at_rest(call: &Call, mut batch: Batch, end: Instant) -> Result<Batch, Problem> {
-    let (store, scope) = (&call.house.store, &call.caller.scope);
+async fn wait_until_idle(
+    ctx: &RequestContext,
+    mut batch: Batch,
+    end: Instant,
+) -> Result<Batch, Problem> {
+    let (store, scope) = (&ctx.app.store, &ctx.caller.scope);
     let mut cursor = store.changes(scope, u64::MAX, Duration::ZERO).await?.cursor;
     loop {
         batch = store.batch(scope, &batch.id).await?;
         if matches!(batch.status, BatchStatus::Running | BatchStatus::Queued) {
-            return Err(Problem::conflict(format!("batch `{}` was resumed by somebody", batch.id)));
+            return Err(Problem::conflict(format!("batch `{}` was resumed meanwhile", batch.id)));
         }
         let left = end.saturating_duration_since(Instant::now());
         if batch.counts.leased == 0 || left.is_zero() {
             return Ok(batch);
         }
-        cursor = store.changes(scope, cursor, LOOK.min(left)).await?.cursor;
+        cursor = store.changes(scope, cursor, POLL_INTERVAL.min(left)).await?.cursor;
     }
 }
 
-pub(super) async fn cancel(call: Call) -> Answer {
-    act(call, BatchAction::Cancel).await
+pub(super) async fn cancel(ctx: RequestContext) -> ApiResult {
+    act(ctx, BatchAction::Cancel).await
 }
 
-pub(super) async fn retry(call: Call) -> Answer {
-    act(call, BatchAction::RetryFailed).await
+pub(super) async fn retry(ctx: RequestContext) -> ApiResult {
+    act(ctx, BatchAction::RetryFailed).await
 }
 
-async fn act(call: Call, action: BatchAction) -> Answer {
-    let batch = operated(&call, action).await?;
-    json(&Shown::new(batch, &call.caller, call.house.now()))
+async fn act(ctx: RequestContext, action: BatchAction) -> ApiResult {
+    let batch = operate(&ctx, action).await?;
+    json(&BatchView::new(batch, &ctx.caller, ctx.app.now()))
 }
 
-async fn operated(call: &Call, action: BatchAction) -> Result<Batch, Problem> {
-    let id: BatchId = call.path("batch")?;
-    let (store, scope) = (&call.house.store, &call.caller.scope);
+async fn operate(ctx: &RequestContext, action: BatchAction) -> Result<Batch, Problem> {
+    let id: BatchId = ctx.path("batch")?;
+    let (store, scope) = (&ctx.app.store, &ctx.caller.scope);
     let tenant = store.batch(scope, &id).await?.tenant;
-    call.note(Some(&tenant), &id, "").await?;
+    ctx.audit(Some(&tenant), &id, "").await?;
     Ok(store.operate_batch(scope, &id, action).await?)
 }

@@ -1,18 +1,18 @@
-//! What is sent at set times.
+//! Cron schedules.
 
 use longshore::Schedule;
 use longshore::schedule::Template;
 use longshore::store::Page;
 use longshore::unit::Payload;
 
-use crate::call::{Call, json};
-use crate::table::Answer;
+use crate::endpoints::ApiResult;
+use crate::request_context::{RequestContext, json};
 
-pub(super) async fn list(call: Call) -> Answer {
-    let (scope, limit) = (call.scope()?, call.limit()?);
-    let page = call.house.store.schedules(&scope, call.after(), limit).await?;
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    let (scope, limit) = (ctx.scope()?, ctx.limit()?);
+    let page = ctx.app.store.schedules(&scope, ctx.after(), limit).await?;
     let shown = |mut schedule: Schedule| {
-        if !call.caller.reads(&schedule.tenant) {
+        if !ctx.caller.can_read(&schedule.tenant) {
             let payload = Payload::from(serde_json::Value::Null);
             schedule.plan.template = Template { payload, ..schedule.plan.template };
         }

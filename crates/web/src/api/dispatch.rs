@@ -4,42 +4,42 @@ use longshore::Error;
 use longshore::store::Page;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, json};
-use crate::house::House;
+use crate::app_state::AppState;
+use crate::dispatch_port::ScriptPool;
+use crate::endpoints::ApiResult;
+use crate::lenient_int::lenient_int;
 use crate::problem::Problem;
-use crate::scripts::ScriptPool;
-use crate::table::Answer;
-use crate::whole::whole;
+use crate::request_context::{RequestContext, json};
 
-/// What is known of them; nothing where nobody knows of any.
-pub(crate) async fn gather(house: &House) -> Vec<ScriptPool> {
-    match &house.scripts {
+/// Lists the pools; empty if dispatch is not configured.
+pub(crate) async fn script_pools(app: &AppState) -> Vec<ScriptPool> {
+    match &app.scripts {
         Some(scripts) => scripts.look().await,
         None => Vec::new(),
     }
 }
 
-pub(super) async fn list(call: Call) -> Answer {
-    json(&Page { items: gather(&call.house).await, next: None })
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    json(&Page { items: script_pools(&ctx.app).await, next: None })
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Size {
-    #[serde(deserialize_with = "whole")]
+struct ScaleRequest {
+    #[serde(deserialize_with = "lenient_int")]
     min: u32,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "lenient_int")]
     max: Option<u32>,
 }
 
-pub(super) async fn scale(mut call: Call) -> Answer {
-    let pool: String = call.path("pool")?;
-    let Size { min, max } = call.json().await?;
+pub(super) async fn scale(mut ctx: RequestContext) -> ApiResult {
+    let pool: String = ctx.path("pool")?;
+    let ScaleRequest { min, max } = ctx.json().await?;
     let max = max.unwrap_or(min).max(min);
-    let known = gather(&call.house).await.into_iter().any(|one| one.pool == pool);
-    let scripts = call.house.scripts.as_ref().filter(|_| known);
+    let exists = script_pools(&ctx.app).await.into_iter().any(|one| one.pool == pool);
+    let scripts = ctx.app.scripts.as_ref().filter(|_| exists);
     let scripts = scripts.ok_or_else(|| Error::not_found("dispatch pool", &pool))?;
-    call.note(None, &pool, format!("{min} to {max} workers")).await?;
+    ctx.audit(None, &pool, format!("{min} to {max} workers")).await?;
     scripts.scale(&pool, min, max).await.map_err(Problem::conflict)?;
-    json(&Size { min, max: Some(max) })
+    json(&ScaleRequest { min, max: Some(max) })
 }

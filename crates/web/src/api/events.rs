@@ -1,4 +1,4 @@
-//! What changes, as it changes: the store's change feed as server-sent events.
+//! The store's change feed as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,59 +11,63 @@ use bytes::Bytes;
 use futures_util::stream;
 use longshore::store::ChangeSet;
 
-use crate::call::Call;
-use crate::feed::Feed;
+use crate::change_broadcast::ChangeBroadcast;
+use crate::endpoints::ApiResult;
 use crate::problem::Problem;
-use crate::table::Answer;
+use crate::request_context::RequestContext;
 
-pub(super) async fn stream(call: Call) -> Answer {
-    let last = call.head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+pub(super) async fn stream(ctx: RequestContext) -> ApiResult {
+    let last = ctx.head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(str::parse::<u64>).transpose();
-    let last = last.map_err(|_| Problem::bad("`Last-Event-ID` is not one of ours"))?;
-    let since = call.query::<u64>("since")?.or(last);
-    // Who was here before hears what it missed; others begin with now, and not with the first look.
+    let last = last.map_err(|_| Problem::bad_request("`Last-Event-ID` is not a cursor"))?;
+    let since = ctx.query::<u64>("since")?.or(last);
+    // A reconnecting client gets the changes it missed; others start now, and not with the first poll.
     let missed =
-        call.house.store.changes(&call.caller.scope, since.unwrap_or(u64::MAX), Duration::ZERO);
+        ctx.app.store.changes(&ctx.caller.scope, since.unwrap_or(u64::MAX), Duration::ZERO);
     let missed = missed.await?;
-    let news = since.is_some() && (missed.missed || !missed.changes.is_empty());
-    let (first, since) = (hello(missed.cursor, news.then(|| word(&missed))), missed.cursor);
-    // Listeners of one scope share a look.
-    let feed = call.house.feeds.of(&call.caller.scope);
-    let begin = Some((call, feed, since, Some(first)));
-    let words = stream::unfold(begin, |state| async move {
-        let (call, feed, since, first) = state?;
+    let missed_event = since.is_some() && (missed.missed || !missed.changes.is_empty());
+    let (first, since) =
+        (first_event(missed.cursor, missed_event.then(|| event(&missed))), missed.cursor);
+    // Listeners of one scope share a poll.
+    let broadcast = ctx.app.broadcasts.of(&ctx.caller.scope);
+    let begin = Some((ctx, broadcast, since, Some(first)));
+    let events = stream::unfold(begin, |state| async move {
+        let (ctx, broadcast, since, first) = state?;
         if let Some(first) = first {
-            return Some((Ok::<_, Infallible>(first), Some((call, feed, since, None))));
+            return Some((Ok::<_, Infallible>(first), Some((ctx, broadcast, since, None))));
         }
-        let (word, since) = next(&call, &feed, since).await?;
-        Some((Ok(word), Some((call, feed, since, None))))
+        let (event, since) = next(&ctx, &broadcast, since).await?;
+        Some((Ok(event), Some((ctx, broadcast, since, None))))
     });
-    let mut response = Response::new(Body::from_stream(words));
+    let mut response = Response::new(Body::from_stream(events));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     Ok(response)
 }
 
-/// Says that the line is open, and from where on; and what came before.
-fn hello(since: u64, news: Option<Bytes>) -> Bytes {
-    let mut hello = format!("retry: 2000\nid: {since}\n: open\n\n").into_bytes();
-    hello.extend_from_slice(&news.unwrap_or_default());
-    hello.into()
+/// The first event: the cursor, and missed changes.
+fn first_event(since: u64, missed_event: Option<Bytes>) -> Bytes {
+    let mut first_event = format!("retry: 2000\nid: {since}\n: open\n\n").into_bytes();
+    first_event.extend_from_slice(&missed_event.unwrap_or_default());
+    first_event.into()
 }
 
-/// The next word, and where the feed goes on; `None` ends the stream. There is one now and then even
-/// if nothing changes: so that each side knows that the other is there, and a token that was revoked is
-/// noticed.
-async fn next(call: &Call, feed: &Feed, since: u64) -> Option<(Bytes, u64)> {
+/// The next event and its cursor; `None` ends the stream. A keep-alive is sent now and then, so that both
+/// sides notice a lost connection and a revoked token ends the stream.
+async fn next(
+    ctx: &RequestContext,
+    broadcast: &ChangeBroadcast,
+    since: u64,
+) -> Option<(Bytes, u64)> {
     let set = tokio::select! {
-        found = feed.next(&*call.house.store, since) => found.ok()?,
-        () = call.house.ending() => return None,
+        found = broadcast.next(&*ctx.app.store, since) => found.ok()?,
+        () = ctx.app.stopped() => return None,
     };
-    // Whoever may not ask again may not listen on.
-    call.house.door.admit(&call.head, call.house.now()).await.ok()?;
-    Some((word(&set), set.cursor))
+    // A revoked token must not receive further events.
+    ctx.app.auth.authenticate(&ctx.head, ctx.app.now()).await.ok()?;
+    Some((event(&set), set.cursor))
 }
 
-fn word(set: &ChangeSet) -> Bytes {
+fn event(set: &ChangeSet) -> Bytes {
     if set.missed {
         return Bytes::from(format!("id: {}\nevent: missed\ndata: {{}}\n\n", set.cursor));
     }

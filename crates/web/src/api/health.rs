@@ -1,4 +1,4 @@
-//! Whether we live, whether we can work, and what there is.
+//! Liveness, readiness, and the OpenAPI document.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use axum::response::{IntoResponse, Response};
 use longshore::Scope;
 use longshore::store::Queues;
 
-use crate::call::{Call, json};
-use crate::house::House;
+use crate::app_state::AppState;
+use crate::endpoints::ApiResult;
 use crate::openapi;
-use crate::table::Answer;
+use crate::request_context::{RequestContext, json};
 
-/// The process answers.
-pub(super) async fn alive() -> &'static str {
+/// Liveness: the process responds.
+pub(super) async fn liveness() -> &'static str {
     "ok\n"
 }
 
-/// The store answers.
-pub(super) async fn ready(house: Arc<House>) -> Response {
+/// Readiness: the store responds.
+pub(super) async fn readiness(app: Arc<AppState>) -> Response {
     let nothing = Queues::Named(Vec::new());
-    let asking = house.store.totals(&Scope::All, &nothing);
-    match tokio::time::timeout(house.limits.time, asking).await {
+    let query = app.store.totals(&Scope::All, &nothing);
+    match tokio::time::timeout(app.limits.time, query).await {
         Ok(Ok(_)) => "ready\n".into_response(),
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
@@ -32,6 +32,6 @@ pub(super) async fn ready(house: Arc<House>) -> Response {
 }
 
 /// The OpenAPI document.
-pub(super) async fn document(_: Call) -> Answer {
+pub(super) async fn document(_: RequestContext) -> ApiResult {
     json(&openapi::document())
 }

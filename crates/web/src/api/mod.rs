@@ -1,12 +1,12 @@
-//! The API: its table, and how the table becomes routes.
+//! The API: the endpoint table, and the routes made from it.
 
+pub(crate) mod batch_ingest;
 pub(crate) mod batches;
+pub(crate) mod bulk_submit;
 mod cron;
 pub(crate) mod dispatch;
 mod events;
-pub(crate) mod fill;
 mod health;
-pub(crate) mod lines;
 mod permits;
 pub(crate) mod pools;
 pub(crate) mod profiles;
@@ -28,19 +28,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use longshore::ledger::Role;
 
-use crate::call::answer;
-use crate::house::House;
+use crate::app_state::AppState;
+use crate::endpoints::{BASE, Endpoint, Param, ParamKind, RequestBody, ResponseBody};
 use crate::problem::Problem;
-use crate::table::{BASE, Endpoint, Gives, Param, ParamKind, Takes};
+use crate::request_context::respond;
 use crate::{metrics, pages};
 
-const AFTER: Param = Param {
-    name: "after",
-    about: "`next` of the page before: no other text is one",
-    kind: ParamKind::Text,
-};
+const AFTER: Param =
+    Param { name: "after", about: "`next` of the previous page", kind: ParamKind::Text };
 const LIMIT: Param =
-    Param { name: "limit", about: "how many at most", kind: ParamKind::Number(1_000) };
+    Param { name: "limit", about: "maximum number of items", kind: ParamKind::Number(1_000) };
 const TENANT: Param = Param { name: "tenant", about: "only this tenant's", kind: ParamKind::Name };
 const STATES: &[&str] = &["blocked", "scheduled", "ready", "leased", "done", "failed", "cancelled"];
 const STATE: Param =
@@ -53,58 +50,58 @@ const KIND: Param = Param { name: "kind", about: "of this kind", kind: ParamKind
 const BATCH: Param = Param { name: "batch", about: "of this batch", kind: ParamKind::Name };
 const WAIT: Param = Param {
     name: "wait",
-    about: "seconds to wait for its end, before it is shown as it is",
+    about: "seconds to wait for its end; then it is returned as it is",
     kind: ParamKind::Seconds(300),
 };
 const ROOM: Param = Param {
     name: "room",
-    about: "seconds to wait for room in a full queue; without, it is refused at once (429)",
+    about: "seconds to wait for room in a full queue; default: reject at once (429)",
     kind: ParamKind::Seconds(300),
 };
 const CURSOR: Param = Param {
     name: "cursor",
-    about: "where its sender believes it is; without, at the beginning",
+    about: "the cursor the sender expects; default: the beginning",
     kind: ParamKind::Text,
 };
 const NEXT: Param = Param {
     name: "next",
-    about: "where it is after these lines: a text of the sender's own, another for each chunk",
-    kind: ParamKind::Needed,
+    about: "the cursor after these lines: any text of the sender, different for each chunk",
+    kind: ParamKind::RequiredText,
 };
-const PERMIT: Param = Param {
+const PERMIT_WAIT: Param = Param {
     name: "wait",
-    about: "seconds to wait for a permit; without, it is refused at once (429)",
+    about: "seconds to wait for a permit; default: reject at once (429)",
     kind: ParamKind::Seconds(300),
 };
-const REST: Param = Param {
+const DRAIN_WAIT: Param = Param {
     name: "wait",
-    about: "seconds to wait until nothing of it runs, before it is shown as it is",
+    about: "seconds to wait until none of its units runs; then it is returned as it is",
     kind: ParamKind::Seconds(300),
 };
 const BY: Param = Param {
     name: "by",
-    about: "how calls are put together; by day without",
+    about: "how calls are grouped; default: by day",
     kind: ParamKind::OneOf(&["day", "tenant", "model", "batch", "profile"]),
 };
 const DAYS: Param =
-    Param { name: "days", about: "of so many days; 30 without", kind: ParamKind::Number(3_660) };
-const BEGUN: Param = Param {
+    Param { name: "days", about: "number of days; default: 30", kind: ParamKind::Number(3_660) };
+const STARTED_SINCE: Param = Param {
     name: "since",
-    about: "begun then or later, as 2030-01-31T08:00:00Z; goes before `days`",
+    about: "started at or after this time, such as 2030-01-31T08:00:00Z; overrides `days`",
     kind: ParamKind::Time,
 };
-const UNTIL: Param = Param {
+const STARTED_UNTIL: Param = Param {
     name: "until",
-    about: "begun before then, as 2030-01-31T08:00:00Z",
+    about: "started before this time, such as 2030-01-31T08:00:00Z",
     kind: ParamKind::Time,
 };
 const PROFILE: Param = Param { name: "profile", about: "by this profile", kind: ParamKind::Name };
 const SINCE: Param =
-    Param { name: "since", about: "the last event's id; now without", kind: ParamKind::Text };
+    Param { name: "since", about: "the last event's id; default: now", kind: ParamKind::Text };
 
 macro_rules! endpoint {
     ($method:ident $path:literal $id:literal, $role:ident, $about:literal,
-     query: $query:expr, takes: $takes:expr, gives: $gives:expr, deed: $deed:literal, $run:path) => {
+     query: $query:expr, request: $request:expr, response: $response:expr, audit: $audit:literal, $run:path) => {
         Endpoint {
             method: Method::$method,
             path: $path,
@@ -112,167 +109,170 @@ macro_rules! endpoint {
             about: $about,
             role: Role::$role,
             query: $query,
-            takes: $takes,
-            gives: $gives,
-            deed: $deed,
-            run: |call| Box::pin($run(call)),
+            request: $request,
+            response: $response,
+            audit_action: $audit,
+            run: |ctx| Box::pin($run(ctx)),
         }
     };
-    (GET $path:literal $id:literal, $role:ident, $about:literal, $query:expr, $gives:expr, $run:path) => {
-        endpoint!(GET $path $id, $role, $about, query: $query, takes: Takes::Nothing,
-            gives: $gives, deed: "", $run)
+    (GET $path:literal $id:literal, $role:ident, $about:literal, $query:expr, $response:expr, $run:path) => {
+        endpoint!(GET $path $id, $role, $about, query: $query, request: RequestBody::Nothing,
+            response: $response, audit: "", $run)
     };
-    (POST $path:literal $id:literal, $role:ident, $about:literal, $takes:expr => $gives:expr, $deed:literal, $run:path) => {
-        endpoint!(POST $path $id, $role, $about, query: &[], takes: $takes,
-            gives: $gives, deed: $deed, $run)
+    (POST $path:literal $id:literal, $role:ident, $about:literal, $request:expr => $response:expr, $audit:literal, $run:path) => {
+        endpoint!(POST $path $id, $role, $about, query: &[], request: $request,
+            response: $response, audit: $audit, $run)
     };
-    (POST $path:literal $id:literal, $role:ident, $about:literal, $gives:expr, $deed:literal, $run:path) => {
-        endpoint!(POST $path $id, $role, $about, query: &[], takes: Takes::Nothing,
-            gives: $gives, deed: $deed, $run)
+    (POST $path:literal $id:literal, $role:ident, $about:literal, $response:expr, $audit:literal, $run:path) => {
+        endpoint!(POST $path $id, $role, $about, query: &[], request: RequestBody::Nothing,
+            response: $response, audit: $audit, $run)
     };
 }
 
-/// All there is.
+/// All endpoints.
 #[rustfmt::skip]
 pub static ENDPOINTS: &[Endpoint] = &[
-    endpoint!(GET "/queues" "listQueues", Read, "Queues, one entry per lane",
-        &[TENANT], Gives::Page("Queue"), queues::list),
-    endpoint!(GET "/queues/{queue}" "showQueue", Read, "The lanes of a queue",
-        &[TENANT], Gives::Page("Queue"), queues::show),
+    endpoint!(GET "/queues" "listQueues", Read, "List queues, one entry per lane",
+        &[TENANT], ResponseBody::Page("Queue"), queues::list),
+    endpoint!(GET "/queues/{queue}" "showQueue", Read, "List the lanes of a queue",
+        &[TENANT], ResponseBody::Page("Queue"), queues::show),
     endpoint!(POST "/queues/{queue}/pause" "pauseQueue", Operate,
-        "Let claims pass a queue by: the lane of `tenant` or the own one, or all of it for an admin or \
-         its owner",
-        query: &[TENANT], takes: Takes::Nothing, gives: Gives::Page("Queue"), deed: "queue.pause",
+        "Pause a queue: the lane of `tenant` or the caller's own, or the whole queue for an admin or its \
+         owner",
+        query: &[TENANT], request: RequestBody::Nothing, response: ResponseBody::Page("Queue"), audit: "queue.pause",
         queues::pause),
-    endpoint!(POST "/queues/{queue}/resume" "resumeQueue", Operate, "Let claims take from it again",
-        query: &[TENANT], takes: Takes::Nothing, gives: Gives::Page("Queue"), deed: "queue.resume",
+    endpoint!(POST "/queues/{queue}/resume" "resumeQueue", Operate, "Resume a paused queue",
+        query: &[TENANT], request: RequestBody::Nothing, response: ResponseBody::Page("Queue"), audit: "queue.resume",
         queues::resume),
-    endpoint!(GET "/batches" "listBatches", Read, "Batches, newest first",
-        &[STATUS, TENANT, AFTER, LIMIT], Gives::Page("Batch"), batches::list),
+    endpoint!(GET "/batches" "listBatches", Read, "List batches, newest first",
+        &[STATUS, TENANT, AFTER, LIMIT], ResponseBody::Page("Batch"), batches::list),
     endpoint!(POST "/batches" "openBatch", Submit,
-        "Open a batch, or find the one of that name: its `cursor` says from where on it is filled",
-        Takes::Json("NewBatch") => Gives::One("Opened"), "batch.open", fill::open),
+        "Open a batch, or return the existing one with that name: continue at its `cursor`",
+        RequestBody::Json("NewBatch") => ResponseBody::One("Opened"), "batch.open", batch_ingest::open),
     endpoint!(POST "/batches/{batch}/units" "addToBatch", Submit,
-        "Add units, as lines of JSON, to a batch that is at `cursor`, and move it to `next`: both or neither. \
-         A conflict (409) says in `so_far.cursor` where the batch is: there, after a repeat, if it is `next`",
-        query: &[CURSOR, NEXT, ROOM], takes: Takes::Lines("NewUnit"), gives: Gives::One("Filled"),
-        deed: "batch.add", fill::add),
+        "Add units (NDJSON) to a batch at `cursor`, and set its cursor to `next`, atomically. A conflict (409) \
+         has the batch's cursor in `so_far.cursor`: if it is `next`, this is a repeat of a committed chunk",
+        query: &[CURSOR, NEXT, ROOM], request: RequestBody::Ndjson("NewUnit"), response: ResponseBody::One("Filled"),
+        audit: "batch.add", batch_ingest::add),
     endpoint!(POST "/batches/{batch}/seal" "sealBatch", Submit,
-        "Say that all its units are in: once they have ended, so has the batch",
-        Gives::One("Batch"), "batch.seal", fill::seal),
-    endpoint!(GET "/batches/{batch}" "showBatch", Read, "A batch with its progress",
-        &[], Gives::One("Batch"), batches::show),
-    endpoint!(GET "/batches/{batch}/rows" "listRows", Read, "A batch's rows, newest first",
-        &[STATE, AFTER, LIMIT], Gives::Page("Row"), batches::rows),
-    endpoint!(GET "/batches/{batch}/failures" "listFailures", Read, "A batch's newest 5,000 failures by reason",
-        &[], Gives::Page("FailureGroup"), batches::failures),
-    endpoint!(POST "/batches/{batch}/pause" "pauseBatch", Operate, "Claim no more of it",
-        Takes::MaybeJson("Why") => Gives::One("Batch"), "batch.pause", batches::pause),
-    endpoint!(POST "/batches/{batch}/resume" "resumeBatch", Operate, "Claim from it again",
-        Gives::One("Batch"), "batch.resume", batches::resume),
+        "Seal a batch: all its units were added, and it completes when they have ended",
+        ResponseBody::One("Batch"), "batch.seal", batch_ingest::seal),
+    endpoint!(GET "/batches/{batch}" "showBatch", Read, "Show a batch with its progress",
+        &[], ResponseBody::One("Batch"), batches::show),
+    endpoint!(GET "/batches/{batch}/rows" "listRows", Read, "List a batch's rows, newest first",
+        &[STATE, AFTER, LIMIT], ResponseBody::Page("Row"), batches::rows),
+    endpoint!(GET "/batches/{batch}/failures" "listFailures", Read, "Group a batch's newest 5,000 failures by reason",
+        &[], ResponseBody::Page("FailureGroup"), batches::failures),
+    endpoint!(POST "/batches/{batch}/pause" "pauseBatch", Operate, "Pause a batch: claim none of its units",
+        RequestBody::OptionalJson("Why") => ResponseBody::One("Batch"), "batch.pause", batches::pause),
+    endpoint!(POST "/batches/{batch}/resume" "resumeBatch", Operate, "Resume a paused batch",
+        ResponseBody::One("Batch"), "batch.resume", batches::resume),
     endpoint!(POST "/batches/{batch}/drain" "drainBatch", Operate,
-        "Pause it and wait until nothing of it runs; a conflict (409) says that somebody resumed it",
-        query: &[REST], takes: Takes::Nothing, gives: Gives::One("Batch"), deed: "batch.drain",
+        "Pause a batch and wait until none of its units runs; a conflict (409) means that it was resumed",
+        query: &[DRAIN_WAIT], request: RequestBody::Nothing, response: ResponseBody::One("Batch"), audit: "batch.drain",
         batches::drain),
     endpoint!(POST "/batches/{batch}/cancel" "cancelBatch", Operate,
-        "Give it up: waiting units are cancelled, running ones asked to stop",
-        Gives::One("Batch"), "batch.cancel", batches::cancel),
-    endpoint!(POST "/batches/{batch}/retry" "retryBatch", Operate, "Run its failed units again",
-        Gives::One("Batch"), "batch.retry", batches::retry),
-    endpoint!(GET "/units" "listUnits", Read, "Units, newest first; without what they carry",
-        &[STATE, QUEUE, KIND, BATCH, TENANT, AFTER, LIMIT], Gives::Page("Unit"), units::list),
+        "Cancel a batch: waiting units are cancelled, running ones are asked to stop",
+        ResponseBody::One("Batch"), "batch.cancel", batches::cancel),
+    endpoint!(POST "/batches/{batch}/retry" "retryBatch", Operate, "Retry a batch's failed units",
+        ResponseBody::One("Batch"), "batch.retry", batches::retry),
+    endpoint!(GET "/units" "listUnits", Read, "List units, newest first, without payloads",
+        &[STATE, QUEUE, KIND, BATCH, TENANT, AFTER, LIMIT], ResponseBody::Page("Unit"), units::list),
     endpoint!(POST "/units" "submitUnit", Submit,
-        "Send a unit. `Idempotency-Key`, or `key` in the body: a second one is recognised by it",
-        query: &[ROOM], takes: Takes::Json("NewUnit"), gives: Gives::One("Sent"),
-        deed: "unit.submit", submit::one),
+        "Enqueue a unit. `Idempotency-Key`, or `key` in the body, makes a repeat return the first unit",
+        query: &[ROOM], request: RequestBody::Json("NewUnit"), response: ResponseBody::One("Sent"),
+        audit: "unit.submit", submit::one),
     endpoint!(POST "/units/stream" "submitUnits", Submit,
-        "Send units as lines of JSON (NDJSON), as many as there are. With `Idempotency-Key` the same \
-         stream may be sent again: units that are in are recognised by their line",
-        query: &[ROOM], takes: Takes::Lines("NewUnit"), gives: Gives::One("Tally"),
-        deed: "unit.submit", lines::many),
-    endpoint!(GET "/units/{unit}" "showUnit", Read, "A unit with what it carries and its failures",
-        &[WAIT], Gives::One("Unit"), units::show),
+        "Enqueue a stream of units (NDJSON) of any length. With `Idempotency-Key` the same stream may be \
+         sent again: existing units are recognised by their line",
+        query: &[ROOM], request: RequestBody::Ndjson("NewUnit"), response: ResponseBody::One("Tally"),
+        audit: "unit.submit", bulk_submit::submit_stream),
+    endpoint!(GET "/units/{unit}" "showUnit", Read, "Show a unit with its payload and failures",
+        &[WAIT], ResponseBody::One("Unit"), units::show),
     endpoint!(POST "/units/{unit}/cancel" "cancelUnit", Operate,
-        "End it if it waits; ask it to stop if it runs",
-        Gives::One("Operated"), "unit.cancel", units::cancel),
+        "Cancel a unit; if it runs, ask it to stop",
+        ResponseBody::One("Operated"), "unit.cancel", units::cancel),
     endpoint!(POST "/units/{unit}/retry" "retryUnit", Operate,
-        "Run it again, with fresh attempts",
-        Gives::One("Operated"), "unit.retry", units::retry),
-    endpoint!(GET "/workers" "listWorkers", Admin, "Workers, and what they were asked to do",
-        &[], Gives::Page("Worker"), workers::list),
-    endpoint!(POST "/workers/{worker}/quiet" "quietWorker", Admin, "Have it claim nothing new",
-        Gives::One("Ordered"), "worker.quiet", workers::quiet),
-    endpoint!(POST "/workers/{worker}/work" "resumeWorker", Admin, "Have it go on",
-        Gives::One("Ordered"), "worker.work", workers::work),
+        "Retry a unit, with a fresh attempt count",
+        ResponseBody::One("Operated"), "unit.retry", units::retry),
+    endpoint!(GET "/workers" "listWorkers", Admin, "List workers and their commands",
+        &[], ResponseBody::Page("Worker"), workers::list),
+    endpoint!(POST "/workers/{worker}/quiet" "quietWorker", Admin, "Quiet a worker: it claims nothing new",
+        ResponseBody::One("Ordered"), "worker.quiet", workers::quiet),
+    endpoint!(POST "/workers/{worker}/work" "resumeWorker", Admin, "Resume a worker",
+        ResponseBody::One("Ordered"), "worker.work", workers::work),
     endpoint!(POST "/workers/{worker}/drain" "drainWorker", Admin,
-        "Have it finish what it holds, then end",
-        Gives::One("Ordered"), "worker.drain", workers::drain),
+        "Drain a worker: it finishes its units, then exits",
+        ResponseBody::One("Ordered"), "worker.drain", workers::drain),
     endpoint!(POST "/workers/{worker}/stop" "stopWorker", Admin,
-        "Have it end now; what runs is interrupted and will run again",
-        Gives::One("Ordered"), "worker.stop", workers::stop),
-    endpoint!(GET "/cron" "listSchedules", Read, "What is sent at set times",
-        &[TENANT, AFTER, LIMIT], Gives::Page("Schedule"), cron::list),
-    endpoint!(GET "/tenants" "listTenants", Read, "Tenants that have a record",
-        &[], Gives::Page("Tenant"), tenants::list),
+        "Stop a worker now; its units are interrupted and run again",
+        ResponseBody::One("Ordered"), "worker.stop", workers::stop),
+    endpoint!(GET "/cron" "listSchedules", Read, "List cron schedules",
+        &[TENANT, AFTER, LIMIT], ResponseBody::Page("Schedule"), cron::list),
+    endpoint!(GET "/tenants" "listTenants", Read, "List tenants that have a record",
+        &[], ResponseBody::Page("Tenant"), tenants::list),
     endpoint!(GET "/pools" "listPools", Read,
-        "Bounded pools: who holds, who waits. A tenant sees its own, and the figures of shared ones",
-        &[], Gives::Page("Pool"), pools::list),
+        "List bounded pools with holders and waiters. A tenant sees its own, and the counts of shared ones",
+        &[], ResponseBody::Page("Pool"), pools::list),
     endpoint!(POST "/pools/{pool}/resize" "resizePool", Admin,
-        "Set how many permits there are: more at once, fewer as they come back",
-        Takes::Json("PoolSize") => Gives::One("PoolSize"), "pool.resize", pools::resize),
+        "Set a pool's number of permits: growing takes effect at once, shrinking as permits are released",
+        RequestBody::Json("PoolSize") => ResponseBody::One("PoolSize"), "pool.resize", pools::resize),
     endpoint!(POST "/pools/{pool}/permits" "acquirePermit", Submit,
-        "Hold a permit: a lease that ends by itself unless it is extended",
-        query: &[PERMIT], takes: Takes::Json("NewPermit"), gives: Gives::One("Permit"),
-        deed: "permit.acquire", permits::acquire),
+        "Acquire a permit: a lease that expires unless it is extended",
+        query: &[PERMIT_WAIT], request: RequestBody::Json("NewPermit"), response: ResponseBody::One("Permit"),
+        audit: "permit.acquire", permits::acquire),
     endpoint!(POST "/pools/{pool}/permits/{permit}/extend" "extendPermit", Submit,
-        "Begin its lease anew; a conflict (409) says that it was lost",
-        Takes::MaybeJson("PermitLife") => Gives::One("PermitLeft"), "", permits::extend),
+        "Extend a permit's lease; a conflict (409) means that it has expired",
+        RequestBody::OptionalJson("PermitLife") => ResponseBody::One("PermitLeft"), "", permits::extend),
     endpoint!(POST "/pools/{pool}/permits/{permit}/release" "releasePermit", Submit,
-        "Give it back; harmless if it is not held any more",
-        Gives::One("PermitLeft"), "permit.release", permits::release),
-    endpoint!(GET "/profiles" "listProfiles", Read, "AI profiles with their limits; never keys",
-        &[TENANT, AFTER, LIMIT], Gives::Page("Profile"), profiles::list),
-    endpoint!(GET "/usage" "listUsage", Read, "What AI calls came to, in tokens and money",
-        &[BY, DAYS, BEGUN, UNTIL, BATCH, PROFILE, TENANT], Gives::Page("Usage"), usage::list),
-    endpoint!(GET "/budgets" "listBudgets", Read, "This month of tenants: what may be spent, and was",
-        &[], Gives::Page("Budget"), usage::months),
-    endpoint!(GET "/dispatch" "listScriptPools", Admin, "Pools of script workers, with their nodes",
-        &[], Gives::Page("ScriptPool"), dispatch::list),
-    endpoint!(POST "/dispatch/{pool}/scale" "scaleScriptPool", Admin, "Have it keep so many workers",
-        Takes::Json("Scale") => Gives::One("Scale"), "dispatch.scale", dispatch::scale),
-    endpoint!(GET "/audit" "listDeeds", Operate, "Changes that were asked for, newest first",
-        &[TENANT, AFTER, LIMIT], Gives::Page("Deed"), tenants::deeds),
-    endpoint!(GET "/whoami" "whoami", Read, "Whose token it is, and how far it reaches",
-        &[], Gives::One("Caller"), tenants::whoami),
-    endpoint!(GET "/events" "events", Read, "What changes, as it changes",
-        &[SINCE], Gives::Events, events::stream),
-    endpoint!(GET "/openapi.json" "openapi", Read, "This document",
-        &[], Gives::Document, health::document),
+        "Release a permit; no effect if it is not held any more",
+        ResponseBody::One("PermitLeft"), "permit.release", permits::release),
+    endpoint!(GET "/profiles" "listProfiles", Read, "List AI profiles with their limits, without keys",
+        &[TENANT, AFTER, LIMIT], ResponseBody::Page("Profile"), profiles::list),
+    endpoint!(GET "/usage" "listUsage", Read, "Sum up AI calls, in tokens and money",
+        &[BY, DAYS, STARTED_SINCE, STARTED_UNTIL, BATCH, PROFILE, TENANT], ResponseBody::Page("Usage"), usage::list),
+    endpoint!(GET "/budgets" "listBudgets", Read, "List tenants' budgets and spending of this month",
+        &[], ResponseBody::Page("Budget"), usage::months),
+    endpoint!(GET "/dispatch" "listScriptPools", Admin, "List pools of script workers, with their nodes",
+        &[], ResponseBody::Page("ScriptPool"), dispatch::list),
+    endpoint!(POST "/dispatch/{pool}/scale" "scaleScriptPool", Admin, "Set a pool's number of workers",
+        RequestBody::Json("Scale") => ResponseBody::One("Scale"), "dispatch.scale", dispatch::scale),
+    endpoint!(GET "/audit" "listDeeds", Operate, "List mutations over HTTP, newest first",
+        &[TENANT, AFTER, LIMIT], ResponseBody::Page("Deed"), tenants::audit_log),
+    endpoint!(GET "/whoami" "whoami", Read, "Show the token's owner, role and scope",
+        &[], ResponseBody::One("Caller"), tenants::whoami),
+    endpoint!(GET "/events" "events", Read, "Stream changes",
+        &[SINCE], ResponseBody::Events, events::stream),
+    endpoint!(GET "/openapi.json" "openapi", Read, "Return this document",
+        &[], ResponseBody::Document, health::document),
 ];
 
-/// Everything of the API, and what is asked to know whether we live.
-pub(crate) fn routes(house: &Arc<House>) -> Router {
+/// The routes of the API, health checks, metrics and pages.
+pub(crate) fn routes(app: &Arc<AppState>) -> Router {
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
-        router = mount(router, endpoint, house);
+        router = mount(router, endpoint, app);
     }
-    let (ready, metered) = (Arc::clone(house), Arc::clone(house));
+    let (ready, metrics_app) = (Arc::clone(app), Arc::clone(app));
     router
-        .route("/healthz", on(MethodFilter::GET, health::alive))
-        .route("/readyz", on(MethodFilter::GET, move || health::ready(ready)))
-        .route("/metrics", on(MethodFilter::GET, move |request| metrics::answer(metered, request)))
-        .merge(pages::routes(house))
+        .route("/healthz", on(MethodFilter::GET, health::liveness))
+        .route("/readyz", on(MethodFilter::GET, move || health::readiness(ready)))
+        .route(
+            "/metrics",
+            on(MethodFilter::GET, move |request| metrics::answer(metrics_app, request)),
+        )
+        .merge(pages::routes(app))
         .fallback(unknown)
         .method_not_allowed_fallback(method)
-        .layer(axum::middleware::map_response(guarded))
+        .layer(axum::middleware::map_response(with_security_headers))
 }
 
-fn mount(router: Router, endpoint: &'static Endpoint, house: &Arc<House>) -> Router {
-    let house = Arc::clone(house);
+fn mount(router: Router, endpoint: &'static Endpoint, app: &Arc<AppState>) -> Router {
+    let app = Arc::clone(app);
     let run = async move |path: RawPathParams, request: Request| {
         let path: BTreeMap<_, _> =
             path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        answer(house, endpoint, path, request).await
+        respond(app, endpoint, path, request).await
     };
     let filter = match endpoint.method {
         Method::POST => MethodFilter::POST,
@@ -283,25 +283,26 @@ fn mount(router: Router, endpoint: &'static Endpoint, house: &Arc<House>) -> Rou
 
 async fn unknown(request: Request) -> Response {
     let problem = Problem::not_found(format!("there is no `{}`", request.uri().path()));
-    // A browser that was sent astray shows a page, not JSON.
-    let wants = request.headers().get(ACCEPT).and_then(|kinds| kinds.to_str().ok());
-    match wants.is_some_and(|kinds| kinds.contains("text/html")) {
-        true if !request.uri().path().starts_with(BASE) => pages::astray(&problem),
+    // A browser gets a page, not JSON.
+    let accept = request.headers().get(ACCEPT).and_then(|kinds| kinds.to_str().ok());
+    match accept.is_some_and(|kinds| kinds.contains("text/html")) {
+        true if !request.uri().path().starts_with(BASE) => pages::not_found(&problem),
         _ => problem.into_response(),
     }
 }
 
 async fn method(request: Request) -> Response {
-    let words = format!("`{}` is not for {}", request.uri().path(), request.method());
-    Problem::method(words).into_response()
+    let detail = format!("`{}` does not support {}", request.uri().path(), request.method());
+    Problem::method_not_allowed(detail).into_response()
 }
 
-/// What every answer says to browsers.
-async fn guarded(mut response: Response) -> Response {
+/// Adds security headers to every response.
+async fn with_security_headers(mut response: Response) -> Response {
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
-        // With `no-referrer` browsers send `Origin: null` with our own forms, and no button would work.
+        // With `no-referrer` browsers send `Origin: null` with our own forms, and every form would be
+        // rejected.
         ("referrer-policy", "same-origin"),
     ] {
         let name = HeaderName::from_static(name);

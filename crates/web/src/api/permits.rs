@@ -1,43 +1,43 @@
-//! Permits of bounded pools, for programs that have no other way to hold one.
+//! Permits of bounded pools over HTTP, for programs without a client library.
 //!
-//! A permit is a lease: it ends by itself if it is not extended, and its fence says which of two
-//! holders is the later one. Whoever knows a permit's id (its asker made it, or was told it) may
-//! extend and release it, within one tenant: in a shared pool each has ids of its own. A pool that
-//! nobody has set up, or that is another tenant's, does not exist for who asks.
+//! A permit is a lease: it expires if it is not extended, and the holder with the larger fence is the later
+//! one. A client of the same tenant that knows a permit's id may extend and release it; in a shared pool each
+//! tenant has its own ids. A pool that is not configured or belongs to another tenant does not exist for the
+//! caller.
 
 use std::time::Duration;
 
-use longshore::permits::{Answer as Word, Ask, Grant, Leaving, Otherwise};
+use longshore::permits::{Answer as AcquireAnswer, Ask, Grant, Leaving, Otherwise};
 use longshore::{PermitId, PoolName, Priority, Scope};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 
-use super::pools::Reach;
-use crate::call::{Call, json};
+use super::pools::PoolAccess;
+use crate::endpoints::ApiResult;
+use crate::lenient_int::lenient_int;
 use crate::problem::Problem;
-use crate::table::Answer;
-use crate::whole::whole;
+use crate::request_context::{RequestContext, json};
 
-/// A permit's life without extension, if nobody says.
-const TTL: u32 = 60;
-/// The longest life that one may ask for.
-const LONGEST: u32 = 3_600;
-/// A place in the line of somebody who does not ask again is lost after so long.
-const PLACE: Duration = Duration::from_secs(10);
-/// Longest name of a holder that is kept.
-const OWNER: usize = 200;
+/// Default lease of a permit, in seconds.
+const DEFAULT_TTL: u32 = 60;
+/// Maximum lease, in seconds.
+const MAX_TTL: u32 = 3_600;
+/// A waiting request that is not repeated for so long loses its place.
+const WAIT_TTL: Duration = Duration::from_secs(10);
+/// Maximum length of a holder's description.
+const MAX_OWNER: usize = 200;
 
-/// What is asked for.
+/// The body of an acquire request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Typed {
+struct PermitRequest {
     id: Option<PermitId>,
-    #[serde(default = "one", deserialize_with = "whole")]
+    #[serde(default = "one", deserialize_with = "lenient_int")]
     weight: u32,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "lenient_int")]
     ttl_seconds: Option<u32>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "lenient_int")]
     priority: Priority,
     owner: Option<String>,
 }
@@ -46,9 +46,9 @@ fn one() -> u32 {
     1
 }
 
-/// A permit that is held.
+/// The response to an acquire request.
 #[derive(Serialize)]
-struct Held {
+struct PermitResponse {
     permit: PermitId,
     pool: PoolName,
     fence: u64,
@@ -56,133 +56,135 @@ struct Held {
     waited_seconds: f64,
 }
 
-pub(super) async fn acquire(mut call: Call) -> Answer {
-    let pool: PoolName = call.path("pool")?;
-    let typed: Typed = call.json().await?;
-    let ttl_seconds = life(typed.ttl_seconds)?;
-    if typed.weight == 0 {
-        return Err(Problem::bad("`weight` is at least 1"));
+pub(super) async fn acquire(mut ctx: RequestContext) -> ApiResult {
+    let pool: PoolName = ctx.path("pool")?;
+    let request: PermitRequest = ctx.json().await?;
+    let ttl_seconds = ttl(request.ttl_seconds)?;
+    if request.weight == 0 {
+        return Err(Problem::bad_request("`weight` must be at least 1"));
     }
-    let (max, reach) = call.house.pool(&call.caller, &pool).await?;
-    let permit = typed.id.unwrap_or_else(PermitId::new);
-    let wait = Duration::from_secs(call.query::<u64>("wait")?.unwrap_or(0));
-    let otherwise = if wait.is_zero() { Otherwise::GoAway } else { Otherwise::Wait(PLACE) };
-    let kept = kept_as(permit, &call, reach);
+    let (max, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
+    let permit = request.id.unwrap_or_else(PermitId::new);
+    let wait = Duration::from_secs(ctx.query::<u64>("wait")?.unwrap_or(0));
+    let otherwise = if wait.is_zero() { Otherwise::GoAway } else { Otherwise::Wait(WAIT_TTL) };
+    let pool_id = pool_permit_id(permit, &ctx, access);
     let ask = Ask {
-        id: kept,
+        id: pool_id,
         max,
-        weight: typed.weight,
-        priority: typed.priority,
-        owner: owner(&call, typed.owner.as_deref()).into(),
+        weight: request.weight,
+        priority: request.priority,
+        owner: owner(&ctx, request.owner.as_deref()).into(),
         ttl: Duration::from_secs(ttl_seconds.into()),
         otherwise,
     };
-    // As an admin sees it among the pool's holders.
-    call.note(call.caller.own.as_ref(), &pool, kept.to_string()).await?;
-    let Grant { fence, waited } = granted(&call, &pool, &ask, wait).await?;
+    // The id that admins see among the pool's holders.
+    ctx.audit(ctx.caller.tenant.as_ref(), &pool, pool_id.to_string()).await?;
+    let Grant { fence, waited } = acquire_permit(&ctx, &pool, &ask, wait).await?;
     let waited_seconds = waited.as_secs_f64();
-    json(&Held { permit, pool, fence, ttl_seconds, waited_seconds })
+    json(&PermitResponse { permit, pool, fence, ttl_seconds, waited_seconds })
 }
 
-/// The id under which the pool knows a permit. Where tenants share one, it is made of the tenant too:
-/// nobody extends or gives back another's permit, however well they guess.
-fn kept_as(permit: PermitId, call: &Call, reach: Reach) -> PermitId {
-    let (Scope::Tenant(tenant), Reach::Shared) = (&call.caller.scope, reach) else { return permit };
-    let press = Sha256::new().chain_update(permit.as_bytes()).chain_update(tenant.as_str());
+/// The id of a permit in the pool. In a shared pool it is derived from the tenant too, so that a tenant
+/// cannot extend or release another's permit by guessing its id.
+fn pool_permit_id(permit: PermitId, ctx: &RequestContext, access: PoolAccess) -> PermitId {
+    let (Scope::Tenant(tenant), PoolAccess::Shared) = (&ctx.caller.scope, access) else {
+        return permit;
+    };
+    let hasher = Sha256::new().chain_update(permit.as_bytes()).chain_update(tenant.as_str());
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(&press.finalize()[..16]);
+    bytes.copy_from_slice(&hasher.finalize()[..16]);
     PermitId::from_bytes(bytes)
 }
 
-fn life(asked: Option<u32>) -> Result<u32, Problem> {
-    let seconds = asked.unwrap_or(TTL);
-    match (1..=LONGEST).contains(&seconds) {
+fn ttl(asked: Option<u32>) -> Result<u32, Problem> {
+    let seconds = asked.unwrap_or(DEFAULT_TTL);
+    match (1..=MAX_TTL).contains(&seconds) {
         true => Ok(seconds),
-        false => Err(Problem::bad(format!("`ttl_seconds` is from 1 to {LONGEST}"))),
+        false => Err(Problem::bad_request(format!("`ttl_seconds` is from 1 to {MAX_TTL}"))),
     }
 }
 
-/// Who holds, for people: who asks, and what they say of themselves.
-fn owner(call: &Call, said: Option<&str>) -> String {
-    let said = said.unwrap_or_default().chars().filter(|one| !one.is_control());
-    let said: String = said.take(OWNER).collect();
-    match said.is_empty() {
-        true => call.caller.by.clone(),
-        false => format!("{} ({said})", call.caller.by),
+/// The holder's description: the caller's label, and what the client says.
+fn owner(ctx: &RequestContext, text: Option<&str>) -> String {
+    let text = text.unwrap_or_default().chars().filter(|one| !one.is_control());
+    let text: String = text.take(MAX_OWNER).collect();
+    match text.is_empty() {
+        true => ctx.caller.label.clone(),
+        false => format!("{} ({text})", ctx.caller.label),
     }
 }
 
-/// Asks until there is one, or `wait` is over.
-async fn granted(
-    call: &Call,
+/// Requests a permit until it is granted or `wait` is over.
+async fn acquire_permit(
+    ctx: &RequestContext,
     pool: &PoolName,
     ask: &Ask,
     wait: Duration,
 ) -> Result<Grant, Problem> {
-    let permits = &call.house.permits;
+    let permits = &ctx.app.permits;
     let end = Instant::now() + wait;
     loop {
-        let again = match permits.ask(pool, ask).await? {
-            Word::Granted(grant) => return Ok(grant),
-            Word::Full => return Err(full(pool)),
-            Word::TooHeavy { max } => {
-                return Err(Problem::bad(format!("pool `{pool}` has only {max} permits")));
+        let retry_after = match permits.ask(pool, ask).await? {
+            AcquireAnswer::Granted(grant) => return Ok(grant),
+            AcquireAnswer::Full => return Err(full(pool)),
+            AcquireAnswer::TooHeavy { max } => {
+                return Err(Problem::bad_request(format!("pool `{pool}` has only {max} permits")));
             }
-            Word::Waiting { look_again, .. } => look_again.min(PLACE / 3),
+            AcquireAnswer::Waiting { look_again, .. } => look_again.min(WAIT_TTL / 3),
         };
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             permits.leave(pool, ask.id, Leaving::TimedOut).await?;
             return Err(full(pool));
         }
-        // A hint, or the time at which asking is worth it without one.
-        let _ = timeout(again.min(left), permits.turn(pool, ask.id)).await;
+        // Wait for a wakeup, or until the request must be repeated.
+        let _ = timeout(retry_after.min(left), permits.turn(pool, ask.id)).await;
     }
 }
 
 fn full(pool: &PoolName) -> Problem {
-    Problem::too_many(format!("pool `{pool}` has no permit now"), Duration::from_secs(1))
+    Problem::too_many(format!("pool `{pool}` has no free permit"), Duration::from_secs(1))
 }
 
-/// How long it is to live from now on.
+/// The body of an extend request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Longer {
-    #[serde(default, deserialize_with = "whole")]
+struct ExtendRequest {
+    #[serde(default, deserialize_with = "lenient_int")]
     ttl_seconds: Option<u32>,
 }
 
-/// What became of a permit.
+/// The response to an extend or release request.
 #[derive(Serialize)]
-struct Left {
+struct PermitStatus {
     permit: PermitId,
     held: bool,
 }
 
-pub(super) async fn extend(mut call: Call) -> Answer {
-    let (pool, permit) = named(&call)?;
-    let Longer { ttl_seconds } = call.json().await?;
-    let ttl = Duration::from_secs(life(ttl_seconds)?.into());
-    let (_, reach) = call.house.pool(&call.caller, &pool).await?;
-    // Not noted: its beginning and its end are, and a program extends for as long as it runs.
-    let kept = kept_as(permit, &call, reach);
-    let lost = call.house.permits.extend(&pool, &[kept], ttl).await?;
+pub(super) async fn extend(mut ctx: RequestContext) -> ApiResult {
+    let (pool, permit) = path_ids(&ctx)?;
+    let ExtendRequest { ttl_seconds } = ctx.json().await?;
+    let ttl = Duration::from_secs(ttl(ttl_seconds)?.into());
+    let (_, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
+    // Not audited: acquire and release are, and a program extends as long as it runs.
+    let pool_id = pool_permit_id(permit, &ctx, access);
+    let lost = ctx.app.permits.extend(&pool, &[pool_id], ttl).await?;
     match lost.is_empty() {
-        true => json(&Left { permit, held: true }),
-        false => Err(Problem::conflict("it is not held any more: others may hold it now")),
+        true => json(&PermitStatus { permit, held: true }),
+        false => Err(Problem::conflict("the permit has expired: another client may hold it now")),
     }
 }
 
-pub(super) async fn release(call: Call) -> Answer {
-    let (pool, permit) = named(&call)?;
-    let (_, reach) = call.house.pool(&call.caller, &pool).await?;
-    let kept = kept_as(permit, &call, reach);
-    call.note(call.caller.own.as_ref(), &pool, kept.to_string()).await?;
-    call.house.permits.release(&pool, &[kept]).await?;
-    json(&Left { permit, held: false })
+pub(super) async fn release(ctx: RequestContext) -> ApiResult {
+    let (pool, permit) = path_ids(&ctx)?;
+    let (_, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
+    let pool_id = pool_permit_id(permit, &ctx, access);
+    ctx.audit(ctx.caller.tenant.as_ref(), &pool, pool_id.to_string()).await?;
+    ctx.app.permits.release(&pool, &[pool_id]).await?;
+    json(&PermitStatus { permit, held: false })
 }
 
-fn named(call: &Call) -> Result<(PoolName, PermitId), Problem> {
-    let permit = call.path("permit").map_err(|_| Problem::bad("a permit's id is a UUID"))?;
-    Ok((call.path("pool")?, permit))
+fn path_ids(ctx: &RequestContext) -> Result<(PoolName, PermitId), Problem> {
+    let permit = ctx.path("permit").map_err(|_| Problem::bad_request("a permit's id is a UUID"))?;
+    Ok((ctx.path("pool")?, permit))
 }

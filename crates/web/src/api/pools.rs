@@ -2,129 +2,131 @@
 
 use std::time::Duration;
 
-use longshore::permits::{Holder, PoolStats, Waiter, Waits as Steps};
+use longshore::permits::{Holder, PoolStats, Waiter, Waits as WaitHistogram};
 use longshore::store::Page;
 use longshore::{AdaptiveMax, Error, PermitId, PoolName, Priority, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, json};
-use crate::door::Caller;
-use crate::house::House;
+use crate::app_state::AppState;
+use crate::auth::Caller;
+use crate::endpoints::ApiResult;
+use crate::lenient_int::lenient_int;
 use crate::problem::Problem;
-use crate::table::Answer;
-use crate::whole::whole;
+use crate::request_context::{RequestContext, json};
 
-/// A pool as programs read it.
+/// A pool with its counts, holders and waiters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct PoolView {
     /// Its name.
     pub pool: PoolName,
-    /// Most weight that may be held at once.
+    /// Total weight that may be held at once.
     pub max: u32,
-    /// Weight that is held.
+    /// Weight in use.
     pub in_use: u32,
-    /// Weight that is free.
+    /// Free weight.
     pub available: u32,
-    /// Permits given so far.
+    /// Permits granted so far.
     pub acquired: u64,
-    /// Waits in vain.
+    /// Requests that timed out.
     pub timeouts: u64,
-    /// Leases that ran out.
+    /// Leases that expired.
     pub expired: u64,
-    /// How long half of those who got a permit waited at most.
+    /// Median wait of granted requests.
     pub wait_p50_seconds: Option<f64>,
-    /// The same of nineteen in twenty.
+    /// 95th percentile of these waits.
     pub wait_p95_seconds: Option<f64>,
-    /// How many waited below 1 ms, below 2 ms, and so on, doubling.
-    pub waits: Steps,
-    /// For how long nothing is given, because holders may have been forgotten.
+    /// Histogram of waits: below 1 ms, below 2 ms, and so on, doubling.
+    pub waits: WaitHistogram,
+    /// How long nothing is granted, because the back end may have lost holders.
     pub quarantine_seconds: Option<f64>,
-    /// How many wait.
+    /// Number of waiting requests.
     pub in_line: u64,
-    /// Whether who holds and who waits is left out.
+    /// Whether holders and waiters are omitted.
     pub masked: bool,
-    /// Who holds, longest first.
-    pub holders: Vec<Held>,
-    /// Who waits, next first.
-    pub waiting: Vec<Waits>,
+    /// Holders, longest first.
+    pub holders: Vec<PermitHolder>,
+    /// Waiting requests, next first.
+    pub waiting: Vec<PermitWaiter>,
 }
 
-/// What somebody has to do with a pool.
+/// What a caller may see of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// It is theirs, or all are.
+pub(crate) enum PoolAccess {
+    /// The caller's own, or the caller is an admin.
     Own,
-    /// They may hold its permits, and know nothing of others that do.
+    /// The caller may hold permits, but does not see other holders.
     Shared,
 }
 
-impl House {
-    /// What a caller has to do with a pool; for who has nothing to do with it, it does not exist.
-    pub(crate) fn reach(&self, caller: &Caller, pool: &PoolName) -> Option<Reach> {
+impl AppState {
+    /// A caller's access to a pool; `None` if the pool does not exist for the caller.
+    pub(crate) fn access_to(&self, caller: &Caller, pool: &PoolName) -> Option<PoolAccess> {
         match (&caller.scope, pool.owner()) {
-            (Scope::All, _) => Some(Reach::Own),
-            // What steers a pool's size is nobody's to hold.
+            (Scope::All, _) => Some(PoolAccess::Own),
+            // Internal pools that control a pool's size are not for tenants.
             (Scope::Tenant(_), _) if AdaptiveMax::is_steering(pool) => None,
             (Scope::Tenant(tenant), Some(owner)) => {
-                (owner == tenant.as_str()).then_some(Reach::Own)
+                (owner == tenant.as_str()).then_some(PoolAccess::Own)
             }
-            (Scope::Tenant(_), None) => self.shared_pools.contains(pool).then_some(Reach::Shared),
+            (Scope::Tenant(_), None) => {
+                self.shared_pools.contains(pool).then_some(PoolAccess::Shared)
+            }
         }
     }
 
-    /// A pool's figures, if there is such a pool.
-    async fn figures(&self, pool: &PoolName) -> longshore::Result<Option<PoolStats>> {
+    /// A pool's counts, if it exists.
+    async fn pool_stats(&self, pool: &PoolName) -> longshore::Result<Option<PoolStats>> {
         let unused = |max: &u32| PoolStats { max: *max, ..PoolStats::default() };
         let stats = self.permits.stats(pool).await?;
         Ok(stats.or_else(|| self.pools.get(pool).map(unused)))
     }
 
-    /// A pool's maximum and what the caller has to do with it.
-    pub(crate) async fn pool(
+    /// A pool's maximum, and the caller's access to it.
+    pub(crate) async fn pool_access(
         &self,
         caller: &Caller,
         pool: &PoolName,
-    ) -> Result<(u32, Reach), Problem> {
+    ) -> Result<(u32, PoolAccess), Problem> {
         let unknown = || Error::not_found("pool", pool);
-        let reach = self.reach(caller, pool).ok_or_else(unknown)?;
-        let stats = self.figures(pool).await?.ok_or_else(unknown)?;
-        Ok((stats.max, reach))
+        let access = self.access_to(caller, pool).ok_or_else(unknown)?;
+        let stats = self.pool_stats(pool).await?.ok_or_else(unknown)?;
+        Ok((stats.max, access))
     }
 }
 
-/// One who holds.
+/// A holder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Held {
+pub struct PermitHolder {
     /// The permit.
     pub permit: PermitId,
-    /// Who it is, in its own words.
+    /// The holder's description.
     pub owner: String,
-    /// How much of the pool.
+    /// Its weight.
     pub weight: u32,
-    /// The permit's number.
+    /// The permit's fence.
     pub fence: u64,
-    /// For how long.
+    /// How long it has been held.
     pub held_seconds: f64,
-    /// How long its lease is still good.
+    /// Time until its lease expires.
     pub left_seconds: f64,
 }
 
-/// One who waits.
+/// A waiting request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Waits {
-    /// The permit it will be.
+pub struct PermitWaiter {
+    /// The permit's id.
     pub permit: PermitId,
-    /// Who it is, in its own words.
+    /// The requester's description.
     pub owner: String,
-    /// How much of the pool it wants.
+    /// The requested weight.
     pub weight: u32,
-    /// Its place in line.
+    /// Its priority.
     pub priority: Priority,
-    /// For how long.
+    /// How long it has been waiting.
     pub waited_seconds: f64,
 }
 
-impl From<Holder> for Held {
+impl From<Holder> for PermitHolder {
     fn from(holder: Holder) -> Self {
         Self {
             permit: holder.id,
@@ -137,18 +139,18 @@ impl From<Holder> for Held {
     }
 }
 
-impl From<Waiter> for Waits {
+impl From<Waiter> for PermitWaiter {
     fn from(waiter: Waiter) -> Self {
         let Waiter { id: permit, owner, weight, priority, waited } = waiter;
         Self { permit, owner, weight, priority, waited_seconds: waited.as_secs_f64() }
     }
 }
 
-/// The way back, for who reads it.
-impl From<Shown> for PoolStats {
-    fn from(shown: Shown) -> Self {
+/// For the client.
+impl From<PoolView> for PoolStats {
+    fn from(view: PoolView) -> Self {
         let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        let holder = |held: Held| Holder {
+        let holder = |held: PermitHolder| Holder {
             id: held.permit,
             owner: held.owner,
             weight: held.weight,
@@ -156,7 +158,7 @@ impl From<Shown> for PoolStats {
             held: time(held.held_seconds),
             left: time(held.left_seconds),
         };
-        let waiter = |one: Waits| Waiter {
+        let waiter = |one: PermitWaiter| Waiter {
             id: one.permit,
             owner: one.owner,
             weight: one.weight,
@@ -164,22 +166,22 @@ impl From<Shown> for PoolStats {
             waited: time(one.waited_seconds),
         };
         Self {
-            max: shown.max,
-            in_use: shown.in_use,
-            acquired: shown.acquired,
-            timeouts: shown.timeouts,
-            expired: shown.expired,
-            waits: shown.waits,
-            holders: shown.holders.into_iter().map(holder).collect(),
-            waiting: shown.waiting.into_iter().map(waiter).collect(),
-            quarantine: shown.quarantine_seconds.map(time),
+            max: view.max,
+            in_use: view.in_use,
+            acquired: view.acquired,
+            timeouts: view.timeouts,
+            expired: view.expired,
+            waits: view.waits,
+            holders: view.holders.into_iter().map(holder).collect(),
+            waiting: view.waiting.into_iter().map(waiter).collect(),
+            quarantine: view.quarantine_seconds.map(time),
         }
     }
 }
 
-impl Shown {
-    fn new(pool: PoolName, stats: PoolStats, reach: Reach) -> Self {
-        let masked = reach == Reach::Shared;
+impl PoolView {
+    fn new(pool: PoolName, stats: PoolStats, access: PoolAccess) -> Self {
+        let masked = access == PoolAccess::Shared;
         let wait = |share| stats.waits.percentile(share).map(|wait| wait.as_secs_f64());
         Self {
             pool,
@@ -195,46 +197,58 @@ impl Shown {
             quarantine_seconds: stats.quarantine.map(|left| left.as_secs_f64()),
             in_line: stats.waiting.len() as u64,
             masked,
-            holders: stats.holders.into_iter().filter(|_| !masked).map(Held::from).collect(),
-            waiting: stats.waiting.into_iter().filter(|_| !masked).map(Waits::from).collect(),
+            holders: stats
+                .holders
+                .into_iter()
+                .filter(|_| !masked)
+                .map(PermitHolder::from)
+                .collect(),
+            waiting: stats
+                .waiting
+                .into_iter()
+                .filter(|_| !masked)
+                .map(PermitWaiter::from)
+                .collect(),
         }
     }
 }
 
-/// Pools that are known, and those of the configuration that nobody has used yet, as far as they are
-/// the caller's business.
-pub(crate) async fn gather(house: &House, caller: &Caller) -> longshore::Result<Vec<Shown>> {
-    let mut names = house.permits.pools().await?;
-    names.extend(house.pools.keys().cloned());
+/// Lists the pools that the caller may see: known ones, and configured ones without use so far.
+pub(crate) async fn visible_pools(
+    app: &AppState,
+    caller: &Caller,
+) -> longshore::Result<Vec<PoolView>> {
+    let mut names = app.permits.pools().await?;
+    names.extend(app.pools.keys().cloned());
     names.sort();
     names.dedup();
-    let mut shown = Vec::with_capacity(names.len());
+    let mut pools = Vec::with_capacity(names.len());
     for name in names {
-        let Some(reach) = house.reach(caller, &name) else { continue };
-        // Between its name and its figures somebody may have removed it.
-        let Some(stats) = house.figures(&name).await? else { continue };
-        shown.push(Shown::new(name, stats, reach));
+        let Some(access) = app.access_to(caller, &name) else { continue };
+        // The pool may have been removed since it was listed.
+        let Some(stats) = app.pool_stats(&name).await? else { continue };
+        pools.push(PoolView::new(name, stats, access));
     }
-    Ok(shown)
+    Ok(pools)
 }
 
-pub(super) async fn list(call: Call) -> Answer {
-    json(&Page { items: gather(&call.house, &call.caller).await?, next: None })
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    json(&Page { items: visible_pools(&ctx.app, &ctx.caller).await?, next: None })
 }
 
-/// How many permits there are.
+/// The body of a resize request.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Size {
-    #[serde(deserialize_with = "whole")]
+pub(crate) struct PoolSize {
+    #[serde(deserialize_with = "lenient_int")]
     pub(crate) max: u32,
 }
 
-pub(super) async fn resize(mut call: Call) -> Answer {
-    let pool: PoolName = call.path("pool")?;
-    let size: Size = call.json().await?;
-    call.house.pool(&call.caller, &pool).await?;
-    call.note(None, &pool, format!("{} permits", size.max)).await?;
-    call.house.permits.resize(&pool, size.max).await?;
+pub(super) async fn resize(mut ctx: RequestContext) -> ApiResult {
+    let pool: PoolName = ctx.path("pool")?;
+    let size: PoolSize = ctx.json().await?;
+    ctx.app.pool_access(&ctx.caller, &pool).await?;
+    ctx.audit(None, &pool, format!("{} permits", size.max)).await?;
+    ctx.app.permits.resize(&pool, size.max).await?;
     json(&size)
 }

@@ -1,4 +1,4 @@
-//! Profiles: who is asked, which model, how much. Never a key, nor what may hold one.
+//! AI profiles: provider, model, limits. Never keys, nor fields that may contain one.
 
 use longshore::ledger::ProfileRecord;
 use longshore::store::Page;
@@ -7,13 +7,13 @@ use longshore_ai::TENANT_SHEET;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::call::{Call, json};
-use crate::house::House;
-use crate::table::Answer;
+use crate::app_state::AppState;
+use crate::endpoints::ApiResult;
+use crate::request_context::{RequestContext, json};
 
-/// A profile as others may know it: named one by one, so that nothing new is shown unasked.
+/// A profile for the API. Fields are copied one by one, so that a new field is not exposed by accident.
 #[derive(Debug, Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct ProfileView {
     pub(crate) tenant: TenantId,
     pub(crate) name: ProfileName,
     pub(crate) suspended: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Shown {
     updated_at: Timestamp,
 }
 
-impl From<ProfileRecord> for Shown {
+impl From<ProfileRecord> for ProfileView {
     fn from(record: ProfileRecord) -> Self {
         let ProfileRecord { tenant, name, body, suspended, revision, updated_at, .. } = record;
         let text = |part: &str| body[part].as_str().map(str::to_owned);
@@ -51,20 +51,19 @@ impl From<ProfileRecord> for Shown {
     }
 }
 
-/// Profiles that a scope covers. What is said of a tenant as a whole is kept like a profile, and is
-/// none.
+/// The profiles of a scope. A tenant's own settings are stored like a profile, and are left out.
 pub(crate) async fn page(
-    house: &House,
+    app: &AppState,
     scope: &Scope,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Shown>> {
-    let page = house.ledger.profiles(scope, after, limit).await?;
+) -> Result<Page<ProfileView>> {
+    let page = app.ledger.profiles(scope, after, limit).await?;
     let own = page.items.into_iter().filter(|record| record.name.as_str() != TENANT_SHEET);
-    Ok(Page { items: own.map(Shown::from).collect(), next: page.next })
+    Ok(Page { items: own.map(ProfileView::from).collect(), next: page.next })
 }
 
-pub(super) async fn list(call: Call) -> Answer {
-    let (scope, limit) = (call.scope()?, call.limit()?);
-    json(&page(&call.house, &scope, call.after(), limit).await?)
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    let (scope, limit) = (ctx.scope()?, ctx.limit()?);
+    json(&page(&ctx.app, &scope, ctx.after(), limit).await?)
 }

@@ -1,4 +1,4 @@
-//! Sending one unit, and what a unit looks like when it comes.
+//! Enqueues one unit, and parses units in requests.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use longshore::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::call::{Call, json_with};
-use crate::door::Caller;
+use crate::auth::Caller;
+use crate::endpoints::ApiResult;
+use crate::lenient_int::lenient_int;
 use crate::problem::Problem;
-use crate::table::Answer;
-use crate::traces::origin;
-use crate::whole::whole;
+use crate::request_context::{RequestContext, json_with};
+use crate::trace_context::trace_parent;
 
-/// Longest time that a policy may name.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+/// Maximum duration in a policy.
+const MAX_DURATION: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// A unit as it comes.
+/// A unit in a request.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Typed {
+pub(crate) struct UnitRequest {
     id: Option<UnitId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<TenantId>,
     queue: Option<QueueName>,
     kind: Kind,
     payload: Option<Box<RawValue>>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "lenient_int")]
     priority: Priority,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
@@ -44,9 +44,9 @@ pub(crate) struct Typed {
     not_before: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<Timestamp>,
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "lenient_int")]
     weight: Weight,
-    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient_int", skip_serializing_if = "Option::is_none")]
     cap: Option<Cap>,
     #[serde(default)]
     after: After,
@@ -56,13 +56,15 @@ pub(crate) struct Typed {
     awaited: bool,
 }
 
-impl Typed {
-    /// A unit as it goes out. Without a tenant it will be the token's own.
-    pub(crate) fn of(unit: &NewUnit, tenant: Option<TenantId>) -> Result<Self, Error> {
+impl UnitRequest {
+    /// Builds a request. Without a tenant the server uses the token's.
+    pub(crate) fn new(unit: &NewUnit, tenant: Option<TenantId>) -> Result<Self, Error> {
         let text = std::str::from_utf8(unit.payload.as_bytes()).unwrap_or_default();
-        // As one line, since units may travel as lines: in JSON an end of line is but a space.
-        let payload = RawValue::from_string(text.replace(['\n', '\r'], " "))
-            .map_err(|error| Error::Invalid(format!("over HTTP a payload is JSON: {error}")))?;
+        // On one line, since units may travel as NDJSON; between JSON tokens a line break is only white
+        // space.
+        let payload = RawValue::from_string(text.replace(['\n', '\r'], " ")).map_err(|error| {
+            Error::Invalid(format!("over HTTP a payload must be JSON: {error}"))
+        })?;
         let dedup = unit.dedup.clone();
         let (window, on_duplicate) =
             dedup.as_ref().map(|dedup| (dedup.window, dedup.on_duplicate)).unwrap_or_default();
@@ -86,22 +88,22 @@ impl Typed {
         })
     }
 
-    /// The unit that is meant. `recognised` is the key that it has if it names none.
+    /// The unit to enqueue. `default_key` is its deduplication key if it has none.
     pub(super) fn unit(
         self,
         caller: &Caller,
-        recognised: Option<String>,
+        default_key: Option<String>,
     ) -> Result<NewUnit, Problem> {
-        let tenant = caller.sends_as(self.tenant)?;
+        let tenant = caller.tenant_for_new(self.tenant)?;
         let payload: Payload = match &self.payload {
             Some(payload) => payload.get().as_bytes().into(),
             None => b"null".as_slice().into(),
         };
         let (window, on_duplicate) = (self.window, self.on_duplicate);
-        let named = self.key.map(|key| Dedup { key, window, on_duplicate });
+        let own_key = self.key.map(|key| Dedup { key, window, on_duplicate });
         let window = DedupWindow::WhileKept;
-        let dedup = named.or_else(|| {
-            recognised.map(|key| Dedup { key, window, on_duplicate: OnDuplicate::Existing })
+        let dedup = own_key.or_else(|| {
+            default_key.map(|key| Dedup { key, window, on_duplicate: OnDuplicate::Existing })
         });
         let unit = NewUnit {
             id: self.id.unwrap_or_else(UnitId::new),
@@ -119,33 +121,33 @@ impl Typed {
             ..NewUnit::new(self.kind, payload)
         };
         if !unit.queue.admits(&unit.tenant) {
-            let words = format!("queue `{}` is not tenant `{}`'s", unit.queue, unit.tenant);
-            return Err(Problem::not_found(words));
+            let detail = format!("queue `{}` is not tenant `{}`'s", unit.queue, unit.tenant);
+            return Err(Problem::not_found(detail));
         }
         unit.check()?;
-        unit.policy.as_ref().map_or(Ok(()), sensible)?;
+        unit.policy.as_ref().map_or(Ok(()), check_durations)?;
         Ok(unit)
     }
 }
 
-/// Refuses times that no clock of a worker could be set to.
-fn sensible(policy: &Policy) -> Result<(), Problem> {
+/// Rejects durations that a worker's clock cannot represent.
+fn check_durations(policy: &Policy) -> Result<(), Problem> {
     let RetryPolicy { base, cap, max_age, .. } = policy.retry;
     let times = [Some(base), Some(cap), max_age, policy.timeout];
-    match times.into_iter().flatten().all(|time| time <= LONGEST) {
+    match times.into_iter().flatten().all(|time| time <= MAX_DURATION) {
         true => Ok(()),
-        false => Err(Problem::bad("a time of its policy is longer than ten years")),
+        false => Err(Problem::bad_request("a duration in its policy is longer than ten years")),
     }
 }
 
-/// What became of a unit.
+/// The response to enqueueing a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Became {
+pub(crate) struct SubmitResponse {
     pub(crate) unit: UnitId,
     pub(crate) status: Status,
 }
 
-/// Whether a unit is new.
+/// Whether a unit or batch is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -153,45 +155,45 @@ pub(crate) enum Status {
     Existing,
 }
 
-pub(super) async fn one(mut call: Call) -> Answer {
-    let typed: Typed = call.json().await?;
-    let mut unit = typed.unit(&call.caller, idempotency_key(&call)?)?;
-    unit.trace = origin(&call.head.headers);
+pub(super) async fn one(mut ctx: RequestContext) -> ApiResult {
+    let request: UnitRequest = ctx.json().await?;
+    let mut unit = request.unit(&ctx.caller, idempotency_key(&ctx)?)?;
+    unit.trace = trace_parent(&ctx.head.headers);
     let what = format!("kind {} into {}", unit.kind, unit.queue);
-    call.note(Some(&unit.tenant), unit.id, what).await?;
-    let when_full = when_full(&call)?;
-    let sent = client(&call).send_many(vec![unit], when_full).await?.pop();
+    ctx.audit(Some(&unit.tenant), unit.id, what).await?;
+    let when_full = when_full(&ctx)?;
+    let sent = client(&ctx).send_many(vec![unit], when_full).await?.pop();
     match sent {
         Some(Sent::Created(unit)) => {
-            json_with(StatusCode::CREATED, &Became { unit, status: Status::Created })
+            json_with(StatusCode::CREATED, &SubmitResponse { unit, status: Status::Created })
         }
         Some(Sent::Existing(unit)) => {
-            json_with(StatusCode::OK, &Became { unit, status: Status::Existing })
+            json_with(StatusCode::OK, &SubmitResponse { unit, status: Status::Existing })
         }
-        Some(Sent::Refused(refusal)) => Err(Problem::refused(&refusal)),
-        None => Err(Problem::away("the store gave no answer")),
+        Some(Sent::Refused(refusal)) => Err(Problem::from_refusal(&refusal)),
+        None => Err(Problem::unavailable("the store returned no result")),
     }
 }
 
-pub(super) fn client(call: &Call) -> Client {
-    let scope = call.caller.scope.clone();
-    Client::scoped(call.house.store.clone(), scope).with_patience(call.house.limits.time)
+pub(super) fn client(ctx: &RequestContext) -> Client {
+    let scope = ctx.caller.scope.clone();
+    Client::scoped(ctx.app.store.clone(), scope).with_patience(ctx.app.limits.time)
 }
 
-/// What the sender wants when a queue is full.
-pub(super) fn when_full(call: &Call) -> Result<WhenFull, Problem> {
-    Ok(match call.query::<u64>("room")? {
+/// What to do when the queue is full.
+pub(super) fn when_full(ctx: &RequestContext) -> Result<WhenFull, Problem> {
+    Ok(match ctx.query::<u64>("room")? {
         None | Some(0) => WhenFull::Refuse,
         Some(seconds) => WhenFull::WaitFor(Duration::from_secs(seconds)),
     })
 }
 
-/// What a second sending is recognised by. As with payment APIs, a header.
-pub(super) fn idempotency_key(call: &Call) -> Result<Option<String>, Problem> {
-    let Some(given) = call.head.headers.get("idempotency-key") else { return Ok(None) };
+/// The deduplication key in the header, as payment APIs have it.
+pub(super) fn idempotency_key(ctx: &RequestContext) -> Result<Option<String>, Problem> {
+    let Some(given) = ctx.head.headers.get("idempotency-key") else { return Ok(None) };
     let key = given.to_str().map(str::trim).unwrap_or_default();
     match key.is_empty() || key.len() > 256 {
-        true => Err(Problem::bad("`Idempotency-Key` is text of 1 to 256 characters")),
+        true => Err(Problem::bad_request("`Idempotency-Key` is text of 1 to 256 characters")),
         false => Ok(Some(key.to_owned())),
     }
 }

@@ -1,45 +1,45 @@
-//! Tenants, what was asked of their things, and who asks.
+//! Tenants, the audit log, and the caller's identity.
 
 use longshore::ledger::Role;
 use longshore::store::Page;
 use longshore::{Scope, TenantId, TokenId};
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, json};
-use crate::table::Answer;
+use crate::endpoints::ApiResult;
+use crate::request_context::{RequestContext, json};
 
-pub(super) async fn list(call: Call) -> Answer {
-    let items = call.house.store.tenants(&call.caller.scope).await?;
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    let items = ctx.app.store.tenants(&ctx.caller.scope).await?;
     json(&Page { items, next: None })
 }
 
-pub(super) async fn deeds(call: Call) -> Answer {
-    let (scope, limit) = (call.scope()?, call.limit()?);
-    json(&call.house.ledger.deeds(&scope, call.after(), limit).await?)
+pub(super) async fn audit_log(ctx: RequestContext) -> ApiResult {
+    let (scope, limit) = (ctx.scope()?, ctx.limit()?);
+    json(&ctx.app.ledger.deeds(&scope, ctx.after(), limit).await?)
 }
 
-/// Whose token it is, and how far it reaches.
+/// The caller's identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The token; none where the door is open.
+    /// The token; none if no token is required.
     pub token: Option<TokenId>,
-    /// Who has it, for people.
+    /// The token's label.
     pub label: String,
-    /// What it may do.
+    /// The token's role.
     pub role: Role,
-    /// Whose payloads it reads; all without.
+    /// Only payloads of this tenant may be read; all if none.
     pub tenant: Option<TenantId>,
-    /// Whether it sees every tenant's things.
+    /// Whether it sees all tenants.
     pub all_tenants: bool,
 }
 
-pub(super) async fn whoami(call: Call) -> Answer {
-    let caller = &call.caller;
+pub(super) async fn whoami(ctx: RequestContext) -> ApiResult {
+    let caller = &ctx.caller;
     json(&Identity {
         token: caller.token,
-        label: caller.by.clone(),
+        label: caller.label.clone(),
         role: caller.role,
-        tenant: caller.own.clone(),
+        tenant: caller.tenant.clone(),
         all_tenants: caller.scope == Scope::All,
     })
 }

@@ -1,4 +1,4 @@
-//! What AI calls came to, and what may be spent.
+//! Usage and budgets of AI calls.
 
 use std::time::Duration;
 
@@ -7,68 +7,68 @@ use longshore::store::Page;
 use longshore::{Scope, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, json};
-use crate::door::Caller;
-use crate::house::House;
+use crate::app_state::AppState;
+use crate::auth::Caller;
+use crate::endpoints::ApiResult;
 use crate::problem::Problem;
-use crate::table::Answer;
+use crate::request_context::{RequestContext, json};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Tenants whose months are told at once.
-const TENANTS: usize = 1_000;
+/// Maximum number of tenants in the budget list.
+const MAX_TENANTS: usize = 1_000;
 
-/// Some calls, with their cost in dollars beside the exact one.
+/// A group of calls, with the cost in dollars.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
-    /// What they came to.
+pub struct UsageView {
+    /// Sums of the calls.
     #[serde(flatten)]
     pub usage: Usage,
-    /// Dollars.
+    /// Cost in dollars.
     pub cost: f64,
 }
 
-pub(super) async fn list(call: Call) -> Answer {
-    let by = match call.query::<String>("by")?.as_deref() {
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    let by = match ctx.query::<String>("by")?.as_deref() {
         Some("tenant") => UsageBy::Tenant,
         Some("model") => UsageBy::Model,
         Some("batch") => UsageBy::Batch,
         Some("profile") => UsageBy::Profile,
         _ => UsageBy::Day,
     };
-    let days = call.query::<u32>("days")?.unwrap_or(30);
+    let days = ctx.query::<u32>("days")?.unwrap_or(30);
     let filter = UsageFilter {
-        batch: call.query("batch")?,
-        profile: call.query("profile")?,
-        since: Some(time(&call, "since")?.unwrap_or(call.house.now() - DAY * days)),
-        until: time(&call, "until")?,
+        batch: ctx.query("batch")?,
+        profile: ctx.query("profile")?,
+        since: Some(time(&ctx, "since")?.unwrap_or(ctx.app.now() - DAY * days)),
+        until: time(&ctx, "until")?,
         ..UsageFilter::default()
     };
-    let sums = call.house.ledger.usage(&call.scope()?, &filter, by).await?;
+    let sums = ctx.app.ledger.usage(&ctx.scope()?, &filter, by).await?;
     let shown =
-        |usage: Usage| Shown { cost: longshore_ai::Cost(usage.cost_picos).dollars(), usage };
-    let items: Vec<Shown> = sums.into_iter().map(shown).collect();
+        |usage: Usage| UsageView { cost: longshore_ai::Cost(usage.cost_picos).dollars(), usage };
+    let items: Vec<UsageView> = sums.into_iter().map(shown).collect();
     json(&Page { items, next: None })
 }
 
-fn time(call: &Call, name: &str) -> Result<Option<Timestamp>, Problem> {
-    let given = call.query::<String>(name)?.map(|text| Timestamp::parse(&text));
-    given.transpose().map_err(|error| Problem::bad(format!("`{name}`: {error}")))
+fn time(ctx: &RequestContext, name: &str) -> Result<Option<Timestamp>, Problem> {
+    let given = ctx.query::<String>(name)?.map(|text| Timestamp::parse(&text));
+    given.transpose().map_err(|error| Problem::bad_request(format!("`{name}`: {error}")))
 }
 
-pub(super) async fn months(call: Call) -> Answer {
-    json(&Page { items: budgets(&call.house, &call.caller).await?, next: None })
+pub(super) async fn months(ctx: RequestContext) -> ApiResult {
+    json(&Page { items: budgets(&ctx.app, &ctx.caller).await?, next: None })
 }
 
-/// This month of every tenant that the caller sees: their own, or of all that have a record or
-/// have spent something.
-pub(crate) async fn budgets(house: &House, caller: &Caller) -> Result<Vec<BudgetState>, Problem> {
+/// This month's budgets that the caller sees: its own, or those of all tenants with a record or with
+/// spending.
+pub(crate) async fn budgets(app: &AppState, caller: &Caller) -> Result<Vec<BudgetState>, Problem> {
     let tenants: Vec<TenantId> = match &caller.scope {
         Scope::Tenant(own) => vec![own.clone()],
-        Scope::All => known(house).await?,
+        Scope::All => known_tenants(app).await?,
     };
     let mut months = Vec::new();
-    for tenant in tenants.into_iter().take(TENANTS) {
-        let month = house.ledger.budget(&caller.scope, &tenant).await?;
+    for tenant in tenants.into_iter().take(MAX_TENANTS) {
+        let month = app.ledger.budget(&caller.scope, &tenant).await?;
         if month.budget.is_some() || month.spent_tokens > 0 || month.reserved_tokens > 0 {
             months.push(month);
         }
@@ -76,12 +76,12 @@ pub(crate) async fn budgets(house: &House, caller: &Caller) -> Result<Vec<Budget
     Ok(months)
 }
 
-async fn known(house: &House) -> Result<Vec<TenantId>, Problem> {
-    let filter = UsageFilter { since: Some(house.now() - DAY * 31), ..UsageFilter::default() };
-    let spent = house.ledger.usage(&Scope::All, &filter, UsageBy::Tenant).await?;
+async fn known_tenants(app: &AppState) -> Result<Vec<TenantId>, Problem> {
+    let filter = UsageFilter { since: Some(app.now() - DAY * 31), ..UsageFilter::default() };
+    let spent = app.ledger.usage(&Scope::All, &filter, UsageBy::Tenant).await?;
     let mut all: Vec<TenantId> =
         spent.into_iter().filter_map(|sum| TenantId::new(sum.name).ok()).collect();
-    all.extend(house.store.tenants(&Scope::All).await?.into_iter().map(|tenant| tenant.id));
+    all.extend(app.store.tenants(&Scope::All).await?.into_iter().map(|tenant| tenant.id));
     all.sort();
     all.dedup();
     Ok(all)

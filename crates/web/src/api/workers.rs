@@ -1,4 +1,4 @@
-//! Workers: who they are, and orders to them.
+//! Workers and commands to them.
 
 use std::time::Duration;
 
@@ -7,40 +7,40 @@ use longshore::store::Page;
 use longshore::{Error, Kind, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, json};
+use crate::endpoints::ApiResult;
 use crate::problem::Problem;
-use crate::table::Answer;
+use crate::request_context::{RequestContext, json};
 
-/// A worker as programs read it.
+/// A worker with its session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
-    /// Its session.
+pub struct WorkerView {
+    /// The session id.
     pub id: SessionId,
-    /// For people: host, process id, program.
+    /// Host, process id and program, for people.
     pub label: String,
-    /// Longshore's version there.
+    /// Its Longshore version.
     pub version: String,
-    /// What it can run.
+    /// Kinds that it can run.
     pub kinds: Vec<Kind>,
-    /// How much at once.
+    /// Number of slots.
     pub slots: u32,
-    /// How many units it has.
+    /// Number of units it holds.
     pub held: u64,
-    /// What it was asked to do.
+    /// Its current command.
     pub order: Order,
-    /// Since when it is there.
+    /// When its session was opened.
     pub opened_at: Timestamp,
-    /// When it was last heard of.
+    /// When its last heartbeat came.
     pub beat_at: Timestamp,
-    /// How often it was heard of.
+    /// Number of heartbeats.
     pub beats: u64,
-    /// After so long without a word it counts as dead.
+    /// It counts as dead after so long without a heartbeat.
     pub ttl_seconds: f64,
-    /// CPU time that it and its children have used, if it says.
+    /// CPU time of the worker and its children, if it reports it.
     pub cpu_seconds: Option<f64>,
 }
 
-impl From<Session> for Shown {
+impl From<Session> for WorkerView {
     fn from(session: Session) -> Self {
         let Session { id, label, version, kinds, slots, held, order, beats, .. } = session;
         let (opened_at, beat_at) = (session.opened_at, session.beat_at);
@@ -63,52 +63,53 @@ impl From<Session> for Shown {
     }
 }
 
-/// The way back, for who reads it.
-impl From<Shown> for Session {
-    fn from(shown: Shown) -> Self {
-        let Shown { id, label, version, kinds, slots, held, order, beats, .. } = shown;
-        let (opened_at, beat_at) = (shown.opened_at, shown.beat_at);
-        let ttl = Duration::try_from_secs_f64(shown.ttl_seconds).unwrap_or_default();
-        let cpu = shown.cpu_seconds.and_then(|cpu| Duration::try_from_secs_f64(cpu).ok());
+/// For the client.
+impl From<WorkerView> for Session {
+    fn from(view: WorkerView) -> Self {
+        let WorkerView { id, label, version, kinds, slots, held, order, beats, .. } = view;
+        let (opened_at, beat_at) = (view.opened_at, view.beat_at);
+        let ttl = Duration::try_from_secs_f64(view.ttl_seconds).unwrap_or_default();
+        let cpu = view.cpu_seconds.and_then(|cpu| Duration::try_from_secs_f64(cpu).ok());
         Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, order, cpu }
     }
 }
 
-/// An order that was given.
+/// The response to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ordered {
+pub(crate) struct WorkerCommandResponse {
     worker: SessionId,
     order: Order,
 }
 
-pub(super) async fn list(call: Call) -> Answer {
-    let sessions = call.house.store.sessions().await?;
-    let items: Vec<Shown> = sessions.into_iter().map(Shown::from).collect();
+pub(super) async fn list(ctx: RequestContext) -> ApiResult {
+    let sessions = ctx.app.store.sessions().await?;
+    let items: Vec<WorkerView> = sessions.into_iter().map(WorkerView::from).collect();
     json(&Page { items, next: None })
 }
 
-pub(super) async fn quiet(call: Call) -> Answer {
-    order(call, Order::Quiet).await
+pub(super) async fn quiet(ctx: RequestContext) -> ApiResult {
+    send_command(ctx, Order::Quiet).await
 }
 
-pub(super) async fn work(call: Call) -> Answer {
-    order(call, Order::Work).await
+pub(super) async fn work(ctx: RequestContext) -> ApiResult {
+    send_command(ctx, Order::Work).await
 }
 
-pub(super) async fn drain(call: Call) -> Answer {
-    order(call, Order::Drain).await
+pub(super) async fn drain(ctx: RequestContext) -> ApiResult {
+    send_command(ctx, Order::Drain).await
 }
 
-pub(super) async fn stop(call: Call) -> Answer {
-    order(call, Order::Stop).await
+pub(super) async fn stop(ctx: RequestContext) -> ApiResult {
+    send_command(ctx, Order::Stop).await
 }
 
-async fn order(call: Call, order: Order) -> Answer {
-    let id: SessionId = call.path("worker").map_err(|_| Problem::bad("a worker's id is a UUID"))?;
-    let sessions = call.house.store.sessions().await?;
+async fn send_command(ctx: RequestContext, order: Order) -> ApiResult {
+    let id: SessionId =
+        ctx.path("worker").map_err(|_| Problem::bad_request("a worker's id is a UUID"))?;
+    let sessions = ctx.app.store.sessions().await?;
     let found = sessions.iter().find(|session| session.id == id);
     let label = &found.ok_or_else(|| Error::not_found("worker", id))?.label;
-    call.note(None, id, label).await?;
-    call.house.store.order(id, order).await?;
-    json(&Ordered { worker: id, order })
+    ctx.audit(None, id, label).await?;
+    ctx.app.store.order(id, order).await?;
+    json(&WorkerCommandResponse { worker: id, order })
 }

@@ -1,13 +1,13 @@
-//! Batches: listed, shown, steered, and their rows.
+//! Batches: list, show, pause, resume, cancel, retry, and list rows.
 
 use longshore::batch::BatchAction;
 use longshore::store::Page;
 use longshore::{BatchId, BatchStatus, TenantId, UnitState};
 use longshore_batch::listing::ListedRow;
 
-use super::call::{Ask, written};
-use super::{ApiClient, ApiError, ShownBatch};
-use crate::api::batches::Why;
+use super::request::{ApiRequest, to_json};
+use super::{ApiClient, ApiError, BatchView};
+use crate::api::batches::PauseRequest;
 
 impl ApiClient {
     /// Batches, newest first.
@@ -17,17 +17,18 @@ impl ApiClient {
         status: Option<BatchStatus>,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Page<ShownBatch>, ApiError> {
-        let ask = Ask::new("listBatches").with("status", status).with("tenant", tenant);
-        self.list(ask, after, limit).await
+    ) -> Result<Page<BatchView>, ApiError> {
+        let request =
+            ApiRequest::new("listBatches").query("status", status).query("tenant", tenant);
+        self.list(request, after, limit).await
     }
 
     /// A batch with its progress.
-    pub async fn batch(&self, id: &BatchId) -> Result<ShownBatch, ApiError> {
-        self.ask(Ask::new("showBatch").of(id).repeatable()).await
+    pub async fn batch(&self, id: &BatchId) -> Result<BatchView, ApiError> {
+        self.send(ApiRequest::new("showBatch").path_param(id).idempotent()).await
     }
 
-    /// A batch's rows, newest first, with what became of them.
+    /// A batch's rows with their results, newest first.
     pub async fn rows(
         &self,
         id: &BatchId,
@@ -35,27 +36,27 @@ impl ApiClient {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<ListedRow>, ApiError> {
-        let ask = Ask::new("listRows").of(id).with("state", state);
-        self.list(ask, after, limit).await
+        let request = ApiRequest::new("listRows").path_param(id).query("state", state);
+        self.list(request, after, limit).await
     }
 
     /// Pauses, resumes, cancels or retries a batch.
-    pub async fn steer(&self, id: &BatchId, action: BatchAction) -> Result<ShownBatch, ApiError> {
+    pub async fn steer(&self, id: &BatchId, action: BatchAction) -> Result<BatchView, ApiError> {
         let (route, reason) = match action {
             BatchAction::Pause { reason } => ("pauseBatch", Some(reason)),
             BatchAction::Resume => ("resumeBatch", None),
             BatchAction::Cancel => ("cancelBatch", None),
             BatchAction::RetryFailed => ("retryBatch", None),
             _ => {
-                let reason = "a server cannot be asked to do that to a batch".to_owned();
-                return Err(ApiError::Unfit { reason });
+                let reason = "this batch action is not available over HTTP".to_owned();
+                return Err(ApiError::Unsupported { reason });
             }
         };
         let body = match &reason {
-            Some(_) => written(&self.url, &Why { reason })?,
+            Some(_) => to_json(&self.url, &PauseRequest { reason })?,
             None => Vec::new(),
         };
-        let ask = Ask::new(route).of(id);
-        self.ask(if body.is_empty() { ask } else { ask.json(&body) }).await
+        let request = ApiRequest::new(route).path_param(id);
+        self.send(if body.is_empty() { request } else { request.json(&body) }).await
     }
 }

@@ -1,4 +1,4 @@
-//! What changes, as it changes: server-sent events, read one by one.
+//! Reads the server-sent events of the change feed.
 
 use std::time::Duration;
 
@@ -6,46 +6,46 @@ use longshore::store::{Change, ChangeSet, Topic};
 use reqwest::Response;
 use tokio::time::Instant;
 
-use super::call::{Ask, odd};
-use super::server::ANSWER;
+use super::config::RESPONSE_TIMEOUT;
+use super::request::{ApiRequest, not_longshore};
 use super::{ApiClient, ApiError};
 
-/// Longest event: a server that sends more is none of ours.
-const LONGEST: usize = 16 * 1024 * 1024;
+/// Maximum size of an event.
+const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// An open line to the server's events.
+/// An open event stream.
 pub struct Events {
     api: ApiClient,
     response: Response,
-    read: Vec<u8>,
+    buffer: Vec<u8>,
     cursor: u64,
 }
 
 impl ApiClient {
-    /// Listens, from after `since` or from now on.
+    /// Opens an event stream, from after `since` or from now on.
     pub async fn events(&self, since: Option<u64>) -> Result<Events, ApiError> {
-        let request = self.request(&Ask::new("events").with("since", since))?;
-        let opened = tokio::time::timeout(ANSWER, self.sent(request)).await;
-        let response =
-            opened.unwrap_or_else(|_| Err(odd(&self.url, "it does not answer".into())))?;
-        let (api, read, cursor) = (self.clone(), Vec::new(), since.unwrap_or_default());
-        let mut events = Events { api, response, read, cursor };
-        // The first word says from where on it is.
-        let until = Instant::now() + ANSWER;
-        let (read, silent) = (events.block(until).await?, "its events do not begin");
-        let first = read.ok_or_else(|| odd(&self.url, silent.into()))?;
-        events.cursor = id(&first).ok_or_else(|| odd(&self.url, silent.into()))?;
+        let request = self.build(&ApiRequest::new("events").query("since", since))?;
+        let opened = tokio::time::timeout(RESPONSE_TIMEOUT, self.send_checked(request)).await;
+        let response = opened
+            .unwrap_or_else(|_| Err(not_longshore(&self.url, "it does not respond".into())))?;
+        let (api, buffer, cursor) = (self.clone(), Vec::new(), since.unwrap_or_default());
+        let mut events = Events { api, response, buffer, cursor };
+        // The first event has the cursor.
+        let until = Instant::now() + RESPONSE_TIMEOUT;
+        let (block, missing) = (events.block(until).await?, "its event stream does not begin");
+        let first = block.ok_or_else(|| not_longshore(&self.url, missing.into()))?;
+        events.cursor = id(&first).ok_or_else(|| not_longshore(&self.url, missing.into()))?;
         Ok(events)
     }
 }
 
 impl Events {
-    /// Where it is.
+    /// The current cursor.
     pub fn cursor(&self) -> u64 {
         self.cursor
     }
 
-    /// What changes next; nothing if that takes longer than `wait`. Safe to drop.
+    /// Waits for the next changes; empty after `wait`. Cancel-safe.
     pub async fn next(&mut self, wait: Duration) -> Result<ChangeSet, ApiError> {
         let until = Instant::now() + wait;
         loop {
@@ -61,7 +61,9 @@ impl Events {
                 Some("changes") => {
                     let topics: Vec<Topic> = field(&block, "data:")
                         .and_then(|data| serde_json::from_str(data).ok())
-                        .ok_or_else(|| odd(&self.api.url, "an event makes no sense".into()))?;
+                        .ok_or_else(|| {
+                            not_longshore(&self.api.url, "cannot parse an event".into())
+                        })?;
                     let changes = topics.into_iter().map(|topic| Change { seq: cursor, topic });
                     return Ok(ChangeSet { cursor, changes: changes.collect(), missed: false });
                 }
@@ -70,28 +72,28 @@ impl Events {
         }
     }
 
-    /// The next block of lines; nothing if it does not come in time.
+    /// The next event's lines; `None` if it does not arrive in time.
     async fn block(&mut self, until: Instant) -> Result<Option<String>, ApiError> {
         loop {
-            if let Some(end) = self.read.windows(2).position(|two| two == b"\n\n") {
-                let block: Vec<u8> = self.read.drain(..end + 2).collect();
+            if let Some(end) = self.buffer.windows(2).position(|two| two == b"\n\n") {
+                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
                 return Ok(Some(String::from_utf8_lossy(&block).into_owned()));
             }
-            if self.read.len() > LONGEST {
-                return Err(odd(&self.api.url, "an event has no end".into()));
+            if self.buffer.len() > MAX_EVENT_BYTES {
+                return Err(not_longshore(&self.api.url, "an event is too large".into()));
             }
             let Ok(more) = tokio::time::timeout_at(until, self.response.chunk()).await else {
                 return Ok(None);
             };
             match more.map_err(|error| ApiError::of(&self.api.url, error))? {
-                Some(bytes) => self.read.extend_from_slice(&bytes),
-                None => return Err(ApiError::Ended { url: self.api.url.clone() }),
+                Some(bytes) => self.buffer.extend_from_slice(&bytes),
+                None => return Err(ApiError::StreamEnded { url: self.api.url.clone() }),
             }
         }
     }
 }
 
-/// Where an event is in the feed.
+/// The cursor of an event.
 fn id(block: &str) -> Option<u64> {
     field(block, "id:")?.parse().ok()
 }

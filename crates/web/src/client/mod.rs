@@ -1,34 +1,33 @@
-//! The API from the other side: a typed client, and a store that is reached by it.
+//! A typed API client, and a store that uses it.
 //!
-//! [`ApiClient`] asks what the table offers: paths and methods come from it, and what travels is read
-//! into the types that the server wrote it from, so that the two cannot differ. It repeats what may be
-//! repeated (reads, and sends: a unit is recognised by its id) for as long as its patience lasts, and
-//! nothing else. [`FarStore`] is a store as seen through such a client: whoever works on a store works on
-//! it, as far as the API goes.
+//! [`ApiClient`] takes paths and methods from the endpoint table, and parses responses into the types that
+//! the server serialises, so that the two cannot differ. It retries idempotent requests (reads, and enqueues,
+//! which are deduplicated by id) as long as its `patience` lasts. [`FarStore`] implements the store traits
+//! with such a client, as far as the API goes.
 
+mod batch_ingest;
 mod batches;
-mod call;
+mod ca_verifier;
+mod config;
 mod error;
 mod events;
-mod far;
-mod fill;
-mod server;
-mod things;
-mod trust;
+mod remote_store;
+mod request;
+mod resources;
 mod units;
 
-pub use call::ROUTES;
+pub use config::{ApiClient, Server};
 pub use error::ApiError;
 pub use events::Events;
-pub use far::{FarPermits, FarStore};
-pub use server::{ApiClient, Server};
+pub use remote_store::{FarPermits, FarStore};
+pub use request::ROUTES;
 
-pub use crate::api::batches::{Progress, Shown as ShownBatch};
-pub use crate::api::fill::{Filled, Refused};
-pub use crate::api::lines::{Recognised, Tally};
-pub use crate::api::pools::{Held, Shown as ShownPool, Waits};
+pub use crate::api::batch_ingest::{ChunkResult, RefusedLine};
+pub use crate::api::batches::{BatchView, Progress};
+pub use crate::api::bulk_submit::{BulkSubmitReport, ExistingLine};
+pub use crate::api::pools::{PermitHolder, PermitWaiter, PoolView};
 pub use crate::api::tenants::Identity;
-pub use crate::api::units::Shown as ShownUnit;
-pub use crate::api::usage::Shown as ShownUsage;
-pub use crate::api::workers::Shown as ShownWorker;
+pub use crate::api::units::UnitView;
+pub use crate::api::usage::UsageView;
+pub use crate::api::workers::WorkerView;
 pub use crate::problem::ProblemDetails;

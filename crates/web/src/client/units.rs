@@ -1,23 +1,24 @@
-//! Units: sent, one or many; shown, waited for, listed, steered.
+//! Units: submit, show, wait, list, cancel, retry.
 
 use std::time::Duration;
 
 use longshore::store::{Operated, Page, Refusal, Sent, UnitFilter};
 use longshore::{NewUnit, Scope, TenantId, Unit, UnitId};
 
-use super::call::{Ask, written};
-use super::{ApiClient, ApiError, ShownUnit, Tally};
-use crate::api::submit::{Became, Status, Typed};
+use super::request::{ApiRequest, to_json};
+use super::{ApiClient, ApiError, BulkSubmitReport, UnitView};
+use crate::api::submit::{Status, SubmitResponse, UnitRequest};
 
-/// Units of one request: as many as the server takes into its store together.
-const CHUNK: usize = 500;
-/// Bytes of one request, unless a single unit has more.
+/// Maximum number of units per request: as many as the server commits together.
+const CHUNK_UNITS: usize = 500;
+/// Maximum size of a request, unless a single unit is larger.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+
 impl ApiClient {
-    /// Sends a unit, and waits up to `room` if its queue is full. One of the default tenant is the
-    /// token's own. Sent again while the server is away: it is recognised by its id.
+    /// Enqueues a unit, and waits up to `room` if its queue is full. A unit of the default tenant is enqueued
+    /// as the token's tenant. Retried while the server is unavailable: the unit is deduplicated by its id.
     pub async fn submit(&self, unit: &NewUnit, room: Option<Duration>) -> Result<Sent, ApiError> {
-        self.submit_as(unit, whose(unit, &Scope::All), room).await
+        self.submit_as(unit, explicit_tenant(unit, &Scope::All), room).await
     }
 
     pub(super) async fn submit_as(
@@ -26,19 +27,19 @@ impl ApiClient {
         tenant: Option<TenantId>,
         room: Option<Duration>,
     ) -> Result<Sent, ApiError> {
-        let body = written(&self.url, &self.typed(unit, tenant)?)?;
-        let ask = Ask::new("submitUnit").with("room", room.map(|room| room.as_secs()));
-        let ask = ask.json(&body).repeatable().waiting(room.unwrap_or_default());
-        match self.ask::<Became>(ask).await {
-            Ok(Became { unit, status: Status::Created }) => Ok(Sent::Created(unit)),
-            Ok(Became { unit, status: Status::Existing }) => Ok(Sent::Existing(unit)),
-            Err(error) => refused(error).map(Sent::Refused),
+        let body = to_json(&self.url, &self.unit_request(unit, tenant)?)?;
+        let request = ApiRequest::new("submitUnit").query("room", room.map(|room| room.as_secs()));
+        let request = request.json(&body).idempotent().extra_timeout(room.unwrap_or_default());
+        match self.send::<SubmitResponse>(request).await {
+            Ok(SubmitResponse { unit, status: Status::Created }) => Ok(Sent::Created(unit)),
+            Ok(SubmitResponse { unit, status: Status::Existing }) => Ok(Sent::Existing(unit)),
+            Err(error) => refusal(error).map(Sent::Refused),
         }
     }
 
-    /// Sends units as lines, a chunk at a time, and no more before that is in: the server's pace is
-    /// the sender's. One answer each, in their order. What comes after a unit that found no room is not
-    /// tried, and has the same answer.
+    /// Enqueues units in chunks, each after the previous one is committed: the server sets the pace. Returns
+    /// one result per unit, in order. After a unit that found no room, the rest is not tried and gets the
+    /// same result.
     pub async fn submit_many(&self, units: &[NewUnit]) -> Result<Vec<Sent>, ApiError> {
         self.submit_many_as(units, &Scope::All).await
     }
@@ -48,28 +49,29 @@ impl ApiClient {
         units: &[NewUnit],
         scope: &Scope,
     ) -> Result<Vec<Sent>, ApiError> {
-        let mut answers: Vec<Sent> = Vec::with_capacity(units.len());
-        while answers.len() < units.len() {
-            let left = &units[answers.len()..];
-            let stopped = self.chunk(left, scope, &mut answers).await?;
+        let mut results: Vec<Sent> = Vec::with_capacity(units.len());
+        while results.len() < units.len() {
+            let left = &units[results.len()..];
+            let stopped = self.submit_chunk(left, scope, &mut results).await?;
             if let Some(refusal) = stopped.filter(Refusal::keeps_chunk_out) {
-                answers.resize(units.len(), Sent::Refused(refusal));
+                results.resize(units.len(), Sent::Refused(refusal));
             }
         }
-        Ok(answers)
+        Ok(results)
     }
 
-    /// Sends the first of `units`, and adds what became of them; why the server stopped, if it did.
-    async fn chunk(
+    /// Sends the first chunk of `units`, and appends their results. Returns the refusal that stopped the
+    /// server, if any.
+    async fn submit_chunk(
         &self,
         units: &[NewUnit],
         scope: &Scope,
-        answers: &mut Vec<Sent>,
+        results: &mut Vec<Sent>,
     ) -> Result<Option<Refusal>, ApiError> {
         let mut lines = Vec::new();
         let mut count = 0;
-        for unit in units.iter().take(CHUNK) {
-            let line = written(&self.url, &self.typed(unit, whose(unit, scope))?)?;
+        for unit in units.iter().take(CHUNK_UNITS) {
+            let line = to_json(&self.url, &self.unit_request(unit, explicit_tenant(unit, scope))?)?;
             if count > 0 && lines.len() + line.len() > CHUNK_BYTES {
                 break;
             }
@@ -77,53 +79,56 @@ impl ApiClient {
             lines.push(b'\n');
             count += 1;
         }
-        let ask = Ask::new("submitUnits").lines(&lines).repeatable();
-        let (tally, refusal) = match self.ask::<Tally>(ask).await {
-            Ok(tally) => (tally, None),
-            Err(error) => halted(error).map(|(tally, refusal)| (tally, Some(refusal)))?,
+        let request = ApiRequest::new("submitUnits").lines(&lines).idempotent();
+        let (report, refusal) = match self.send::<BulkSubmitReport>(request).await {
+            Ok(report) => (report, None),
+            Err(error) => partial_result(error).map(|(report, refusal)| (report, Some(refusal)))?,
         };
-        let read = usize::try_from(tally.lines).unwrap_or(count).min(count);
+        let read = usize::try_from(report.lines).unwrap_or(count).min(count);
         for (line, unit) in (1..).zip(&units[..read]) {
-            answers.push(self.became(unit, line, &tally, refusal.as_ref(), scope).await?);
+            results.push(self.line_result(unit, line, &report, refusal.as_ref(), scope).await?);
         }
         Ok(refusal)
     }
 
-    /// What became of one line. The tally tells the reason of the first refusal only: whoever was
-    /// refused for something else is asked about by itself.
-    async fn became(
+    /// The result of one line. The report has only the first refusal's reason: a unit that was refused for
+    /// another reason is submitted alone.
+    async fn line_result(
         &self,
         unit: &NewUnit,
         line: u64,
-        tally: &Tally,
+        report: &BulkSubmitReport,
         refusal: Option<&Refusal>,
         scope: &Scope,
     ) -> Result<Sent, ApiError> {
-        if let Some(found) = tally.recognised.iter().find(|known| known.line == line) {
+        if let Some(found) = report.recognised.iter().find(|known| known.line == line) {
             return Ok(Sent::Existing(found.unit));
         }
-        match refusal.filter(|_| tally.refused.contains(&line)) {
+        match refusal.filter(|_| report.refused.contains(&line)) {
             None => Ok(Sent::Created(unit.id)),
             Some(full) if full.keeps_chunk_out() => Ok(Sent::Refused(full.clone())),
-            Some(_) => self.submit_as(unit, whose(unit, scope), None).await,
+            Some(_) => self.submit_as(unit, explicit_tenant(unit, scope), None).await,
         }
     }
 
-    pub(super) fn typed(
+    pub(super) fn unit_request(
         &self,
         unit: &NewUnit,
         tenant: Option<TenantId>,
-    ) -> Result<Typed, ApiError> {
-        Typed::of(unit, tenant).map_err(|error| ApiError::Unfit { reason: error.to_string() })
+    ) -> Result<UnitRequest, ApiError> {
+        UnitRequest::new(unit, tenant)
+            .map_err(|error| ApiError::Unsupported { reason: error.to_string() })
     }
 
-    /// A unit with what it carries. With `wait`, once it has ended or that is over.
-    pub async fn unit(&self, id: UnitId, wait: Option<Duration>) -> Result<ShownUnit, ApiError> {
-        let ask = Ask::new("showUnit").of(id).with("wait", wait.map(|wait| wait.as_secs()));
-        self.ask(ask.repeatable().waiting(wait.unwrap_or_default())).await
+    /// A unit with its payload. With `wait`, when it has ended or the time is over.
+    pub async fn unit(&self, id: UnitId, wait: Option<Duration>) -> Result<UnitView, ApiError> {
+        let request = ApiRequest::new("showUnit")
+            .path_param(id)
+            .query("wait", wait.map(|wait| wait.as_secs()));
+        self.send(request.idempotent().extra_timeout(wait.unwrap_or_default())).await
     }
 
-    /// Units, newest first, without what they carry.
+    /// Units without payloads, newest first.
     pub async fn units(
         &self,
         tenant: Option<&TenantId>,
@@ -131,33 +136,34 @@ impl ApiClient {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Unit>, ApiError> {
-        let ask = Ask::new("listUnits").with("state", filter.state);
-        let ask = ask.with("queue", filter.queue.as_ref()).with("kind", filter.kind.as_ref());
-        let ask = ask.with("batch", filter.batch.as_ref()).with("tenant", tenant);
-        let page: Page<ShownUnit> = self.list(ask, after, limit).await?;
-        let items = page.items.into_iter().map(|shown| shown.unit).collect();
+        let request = ApiRequest::new("listUnits").query("state", filter.state);
+        let request =
+            request.query("queue", filter.queue.as_ref()).query("kind", filter.kind.as_ref());
+        let request = request.query("batch", filter.batch.as_ref()).query("tenant", tenant);
+        let page: Page<UnitView> = self.list(request, after, limit).await?;
+        let items = page.items.into_iter().map(|view| view.unit).collect();
         Ok(Page { items, next: page.next })
     }
 
-    /// Ends a unit if it waits, asks it to stop if it runs.
+    /// Cancels a unit; if it runs, asks it to stop.
     pub async fn cancel_unit(&self, id: UnitId) -> Result<Operated, ApiError> {
-        self.ask(Ask::new("cancelUnit").of(id)).await
+        self.send(ApiRequest::new("cancelUnit").path_param(id)).await
     }
 
-    /// Runs a unit again, with fresh attempts.
+    /// Retries a unit with a fresh attempt count.
     pub async fn retry_unit(&self, id: UnitId) -> Result<Operated, ApiError> {
-        self.ask(Ask::new("retryUnit").of(id)).await
+        self.send(ApiRequest::new("retryUnit").path_param(id)).await
     }
 }
 
-/// The tenant that is named: where nobody chose one, the token's own is meant.
-pub(super) fn whose(unit: &NewUnit, scope: &Scope) -> Option<TenantId> {
-    let unsaid = *scope == Scope::All && unit.tenant == TenantId::default();
-    (!unsaid).then(|| unit.tenant.clone())
+/// The tenant to send: none for the default tenant without a scope, so that the server uses the token's.
+pub(super) fn explicit_tenant(unit: &NewUnit, scope: &Scope) -> Option<TenantId> {
+    let implicit = *scope == Scope::All && unit.tenant == TenantId::default();
+    (!implicit).then(|| unit.tenant.clone())
 }
 
-/// Why a unit was not taken, if that is what went wrong.
-fn refused(error: ApiError) -> Result<Refusal, ApiError> {
+/// The refusal in a problem, if there is one.
+fn refusal(error: ApiError) -> Result<Refusal, ApiError> {
     match error {
         ApiError::Problem { problem, retry_after } => match problem.refusal.clone() {
             Some(refusal) => Ok(refusal),
@@ -167,13 +173,13 @@ fn refused(error: ApiError) -> Result<Refusal, ApiError> {
     }
 }
 
-/// How far a stream came, and which refusal stopped it, if that is what went wrong.
-fn halted(error: ApiError) -> Result<(Tally, Refusal), ApiError> {
-    let told = match &error {
+/// The partial result and the refusal of a stopped stream, if there are any.
+fn partial_result(error: ApiError) -> Result<(BulkSubmitReport, Refusal), ApiError> {
+    let details = match &error {
         ApiError::Problem { problem, .. } => problem.so_far.clone().zip(problem.refusal.clone()),
         _ => None,
     };
     let read =
-        told.and_then(|(so_far, refusal)| Some((serde_json::from_value(so_far).ok()?, refusal)));
+        details.and_then(|(so_far, refusal)| Some((serde_json::from_value(so_far).ok()?, refusal)));
     read.ok_or(error)
 }

@@ -1,4 +1,4 @@
-//! What somebody should look at, gathered from what the pages know anyway.
+//! Alerts, derived from data that the pages load anyway.
 
 use std::time::Duration;
 
@@ -8,101 +8,106 @@ use longshore::store::QueueInfo;
 use longshore::{BatchStatus, Timestamp};
 use maud::{Markup, html};
 
-use super::words::{number, span};
+use super::format::{duration, number};
 use crate::Trend;
 
-/// For so long a unit may wait before somebody should know of it.
-const LONG: Duration = Duration::from_secs(600);
-/// A queue is nearly full from this part on.
-const FULL: f64 = 0.9;
+/// Warn if a unit has been ready for longer.
+const MAX_READY_WAIT: Duration = Duration::from_secs(600);
+/// A queue is nearly full above this share of its capacity.
+const NEARLY_FULL: f64 = 0.9;
 
-/// Something to look at, the grave ones first.
+/// An alert; critical ones sort first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Alert {
-    is_mild: bool,
-    words: String,
-    /// The page that says more.
+    is_warning: bool,
+    text: String,
+    /// The page with details.
     page: String,
 }
 
 impl Alert {
-    fn grave(words: String, page: impl Into<String>) -> Self {
-        Self { is_mild: false, words, page: page.into() }
+    fn critical(text: String, page: impl Into<String>) -> Self {
+        Self { is_warning: false, text, page: page.into() }
     }
 
-    fn mild(words: String, page: impl Into<String>) -> Self {
-        Self { is_mild: true, words, page: page.into() }
+    fn warning(text: String, page: impl Into<String>) -> Self {
+        Self { is_warning: true, text, page: page.into() }
     }
 }
 
-/// Alerts as they are shown; nothing if there are none.
+/// Renders alerts; empty if there are none.
 pub(super) fn list(alerts: &[Alert]) -> Markup {
     html! {
         @if !alerts.is_empty() {
             ul.alerts aria-label="Alerts" { @for alert in alerts {
-                li class=(if alert.is_mild { "mild" } else { "grave" }) {
-                    a href=(alert.page) { (alert.words) }
+                li class=(if alert.is_warning { "warning" } else { "critical" }) {
+                    a href=(alert.page) { (alert.text) }
                 }
             } }
         }
     }
 }
 
-/// Of a lane.
-pub(super) fn of_lane(lane: &QueueInfo, trend: Option<Trend>, now: Timestamp) -> Vec<Alert> {
+/// Alerts of a lane.
+pub(super) fn lane_alerts(lane: &QueueInfo, trend: Option<Trend>, now: Timestamp) -> Vec<Alert> {
     let mut found = Vec::new();
     let name = format!("Queue {} of {}", lane.queue, lane.tenant);
     let waiting = lane.counts.ready;
     if lane.paused && waiting > 0 {
-        found.push(Alert::mild(format!("{name} is paused: {} wait", number(waiting)), "/queues"));
+        found
+            .push(Alert::warning(format!("{name} is paused: {} wait", number(waiting)), "/queues"));
         return found;
     }
     if let Some(room) = lane.lane_capacity.units.or(lane.capacity.units)
-        && is_nearly(lane.counts.live(), room)
+        && is_nearly_full(lane.counts.live(), room)
     {
-        let words =
+        let text =
             format!("{name} is nearly full: {} of {}", number(lane.counts.live()), number(room));
-        found.push(Alert::grave(words, "/queues"));
+        found.push(Alert::critical(text, "/queues"));
     }
     let waits = lane.oldest_ready.map_or(Duration::ZERO, |then| now.since(then));
-    if waits > LONG && !lane.suspended && trend != Some(Trend::Draining) {
-        let words = format!("{name}: the oldest has waited for {}", span(waits));
-        found.push(Alert::mild(words, "/queues"));
+    if waits > MAX_READY_WAIT && !lane.suspended && trend != Some(Trend::Draining) {
+        let text = format!("{name}: the oldest has waited for {}", duration(waits));
+        found.push(Alert::warning(text, "/queues"));
     }
     found
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-fn is_nearly(live: u64, room: u64) -> bool {
-    live as f64 >= room as f64 * FULL
+fn is_nearly_full(live: u64, room: u64) -> bool {
+    live as f64 >= room as f64 * NEARLY_FULL
 }
 
-/// Of a batch that ended badly, or that somebody or something has stopped.
-pub(super) fn of_batch(batch: &Batch) -> Option<Alert> {
+/// The alert of a failed or paused batch.
+pub(super) fn batch_alert(batch: &Batch) -> Option<Alert> {
     let page = format!("/batches/{}", batch.id);
     let why = batch.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     match batch.status {
-        BatchStatus::Failed => Some(Alert::grave(format!("Batch {} failed{why}", batch.id), page)),
+        BatchStatus::Failed => {
+            Some(Alert::critical(format!("Batch {} failed{why}", batch.id), page))
+        }
         BatchStatus::Paused => {
-            Some(Alert::mild(format!("Batch {} is paused{why}", batch.id), page))
+            Some(Alert::warning(format!("Batch {} is paused{why}", batch.id), page))
         }
         _ => None,
     }
 }
 
-/// Of workers: that there are none for what is ready, or that one is silent.
-pub(super) fn of_workers(sessions: &[Session], ready: u64, now: Timestamp) -> Vec<Alert> {
+/// Alerts of workers: none for ready units, or one without heartbeats.
+pub(super) fn worker_alerts(sessions: &[Session], ready: u64, now: Timestamp) -> Vec<Alert> {
     let mut found = Vec::new();
-    // Some processes only keep their books under a session, or hand units on: they have no slots of their own.
+    // Some processes have a session without slots: they record calls, or forward units.
     if !sessions.iter().any(|session| session.own_slots() > 0 || session.held > 0) && ready > 0 {
-        let words = format!("Nobody works, and {} wait: start `longshore worker`", number(ready));
-        found.push(Alert::grave(words, "/workers"));
+        let text =
+            format!("No workers, and {} units wait: start `longshore worker`", number(ready));
+        found.push(Alert::critical(text, "/workers"));
     }
     for session in sessions {
         let silent = now.since(session.beat_at);
         if silent > session.ttl {
-            let words = format!("Worker {} has been silent for {}", session.label, span(silent));
-            found.push(Alert::grave(words, "/workers"));
+            let text =
+                format!("Worker {} has sent no heartbeat for {}", session.label, duration(silent));
+            found.push(Alert::critical(text, "/workers"));
         }
     }
     found
@@ -140,7 +145,7 @@ mod tests {
     fn a_lane_is_told_of_when_it_is_full_late_or_paused() {
         let count = |ready, room, waited, trend| {
             let (lane, now) = lane(ready, room, waited);
-            of_lane(&lane, trend, now).len()
+            lane_alerts(&lane, trend, now).len()
         };
         assert_eq!(count(5, None, 10, None), 0);
         assert_eq!(count(5, Some(100), 10, None), 0);
@@ -149,15 +154,15 @@ mod tests {
         assert_eq!(count(5, None, 3_600, Some(Trend::Draining)), 0);
         let (lane, now) = lane(5, None, 0);
         let paused = QueueInfo { paused: true, ..lane };
-        assert!(of_lane(&paused, None, now)[0].words.contains("paused: 5 wait"));
+        assert!(lane_alerts(&paused, None, now)[0].text.contains("paused: 5 wait"));
     }
 
     #[test]
     fn grave_ones_come_first() {
-        let mut all = [Alert::mild("a".to_owned(), "/"), Alert::grave("b".to_owned(), "/")];
+        let mut all = [Alert::warning("a".to_owned(), "/"), Alert::critical("b".to_owned(), "/")];
         all.sort();
-        assert_eq!(all[0].words, "b");
-        assert!(of_workers(&[], 3, Timestamp::ZERO)[0].words.contains("Nobody works"));
-        assert!(of_workers(&[], 0, Timestamp::ZERO).is_empty());
+        assert_eq!(all[0].text, "b");
+        assert!(worker_alerts(&[], 3, Timestamp::ZERO)[0].text.contains("No workers"));
+        assert!(worker_alerts(&[], 0, Timestamp::ZERO).is_empty());
     }
 }

@@ -1,35 +1,35 @@
-//! `/audit`: which changes were asked for over the network, and by whom.
+//! `/audit`: mutations over HTTP, and the callers.
 
 use longshore::ledger::{Deed, Role};
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::batches::query;
-use super::frame::{frame, sheet};
-use super::words::ago;
+use super::format::ago;
+use super::layout::{layout, table_or_empty};
 use crate::problem::Problem;
 
 const PAGE: u32 = 100;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    visit.caller.must_be(Role::Operate)?;
-    let after = visit.query.get("after").map(String::as_str);
-    let found = visit.house.ledger.deeds(&visit.caller.scope, after, PAGE).await?;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    req.caller.require_role(Role::Operate)?;
+    let after = req.query.get("after").map(String::as_str);
+    let found = req.app.ledger.deeds(&req.caller.scope, after, PAGE).await?;
     let main = html! {
         h1 { "Audit log" }
-        (table(visit, &found.items))
+        (table(req, &found.items))
         @if let Some(next) = found.next {
             p { a href={ "/audit?after=" (query(&next)) } rel="next" { "Older" } }
         }
     };
-    Ok(frame(&visit.caller, "/audit", "Audit log", main))
+    Ok(layout(&req.caller, "/audit", "Audit log", main))
 }
 
-fn table(visit: &Visit, deeds: &[Deed]) -> Markup {
-    let now = visit.house.now();
-    sheet(
+fn table(req: &PageRequest, deeds: &[Deed]) -> Markup {
+    let now = req.app.now();
+    table_or_empty(
         deeds.len(),
-        html! { "Nothing was changed over the network yet." },
+        html! { "Nothing was changed over HTTP yet." },
         html! {
             table {
                 thead { tr {

@@ -1,4 +1,4 @@
-//! `/batches/NAME`: one batch, its failures by reason, its rows, and what can be done with it.
+//! `/batches/NAME`: one batch with its failures by reason, its rows and actions.
 
 use longshore::ledger::Role;
 use longshore::{BatchId, BatchStatus, UnitState};
@@ -8,38 +8,38 @@ use longshore_batch::report::{FailureGroup, gather_failures};
 use longshore_batch::value::{from_json, show_key};
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::batches::{bar, left, query};
-use super::frame::{button, frame, pill, sheet};
+use super::format::{ago, number, rate};
+use super::layout::{button, layout, pill, table_or_empty};
 use super::units::tail;
-use super::words::{ago, number, rate};
-use crate::api::batches::{GROUPED, Shown};
+use crate::api::batches::{BatchView, MAX_GROUPED_FAILURES};
 use crate::problem::Problem;
 
 const PAGE: u32 = 50;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    let id: BatchId = visit.named("batch")?;
-    let (store, scope, now) = (&*visit.house.store, &visit.caller.scope, visit.house.now());
-    let shown = Shown::new(store.batch(scope, &id).await?, &visit.caller, now);
-    let reads = visit.caller.reads(&shown.batch.tenant);
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    let id: BatchId = req.path_param("batch")?;
+    let (store, scope, now) = (&*req.app.store, &req.caller.scope, req.app.now());
+    let shown = BatchView::new(store.batch(scope, &id).await?, &req.caller, now);
+    let reads = req.caller.can_read(&shown.batch.tenant);
     let failures = match shown.batch.counts.failed {
         0 => Vec::new(),
-        _ => gather_failures(store, scope, &id, Some(GROUPED)).await?,
+        _ => gather_failures(store, scope, &id, Some(MAX_GROUPED_FAILURES)).await?,
     };
-    let state = visit.query.get("state").and_then(|text| text.parse::<UnitState>().ok());
-    let after = visit.query.get("after").map(String::as_str);
+    let state = req.query.get("state").and_then(|text| text.parse::<UnitState>().ok());
+    let after = req.query.get("after").map(String::as_str);
     let rows = rows_of::rows(store, scope, &id, state, after, PAGE).await?;
     let main = html! {
         h1 { (id) " " (pill(shown.batch.status.as_str())) }
-        @if let Some(reason) = &shown.batch.reason { p.said { (reason) } }
+        @if let Some(reason) = &shown.batch.reason { p.message { (reason) } }
         (figures(&shown))
         p { "Tenant " (shown.batch.tenant) " · started " (ago(shown.batch.initiated_at, now))
             " by " (shown.batch.initiated_by) }
         @if shown.batch.status == BatchStatus::Paused && shown.batch.counts.leased > 0 {
             p.soft { (number(shown.batch.counts.leased)) " still run to their end; nothing else is begun." }
         }
-        @if visit.caller.role >= Role::Operate { (deeds(&shown)) }
+        @if req.caller.role >= Role::Operate { (actions(&shown)) }
         (reasons(&shown, &failures, reads))
         h2 { "Rows" }
         (filter(&id, state))
@@ -49,10 +49,10 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
             p { a href={ "/batches/" (id) "?after=" (query(next)) (state) } rel="next" { "Older" } }
         }
     };
-    Ok(frame(&visit.caller, "/batches", id.as_str(), main))
+    Ok(layout(&req.caller, "/batches", id.as_str(), main))
 }
 
-fn figures(Shown { batch, progress }: &Shown) -> Markup {
+fn figures(BatchView { batch, progress }: &BatchView) -> Markup {
     let counts = &batch.counts;
     let tile = |name: &str, value: String, is_bad: bool| {
         html! { div class=(if is_bad { "tile bad" } else { "tile" }) { b { (value) } span { (name) } } }
@@ -72,11 +72,11 @@ fn figures(Shown { batch, progress }: &Shown) -> Markup {
     }
 }
 
-fn deeds(Shown { batch, .. }: &Shown) -> Markup {
+fn actions(BatchView { batch, .. }: &BatchView) -> Markup {
     let to = |verb: &str| format!("/batches/{}/{verb}", batch.id);
     let cancel = format!("Give up batch {}? What waits is cancelled.", batch.id);
     html! {
-        div.deeds {
+        div.actions {
             @if batch.status.is_open() {
                 (button(&to("pause"), "Pause", None))
                 (button(&to("drain"), "Drain", None))
@@ -88,16 +88,16 @@ fn deeds(Shown { batch, .. }: &Shown) -> Markup {
     }
 }
 
-fn reasons(shown: &Shown, failures: &[FailureGroup], reads: bool) -> Markup {
+fn reasons(shown: &BatchView, failures: &[FailureGroup], reads: bool) -> Markup {
     let failed = shown.batch.counts.failed;
     html! {
         @if failed > 0 {
             h2 { "Failures by reason" }
-            @if failed > GROUPED {
-                p.soft { "Of the newest " (number(GROUPED)) " failures; of all: "
+            @if failed > MAX_GROUPED_FAILURES {
+                p.soft { "Of the newest " (number(MAX_GROUPED_FAILURES)) " failures; of all: "
                     code { "longshore batch report " (shown.batch.id) } }
             }
-            (sheet(failures.len(), html! { "None." }, html! {
+            (table_or_empty(failures.len(), html! { "None." }, html! {
                     table {
                         thead { tr { th.n { "Rows" } th { "Code" } th { "Reason" } th.less { "As" } } }
                         tbody { @for group in failures {
@@ -127,7 +127,7 @@ fn filter(id: &BatchId, chosen: Option<UnitState>) -> Markup {
 }
 
 fn table(rows: &[ListedRow], reads: bool) -> Markup {
-    sheet(
+    table_or_empty(
         rows.len(),
         html! { "No such rows." },
         html! {
@@ -137,7 +137,7 @@ fn table(rows: &[ListedRow], reads: bool) -> Markup {
                 } }
                 tbody { @for row in rows {
                     tr {
-                        td.wide { @if reads { (key(row)) } @else { "(not yours to read)" } }
+                        td.wide { @if reads { (key(row)) } @else { "(not readable)" } }
                         td { (pill(row.state.as_str())) }
                         td.n { (row.attempt) }
                         td.wide { (row.reason.as_deref().unwrap_or_default()) }
@@ -149,7 +149,7 @@ fn table(rows: &[ListedRow], reads: bool) -> Markup {
     )
 }
 
-/// What a row is known by, not longer than a line.
+/// A row's key, shortened.
 fn key(row: &listing::ListedRow) -> String {
     let key = show_key(&from_json(&row.key));
     match key.char_indices().nth(80) {

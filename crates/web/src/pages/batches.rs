@@ -3,18 +3,18 @@
 use longshore::{Batch, BatchStatus};
 use maud::{Markup, html};
 
-use super::Visit;
-use super::frame::{frame, pill, sheet};
-use super::words::{ago, number, span};
-use crate::api::batches::Shown;
+use super::PageRequest;
+use super::format::{ago, duration, number};
+use super::layout::{layout, pill, table_or_empty};
+use crate::api::batches::BatchView;
 use crate::problem::Problem;
 
 const PAGE: u32 = 50;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    let status = visit.query.get("status").and_then(|text| text.parse::<BatchStatus>().ok());
-    let after = visit.query.get("after").map(String::as_str);
-    let found = visit.house.store.batches(&visit.caller.scope, status, after, PAGE).await?;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    let status = req.query.get("status").and_then(|text| text.parse::<BatchStatus>().ok());
+    let after = req.query.get("after").map(String::as_str);
+    let found = req.app.store.batches(&req.caller.scope, status, after, PAGE).await?;
     let main = html! {
         h1 { "Batches" }
         div.filter {
@@ -25,29 +25,29 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
                 }
             }
         }
-        (table(visit, found.items))
+        (table(req, found.items))
         @if let Some(next) = found.next {
             @let status = status.map_or(String::new(), |status| format!("&status={status}"));
             p { a href={ "/batches?after=" (query(&next)) (status) } rel="next" { "Older" } }
         }
     };
-    Ok(frame(&visit.caller, "/batches", "Batches", main))
+    Ok(layout(&req.caller, "/batches", "Batches", main))
 }
 
-/// Text as it stands in a query.
+/// Percent-encodes text for a query.
 pub(super) fn query(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// Batches with how they get on.
-pub(super) fn table(visit: &Visit, batches: Vec<Batch>) -> Markup {
-    let now = visit.house.now();
-    let shown: Vec<Shown> =
-        batches.into_iter().map(|batch| Shown::new(batch, &visit.caller, now)).collect();
+/// A table of batches with their progress.
+pub(super) fn table(req: &PageRequest, batches: Vec<Batch>) -> Markup {
+    let now = req.app.now();
+    let shown: Vec<BatchView> =
+        batches.into_iter().map(|batch| BatchView::new(batch, &req.caller, now)).collect();
     let nothing = html! {
         "No batches." br; code { "longshore batch run examples/purchase-orders" }
     };
-    sheet(
+    table_or_empty(
         shown.len(),
         nothing,
         html! {
@@ -57,7 +57,7 @@ pub(super) fn table(visit: &Visit, batches: Vec<Batch>) -> Markup {
                     th.n { "Done" } th.n { "Failed" } th.n.less { "Left" } th.n.less { "Time left" }
                     th.less { "Started" }
                 } }
-                tbody { @for Shown { batch, progress } in &shown {
+                tbody { @for BatchView { batch, progress } in &shown {
                     tr {
                         td.wide { a href={ "/batches/" (batch.id) } { (batch.id) } }
                         td.less { (batch.tenant) }
@@ -75,13 +75,13 @@ pub(super) fn table(visit: &Visit, batches: Vec<Batch>) -> Markup {
     )
 }
 
-/// How far it is, to see and to read.
+/// A progress bar with text.
 pub(super) fn bar(fraction: f64) -> Markup {
     let percent = format!("{:.0} %", (fraction * 100.0).floor());
     html! { progress value=(format!("{fraction:.4}")) max="1" title=(percent) { (percent) } }
 }
 
-/// Seconds until the end, as far as anybody can know.
+/// Formats the estimated time left.
 pub(super) fn left(seconds: f64) -> String {
-    span(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
+    duration(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
 }

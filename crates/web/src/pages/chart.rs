@@ -1,27 +1,27 @@
-//! Small charts as SVG, drawn on the server: they need no script and no style of their own.
+//! Small SVG charts, rendered on the server without script or inline style.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use maud::{Markup, PreEscaped, html};
 
-/// Room of the drawing, in its own measure; the page stretches it.
+/// The view box; the page scales it.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 90.0;
 
-/// Points of a line, oldest first, each at its place from 0 (left) to 1 (right). A point without a
-/// value is a gap.
-pub(super) struct Line<'a> {
+/// The points of a line, oldest first, each at a position from 0 (left) to 1 (right). A point without a value
+/// is a gap.
+pub(super) struct ChartLine<'a> {
     pub(super) class: &'a str,
     pub(super) points: Vec<(f64, Option<f64>)>,
 }
 
-/// A chart with what it is called, how it stands now, and the largest value beside its top.
+/// A chart with its name, its current value, and the maximum beside its top.
 pub(super) fn chart(
     name: &str,
     now: &str,
     largest: impl Fn(f64) -> String,
-    lines: &[Line<'_>],
+    lines: &[ChartLine<'_>],
 ) -> Markup {
     let top = top(lines);
     let about = format!("{name}: now {now}, at most {}", largest(top));
@@ -44,15 +44,15 @@ pub(super) fn chart(
     }
 }
 
-/// The largest value, and never nothing: a flat line lies at the bottom.
-fn top(lines: &[Line<'_>]) -> f64 {
+/// The largest value, at least 1: a line of zeros lies at the bottom.
+fn top(lines: &[ChartLine<'_>]) -> f64 {
     let values = lines.iter().flat_map(|line| &line.points).filter_map(|(_, value)| *value);
     let top = values.fold(0.0, f64::max);
     if top > 0.0 { top } else { 1.0 }
 }
 
-/// A line's way, down to the ground and back if what is under it is to be filled.
-fn path(line: &Line<'_>, top: f64, is_filled: bool) -> PreEscaped<String> {
+/// The SVG path of a line, closed along the bottom if the area is filled.
+fn path(line: &ChartLine<'_>, top: f64, is_filled: bool) -> PreEscaped<String> {
     let mut way = String::new();
     let ground = HEIGHT - 2.0;
     for run in line.points.split(|(_, value)| value.is_none()).filter(|run| !run.is_empty()) {
@@ -67,7 +67,7 @@ fn path(line: &Line<'_>, top: f64, is_filled: bool) -> PreEscaped<String> {
             };
         }
         match run {
-            // A lone point is a dot.
+            // A single point is drawn as a dot.
             [(x, _)] if !is_filled => {
                 let _ = write!(
                     way,
@@ -85,13 +85,13 @@ fn path(line: &Line<'_>, top: f64, is_filled: bool) -> PreEscaped<String> {
     PreEscaped(way)
 }
 
-/// A short time, to the thousandth of a second where that matters.
+/// Formats a duration, with milliseconds if it is short.
 pub(super) fn short(time: Duration) -> String {
     match time.as_secs_f64() {
         seconds if seconds < 0.001 => "<1 ms".to_owned(),
         seconds if seconds < 1.0 => format!("{:.0} ms", seconds * 1000.0),
         seconds if seconds < 10.0 => format!("{seconds:.1} s"),
-        _ => super::words::span(time),
+        _ => super::format::duration(time),
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_chart_is_drawn_with_gaps_and_says_in_words_what_it_shows() {
         let points = vec![(0.0, Some(1.0)), (0.25, Some(2.0)), (0.5, None), (1.0, Some(4.0))];
-        let line = Line { class: "good", points };
+        let line = ChartLine { class: "good", points };
         let drawn = chart("Done", "4/s", |top| format!("{top}/s"), &[line]).into_string();
         assert!(drawn.contains("aria-label=\"Done: now 4/s, at most 4/s\""), "{drawn}");
         assert!(drawn.contains("d=\"M0.0 66.5L75.0 45.0M300.0 2.0L300.5 2.0\""), "{drawn}");
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn nothing_is_a_line_on_the_ground() {
-        let line = Line { class: "", points: vec![(0.0, Some(0.0)), (1.0, Some(0.0))] };
+        let line = ChartLine { class: "", points: vec![(0.0, Some(0.0)), (1.0, Some(0.0))] };
         let drawn = chart("Done", "0", |top| top.to_string(), &[line]).into_string();
         assert!(drawn.contains("M0.0 88.0L300.0 88.0"), "{drawn}");
         assert!(!drawn.contains("NaN"), "{drawn}");

@@ -1,36 +1,36 @@
-//! `/cron`: what is sent at set times.
+//! `/cron`: schedules.
 
 use longshore::Schedule;
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::batches::query;
-use super::frame::{frame, pill, sheet};
-use super::words::{ago, number, span};
+use super::format::{ago, duration, number};
+use super::layout::{layout, pill, table_or_empty};
 use crate::problem::Problem;
 
 const PAGE: u32 = 100;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    let after = visit.query.get("after").map(String::as_str);
-    let found = visit.house.store.schedules(&visit.caller.scope, after, PAGE).await?;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    let after = req.query.get("after").map(String::as_str);
+    let found = req.app.store.schedules(&req.caller.scope, after, PAGE).await?;
     let main = html! {
         h1 { "Cron" }
-        (table(visit, &found.items))
+        (table(req, &found.items))
         @if let Some(next) = found.next {
             p { a href={ "/cron?after=" (query(&next)) } rel="next" { "More" } }
         }
     };
-    Ok(frame(&visit.caller, "/cron", "Cron", main))
+    Ok(layout(&req.caller, "/cron", "Cron", main))
 }
 
-fn table(visit: &Visit, schedules: &[Schedule]) -> Markup {
-    let now = visit.house.now();
+fn table(req: &PageRequest, schedules: &[Schedule]) -> Markup {
+    let now = req.app.now();
     let nothing = html! {
-        "Nothing is sent at set times." br;
+        "No schedules." br;
         code { "longshore cron add nightly --cron '0 2 * * *' --kind exec --payload '{\"argv\":[\"date\"]}'" }
     };
-    sheet(
+    table_or_empty(
         schedules.len(),
         nothing,
         html! {
@@ -63,7 +63,7 @@ fn next(schedule: &Schedule, now: longshore::Timestamp) -> Markup {
             _ if schedule.paused => "",
             None => "never again",
             Some(then) if then <= now => "due",
-            Some(then) => span title=(then) { "in " (span(then.since(now))) },
+            Some(then) => span title=(then) { "in " (duration(then.since(now))) },
         }
     }
 }

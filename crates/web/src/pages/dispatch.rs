@@ -1,29 +1,29 @@
-//! `/dispatch`: pools of script workers, their nodes, threads and tasks.
+//! `/dispatch`: pools of script workers with their nodes, threads and tasks.
 
 use longshore::ledger::Role;
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::batches::left;
-use super::frame::{frame, pill, sheet};
-use super::words::number;
-use crate::api::dispatch::gather;
+use super::format::number;
+use super::layout::{layout, pill, table_or_empty};
+use crate::api::dispatch::script_pools;
+use crate::dispatch_port::{ScriptNode, ScriptPool, ScriptPoolStatus};
 use crate::problem::Problem;
-use crate::scripts::{ScriptNode, ScriptPool, ScriptPoolStatus};
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    visit.caller.must_be(Role::Admin)?;
-    let pools = gather(&visit.house).await;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    req.caller.require_role(Role::Admin)?;
+    let pools = script_pools(&req.app).await;
     let main = html! {
         h1 { "Dispatch" }
         @if pools.is_empty() { (nothing()) }
-        @for pool in &pools { (shown(pool)) }
+        @for pool in &pools { (pool_section(pool)) }
     };
-    Ok(frame(&visit.caller, "/dispatch", "Dispatch", main))
+    Ok(layout(&req.caller, "/dispatch", "Dispatch", main))
 }
 
 fn nothing() -> Markup {
-    sheet(
+    table_or_empty(
         0,
         html! {
             "No pool of script workers has been started here." br;
@@ -33,10 +33,10 @@ fn nothing() -> Markup {
     )
 }
 
-fn shown(pool: &ScriptPool) -> Markup {
+fn pool_section(pool: &ScriptPool) -> Markup {
     html! {
         h2 { (pool.pool) @if let Some(status) = &pool.status { " " (pill(&status.mood)) } }
-        @if let Some(trouble) = &pool.trouble { p.said { (trouble) } }
+        @if let Some(trouble) = &pool.trouble { p.message { (trouble) } }
         @if let Some(status) = &pool.status { (tiles(status)) (scale(&pool.pool, status)) (nodes(&status.nodes)) }
     }
 }
@@ -86,7 +86,7 @@ fn scale(pool: &str, status: &ScriptPoolStatus) -> Markup {
 }
 
 fn nodes(nodes: &[ScriptNode]) -> Markup {
-    sheet(
+    table_or_empty(
         nodes.len(),
         html! { "No workers yet." br; code { "longshore dispatch explain" } },
         html! {

@@ -1,4 +1,4 @@
-//! `/login` and `/logout`: a token for a cookie.
+//! `/login` and `/logout`: exchanges a token for a session cookie.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,67 +11,71 @@ use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use maud::{Markup, html};
 
-use super::frame::bare;
-use super::{pressed_here, see, shown};
-use crate::house::House;
-use crate::listen::OverTls;
+use super::layout::document;
+use super::{html_response, redirect, require_browser_form};
+use crate::app_state::AppState;
+use crate::browser_session::set_cookie;
 use crate::problem::Problem;
-use crate::session::set_cookie;
+use crate::server::OverTls;
 use crate::token;
 
-/// Longest form that is read.
-const LONGEST: usize = 4096;
+/// Maximum size of a form.
+const MAX_FORM_BYTES: usize = 4096;
 
-/// The form, with what was wrong with the last try.
-pub(super) fn page(wrong: Option<&str>) -> Markup {
+/// The login form, with the error of the last attempt.
+pub(super) fn page(error: Option<&str>) -> Markup {
     let main = html! {
         form.login.sheet method="post" action="/login" {
             h1 { "Log in" }
-            @if let Some(words) = wrong { p.said role="alert" { (words) } }
+            @if let Some(detail) = error { p.message role="alert" { (detail) } }
             label { "Token"
                 input type="password" name="token" autocomplete="current-password" required autofocus;
             }
             button { "Log in" }
-            p { "Tokens are made with " code { "longshore token add" } "." }
+            p { "Create a token with " code { "longshore token add" } "." }
         }
     };
-    bare("Log in", html! {}, main, false)
+    document("Log in", html! {}, main, false)
 }
 
-/// Takes a token, and gives a cookie for it.
-pub(super) async fn enter(house: Arc<House>, request: Request) -> Response {
-    if let Err(problem) = pressed_here(&request) {
-        return shown(StatusCode::FORBIDDEN, page(Some(problem.words())));
+/// Checks the token and sets a session cookie.
+pub(super) async fn log_in(app: Arc<AppState>, request: Request) -> Response {
+    if let Err(problem) = require_browser_form(&request) {
+        return html_response(StatusCode::FORBIDDEN, page(Some(problem.detail())));
     }
     let (head, body) = request.into_parts();
-    match try_enter(&house, &head, body).await {
-        Ok(cookie) => with_cookie(see("/"), &set_cookie(&cookie, is_secure(&head))),
-        Err(problem) => shown(problem.status(), page(Some(problem.words()))),
+    match try_log_in(&app, &head, body).await {
+        Ok(cookie) => with_cookie(redirect("/"), &set_cookie(&cookie, is_secure(&head))),
+        Err(problem) => html_response(problem.status(), page(Some(problem.detail()))),
     }
 }
 
-async fn try_enter(house: &House, head: &Parts, body: axum::body::Body) -> Result<String, Problem> {
-    crate::door::not_by_another_page(head)?;
-    let reading = Limited::new(body, LONGEST).collect();
-    let read = tokio::time::timeout(house.limits.time, reading).await;
-    let read = read.map_err(|_| Problem::slow("the form does not come"))?;
-    let bytes = read.map_err(|_| Problem::bad("the form cannot be read"))?.to_bytes();
+async fn try_log_in(
+    app: &AppState,
+    head: &Parts,
+    body: axum::body::Body,
+) -> Result<String, Problem> {
+    crate::auth::reject_cross_site(head)?;
+    let reading = Limited::new(body, MAX_FORM_BYTES).collect();
+    let read = tokio::time::timeout(app.limits.time, reading).await;
+    let read = read.map_err(|_| Problem::timeout("the form did not arrive in time"))?;
+    let bytes = read.map_err(|_| Problem::bad_request("the form cannot be read"))?.to_bytes();
     let mut fields = form_urlencoded::parse(&bytes);
     let given = fields.find(|(name, _)| name == "token").map(|(_, token)| token);
     let hash = token::hash(given.as_deref().unwrap_or_default().trim());
     let from = head.extensions.get::<SocketAddr>().map(SocketAddr::ip);
-    let now = house.now();
-    house.door.known(hash, from, now).await?;
-    Ok(house.door.sessions.begin(hash, now))
+    let now = app.now();
+    app.auth.authenticate_token(hash, from, now).await?;
+    Ok(app.auth.sessions.begin(hash, now))
 }
 
 /// Ends the session.
-pub(super) async fn leave(house: Arc<House>, request: Request) -> Response {
+pub(super) async fn log_out(app: Arc<AppState>, request: Request) -> Response {
     let (head, _) = request.into_parts();
-    if crate::door::not_by_another_page(&head).is_ok() {
-        house.door.sessions.end(&head.headers);
+    if crate::auth::reject_cross_site(&head).is_ok() {
+        app.auth.sessions.end(&head.headers);
     }
-    with_cookie(see("/login"), &set_cookie("", is_secure(&head)))
+    with_cookie(redirect("/login"), &set_cookie("", is_secure(&head)))
 }
 
 fn is_secure(head: &Parts) -> bool {

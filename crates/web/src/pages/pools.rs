@@ -1,40 +1,40 @@
-//! `/pools`: bounded pools, who holds and who waits.
+//! `/pools`: bounded pools with holders and waiters.
 
 use longshore::ledger::Role;
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::chart::short;
-use super::frame::{frame, sheet};
-use super::words::number;
-use crate::api::pools::{self, Shown};
+use super::format::number;
+use super::layout::{layout, table_or_empty};
+use crate::api::pools::{self, PoolView};
 use crate::problem::Problem;
 
-/// Holders and waiters shown of each pool.
-const MOST: usize = 50;
+/// Maximum number of holders and waiters shown per pool.
+const MAX_SHOWN: usize = 50;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    let pools = pools::gather(&visit.house, &visit.caller).await?;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    let pools = pools::visible_pools(&req.app, &req.caller).await?;
     let main = html! {
         h1 { "Pools" }
         (table(&pools))
-        @for pool in &pools { (people(pool, visit.caller.role >= Role::Admin)) }
+        @for pool in &pools { (holders_and_waiters(pool, req.caller.role >= Role::Admin)) }
     };
-    Ok(frame(&visit.caller, "/pools", "Pools", main))
+    Ok(layout(&req.caller, "/pools", "Pools", main))
 }
 
-fn table(pools: &[Shown]) -> Markup {
+fn table(pools: &[PoolView]) -> Markup {
     let nothing = html! { "No bounded pools." br; code { "longshore pool exec NAME -- COMMAND" } };
     let time = |seconds: Option<f64>| seconds.map_or(String::new(), seconds_as_words);
-    sheet(
+    table_or_empty(
         pools.len(),
         nothing,
         html! {
             table {
                 thead { tr {
                     th { "Pool" } th { "Used" } th.n { "Held" } th.n { "Of" } th.n { "Waiting" }
-                    th.n.less { "Median wait" } th.n.less { "Longest waits" } th.n.less { "Given" }
-                    th.n.less { "Timed out" } th.n.less { "Ran out" }
+                    th.n.less { "Median wait" } th.n.less { "Longest waits" } th.n.less { "Granted" }
+                    th.n.less { "Timed out" } th.n.less { "Expired" }
                 } }
                 tbody { @for pool in pools {
                     tr {
@@ -55,14 +55,14 @@ fn table(pools: &[Shown]) -> Markup {
     )
 }
 
-fn meter(pool: &Shown) -> Markup {
+fn meter(pool: &PoolView) -> Markup {
     let words = format!("{} of {}", pool.in_use, pool.max);
     html! {
         progress value=(pool.in_use.min(pool.max)) max=(pool.max.max(1)) title=(words) { (words) }
     }
 }
 
-fn resize(pool: &Shown) -> Markup {
+fn resize(pool: &PoolView) -> Markup {
     let name = pool.pool.as_str();
     let action = format!("/pools/{}/resize", name.replace('/', "%2F"));
     html! {
@@ -76,26 +76,26 @@ fn resize(pool: &Shown) -> Markup {
     }
 }
 
-fn people(pool: &Shown, resizes: bool) -> Markup {
+fn holders_and_waiters(pool: &PoolView, resizes: bool) -> Markup {
     let (held, waiting) = (&pool.holders, &pool.waiting);
     html! {
         h2 id={ "pool-" (pool.pool) } { (pool.pool) }
         @if resizes { (resize(pool)) }
-        @if pool.masked { p.soft { "Shared with other tenants: who holds and who waits is not shown." } }
-        @else if held.is_empty() && waiting.is_empty() { p.soft { "Nobody holds, nobody waits." } }
+        @if pool.masked { p.soft { "Shared with other tenants: holders and waiters are not shown." } }
+        @else if held.is_empty() && waiting.is_empty() { p.soft { "No holders, no waiters." } }
         @else {
             div.sheet { table {
                 thead { tr {
-                    th { "Who" } th { "" } th.n { "Weight" } th.n { "For" } th.n.less { "Lease ends in" }
+                    th { "Holder" } th { "" } th.n { "Weight" } th.n { "For" } th.n.less { "Lease ends in" }
                     th.n.less { "Fence" }
                 } }
                 tbody {
-                    @for holder in held.iter().take(MOST) { tr {
+                    @for holder in held.iter().take(MAX_SHOWN) { tr {
                         td.wide { (holder.owner) } td { span class="pill leased" { "holds" } }
                         td.n { (holder.weight) } td.n { (seconds_as_words(holder.held_seconds)) }
                         td.n.less { (seconds_as_words(holder.left_seconds)) } td.n.less { (holder.fence) }
                     } }
-                    @for waiter in waiting.iter().take(MOST) { tr {
+                    @for waiter in waiting.iter().take(MAX_SHOWN) { tr {
                         td.wide { (waiter.owner) } td { span class="pill paused" { "waits" } }
                         td.n { (waiter.weight) } td.n { (seconds_as_words(waiter.waited_seconds)) }
                         td.n.less {} td.n.less {}
@@ -103,7 +103,7 @@ fn people(pool: &Shown, resizes: bool) -> Markup {
                 }
             } }
             @for (many, verb) in [(held.len(), "hold"), (waiting.len(), "wait")] {
-                @if many > MOST { p.soft { (number((many - MOST) as u64)) " more " (verb) "." } }
+                @if many > MAX_SHOWN { p.soft { (number((many - MAX_SHOWN) as u64)) " more " (verb) "." } }
             }
         }
     }

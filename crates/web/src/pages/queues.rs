@@ -5,31 +5,31 @@ use longshore::ledger::Role;
 use longshore::store::QueueInfo;
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::batches::query;
-use super::frame::{button, frame, pill, sheet};
-use super::words::{number, span};
+use super::format::{duration, number};
+use super::layout::{button, layout, pill, table_or_empty};
 use crate::Trend;
 use crate::problem::Problem;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    let lanes = visit.house.store.queues(&visit.caller.scope).await?;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    let lanes = req.app.store.queues(&req.caller.scope).await?;
     let main = html! {
         h1 { "Queues" }
-        (table(visit, &lanes))
+        (table(req, &lanes))
     };
-    Ok(frame(&visit.caller, "/queues", "Queues", main))
+    Ok(layout(&req.caller, "/queues", "Queues", main))
 }
 
-/// Lanes with what stands in them.
-pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
-    let now = visit.house.now();
+/// A table of lanes with their counts.
+pub(super) fn table(req: &PageRequest, lanes: &[QueueInfo]) -> Markup {
+    let now = req.app.now();
     let nothing = html! {
         "No queues: one appears with its first unit." br;
         code { "longshore submit exec '{\"argv\":[\"date\"]}'" }
     };
-    let operates = visit.caller.role >= Role::Operate;
-    sheet(
+    let can_operate = req.caller.role >= Role::Operate;
+    table_or_empty(
         lanes.len(),
         nothing,
         html! {
@@ -37,7 +37,7 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                 thead { tr {
                     th { "Queue" } th.less { "Tenant" } th { "State" } th.n { "Ready" }
                     th.n { "Running" } th.n.less { "Later" } th.n { "Failed" } th.n.less { "Done" }
-                    th.n.less { "Room" } th.n { "Oldest waits" } @if operates { th { "" } }
+                    th.n.less { "Room" } th.n { "Oldest waits" } @if can_operate { th { "" } }
                 } }
                 tbody { @for lane in lanes {
                     tr {
@@ -46,7 +46,7 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                             span class="more soft" { (lane.tenant) }
                         }
                         td.less.name title=(lane.tenant) { (lane.tenant) }
-                        td { (pill(state(lane))) " " @if let Some(trend) = trend(visit, lane).filter(|_| !lane.paused) {
+                        td { (pill(state(lane))) " " @if let Some(trend) = trend(req, lane).filter(|_| !lane.paused) {
                             span class={ "trend " (trend.as_str()) } { (trend.as_str()) }
                         } }
                         td.n { (number(lane.counts.ready)) }
@@ -55,8 +55,8 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                         td.n { (number(lane.counts.failed)) }
                         td.n.less { (number(lane.counts.done)) }
                         td.n.less { (lane.capacity.units.map_or("∞".to_owned(), number)) }
-                        td.n { (lane.oldest_ready.map_or(String::new(), |then| span(now.since(then)))) }
-                        @if operates { td { (switch(visit, lane, lanes)) } }
+                        td.n { (lane.oldest_ready.map_or(String::new(), |then| duration(now.since(then)))) }
+                        @if can_operate { td { (pause_buttons(req, lane, lanes)) } }
                     }
                 } }
             }
@@ -73,30 +73,30 @@ fn state(lane: &QueueInfo) -> &'static str {
     }
 }
 
-/// How a lane gets on, as far as it was watched.
-pub(super) fn trend(visit: &Visit, lane: &QueueInfo) -> Option<Trend> {
-    visit.house.history.trend(&lane.queue, &lane.tenant)
+/// The trend of a lane, if there are enough samples.
+pub(super) fn trend(req: &PageRequest, lane: &QueueInfo) -> Option<Trend> {
+    req.app.timeseries.trend(&lane.queue, &lane.tenant)
 }
 
-/// A row is a lane, and its button is for that lane; of a tenant's own queue, the queue.
-fn switch(visit: &Visit, lane: &QueueInfo, lanes: &[QueueInfo]) -> Markup {
+/// The pause and resume buttons of a lane; of a tenant's own queue, for the queue.
+fn pause_buttons(req: &PageRequest, lane: &QueueInfo, lanes: &[QueueInfo]) -> Markup {
     let queue = lane.queue.as_str().replace('/', "%2F");
-    let lane_of = match visit.caller.scope {
+    let lane_of = match req.caller.scope {
         Scope::All => format!("?tenant={}", query(lane.tenant.as_str())),
         Scope::Tenant(_) => String::new(),
     };
     let to = |verb: &str, of: &str| format!("/queues/{queue}/{verb}{of}");
-    // A tenant's own queue has one lane: there the two are the same.
+    // A tenant's own queue has one lane, so the two are the same.
     let is_whole = lane.queue.owner().is_some();
     html! {
-        div.deeds {
+        div.actions {
             @match if is_whole { lane.paused } else { lane.lane_paused } {
                 true => (button(&to("resume", &lane_of), "Resume", None)),
                 false => (button(&to("pause", &lane_of), "Pause", None)),
             }
-            // All of a queue is another thing than its one lane only where there are several.
+            // Offer the whole queue only if it has several lanes.
             @let is_one = lanes.iter().filter(|one| one.queue == lane.queue).count() < 2;
-            @if visit.caller.scope == Scope::All && !is_whole && (lane.queue_paused || !is_one) {
+            @if req.caller.scope == Scope::All && !is_whole && (lane.queue_paused || !is_one) {
                 @match lane.queue_paused {
                     true => (button(&to("resume", ""), "Resume queue", None)),
                     false => (button(&to("pause", ""), "Pause queue", None)),

@@ -1,5 +1,5 @@
-//! `/units/ID`: one unit, its runs that did not end well, and what it carries: masked, until
-//! somebody who may read it asks for it.
+//! `/units/ID`: one unit with its failed runs and its payload, which is masked until a permitted user shows
+//! it.
 
 use longshore::ledger::Role;
 use longshore::store::UnitFailure;
@@ -8,31 +8,31 @@ use longshore::{Timestamp, Unit, UnitId, UnitState};
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::Visit;
+use super::PageRequest;
 use super::chart::short;
-use super::frame::{button, frame, pill, sheet};
-use super::words::ago;
+use super::format::ago;
+use super::layout::{button, layout, pill, table_or_empty};
 use crate::problem::Problem;
 
-/// Most characters of something carried that a page shows.
-const LONGEST: usize = 64 * 1024;
+/// Maximum number of characters of a payload that is shown.
+const MAX_SHOWN_CHARS: usize = 64 * 1024;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    let id: UnitId = visit.named("unit")?;
-    let (store, scope, now) = (&visit.house.store, &visit.caller.scope, visit.house.now());
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    let id: UnitId = req.path_param("unit")?;
+    let (store, scope, now) = (&req.app.store, &req.caller.scope, req.app.now());
     let unit = store.unit(scope, id).await?;
     let failures = store.failures(scope, id).await?;
     let main = html! {
         h1 { (unit.kind) " " (pill(unit.state.as_str())) }
         p { code { (unit.id) } }
-        @if let Some(why) = &unit.failure { p.said { code { (why.code) } " " (why.message) } }
+        @if let Some(why) = &unit.failure { p.message { code { (why.code) } " " (why.message) } }
         (facts(&unit, now))
-        @if visit.caller.role >= Role::Operate { (deeds(&unit)) }
-        h2 { "Runs that did not end well" }
+        @if req.caller.role >= Role::Operate { (actions(&unit)) }
+        h2 { "Failed runs" }
         (runs(&failures, now))
-        (carried(visit, &unit))
+        (payloads(req, &unit))
     };
-    Ok(frame(&visit.caller, "/units", unit.kind.as_str(), main))
+    Ok(layout(&req.caller, "/units", unit.kind.as_str(), main))
 }
 
 fn facts(unit: &Unit, now: Timestamp) -> Markup {
@@ -71,11 +71,11 @@ fn entered(state: UnitState) -> &'static str {
     }
 }
 
-fn deeds(unit: &Unit) -> Markup {
+fn actions(unit: &Unit) -> Markup {
     let to = |verb: &str| format!("/units/{}/{verb}", unit.id);
     let cancel = "Cancel this unit? If it runs, it is asked to stop.";
     html! {
-        div.deeds {
+        div.actions {
             @match unit.state {
                 UnitState::Failed | UnitState::Cancelled => (button(&to("retry"), "Retry", None)),
                 UnitState::Done => {}
@@ -86,7 +86,7 @@ fn deeds(unit: &Unit) -> Markup {
 }
 
 fn runs(failures: &[UnitFailure], now: Timestamp) -> Markup {
-    sheet(
+    table_or_empty(
         failures.len(),
         html! { "None." },
         html! {
@@ -106,39 +106,39 @@ fn runs(failures: &[UnitFailure], now: Timestamp) -> Markup {
     )
 }
 
-fn carried(visit: &Visit, unit: &Unit) -> Markup {
-    let reads = visit.caller.reads(&unit.tenant);
-    let is_shown = reads && visit.query.get("payload").is_some_and(|is| is == "shown");
+fn payloads(req: &PageRequest, unit: &Unit) -> Markup {
+    let can_read = req.caller.can_read(&unit.tenant);
+    let is_shown = can_read && req.query.get("payload").is_some_and(|is| is == "shown");
     let parts = [
         ("Payload", Some(&unit.payload)),
         ("Checkpoint", unit.checkpoint.as_ref()),
         ("Result", unit.result.as_ref()),
     ];
     html! {
-        @if !reads {
+        @if !can_read {
             h2 { "Payload" }
-            p.soft { "Not yours to read: it belongs to " (unit.tenant) "." }
+            p.soft { "Not readable: it belongs to " (unit.tenant) "." }
         } @else {
             @for (name, part) in parts {
-                @if let Some(part) = part { h2 { (name) } pre.sheet { (written(part, is_shown)) } }
+                @if let Some(part) = part { h2 { (name) } pre.sheet { (payload_text(part, is_shown)) } }
             }
             @if is_shown { p { a href={ "/units/" (unit.id) } { "Mask it" } } }
-            @else { p { a href={ "/units/" (unit.id) "?payload=shown" } { "Show what it carries" } } }
+            @else { p { a href={ "/units/" (unit.id) "?payload=shown" } { "Show the payload" } } }
         }
     }
 }
 
-fn written(part: &Payload, is_shown: bool) -> String {
+fn payload_text(part: &Payload, is_shown: bool) -> String {
     let value = serde_json::to_value(part).unwrap_or_default();
     let value = if is_shown { value } else { masked(&value) };
     let text = serde_json::to_string_pretty(&value).unwrap_or_default();
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((at, _)) => format!("{}\n…", &text[..at]),
         None => text,
     }
 }
 
-/// The shape of a value without what it says.
+/// A value with its leaves masked.
 fn masked(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn what_is_very_long_is_cut() {
-        let long = Payload::from(json!("x".repeat(LONGEST * 2)));
-        assert!(written(&long, true).chars().count() < LONGEST + 10);
-        assert_eq!(written(&long, false), "\"•••\"");
+        let long = Payload::from(json!("x".repeat(MAX_SHOWN_CHARS * 2)));
+        assert!(payload_text(&long, true).chars().count() < MAX_SHOWN_CHARS + 10);
+        assert_eq!(payload_text(&long, false), "\"•••\"");
     }
 }

@@ -1,63 +1,63 @@
-//! `/units`: units, found by what is indexed: state, queue, kind, batch, tenant, or id.
+//! `/units`: search by indexed fields: state, queue, kind, batch, tenant, id.
 
 use longshore::store::UnitFilter;
 use longshore::{Scope, TenantId, Unit, UnitId, UnitState};
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::batches::query;
-use super::frame::{frame, pill, sheet};
-use super::words::ago;
+use super::format::ago;
+use super::layout::{layout, pill, table_or_empty};
 use crate::problem::Problem;
 
 const PAGE: u32 = 50;
 
-/// What may be typed, with what it is called.
+/// The search fields and their labels.
 const FIELDS: [(&str, &str); 4] =
     [("queue", "Queue"), ("kind", "Kind"), ("batch", "Batch"), ("tenant", "Tenant")];
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     let filter = UnitFilter {
-        state: visit.asked("state")?,
-        queue: visit.asked("queue")?,
-        kind: visit.asked("kind")?,
-        batch: visit.asked("batch")?,
+        state: req.query_param("state")?,
+        queue: req.query_param("queue")?,
+        kind: req.query_param("kind")?,
+        batch: req.query_param("batch")?,
     };
-    let scope = visit.caller.narrowed(visit.asked::<TenantId>("tenant")?)?;
-    let after = visit.query.get("after").map(String::as_str);
-    let (items, next) = match visit.asked::<UnitId>("id")? {
-        Some(id) => (vec![visit.house.store.unit(&scope, id).await?], None),
+    let scope = req.caller.scope_for(req.query_param::<TenantId>("tenant")?)?;
+    let after = req.query.get("after").map(String::as_str);
+    let (items, next) = match req.query_param::<UnitId>("id")? {
+        Some(id) => (vec![req.app.store.unit(&scope, id).await?], None),
         None => {
-            let found = visit.house.store.units(&scope, &filter, after, PAGE).await?;
+            let found = req.app.store.units(&scope, &filter, after, PAGE).await?;
             (found.items, found.next)
         }
     };
     let main = html! {
         h1 { "Units" }
-        (search(visit, filter.state))
-        (table(visit, &items, next.is_some()))
+        (search(req, filter.state))
+        (table(req, &items, next.is_some()))
         @if let Some(next) = next {
-            p { a href={ "/units?" (asked(visit)) "after=" (query(&next)) } rel="next" {
+            p { a href={ "/units?" (search_params(req)) "after=" (query(&next)) } rel="next" {
                 (if items.is_empty() { "Look further back" } else { "Older" })
             } }
         }
     };
-    Ok(frame(&visit.caller, "/units", "Units", main))
+    Ok(layout(&req.caller, "/units", "Units", main))
 }
 
-/// What was asked for, for the way to the next page.
-fn asked(visit: &Visit) -> String {
+/// The search parameters, for the link to the next page.
+fn search_params(req: &PageRequest) -> String {
     let mut text = String::new();
     for name in ["state", "queue", "kind", "batch", "tenant"] {
-        if let Some(value) = visit.query.get(name).filter(|value| !value.is_empty()) {
+        if let Some(value) = req.query.get(name).filter(|value| !value.is_empty()) {
             text.push_str(&format!("{name}={}&", query(value)));
         }
     }
     text
 }
 
-fn search(visit: &Visit, chosen: Option<UnitState>) -> Markup {
-    let typed = |name: &str| visit.query.get(name).map(String::as_str).unwrap_or_default();
+fn search(req: &PageRequest, chosen: Option<UnitState>) -> Markup {
+    let typed = |name: &str| req.query.get(name).map(String::as_str).unwrap_or_default();
     html! {
         form.search method="get" action="/units" role="search" {
             label { "State"
@@ -69,7 +69,7 @@ fn search(visit: &Visit, chosen: Option<UnitState>) -> Markup {
                 }
             }
             @for (name, label) in FIELDS {
-                @if name != "tenant" || visit.caller.scope == Scope::All {
+                @if name != "tenant" || req.caller.scope == Scope::All {
                     label { (label) input name=(name) value=(typed(name)) autocomplete="off"; }
                 }
             }
@@ -79,15 +79,15 @@ fn search(visit: &Visit, chosen: Option<UnitState>) -> Markup {
     }
 }
 
-fn table(visit: &Visit, units: &[Unit], has_more: bool) -> Markup {
-    let now = visit.house.now();
+fn table(req: &PageRequest, units: &[Unit], has_more: bool) -> Markup {
+    let now = req.app.now();
     let nothing = match has_more {
         true => html! { "None among the newest." },
         false => {
             html! { "No such units." br; code { "longshore submit exec '{\"argv\":[\"date\"]}'" } }
         }
     };
-    sheet(
+    table_or_empty(
         units.len(),
         nothing,
         html! {
@@ -106,7 +106,7 @@ fn table(visit: &Visit, units: &[Unit], has_more: bool) -> Markup {
                         td.less.name { @if let Some(batch) = &unit.batch { a href={ "/batches/" (batch) } { (batch) } } }
                         td.n { (unit.attempt) }
                         td.n.less { (ago(unit.since, now)) }
-                        td.wide { @if let Some(why) = &unit.failure { (line(&why.message)) } }
+                        td.wide { @if let Some(why) = &unit.failure { (shorten(&why.message)) } }
                     }
                 } }
             }
@@ -114,14 +114,14 @@ fn table(visit: &Visit, units: &[Unit], has_more: bool) -> Markup {
     )
 }
 
-/// The end of an id: those that were made together begin alike.
+/// The end of an id: ids created together begin alike.
 pub(super) fn tail(id: UnitId) -> String {
     let id = id.to_string();
     format!("…{}", &id[id.len() - 12..])
 }
 
-/// The beginning of a text, as long as a line.
-pub(super) fn line(text: &str) -> String {
+/// Shortens a text to one line.
+pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(120) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),

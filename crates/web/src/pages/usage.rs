@@ -1,4 +1,4 @@
-//! `/usage`: what AI calls came to, by day, tenant, model or profile; limits and budgets.
+//! `/usage`: AI calls by day, model and tenant; limits and budgets.
 
 use std::time::Duration;
 
@@ -6,49 +6,50 @@ use longshore::ledger::{BudgetState, Usage, UsageBy, UsageFilter};
 use longshore_ai::Cost;
 use maud::{Markup, html};
 
-use super::Visit;
-use super::frame::{frame, pill, sheet};
-use super::words::number;
-use crate::api::profiles::{self, Shown};
+use super::PageRequest;
+use super::format::number;
+use super::layout::{layout, pill, table_or_empty};
+use crate::api::profiles::{self, ProfileView};
 use crate::api::usage::budgets;
 use crate::problem::Problem;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// How far back one may look, and what that is called.
-const SPANS: [(&str, u32, &str); 3] =
+/// The selectable periods and their labels.
+const PERIODS: [(&str, u32, &str); 3] =
     [("1", 1, "a day"), ("30", 30, "30 days"), ("90", 90, "90 days")];
-/// Groups that are shown, the dearest first; days are all shown.
-const MOST: usize = 100;
+/// Maximum number of groups shown, most expensive first; days are all shown.
+const MAX_GROUPS: usize = 100;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    let asked = visit.query.get("days").map_or("30", String::as_str);
-    let (chosen, days, _) = SPANS.into_iter().find(|(text, ..)| *text == asked).unwrap_or(SPANS[1]);
-    let since = visit.house.now() - DAY * days;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    let asked = req.query.get("days").map_or("30", String::as_str);
+    let (chosen, days, _) =
+        PERIODS.into_iter().find(|(text, ..)| *text == asked).unwrap_or(PERIODS[1]);
+    let since = req.app.now() - DAY * days;
     let filter = UsageFilter { since: Some(since), ..UsageFilter::default() };
-    let (ledger, scope) = (&visit.house.ledger, &visit.caller.scope);
+    let (ledger, scope) = (&req.app.ledger, &req.caller.scope);
     let by_day = ledger.usage(scope, &filter, UsageBy::Day).await?;
     let by_model = ledger.usage(scope, &filter, UsageBy::Model).await?;
     let by_tenant = ledger.usage(scope, &filter, UsageBy::Tenant).await?;
-    let months = budgets(visit.house.as_ref(), &visit.caller).await?;
-    let profiles = profiles::page(visit.house.as_ref(), scope, None, 100).await?;
+    let months = budgets(req.app.as_ref(), &req.caller).await?;
+    let profiles = profiles::page(req.app.as_ref(), scope, None, 100).await?;
     let main = html! {
         h1 { "AI usage" }
-        div.filter { @for (text, _, words) in SPANS {
+        div.filter { @for (text, _, words) in PERIODS {
             a href={ "/usage?days=" (text) } aria-current=[(text == chosen).then_some("true")] { (words) }
         } }
         (tiles(&by_tenant))
         (groups("day", by_day.into_iter().rev().collect()))
-        (groups("model", dearest(by_model)))
-        (groups("tenant", dearest(by_tenant)))
+        (groups("model", most_expensive(by_model)))
+        (groups("tenant", most_expensive(by_tenant)))
         (budgets_of(&months))
         (limits(&profiles.items))
     };
-    Ok(frame(&visit.caller, "/usage", "AI usage", main))
+    Ok(layout(&req.caller, "/usage", "AI usage", main))
 }
 
-fn dearest(mut groups: Vec<Usage>) -> Vec<Usage> {
+fn most_expensive(mut groups: Vec<Usage>) -> Vec<Usage> {
     groups.sort_by_key(|group| std::cmp::Reverse(group.cost_picos));
-    groups.truncate(MOST);
+    groups.truncate(MAX_GROUPS);
     groups
 }
 
@@ -72,7 +73,7 @@ fn groups(name: &str, groups: Vec<Usage>) -> Markup {
     let most = groups.iter().map(|group| group.cost_picos).max().unwrap_or(0).max(1);
     html! {
         h2 { "By " (name) }
-        (sheet(groups.len(), html! { "No calls." br; code { "longshore ai ask --profile NAME 'Hello?'" } }, html! {
+        (table_or_empty(groups.len(), html! { "No calls." br; code { "longshore ai ask --profile NAME 'Hello?'" } }, html! {
             table {
                 thead { tr {
                     th { (name) } th.n { "Cost" } th { "" } th.n { "Calls" } th.n.less { "Errors" }
@@ -82,7 +83,7 @@ fn groups(name: &str, groups: Vec<Usage>) -> Markup {
                     tr {
                         td { (if group.name.is_empty() { "(none)" } else { &group.name }) }
                         td.n { (Cost(group.cost_picos)) }
-                        td.bar { progress value=(group.cost_picos) max=(most) title="share of the dearest" {} }
+                        td.bar { progress value=(group.cost_picos) max=(most) title="share of the most expensive" {} }
                         td.n { (number(group.calls)) }
                         td.n.less { (number(group.errors)) }
                         td.n { (number(group.tokens_in)) }
@@ -98,7 +99,7 @@ fn groups(name: &str, groups: Vec<Usage>) -> Markup {
 fn budgets_of(months: &[BudgetState]) -> Markup {
     html! {
         h2 { "Budgets this month" }
-        (sheet(months.len(), html! { "No tenant has a budget or has spent anything." }, html! {
+        (table_or_empty(months.len(), html! { "No tenant has a budget or has spent anything." }, html! {
             table {
                 thead { tr {
                     th { "Tenant" } th { "Used" } th.n { "Spent" } th.n { "Of" } th.n.less { "Reserved" }
@@ -121,7 +122,7 @@ fn budgets_of(months: &[BudgetState]) -> Markup {
     }
 }
 
-/// The part of a budget that is used, of money or tokens, whichever is more.
+/// The used share of a budget, of money or tokens, whichever is larger.
 #[expect(clippy::cast_precision_loss, reason = "a share for people")]
 fn used(month: &BudgetState) -> Option<f64> {
     let budget = month.budget.as_ref()?;
@@ -130,8 +131,8 @@ fn used(month: &BudgetState) -> Option<f64> {
     money.into_iter().chain(tokens).reduce(f64::max).map(|used| used.min(1.0))
 }
 
-fn limits(profiles: &[Shown]) -> Markup {
-    let limit = |profile: &Shown, name: &str| match profile.limits.get(name) {
+fn limits(profiles: &[ProfileView]) -> Markup {
+    let limit = |profile: &ProfileView, name: &str| match profile.limits.get(name) {
         Some(serde_json::Value::Number(most)) => most.to_string(),
         _ => "∞".to_owned(),
     };
@@ -139,7 +140,7 @@ fn limits(profiles: &[Shown]) -> Markup {
     code { "longshore profile add NAME --provider anthropic --model MODEL" } };
     html! {
         h2 { "Profiles and their limits" }
-        (sheet(profiles.len(), nothing, html! {
+        (table_or_empty(profiles.len(), nothing, html! {
             table {
                 thead { tr {
                     th { "Profile" } th.less { "Tenant" } th { "State" } th { "Provider" } th { "Model" }

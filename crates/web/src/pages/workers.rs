@@ -1,4 +1,4 @@
-//! `/workers`: who works, with what, and orders to them.
+//! `/workers`: workers, their units, and commands to them.
 
 use std::collections::HashMap;
 
@@ -8,22 +8,22 @@ use longshore::store::UnitFilter;
 use longshore::{Kind, Scope, SessionId, Timestamp, Unit, UnitState};
 use maud::{Markup, html};
 
-use super::Visit;
+use super::PageRequest;
 use super::chart::short;
-use super::frame::{button, frame, pill, sheet};
-use super::words::{ago, number, span};
+use super::format::{ago, duration, number};
+use super::layout::{button, layout, pill, table_or_empty};
 use crate::problem::Problem;
 
-/// Units that are looked at to say what workers are at.
-const HELD: u32 = 500;
+/// Maximum number of leased units that are loaded.
+const MAX_LEASED: u32 = 500;
 /// Units shown of each worker.
-const SHOWN: usize = 3;
+const MAX_SHOWN: usize = 3;
 
-pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    visit.caller.must_be(Role::Admin)?;
-    let sessions = visit.house.store.sessions().await?;
+pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
+    req.caller.require_role(Role::Admin)?;
+    let sessions = req.app.store.sessions().await?;
     let leased = UnitFilter { state: Some(UnitState::Leased), ..UnitFilter::default() };
-    let leased = visit.house.store.units(&Scope::All, &leased, None, HELD).await?.items;
+    let leased = req.app.store.units(&Scope::All, &leased, None, MAX_LEASED).await?.items;
     let mut held: HashMap<SessionId, Vec<&Unit>> = HashMap::new();
     for unit in &leased {
         if let Some(session) = unit.session {
@@ -32,15 +32,15 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
     }
     let main = html! {
         h1 { "Workers" }
-        (table(visit, &sessions, &held))
+        (table(req, &sessions, &held))
     };
-    Ok(frame(&visit.caller, "/workers", "Workers", main))
+    Ok(layout(&req.caller, "/workers", "Workers", main))
 }
 
-fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Unit>>) -> Markup {
-    let now = visit.house.now();
-    let nothing = html! { "Nobody works." br; code { "longshore worker" } };
-    sheet(
+fn table(req: &PageRequest, sessions: &[Session], held: &HashMap<SessionId, Vec<&Unit>>) -> Markup {
+    let now = req.app.now();
+    let nothing = html! { "No workers." br; code { "longshore worker" } };
+    table_or_empty(
         sessions.len(),
         nothing,
         html! {
@@ -51,18 +51,18 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
                 } }
                 tbody { @for session in sessions {
                     tr {
-                        td.wide { (session.label) br; code title=(session.id) { (beginning(session.id)) } }
+                        td.wide { (session.label) br; code title=(session.id) { (short_id(session.id)) } }
                         td { (pill(order(session.order))) }
                         td { (slots(session)) }
                         td { @if session.slots == 0 { span.soft { "no units" } } @else {
-                            (now_at(held.get(&session.id).map_or(&[], Vec::as_slice), now))
+                            (current_units(held.get(&session.id).map_or(&[], Vec::as_slice), now))
                         } }
                         td.less { (kinds(&session.kinds)) }
-                        td.n.less { (span(now.since(session.opened_at))) }
+                        td.n.less { (duration(now.since(session.opened_at))) }
                         td.n { (session.cpu.map_or(String::new(), short)) }
                         td.n { (ago(session.beat_at, now)) }
                         td.less { (session.version) }
-                        td { @if session.slots > 0 { (orders(session)) } }
+                        td { @if session.slots > 0 { (commands(session)) } }
                     }
                 } }
             }
@@ -70,14 +70,14 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
     )
 }
 
-/// The beginning of an id: `workers drain` takes it for all of it.
-fn beginning(id: SessionId) -> String {
+/// The first characters of an id: `workers drain` accepts them.
+fn short_id(id: SessionId) -> String {
     id.to_string().chars().take(8).collect()
 }
 
-/// How many slots are taken, of how many.
+/// Used and total slots.
 fn slots(session: &Session) -> Markup {
-    // A server of script workers takes whatever they have room for.
+    // A dispatch server claims as much as its workers have room for.
     if session.own_slots() == 0 {
         return html! { @if session.held > 0 { (number(session.held)) " held" } };
     }
@@ -88,14 +88,14 @@ fn slots(session: &Session) -> Markup {
     }
 }
 
-/// What it is at, the newest first.
-fn now_at(units: &[&Unit], now: Timestamp) -> Markup {
+/// Its current units, newest first.
+fn current_units(units: &[&Unit], now: Timestamp) -> Markup {
     html! {
-        @for unit in units.iter().take(SHOWN) {
+        @for unit in units.iter().take(MAX_SHOWN) {
             div { a href={ "/units/" (unit.id) } { (unit.kind) } " "
-                span.soft { (unit.started_at.map_or(String::new(), |began| span(now.since(began)))) } }
+                span.soft { (unit.started_at.map_or(String::new(), |began| duration(now.since(began)))) } }
         }
-        @if units.len() > SHOWN { div.soft { (units.len() - SHOWN) " more" } }
+        @if units.len() > MAX_SHOWN { div.soft { (units.len() - MAX_SHOWN) " more" } }
         @if units.is_empty() { span.soft { "idle" } }
     }
 }
@@ -113,13 +113,13 @@ fn kinds(kinds: &[Kind]) -> String {
     kinds.iter().map(Kind::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn orders(session: &Session) -> Markup {
+fn commands(session: &Session) -> Markup {
     let to = |verb: &str| format!("/workers/{}/{verb}", session.id);
     let drain = format!("Have {} finish what it holds, then end?", session.label);
     let stop =
         format!("Stop {} now? What it runs is interrupted and will run again.", session.label);
     html! {
-        div.deeds {
+        div.actions {
             @match session.order {
                 Order::Work => {
                     (button(&to("quiet"), "Quiet", None))

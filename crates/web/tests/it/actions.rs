@@ -1,4 +1,4 @@
-//! What is changed over HTTP is changed, once, and written down.
+//! Mutations over HTTP take effect once, and are audited.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -6,10 +6,10 @@ use longshore::ledger::Role;
 use longshore::store::{Capacity, Finish, QueueChange};
 use longshore::{Outcome, QueueName, Scope, UnitState};
 use longshore_web::Lock;
-use longshore_web::table::ENDPOINTS;
+use longshore_web::endpoints::ENDPOINTS;
 use serde_json::{Value, json};
 
-use crate::kit::{Site, Things, body, good_path, path};
+use crate::fixture::{TenantData, TestSite, body, good_path, path};
 
 fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
     let mut request = Request::post("/api/v1/units")
@@ -23,7 +23,7 @@ fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
 
 #[tokio::test]
 async fn a_unit_submitted_twice_with_one_key_is_one() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
         let body = json!({ "kind": "mail", "payload": { "to": "a@example.org" }, "priority": 1 });
         let first = site.send(submit(Some("order-7"), &body)).await;
         assert_eq!((first.status.as_u16(), &first.good()["status"]), (201, &"created".into()));
@@ -41,7 +41,7 @@ async fn a_unit_submitted_twice_with_one_key_is_one() {
 
 #[tokio::test]
 async fn what_is_no_unit_is_refused_in_words() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
     for (body, words) in [
         (json!({}), "missing field `kind`"),
         (json!({ "kind": "a b" }), "letters, digits"),
@@ -50,9 +50,9 @@ async fn what_is_no_unit_is_refused_in_words() {
         (json!({ "kind": "k", "weight": { "slots": 0 } }), "at least one slot"),
         (json!([1]), "the body"),
     ] {
-        let told = site.send(submit(None, &body)).await;
-        assert_eq!(told.status.as_u16(), 400, "{body}: {}", told.text);
-        assert!(told.text.contains(words), "{body}: {}", told.text);
+        let response = site.send(submit(None, &body)).await;
+        assert_eq!(response.status.as_u16(), 400, "{body}: {}", response.text);
+        assert!(response.text.contains(words), "{body}: {}", response.text);
     }
     let others = site.send(submit(None, &json!({ "kind": "k", "queue": "acme/mail" }))).await;
     assert_eq!(others.status.as_u16(), 404, "{}", others.text);
@@ -63,115 +63,118 @@ async fn what_is_no_unit_is_refused_in_words() {
 
 #[tokio::test]
 async fn a_full_queue_says_when_to_come_back() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
     let queue = QueueName::new("small").unwrap();
     let capacity = Some(Capacity { units: Some(1), bytes: None });
     let change = QueueChange { capacity, ..QueueChange::default() };
     site.store.change_queue(&Scope::All, &queue, change).await.unwrap();
     let body = json!({ "kind": "k", "queue": "small" });
     assert_eq!(site.send(submit(None, &body)).await.status.as_u16(), 201);
-    let told = site.send(submit(None, &body)).await;
-    assert_eq!((told.status.as_u16(), &told.headers["retry-after"]), (429, &"1".parse().unwrap()));
-    assert!(told.text.contains("is full"), "{}", told.text);
+    let response = site.send(submit(None, &body)).await;
+    assert_eq!(
+        (response.status.as_u16(), &response.headers["retry-after"]),
+        (429, &"1".parse().unwrap())
+    );
+    assert!(response.text.contains("is full"), "{}", response.text);
 }
 
 #[tokio::test]
 async fn whoever_waits_hears_of_the_end() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    let things = site.furnish("acme").await;
-    let shown = path("/units/{unit}?wait=0", &things);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let data = site.populate("acme").await;
+    let shown = path("/units/{unit}?wait=0", &data);
     assert_eq!(site.get(&shown, None).await["state"], "ready", "it is shown as it is");
-    let waits = path("/units/{unit}?wait=60", &things);
+    let waits = path("/units/{unit}?wait=60", &data);
     let (ended, cancelled) = tokio::join!(site.get(&waits, None), async {
-        site.post(&path("/units/{unit}/cancel", &things), None).await.good()
+        site.post(&path("/units/{unit}/cancel", &data), None).await.good()
     });
     assert_eq!(cancelled["changed"], 1);
     assert_eq!(ended["state"], "cancelled");
-    let retried = site.post(&path("/units/{unit}/retry", &things), None).await.good();
+    let retried = site.post(&path("/units/{unit}/retry", &data), None).await.good();
     assert_eq!(retried["changed"], 1);
     assert_eq!(site.get(&shown, None).await["state"], "ready");
 }
 
-async fn batch(site: &Site, verb: &str, things: &Things) -> Value {
-    site.post(&path(&format!("/batches/{{batch}}/{verb}"), things), None).await.good()
+async fn batch(site: &TestSite, verb: &str, data: &TenantData) -> Value {
+    site.post(&path(&format!("/batches/{{batch}}/{verb}"), data), None).await.good()
 }
 
 #[tokio::test]
 async fn a_batch_is_paused_resumed_retried_and_cancelled() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
-        let things = site.furnish("acme").await;
-        let paused = batch(&site, "pause", &things).await;
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+        let data = site.populate("acme").await;
+        let paused = batch(&site, "pause", &data).await;
         assert_eq!(paused["status"], "paused");
-        assert_eq!(batch(&site, "resume", &things).await["status"], "running");
-        let drained = batch(&site, "drain", &things).await;
+        assert_eq!(batch(&site, "resume", &data).await["status"], "running");
+        let drained = batch(&site, "drain", &data).await;
         assert_eq!(
             (&drained["status"], &drained["counts"]["leased"]),
             (&"paused".into(), &0.into())
         );
         assert!(drained["reason"].as_str().unwrap().starts_with("drained by"), "{drained}");
-        assert_eq!(batch(&site, "resume", &things).await["status"], "running");
-        let groups = site.get(&path("/batches/{batch}/failures", &things), None).await;
+        assert_eq!(batch(&site, "resume", &data).await["status"], "running");
+        let groups = site.get(&path("/batches/{batch}/failures", &data), None).await;
         assert_eq!(groups["items"][0]["count"], 1);
         assert_eq!(groups["items"][0]["message"], "acme broke");
-        let failed = site.get(&path("/batches/{batch}/rows?state=failed", &things), None).await;
+        let failed = site.get(&path("/batches/{batch}/rows?state=failed", &data), None).await;
         assert_eq!(failed["items"].as_array().unwrap().len(), 1);
         assert_eq!(failed["items"][0]["reason"], "acme broke");
-        assert_eq!(batch(&site, "retry", &things).await["counts"]["failed"], 0);
-        assert_eq!(batch(&site, "cancel", &things).await["status"], "cancelled");
-        let told = site.post(&path("/batches/{batch}/resume", &things), None).await;
-        assert_eq!(told.status.as_u16(), 409, "{}", told.text);
+        assert_eq!(batch(&site, "retry", &data).await["counts"]["failed"], 0);
+        assert_eq!(batch(&site, "cancel", &data).await["status"], "cancelled");
+        let response = site.post(&path("/batches/{batch}/resume", &data), None).await;
+        assert_eq!(response.status.as_u16(), 409, "{}", response.text);
     }
 }
 
 #[tokio::test]
 async fn who_drains_a_batch_waits_until_nothing_of_it_runs() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
-        let things = site.furnish("acme").await;
-        let held = site.hold_unit("acme", &things).await;
-        let now = batch(&site, "drain?wait=0", &things).await;
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+        let data = site.populate("acme").await;
+        let held = site.hold_unit("acme", &data).await;
+        let now = batch(&site, "drain?wait=0", &data).await;
         assert_eq!((&now["status"], &now["counts"]["leased"]), (&"paused".into(), &1.into()));
-        let (drained, ()) = tokio::join!(batch(&site, "drain?wait=60", &things), async {
+        let (drained, ()) = tokio::join!(batch(&site, "drain?wait=60", &data), async {
             let done = Finish::new(held.lease, Outcome::Done(None));
-            site.store.finish(things.worker, vec![done]).await.unwrap();
+            site.store.finish(data.worker, vec![done]).await.unwrap();
         });
         assert_eq!(
             (&drained["status"], &drained["counts"]["leased"]),
             (&"paused".into(), &0.into())
         );
         assert_eq!(drained["counts"]["done"], 1);
-        // What somebody lets go on meanwhile is not at rest.
-        batch(&site, "resume", &things).await;
-        let _held = site.hold_unit("acme", &things).await;
-        let path = path("/batches/{batch}/drain?wait=60", &things);
-        let (told, ()) = tokio::join!(site.post(&path, None), async {
-            while batch_status(&site, &things).await != "paused" {
+        // A batch that is resumed meanwhile does not become idle.
+        batch(&site, "resume", &data).await;
+        let _held = site.hold_unit("acme", &data).await;
+        let path = path("/batches/{batch}/drain?wait=60", &data);
+        let (response, ()) = tokio::join!(site.post(&path, None), async {
+            while batch_status(&site, &data).await != "paused" {
                 tokio::task::yield_now().await;
             }
-            batch(&site, "resume", &things).await;
+            batch(&site, "resume", &data).await;
         });
-        assert_eq!(told.status.as_u16(), 409, "{}", told.text);
+        assert_eq!(response.status.as_u16(), 409, "{}", response.text);
     }
 }
 
-async fn batch_status(site: &Site, things: &Things) -> String {
-    let batch = site.get(&path("/batches/{batch}", things), None).await;
+async fn batch_status(site: &TestSite, data: &TenantData) -> String {
+    let batch = site.get(&path("/batches/{batch}", data), None).await;
     batch["status"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
-    let site = Site::in_memory(Lock::Always);
-    site.furnish("acme").await;
-    site.furnish("other").await;
+    let site = TestSite::in_memory(Lock::Always);
+    site.populate("acme").await;
+    site.populate("other").await;
     let (acme, admin) =
         (site.token("acme", Role::Operate).await, site.token("ops", Role::Admin).await);
     let paused = async |token: &str| {
         let lanes = site.get("/queues/shared", Some(token)).await;
         let lanes = lanes["items"].as_array().unwrap().clone();
-        let said = |lane: &Value| {
+        let flags = |lane: &Value| {
             ["paused", "lane_paused", "queue_paused"].map(|of| lane[of].as_bool().unwrap())
         };
-        lanes.iter().map(said).collect::<Vec<_>>()
+        lanes.iter().map(flags).collect::<Vec<_>>()
     };
     let (open, lane, queue) = ([false; 3], [true, true, false], [true, false, true]);
     site.post("/queues/shared/pause", Some(&acme)).await.good();
@@ -179,22 +182,22 @@ async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
     site.post("/queues/shared/resume", Some(&acme)).await.good();
     site.post("/queues/shared/pause", Some(&admin)).await.good();
     assert_eq!(paused(&admin).await, [queue, queue]);
-    // A tenant lets its own lane go on, and not what somebody else has stopped for all.
+    // A tenant resumes its own lane, and not the queue that an admin paused.
     site.post("/queues/shared/resume", Some(&acme)).await.good();
     assert_eq!(paused(&acme).await, [queue]);
-    let told = site.post("/queues/acme%2Fmail/pause", Some(&acme)).await.good();
-    assert_eq!(told["items"][0]["paused"], true);
+    let response = site.post("/queues/acme%2Fmail/pause", Some(&acme)).await.good();
+    assert_eq!(response["items"][0]["paused"], true);
 }
 
 #[tokio::test]
 async fn a_worker_hears_what_it_is_asked() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    let things = site.furnish("acme").await;
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let data = site.populate("acme").await;
     for (verb, order) in
         [("quiet", "quiet"), ("work", "work"), ("drain", "drain"), ("stop", "stop")]
     {
-        let told = site.post(&path(&format!("/workers/{{worker}}/{verb}"), &things), None).await;
-        assert_eq!(told.good()["order"], order);
+        let response = site.post(&path(&format!("/workers/{{worker}}/{verb}"), &data), None).await;
+        assert_eq!(response.good()["order"], order);
         let workers = site.get("/workers", None).await;
         assert_eq!(workers["items"][0]["order"], order);
     }
@@ -202,17 +205,17 @@ async fn a_worker_hears_what_it_is_asked() {
 
 #[tokio::test]
 async fn every_change_is_written_down_with_who_asked_for_it() {
-    for site in Site::everywhere(Lock::Always).await {
-        let things = site.furnish("acme").await;
+    for site in TestSite::everywhere(Lock::Always).await {
+        let data = site.populate("acme").await;
         let token = site.token("acme", Role::Admin).await;
         let mut asked = Vec::new();
-        for endpoint in ENDPOINTS.iter().filter(|one| one.is_noted()) {
+        for endpoint in ENDPOINTS.iter().filter(|one| one.is_audited()) {
             let body = match endpoint.id {
                 "submitUnit" => Some(json!({ "kind": "k", "payload": "secret" })),
                 id => body(id, "acme"),
             };
-            let told = site.ask("POST", &good_path(endpoint, &things), Some(&token), body).await;
-            assert!(told.status.is_success(), "{}: {}", endpoint.id, told.text);
+            let response = site.ask("POST", &good_path(endpoint, &data), Some(&token), body).await;
+            assert!(response.status.is_success(), "{}: {}", endpoint.id, response.text);
             asked.push(endpoint.path.rsplit('/').next().unwrap().to_owned());
         }
         let deeds = site.get("/audit?limit=1000", Some(&token)).await;
@@ -220,26 +223,26 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
         assert_eq!(deeds.len(), asked.len(), "one entry for each: {deeds:#?}");
         let unnoted: Vec<&str> = ENDPOINTS
             .iter()
-            .filter(|one| one.changes() && !one.is_noted())
+            .filter(|one| one.is_mutation() && !one.is_audited())
             .map(|one| one.id)
             .collect();
         assert_eq!(unnoted, ["extendPermit"], "its beginning and its end are noted");
         assert!(deeds.iter().all(|deed| deed["by"] == "acme's admin" && deed["token"].is_string()));
         assert!(deeds.iter().all(|deed| deed["action"].as_str().unwrap().contains('.')));
-        assert!(!format!("{deeds:?}").contains("secret"), "a payload is nobody's business");
+        assert!(!format!("{deeds:?}").contains("secret"), "the audit log contains no payload");
     }
 }
 
 #[tokio::test]
 async fn what_is_refused_changes_nothing() {
-    let site = Site::in_memory(Lock::Always);
-    let things = site.furnish("acme").await;
+    let site = TestSite::in_memory(Lock::Always);
+    let data = site.populate("acme").await;
     let reader = site.token("acme", Role::Read).await;
-    for endpoint in ENDPOINTS.iter().filter(|one| one.changes()) {
-        let told = site.post(&path(endpoint.path, &things), Some(&reader)).await;
-        assert_eq!(told.status.as_u16(), 403, "{}", endpoint.id);
+    for endpoint in ENDPOINTS.iter().filter(|one| one.is_mutation()) {
+        let response = site.post(&path(endpoint.path, &data), Some(&reader)).await;
+        assert_eq!(response.status.as_u16(), 403, "{}", endpoint.id);
     }
-    let unit = site.store.unit(&Scope::All, things.unit).await.unwrap();
+    let unit = site.store.unit(&Scope::All, data.unit).await.unwrap();
     assert_eq!(unit.state, UnitState::Ready);
     assert!(site.ledger.deeds(&Scope::All, None, 10).await.unwrap().items.is_empty());
 }

@@ -1,4 +1,4 @@
-//! The typed client against real servers: it reads everything that they write.
+//! The typed client against real servers: it parses all responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,17 +22,17 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::kit::{Site, kind, tenant};
+use crate::fixture::{TestSite, kind, tenant};
 
-/// A site that is served, and the way to it.
-struct Served {
+/// A test site on a listener.
+struct TestServer {
     url: String,
     end: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test waits for it")]
-async fn serve(site: &Site, lock: Lock) -> Served {
+async fn serve(site: &TestSite, lock: Lock) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (end, ended) = oneshot::channel();
@@ -41,10 +41,10 @@ async fn serve(site: &Site, lock: Lock) -> Served {
     let serving = tokio::spawn(web.serve(listener, None, async {
         let _ = ended.await;
     }));
-    Served { url, end, serving }
+    TestServer { url, end, serving }
 }
 
-impl Served {
+impl TestServer {
     fn api(&self, token: Option<String>) -> ApiClient {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = Server::at(self.url.parse().unwrap());
@@ -59,7 +59,7 @@ impl Served {
 
 #[tokio::test]
 async fn the_document_has_every_path_that_the_client_asks() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
     let document = site.get("/openapi.json", None).await;
     let mut written = Vec::new();
     for methods in document["paths"].as_object().unwrap().values() {
@@ -71,14 +71,14 @@ async fn the_document_has_every_path_that_the_client_asks() {
     }
 }
 
-/// What a store tells through a server is what it tells by itself.
-async fn looks_the_same(site: Site) {
-    let things = site.furnish("acme").await;
-    let served = serve(&site, Lock::OnceThereIsAToken).await;
-    let (far, near) = (FarStore::new(served.api(None)), &site.store);
+/// Queries over HTTP return what the store returns.
+async fn looks_the_same(site: TestSite) {
+    let data = site.populate("acme").await;
+    let server = serve(&site, Lock::OnceThereIsAToken).await;
+    let (far, near) = (FarStore::new(server.api(None)), &site.store);
     for scope in [Scope::All, Scope::Tenant(tenant("acme"))] {
         assert_eq!(far.queues(&scope).await.unwrap(), near.queues(&scope).await.unwrap());
-        let batch = &things.batch;
+        let batch = &data.batch;
         assert_eq!(
             far.batch(&scope, batch).await.unwrap(),
             near.batch(&scope, batch).await.unwrap()
@@ -105,13 +105,13 @@ async fn looks_the_same(site: Site) {
         assert_eq!((one.len(), &one), (3, &other));
         for (id, _, _) in one {
             assert_eq!(far.unit(&scope, id).await.unwrap(), near.unit(&scope, id).await.unwrap());
-            let told = far.failures(&scope, id).await.unwrap();
-            assert_eq!(told, near.failures(&scope, id).await.unwrap());
+            let response = far.failures(&scope, id).await.unwrap();
+            assert_eq!(response, near.failures(&scope, id).await.unwrap());
         }
     }
     let (one, other) = (far.sessions().await.unwrap(), near.sessions().await.unwrap());
     assert_eq!((one.len(), &one), (1, &other));
-    let pools = FarPermits::new(served.api(None));
+    let pools = FarPermits::new(server.api(None));
     for pool in site.permits.pools().await.unwrap() {
         let (one, other) =
             (pools.stats(&pool).await.unwrap(), site.permits.stats(&pool).await.unwrap());
@@ -120,29 +120,29 @@ async fn looks_the_same(site: Site) {
         assert_eq!((&one.holders[0].id, one.holders.len()), (&other.holders[0].id, 1));
     }
     let filter = UsageFilter::default();
-    let told = served.api(None).usage(&filter, UsageBy::Model).await.unwrap();
-    let told: Vec<_> = told.into_iter().map(|shown| shown.usage).collect();
-    assert_eq!(told, site.ledger.usage(&Scope::All, &filter, UsageBy::Model).await.unwrap());
-    let rows = served.api(None).rows(&things.batch, None, None, 9).await.unwrap();
+    let response = server.api(None).usage(&filter, UsageBy::Model).await.unwrap();
+    let response: Vec<_> = response.into_iter().map(|shown| shown.usage).collect();
+    assert_eq!(response, site.ledger.usage(&Scope::All, &filter, UsageBy::Model).await.unwrap());
+    let rows = server.api(None).rows(&data.batch, None, None, 9).await.unwrap();
     assert_eq!(rows.items.len(), 3);
     drop(far);
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_store_looks_the_same_through_a_server() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
         Box::pin(looks_the_same(site)).await;
     }
 }
 
 #[tokio::test]
 async fn what_is_steered_through_a_server_is_steered() {
-    let site = Site::on_disk(Lock::OnceThereIsAToken);
-    let things = site.furnish("acme").await;
-    let served = serve(&site, Lock::OnceThereIsAToken).await;
-    let far = FarStore::new(served.api(None));
-    let (all, batch) = (Scope::All, &things.batch);
+    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let data = site.populate("acme").await;
+    let server = serve(&site, Lock::OnceThereIsAToken).await;
+    let far = FarStore::new(server.api(None));
+    let (all, batch) = (Scope::All, &data.batch);
     let why = BatchAction::Pause { reason: "lunch".to_owned() };
     let paused = far.operate_batch(&all, batch, why).await.unwrap();
     assert_eq!((paused.status, paused.reason.as_deref()), (BatchStatus::Paused, Some("lunch")));
@@ -151,25 +151,25 @@ async fn what_is_steered_through_a_server_is_steered() {
     assert_eq!(site.store.batch(&all, batch).await.unwrap().counts.failed, 0);
     far.operate_batch(&all, batch, BatchAction::Cancel).await.unwrap();
     assert_eq!(site.store.batch(&all, batch).await.unwrap().status, BatchStatus::Cancelled);
-    let one = || UnitSelection::Ids(vec![things.unit]);
+    let one = || UnitSelection::Ids(vec![data.unit]);
     assert_eq!(far.operate_units(&all, one(), UnitAction::Cancel).await.unwrap().changed, 1);
     assert_eq!(far.operate_units(&all, one(), UnitAction::Retry).await.unwrap().changed, 1);
-    assert_eq!(site.store.unit(&all, things.unit).await.unwrap().state, UnitState::Ready);
+    assert_eq!(site.store.unit(&all, data.unit).await.unwrap().state, UnitState::Ready);
     let change = |paused| QueueChange { paused: Some(paused), ..QueueChange::default() };
     for paused in [true, false] {
-        far.change_queue(&all, &things.queue, change(paused)).await.unwrap();
+        far.change_queue(&all, &data.queue, change(paused)).await.unwrap();
         let queues = site.store.queues(&all).await.unwrap();
-        assert_eq!(queues.iter().find(|q| q.queue == things.queue).unwrap().paused, paused);
+        assert_eq!(queues.iter().find(|q| q.queue == data.queue).unwrap().paused, paused);
     }
     for order in [Order::Quiet, Order::Work, Order::Drain, Order::Stop] {
-        far.order(things.worker, order).await.unwrap();
+        far.order(data.worker, order).await.unwrap();
         assert_eq!(site.store.sessions().await.unwrap()[0].order, order);
     }
     let pool = "acme/pool".parse().unwrap();
-    FarPermits::new(served.api(None)).resize(&pool, 7).await.unwrap();
+    FarPermits::new(server.api(None)).resize(&pool, 7).await.unwrap();
     assert_eq!(site.permits.stats(&pool).await.unwrap().unwrap().max, 7);
     drop(far);
-    served.stop().await;
+    server.stop().await;
 }
 
 fn unit(n: u64, key: Option<&str>) -> NewUnit {
@@ -183,9 +183,9 @@ fn unit(n: u64, key: Option<&str>) -> NewUnit {
 
 #[tokio::test]
 async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
-    let site = Site::on_disk(Lock::OnceThereIsAToken);
-    let served = serve(&site, Lock::OnceThereIsAToken).await;
-    let far = FarStore::new(served.api(None));
+    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let server = serve(&site, Lock::OnceThereIsAToken).await;
+    let far = FarStore::new(server.api(None));
     let first: Vec<NewUnit> = (1..=700).map(|n| unit(n, Some("nightly"))).collect();
     let policy = longshore::Policy { retry: RetryPolicy::never(), ..Default::default() };
     let mut first = first;
@@ -199,37 +199,40 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
     assert_eq!(far.send(&Scope::All, again).await.unwrap(), wanted, "known by their keys");
     let kept = site.store.unit(&Scope::All, first[0].id).await.unwrap();
     assert_eq!(kept.policy, Some(policy));
-    let stranger = NewUnit {
+    let dangling = NewUnit {
         after: longshore::unit::After {
             units: vec![longshore::UnitId::new()],
             ..Default::default()
         },
         ..unit(1, None)
     };
-    let mixed = vec![unit(2, None), stranger, unit(3, None)];
-    let told = far.send(&Scope::All, mixed.clone()).await.unwrap();
-    assert_eq!((&told[0], &told[2]), (&Sent::Created(mixed[0].id), &Sent::Created(mixed[2].id)));
-    assert!(matches!(told[1], Sent::Refused(Refusal::UnknownDependency(_))), "{told:?}");
+    let mixed = vec![unit(2, None), dangling, unit(3, None)];
+    let response = far.send(&Scope::All, mixed.clone()).await.unwrap();
+    assert_eq!(
+        (&response[0], &response[2]),
+        (&Sent::Created(mixed[0].id), &Sent::Created(mixed[2].id))
+    );
+    assert!(matches!(response[1], Sent::Refused(Refusal::UnknownDependency(_))), "{response:?}");
     drop(far);
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_who_waits_gets_in_when_there_is_room() {
-    let site = Site::on_disk(Lock::OnceThereIsAToken);
+    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
     let queue = QueueName::default();
     let bound = |units| QueueChange {
         capacity: Some(Capacity { units: Some(units), bytes: None }),
         ..QueueChange::default()
     };
     site.store.change_queue(&Scope::All, &queue, bound(3)).await.unwrap();
-    let served = serve(&site, Lock::OnceThereIsAToken).await;
-    let far: Arc<dyn Store> = Arc::new(FarStore::new(served.api(None)));
+    let server = serve(&site, Lock::OnceThereIsAToken).await;
+    let far: Arc<dyn Store> = Arc::new(FarStore::new(server.api(None)));
     let client = Client::new(far);
     let units: Vec<NewUnit> = (1..=5).map(|n| unit(n, None)).collect();
-    let told = client.send_many(units.clone(), WhenFull::Refuse).await.unwrap();
+    let response = client.send_many(units.clone(), WhenFull::Refuse).await.unwrap();
     let full = |sent: &&Sent| matches!(sent, Sent::Refused(Refusal::Full { .. }));
-    assert_eq!(told.iter().filter(full).count(), 2, "{told:?}");
+    assert_eq!(response.iter().filter(full).count(), 2, "{response:?}");
     let lone = client.send_many(vec![unit(6, None)], WhenFull::Refuse).await.unwrap();
     assert_eq!(lone.iter().filter(full).count(), 1, "{lone:?}");
     let make_room = site.store.change_queue(&Scope::All, &queue, bound(10));
@@ -237,14 +240,14 @@ async fn a_full_queue_refuses_at_once_and_who_waits_gets_in_when_there_is_room()
     made.unwrap();
     assert!(sent.unwrap().iter().all(|sent| matches!(sent, Sent::Created(_))));
     drop(client);
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn who_waits_through_a_server_hears_of_the_end() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    let served = serve(&site, Lock::OnceThereIsAToken).await;
-    let client = Client::new(Arc::new(FarStore::new(served.api(None))));
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let server = serve(&site, Lock::OnceThereIsAToken).await;
+    let client = Client::new(Arc::new(FarStore::new(server.api(None))));
     let unit = NewUnit { awaited: true, ..unit(1, None) };
     let id = client.send(unit).await.unwrap();
     let ends =
@@ -253,16 +256,16 @@ async fn who_waits_through_a_server_hears_of_the_end() {
     cancelled.unwrap();
     assert_eq!(ended.unwrap().state, UnitState::Cancelled);
     drop(client);
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_tenants_token_reaches_its_own_things_only() {
-    let site = Site::on_disk(Lock::Always);
-    let (acme, zebra) = (site.furnish("acme").await, site.furnish("zebra").await);
-    let served = serve(&site, Lock::Always).await;
+    let site = TestSite::on_disk(Lock::Always);
+    let (acme, zebra) = (site.populate("acme").await, site.populate("zebra").await);
+    let server = serve(&site, Lock::Always).await;
     let token = site.token("acme", Role::Operate).await;
-    let far = FarStore::new(served.api(Some(token)));
+    let far = FarStore::new(server.api(Some(token)));
     assert_eq!(far.check().await.unwrap().tenant, Some(tenant("acme")));
     far.unit(&Scope::All, acme.unit).await.unwrap();
     let hidden = far.unit(&Scope::All, zebra.unit).await.unwrap_err();
@@ -273,36 +276,36 @@ async fn a_tenants_token_reaches_its_own_things_only() {
     assert!(!queues.is_empty() && queues.iter().all(|lane| lane.tenant == tenant("acme")));
     let denied = far.sessions().await.unwrap_err();
     assert!(matches!(denied, Error::Denied { .. }) && !denied.is_retryable(), "{denied}");
-    // A unit that names no tenant is the token's own.
+    // A unit without a tenant belongs to the token's tenant.
     let sent = far.send(&Scope::All, vec![unit(1, None)]).await.unwrap();
     let [Sent::Created(id)] = sent[..] else { panic!("{sent:?}") };
     assert_eq!(site.store.unit(&Scope::All, id).await.unwrap().tenant, tenant("acme"));
-    // An admin that wants to see one tenant's things sees no other's.
-    let admin = FarStore::new(served.api(Some(site.token("zebra", Role::Admin).await)));
+    // An admin with a tenant's scope sees no other tenant.
+    let admin = FarStore::new(server.api(Some(site.token("zebra", Role::Admin).await)));
     let hidden = admin.unit(&Scope::Tenant(tenant("zebra")), acme.unit).await.unwrap_err();
     assert!(matches!(hidden, Error::NotFound { .. }), "{hidden}");
     drop((far, admin));
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn every_way_to_miss_a_server_has_its_own_words_and_a_hint() {
-    let site = Site::in_memory(Lock::Always);
-    let served = serve(&site, Lock::Always).await;
+    let site = TestSite::in_memory(Lock::Always);
+    let server = serve(&site, Lock::Always).await;
     for token in [None, Some("lsh_wrong".to_owned())] {
-        let error = served.api(token).whoami().await.unwrap_err();
+        let error = server.api(token).whoami().await.unwrap_err();
         assert_eq!(error.kind(), Some("unauthorized"), "{error}");
         assert!(error.hint().unwrap().contains("LONGSHORE_TOKEN"), "{error}");
     }
-    let below = Server::at(format!("{}/elsewhere", served.url).parse().unwrap());
+    let below = Server::at(format!("{}/elsewhere", server.url).parse().unwrap());
     let error = ApiClient::new(below).unwrap().whoami().await.unwrap_err();
     assert!(error.hint().is_some(), "{error}");
-    let secure = Server::at(served.url.replace("http:", "https:").parse().unwrap());
+    let secure = Server::at(server.url.replace("http:", "https:").parse().unwrap());
     let error = ApiClient::new(secure).unwrap().whoami().await.unwrap_err();
     assert!(matches!(error, ApiError::Tls { .. }), "{error:?}");
-    let gone = served.api(None);
-    served.stop().await;
+    let gone = server.api(None);
+    server.stop().await;
     let error = gone.whoami().await.unwrap_err();
     assert!(matches!(error, ApiError::Unreachable { .. }), "{error:?}");
-    assert!(error.worth_another_try().is_some());
+    assert!(error.retry_delay().is_some());
 }

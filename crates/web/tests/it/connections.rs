@@ -1,4 +1,4 @@
-//! Real connections: limits on strangers, and a good end.
+//! Real connections: limits on untrusted clients, and graceful shutdown.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::kit::Site;
+use crate::fixture::TestSite;
 
-struct Served {
+struct TestServer {
     address: std::net::SocketAddr,
     end: oneshot::Sender<()>,
     serving: JoinHandle<()>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test waits for it")]
-async fn serve(site: &Site, limits: Limits) -> Served {
+async fn serve(site: &TestSite, limits: Limits) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (end, ended) = oneshot::channel();
@@ -25,21 +25,21 @@ async fn serve(site: &Site, limits: Limits) -> Served {
     let serving = tokio::spawn(web.serve(listener, None, async {
         let _ = ended.await;
     }));
-    Served { address, end, serving }
+    TestServer { address, end, serving }
 }
 
-impl Served {
+impl TestServer {
     async fn say(&self, words: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(words.as_bytes()).await.unwrap();
         stream
     }
 
-    /// Says something and hears all until the other side hangs up.
+    /// Sends a request and reads until the server closes the connection.
     async fn hear(&self, words: &str) -> String {
         let mut stream = self.say(words).await;
         let mut heard = Vec::new();
-        // Who is cut off while they speak may hear no last word.
+        // The server may close the connection without a response while the client sends.
         let hearing = stream.read_to_end(&mut heard);
         let ended = tokio::time::timeout(Duration::from_secs(20), hearing).await;
         let _ = ended.unwrap_or_else(|_| panic!("still open after: {words:.60}"));
@@ -56,71 +56,71 @@ const CLOSE: &str = "host: localhost\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
 async fn health_is_told_to_anybody() {
-    let site = Site::in_memory(Lock::Always);
-    let served = serve(&site, Limits::default()).await;
-    let alive = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    let site = TestSite::in_memory(Lock::Always);
+    let server = serve(&site, Limits::default()).await;
+    let alive = server.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
     assert!(alive.starts_with("HTTP/1.1 200") && alive.ends_with("ok\n"), "{alive}");
-    let ready = served.hear(&format!("GET /readyz HTTP/1.1\r\n{CLOSE}")).await;
+    let ready = server.hear(&format!("GET /readyz HTTP/1.1\r\n{CLOSE}")).await;
     assert!(ready.ends_with("ready\n"), "{ready}");
     assert!(ready.contains("x-content-type-options: nosniff"), "{ready}");
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
     let time = Duration::from_millis(300);
-    let served = serve(&site, Limits { body: 1_000, time, ..Limits::default() }).await;
+    let server = serve(&site, Limits { body: 1_000, time, ..Limits::default() }).await;
     let json = "content-type: application/json\r\n";
     let long = format!("\"{}\"", "x".repeat(2_000));
-    let told = served
+    let response = server
         .hear(&format!(
             "POST /api/v1/units HTTP/1.1\r\n{json}content-length: 2002\r\n{CLOSE}{long}"
         ))
         .await;
-    assert!(told.starts_with("HTTP/1.1 413"), "{told}");
-    let told = served
+    assert!(response.starts_with("HTTP/1.1 413"), "{response}");
+    let response = server
         .hear(&format!("POST /api/v1/units HTTP/1.1\r\n{json}content-length: 9\r\n{CLOSE}{{"))
         .await;
-    assert!(told.starts_with("HTTP/1.1 408"), "{told}");
-    let told = served.hear("GET /api/v1/queues HTTP/1.1\r\nhost: loc").await;
-    assert!(!told.contains("200"), "{told}");
+    assert!(response.starts_with("HTTP/1.1 408"), "{response}");
+    let response = server.hear("GET /api/v1/queues HTTP/1.1\r\nhost: loc").await;
+    assert!(!response.contains("200"), "{response}");
     let head = format!("x-long: {}\r\n", "x".repeat(1_000_000));
-    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{head}{CLOSE}")).await;
-    assert!(!told.contains("200 OK"), "{told}");
-    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
-    assert!(told.contains("200 OK"), "it goes on for others: {told}");
-    served.stop().await;
+    let response = server.hear(&format!("GET /healthz HTTP/1.1\r\n{head}{CLOSE}")).await;
+    assert!(!response.contains("200 OK"), "{response}");
+    let response = server.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(response.contains("200 OK"), "it goes on for others: {response}");
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_stop_ends_those_who_listen_and_those_who_wait() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    let things = site.furnish("acme").await;
-    let served = serve(&site, Limits::default()).await;
-    let mut listening = served.say("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let data = site.populate("acme").await;
+    let server = serve(&site, Limits::default()).await;
+    let mut listening = server.say("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let mut first = [0; 15];
     listening.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");
-    let wait = format!("GET /api/v1/units/{}?wait=300 HTTP/1.1\r\n{CLOSE}", things.unit);
-    let mut waiting = served.say(&wait).await;
-    let idle = served.say("").await;
-    served.stop().await;
-    let mut told = String::new();
-    waiting.read_to_string(&mut told).await.unwrap();
-    // It may not even have been accepted before the end.
-    assert!(told.is_empty() || told.starts_with("HTTP/1.1 503"), "{told}");
+    let wait = format!("GET /api/v1/units/{}?wait=300 HTTP/1.1\r\n{CLOSE}", data.unit);
+    let mut waiting = server.say(&wait).await;
+    let idle = server.say("").await;
+    server.stop().await;
+    let mut response = String::new();
+    waiting.read_to_string(&mut response).await.unwrap();
+    // The connection may not have been accepted before the stop.
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 503"), "{response}");
     let mut rest = Vec::new();
     listening.read_to_end(&mut rest).await.unwrap();
     drop(idle);
 }
 
-/// Small by default, as large as asked for with `LONGSHORE_SOAK`.
+/// `large` with `LONGSHORE_SOAK`, else `small`.
 fn soaked(small: usize, large: usize) -> usize {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { large } else { small }
 }
 
-/// Memory of this process that is in use, in bytes.
+/// Resident memory of this process, in bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -128,48 +128,48 @@ fn resident() -> usize {
 
 #[tokio::test]
 async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    let served = serve(&site, Limits { time: Duration::from_secs(120), ..Limits::default() }).await;
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let server = serve(&site, Limits { time: Duration::from_secs(120), ..Limits::default() }).await;
     let count = soaked(400, 9_000);
     let before = resident();
     let mut idle = Vec::with_capacity(count);
     for at in 0..count {
-        // Some say nothing at all, others never come to the end of their head.
+        // Some send nothing at all, others never finish their head.
         let words = if at % 2 == 0 { "" } else { "GET / HTTP/1.1\r\nhost: loc" };
-        idle.push(served.say(words).await);
+        idle.push(server.say(words).await);
     }
-    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
-    assert!(told.contains("200 OK"), "{told}");
+    let response = server.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(response.contains("200 OK"), "{response}");
     let each = resident().saturating_sub(before) / count;
     assert!(each < 64 * 1024, "{each} bytes for each who is idle");
     drop(idle);
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn who_drips_a_head_is_let_go_when_the_time_is_over() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
     let time = Duration::from_millis(500);
-    let served = serve(&site, Limits { time, ..Limits::default() }).await;
-    let mut stream = served.say("GET / HTTP/1.1\r\n").await;
+    let server = serve(&site, Limits { time, ..Limits::default() }).await;
+    let mut stream = server.say("GET / HTTP/1.1\r\n").await;
     let dripping = async {
-        // Until the other side has had enough of it.
+        // Until the server closes the connection.
         while stream.write_all(b"x-drip: 1\r\n").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), dripping).await.unwrap();
-    served.stop().await;
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn a_huge_body_is_refused_before_it_has_come() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    let served = serve(&site, Limits::default()).await;
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let server = serve(&site, Limits::default()).await;
     let before = resident();
     let head = "POST /api/v1/units HTTP/1.1\r\ncontent-type: application/json\r\n\
         content-length: 104857600\r\n";
-    let mut stream = served.say(&format!("{head}{CLOSE}\"")).await;
+    let mut stream = server.say(&format!("{head}{CLOSE}\"")).await;
     let piece = vec![b'x'; 1024 * 1024];
     let mut sent = 0;
     while sent < 100 && stream.write_all(&piece).await.is_ok() {
@@ -178,27 +178,27 @@ async fn a_huge_body_is_refused_before_it_has_come() {
     assert!(sent < 100, "it hangs up before all of it has come");
     let grown = resident().saturating_sub(before);
     assert!(grown < 64 * 1024 * 1024, "{grown} bytes");
-    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
-    assert!(told.contains("200 OK"), "{told}");
-    served.stop().await;
+    let response = server.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(response.contains("200 OK"), "{response}");
+    server.stop().await;
 }
 
 #[tokio::test]
 async fn many_who_listen_all_hear_of_a_change() {
-    let site = Site::on_disk(Lock::OnceThereIsAToken);
-    let served = serve(&site, Limits::default()).await;
+    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let server = serve(&site, Limits::default()).await;
     let ask = "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut listening = Vec::new();
     for _ in 0..soaked(100, 1_000) {
-        let mut stream = served.say(ask).await;
+        let mut stream = server.say(ask).await;
         hear_until(&mut stream, ": open").await;
         listening.push(stream);
     }
-    site.furnish("acme").await;
+    site.populate("acme").await;
     for stream in &mut listening {
         hear_until(stream, "event: changes").await;
     }
-    served.stop().await;
+    server.stop().await;
 }
 
 async fn hear_until(stream: &mut TcpStream, words: &str) {

@@ -1,14 +1,14 @@
-//! The API as strangers and friends meet it: a router over real stores.
+//! Integration tests: the router over real stores, with and without tokens.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
 
 mod actions;
+mod auth;
+mod batch_ingest;
 mod client;
 mod connections;
-mod document;
-mod doors;
-mod fill;
+mod fixture;
 mod isolation;
-mod kit;
+mod openapi;
 mod pages;
 mod permits;
 mod streams;

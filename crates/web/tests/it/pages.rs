@@ -1,13 +1,13 @@
-//! Pages and figures: what people and Prometheus see.
+//! Pages and metrics.
 
 use axum::body::Body;
 use axum::http::Request;
 use longshore::ledger::Role;
 use longshore_web::Lock;
 
-use crate::kit::{Site, Told, path};
+use crate::fixture::{TestResponse, TestSite, path};
 
-async fn visit(site: &Site, path: &str, cookie: Option<&str>) -> Told {
+async fn visit(site: &TestSite, path: &str, cookie: Option<&str>) -> TestResponse {
     let mut request = Request::get(path).header("host", "localhost");
     if let Some(cookie) = cookie {
         request = request.header("cookie", cookie);
@@ -15,7 +15,13 @@ async fn visit(site: &Site, path: &str, cookie: Option<&str>) -> Told {
     site.send(request.body(Body::empty()).unwrap()).await
 }
 
-async fn press(site: &Site, path: &str, cookie: Option<&str>, from: &str, form: String) -> Told {
+async fn press(
+    site: &TestSite,
+    path: &str,
+    cookie: Option<&str>,
+    from: &str,
+    form: String,
+) -> TestResponse {
     let mut request = Request::post(path).header("host", "localhost").header("origin", from);
     if let Some(cookie) = cookie {
         request = request.header("cookie", cookie);
@@ -27,15 +33,15 @@ const HERE: &str = "http://localhost";
 
 #[tokio::test]
 async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
         for page in [
             "/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron", "/audit",
         ] {
-            let told = visit(&site, page, None).await;
-            assert_eq!(told.status.as_u16(), 200, "{page}: {}", told.text);
-            assert!(told.text.contains("class=\"empty\""), "{page} says that there is nothing");
+            let response = visit(&site, page, None).await;
+            assert_eq!(response.status.as_u16(), 200, "{page}: {}", response.text);
+            assert!(response.text.contains("class=\"empty\""), "{page} says that there is nothing");
         }
-        let things = site.furnish("acme").await;
+        let data = site.populate("acme").await;
         for (page, words) in [
             ("/", "acme-batch"),
             ("/batches", "acme-batch"),
@@ -47,36 +53,42 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             ("/units", "acme-kind"),
             ("/units?state=failed&batch=acme-batch", "acme broke"),
             ("/units?queue=shared&tenant=acme&state=ready", "acme-kind"),
-            (&format!("/units?id={}", things.unit), "acme-kind"),
-            (&format!("/units/{}", things.unit), "•••"),
-            (&format!("/units/{}?payload=shown", things.unit), "acme 0"),
+            (&format!("/units?id={}", data.unit), "acme-kind"),
+            (&format!("/units/{}", data.unit), "•••"),
+            (&format!("/units/{}?payload=shown", data.unit), "acme 0"),
             ("/pools", "acme holder"),
             ("/usage", "$2.50"),
             ("/usage?days=1", "acme-model"),
             ("/cron", "acme-daily"),
             ("/dispatch", "node-7"),
         ] {
-            let told = visit(&site, page, None).await;
-            assert_eq!(told.status.as_u16(), 200, "{page}: {}", told.text);
-            assert!(told.text.contains(words), "{page}: {}", told.text);
-            let policy = told.headers["content-security-policy"].to_str().unwrap();
+            let response = visit(&site, page, None).await;
+            assert_eq!(response.status.as_u16(), 200, "{page}: {}", response.text);
+            assert!(response.text.contains(words), "{page}: {}", response.text);
+            let policy = response.headers["content-security-policy"].to_str().unwrap();
             assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
-            // Else a browser would not say where a button was pressed.
-            assert_eq!(told.headers["referrer-policy"], "same-origin");
-            assert!(!told.text.contains("<style") && !told.text.contains(" style="), "{page}");
-            assert!(!told.text.contains("http://") && !told.text.contains("https://"), "{page}");
+            // Otherwise browsers would not send the form's origin.
+            assert_eq!(response.headers["referrer-policy"], "same-origin");
+            assert!(
+                !response.text.contains("<style") && !response.text.contains(" style="),
+                "{page}"
+            );
+            assert!(
+                !response.text.contains("http://") && !response.text.contains("https://"),
+                "{page}"
+            );
         }
-        let astray = Request::get("/nothing").header("accept", "text/html,*/*;q=0.8");
-        let astray = site.send(astray.body(Body::empty()).unwrap()).await;
-        assert_eq!(astray.status.as_u16(), 404);
-        assert!(astray.text.contains("<h1>Not Found</h1>"), "{}", astray.text);
-        let told = visit(&site, "/batches/none", None).await;
-        assert_eq!(told.status.as_u16(), 404);
-        assert!(told.text.contains("there is no batch"), "{}", told.text);
-        let pause = path("/batches/{batch}/pause", &things);
-        let told = press(&site, &pause, None, HERE, String::new()).await;
+        let missing = Request::get("/nothing").header("accept", "text/html,*/*;q=0.8");
+        let missing = site.send(missing.body(Body::empty()).unwrap()).await;
+        assert_eq!(missing.status.as_u16(), 404);
+        assert!(missing.text.contains("<h1>Not Found</h1>"), "{}", missing.text);
+        let response = visit(&site, "/batches/none", None).await;
+        assert_eq!(response.status.as_u16(), 404);
+        assert!(response.text.contains("there is no batch"), "{}", response.text);
+        let pause = path("/batches/{batch}/pause", &data);
+        let response = press(&site, &pause, None, HERE, String::new()).await;
         assert_eq!(
-            (told.status.as_u16(), &told.headers["location"]),
+            (response.status.as_u16(), &response.headers["location"]),
             (303, &"/batches/acme-batch".parse().unwrap())
         );
         assert!(visit(&site, "/batches/acme-batch", None).await.text.contains("paused by"));
@@ -86,23 +98,23 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
 
 #[tokio::test]
 async fn what_people_wrote_is_shown_and_not_run() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    site.furnish("acme").await;
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    site.populate("acme").await;
     let failed = visit(&site, "/batches/acme-batch", None).await.text;
     assert!(failed.contains("{&quot;words&quot;:&quot;acme 1&quot;}"), "{failed}");
-    let told = visit(&site, "/batches/%3Cscript%3E", None).await;
-    assert!(!told.text.contains("<script>"), "{}", told.text);
+    let response = visit(&site, "/batches/%3Cscript%3E", None).await;
+    assert!(!response.text.contains("<script>"), "{}", response.text);
 }
 
 #[tokio::test]
 async fn a_browser_logs_in_with_a_token_and_out_again() {
-    let site = Site::in_memory(Lock::Always);
-    site.furnish("acme").await;
-    let things = site.furnish("other").await;
+    let site = TestSite::in_memory(Lock::Always);
+    site.populate("acme").await;
+    let data = site.populate("other").await;
     let token = site.token("acme", Role::Operate).await;
-    let told = visit(&site, "/", None).await;
+    let response = visit(&site, "/", None).await;
     assert_eq!(
-        (told.status.as_u16(), &told.headers["location"]),
+        (response.status.as_u16(), &response.headers["location"]),
         (303, &"/login".parse().unwrap())
     );
     let wrong = press(&site, "/login", None, HERE, "token=lsh_x".to_owned()).await;
@@ -111,9 +123,9 @@ async fn a_browser_logs_in_with_a_token_and_out_again() {
     let elsewhere =
         press(&site, "/login", None, "http://evil.example", format!("token={token}")).await;
     assert_eq!(elsewhere.status.as_u16(), 403);
-    let told = press(&site, "/login", None, HERE, format!("token={token}")).await;
-    assert_eq!(told.status.as_u16(), 303, "{}", told.text);
-    let cookie = told.headers["set-cookie"].to_str().unwrap().to_owned();
+    let response = press(&site, "/login", None, HERE, format!("token={token}")).await;
+    assert_eq!(response.status.as_u16(), 303, "{}", response.text);
+    let cookie = response.headers["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
     assert!(!cookie.contains(&token), "the cookie is not the token");
     let cookie = cookie.split(';').next().unwrap();
@@ -122,23 +134,23 @@ async fn a_browser_logs_in_with_a_token_and_out_again() {
     assert!(!page.text.contains(&token));
     assert_eq!(visit(&site, "/workers", Some(cookie)).await.status.as_u16(), 403);
     assert_eq!(visit(&site, "/batches/other-batch", Some(cookie)).await.status.as_u16(), 404);
-    let pause = path("/batches/{batch}/pause", &things);
-    let told = press(&site, &pause, Some(cookie), HERE, String::new()).await;
-    assert_eq!(told.status.as_u16(), 404, "{}", told.text);
+    let pause = path("/batches/{batch}/pause", &data);
+    let response = press(&site, &pause, Some(cookie), HERE, String::new()).await;
+    assert_eq!(response.status.as_u16(), 404, "{}", response.text);
     let own = "/batches/acme-batch/pause";
-    let told = press(&site, own, Some(cookie), "http://evil.example", String::new()).await;
-    assert_eq!(told.status.as_u16(), 403, "another site's page presses nothing");
-    let told = press(&site, own, Some(cookie), HERE, String::new()).await;
-    assert_eq!(told.status.as_u16(), 303, "{}", told.text);
+    let response = press(&site, own, Some(cookie), "http://evil.example", String::new()).await;
+    assert_eq!(response.status.as_u16(), 403, "another site's page presses nothing");
+    let response = press(&site, own, Some(cookie), HERE, String::new()).await;
+    assert_eq!(response.status.as_u16(), 303, "{}", response.text);
     press(&site, "/logout", Some(cookie), HERE, String::new()).await;
     assert_eq!(visit(&site, "/", Some(cookie)).await.status.as_u16(), 303);
 }
 
 #[tokio::test]
 async fn figures_are_the_stores_and_have_few_labels() {
-    let site = Site::in_memory(Lock::Always);
-    site.furnish("acme").await;
-    site.furnish("other").await;
+    let site = TestSite::in_memory(Lock::Always);
+    site.populate("acme").await;
+    site.populate("other").await;
     assert_eq!(visit(&site, "/metrics", None).await.status.as_u16(), 401);
     let scrape = async |token: &str| {
         let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
@@ -163,8 +175,8 @@ async fn figures_are_the_stores_and_have_few_labels() {
 
 #[tokio::test]
 async fn a_unit_is_masked_until_it_is_asked_for_and_for_others_always() {
-    let site = Site::in_memory(Lock::Always);
-    let (own, other) = (site.furnish("acme").await, site.furnish("other").await);
+    let site = TestSite::in_memory(Lock::Always);
+    let (own, other) = (site.populate("acme").await, site.populate("other").await);
     let token = site.token("acme", Role::Admin).await;
     let look = async |path: String| {
         let request = Request::get(path).header("authorization", format!("Bearer {token}"));
@@ -174,22 +186,25 @@ async fn a_unit_is_masked_until_it_is_asked_for_and_for_others_always() {
     assert!(masked.contains("words") && !masked.contains("acme 0"), "{masked}");
     assert!(look(format!("/units/{}?payload=shown", own.unit)).await.contains("acme 0"));
     let others = look(format!("/units/{}?payload=shown", other.unit)).await;
-    assert!(others.contains("Not yours to read") && !others.contains("other 0"), "{others}");
+    assert!(others.contains("Not readable") && !others.contains("other 0"), "{others}");
     let token = site.token("acme", Role::Operate).await;
     let request = Request::get(format!("/units/{}", other.unit));
     let request = request.header("authorization", format!("Bearer {token}"));
-    let told = site.send(request.body(Body::empty()).unwrap()).await;
-    assert_eq!(told.status.as_u16(), 404, "{}", told.text);
+    let response = site.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(response.status.as_u16(), 404, "{}", response.text);
 }
 
 #[tokio::test]
 async fn a_units_buttons_cancel_it_and_run_it_again() {
-    let site = Site::on_disk(Lock::OnceThereIsAToken);
-    let things = site.furnish("acme").await;
-    let page = format!("/units/{}", things.unit);
+    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let data = site.populate("acme").await;
+    let page = format!("/units/{}", data.unit);
     assert!(visit(&site, &page, None).await.text.contains("/cancel"));
-    let told = press(&site, &format!("{page}/cancel"), None, HERE, String::new()).await;
-    assert_eq!((told.status.as_u16(), &told.headers["location"]), (303, &page.parse().unwrap()));
+    let response = press(&site, &format!("{page}/cancel"), None, HERE, String::new()).await;
+    assert_eq!(
+        (response.status.as_u16(), &response.headers["location"]),
+        (303, &page.parse().unwrap())
+    );
     let cancelled = visit(&site, &page, None).await.text;
     assert!(cancelled.contains("pill cancelled") && cancelled.contains("/retry"), "{cancelled}");
     press(&site, &format!("{page}/retry"), None, HERE, String::new()).await;
@@ -198,14 +213,14 @@ async fn a_units_buttons_cancel_it_and_run_it_again() {
 
 #[tokio::test]
 async fn a_lanes_button_is_for_that_lane_only() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
-        site.furnish("acme").await;
-        site.furnish("other").await;
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+        site.populate("acme").await;
+        site.populate("other").await;
         let page = visit(&site, "/queues", None).await.text;
         assert!(page.contains("/queues/shared/pause?tenant=acme"), "{page}");
-        let told =
+        let response =
             press(&site, "/queues/shared/pause?tenant=acme", None, HERE, String::new()).await;
-        assert_eq!(told.status.as_u16(), 303, "{}", told.text);
+        assert_eq!(response.status.as_u16(), 303, "{}", response.text);
         let lanes = site.get("/queues/shared", None).await;
         let paused = |at: usize| lanes["items"][at]["paused"].as_bool().unwrap();
         assert_eq!((lanes["items"][0]["tenant"].as_str(), paused(0)), (Some("acme"), true));
@@ -218,17 +233,17 @@ async fn a_lanes_button_is_for_that_lane_only() {
 
 #[tokio::test]
 async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    site.furnish("acme").await;
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    site.populate("acme").await;
     for (page, action, form) in [
         ("/pools", "/pools/acme%2Fpool/resize", "max=7"),
         ("/dispatch", "/dispatch/acme-pool/scale", "min=2&max=5"),
     ] {
         let shown = visit(&site, page, None).await.text;
         assert!(shown.contains(&format!("action=\"{action}\"")), "{shown}");
-        let told = press(&site, action, None, HERE, form.to_owned()).await;
+        let response = press(&site, action, None, HERE, form.to_owned()).await;
         assert_eq!(
-            (told.status.as_u16(), &told.headers["location"]),
+            (response.status.as_u16(), &response.headers["location"]),
             (303, &page.parse().unwrap())
         );
         let odd = press(&site, action, None, HERE, "max=many".to_owned()).await;
@@ -245,9 +260,9 @@ async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
 
 #[tokio::test]
 async fn a_drained_batch_says_what_still_runs() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
-    let things = site.furnish("acme").await;
-    site.hold_unit("acme", &things).await;
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let data = site.populate("acme").await;
+    site.hold_unit("acme", &data).await;
     let page = visit(&site, "/batches/acme-batch", None).await.text;
     assert!(page.contains("/batches/acme-batch/drain"), "{page}");
     press(&site, "/batches/acme-batch/drain", None, HERE, String::new()).await;

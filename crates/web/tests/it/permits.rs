@@ -1,19 +1,24 @@
-//! Permits over HTTP: leases with fences that end by themselves, and are given back.
+//! Permits over HTTP: leases with fences that expire or are released.
 
 use longshore::PoolName;
 use longshore::ledger::Role;
 use longshore_web::Lock;
 use serde_json::{Value, json};
 
-use crate::kit::Site;
+use crate::fixture::TestSite;
 
-async fn acquire(site: &Site, query: &str, body: Value, token: &str) -> crate::kit::Told {
+async fn acquire(
+    site: &TestSite,
+    query: &str,
+    body: Value,
+    token: &str,
+) -> crate::fixture::TestResponse {
     let path = format!("/pools/acme%2Fdb/permits{query}");
     site.ask("POST", &path, Some(token), Some(body)).await
 }
 
-async fn site() -> (Site, String) {
-    let site = Site::in_memory(Lock::Always);
+async fn site() -> (TestSite, String) {
+    let site = TestSite::in_memory(Lock::Always);
     site.permits.resize(&PoolName::new("acme/db").unwrap(), 2).await.unwrap();
     let token = site.token("acme", Role::Submit).await;
     (site, token)
@@ -25,18 +30,26 @@ async fn permits_are_given_until_there_are_none_and_again_when_one_comes_back() 
     let first = acquire(&site, "", json!({ "owner": "import" }), &token).await.good();
     let second = acquire(&site, "", json!({}), &token).await.good();
     assert!(second["fence"].as_u64() > first["fence"].as_u64(), "{first} {second}");
-    let told = acquire(&site, "", json!({}), &token).await;
-    assert_eq!((told.status.as_u16(), &told.headers["retry-after"]), (429, &"1".parse().unwrap()));
-    let told = acquire(&site, "?wait=1", json!({}), &token).await;
-    assert_eq!(told.status.as_u16(), 429, "{}", told.text);
+    let response = acquire(&site, "", json!({}), &token).await;
+    assert_eq!(
+        (response.status.as_u16(), &response.headers["retry-after"]),
+        (429, &"1".parse().unwrap())
+    );
+    let response = acquire(&site, "?wait=1", json!({}), &token).await;
+    assert_eq!(response.status.as_u16(), 429, "{}", response.text);
     let id = first["permit"].as_str().unwrap().to_owned();
     let release = format!("/pools/acme%2Fdb/permits/{id}/release");
     for _ in 0..2 {
         assert_eq!(site.post(&release, Some(&token)).await.good()["held"], false);
     }
     acquire(&site, "?wait=60", json!({}), &token).await.good();
-    let told = site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await;
-    assert_eq!(told.status.as_u16(), 409, "what was given back is not extended: {}", told.text);
+    let response = site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await;
+    assert_eq!(
+        response.status.as_u16(),
+        409,
+        "what was given back is not extended: {}",
+        response.text
+    );
     let id = second["permit"].as_str().unwrap();
     let kept =
         site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await.good();
@@ -65,7 +78,7 @@ async fn a_permit_that_is_not_extended_ends_by_itself() {
     for _ in 0..2 {
         acquire(&site, "", json!({ "ttl_seconds": 1 }), &token).await.good();
     }
-    // Who waits has it when the first lease has run out, without anybody's release.
+    // The waiting request gets it when the first lease expires, without a release.
     let waited = acquire(&site, "?wait=60", json!({}), &token).await.good();
     assert_eq!(waited["pool"], "acme/db");
 }
@@ -79,15 +92,15 @@ async fn what_makes_no_sense_is_refused_in_words() {
         (json!({ "ttl_seconds": 0 }), 400, "from 1 to 3600"),
         (json!({ "colour": "red" }), 400, "unknown field"),
     ] {
-        let told = acquire(&site, "", body.clone(), &token).await;
-        assert_eq!(told.status.as_u16(), status, "{body}: {}", told.text);
-        assert!(told.text.contains(words), "{body}: {}", told.text);
+        let response = acquire(&site, "", body.clone(), &token).await;
+        assert_eq!(response.status.as_u16(), status, "{body}: {}", response.text);
+        assert!(response.text.contains(words), "{body}: {}", response.text);
     }
-    let told = site.ask("POST", "/pools/unknown/permits", Some(&token), Some(json!({}))).await;
-    assert_eq!(told.status.as_u16(), 404, "asking makes no pool: {}", told.text);
+    let response = site.ask("POST", "/pools/unknown/permits", Some(&token), Some(json!({}))).await;
+    assert_eq!(response.status.as_u16(), 404, "asking makes no pool: {}", response.text);
     let reader = site.token("acme", Role::Read).await;
-    let told = acquire(&site, "", json!({}), &reader).await;
-    assert_eq!(told.status.as_u16(), 403, "{}", told.text);
+    let response = acquire(&site, "", json!({}), &reader).await;
+    assert_eq!(response.status.as_u16(), 403, "{}", response.text);
 }
 
 #[tokio::test]
@@ -102,10 +115,10 @@ async fn a_tenant_holds_of_its_own_pools_and_of_those_that_are_shared() {
         site.ask("POST", &path, Some(token), Some(body)).await
     };
     for (pool, token) in [("acme%2Fdb", &other), ("internal", &other), ("internal", &acme)] {
-        let told = ask(pool, token, json!({})).await;
-        assert_eq!(told.status.as_u16(), 404, "{pool}: {}", told.text);
+        let response = ask(pool, token, json!({})).await;
+        assert_eq!(response.status.as_u16(), 404, "{pool}: {}", response.text);
     }
-    // Both have the same id, and each its own permit.
+    // Both tenants use the same id, and each has its own permit.
     let id = "019a8d2e-0000-7000-8000-00000000000b";
     for token in [&acme, &other] {
         assert_eq!(ask("shared", token, json!({ "id": id })).await.good()["permit"], id);
@@ -120,7 +133,7 @@ async fn a_tenant_holds_of_its_own_pools_and_of_those_that_are_shared() {
     let seen = seen["items"].as_array().unwrap();
     assert_eq!((seen.len(), &seen[0]["pool"]), (1, &"shared".into()), "{seen:?}");
     assert_eq!((&seen[0]["in_use"], &seen[0]["masked"]), (&1.into(), &true.into()));
-    assert_eq!(seen[0]["holders"], json!([]), "who holds is not their business");
+    assert_eq!(seen[0]["holders"], json!([]), "holders are masked");
     let own = site.get("/pools", Some(&acme)).await.to_string();
     assert!(own.contains("acme/db") && !own.contains("internal"), "{own}");
 }

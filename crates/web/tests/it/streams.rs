@@ -1,4 +1,4 @@
-//! Streams of units in, and of changes out.
+//! Streams of units in, streams of changes out.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -11,7 +11,7 @@ use longshore_web::Lock;
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::kit::Site;
+use crate::fixture::TestSite;
 
 fn lines(path: &str, key: Option<&str>, body: Body) -> Request<Body> {
     let mut request = Request::post(format!("/api/v1{path}")).header("host", "localhost");
@@ -29,16 +29,16 @@ fn units(queue: &str, count: u32) -> String {
 
 #[tokio::test]
 async fn a_stream_cut_anywhere_is_the_same_stream() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
         let text = units("default", 1_203) + "\n  \n" + units("default", 1).trim_end();
         for size in [1, 7, 64 * 1024] {
             let pieces: Vec<_> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
             let body = Body::from_stream(stream::iter(pieces).map(Ok::<_, std::io::Error>));
-            let told = site.send(lines("/units/stream", Some("nightly"), body)).await.good();
+            let response = site.send(lines("/units/stream", Some("nightly"), body)).await.good();
             let is_first = size == 1;
-            assert_eq!(told["lines"], 1_206);
-            assert_eq!(told["created"], if is_first { 1_204 } else { 0 }, "{size}");
-            assert_eq!(told["existing"], if is_first { 0 } else { 1_204 }, "{size}");
+            assert_eq!(response["lines"], 1_206);
+            assert_eq!(response["created"], if is_first { 1_204 } else { 0 }, "{size}");
+            assert_eq!(response["existing"], if is_first { 0 } else { 1_204 }, "{size}");
         }
         let totals = site.store.totals(&Scope::All, &longshore::store::Queues::All).await.unwrap();
         assert_eq!(totals.counts.ready, 1_204);
@@ -47,7 +47,7 @@ async fn a_stream_cut_anywhere_is_the_same_stream() {
 
 #[tokio::test]
 async fn a_stream_into_a_full_queue_is_told_where_to_go_on() {
-    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
         let queue = QueueName::new("small").unwrap();
         let room = |units| QueueChange {
             capacity: Some(Capacity { units: Some(units), bytes: None }),
@@ -55,21 +55,21 @@ async fn a_stream_into_a_full_queue_is_told_where_to_go_on() {
         };
         site.store.change_queue(&Scope::All, &queue, room(620)).await.unwrap();
         let body = || Body::from(units("small", 1_100));
-        let told = site.send(lines("/units/stream", Some("n"), body())).await;
-        assert_eq!(told.status.as_u16(), 429, "{}", told.text);
-        assert!(told.headers.contains_key("retry-after"));
-        let so_far = &told.json()["so_far"];
+        let response = site.send(lines("/units/stream", Some("n"), body())).await;
+        assert_eq!(response.status.as_u16(), 429, "{}", response.text);
+        assert!(response.headers.contains_key("retry-after"));
+        let so_far = &response.json()["so_far"];
         assert_eq!((&so_far["created"], &so_far["lines"]), (&620.into(), &1_000.into()));
         assert_eq!(so_far["refused"][0], 621);
         site.store.change_queue(&Scope::All, &queue, room(2_000)).await.unwrap();
-        let told = site.send(lines("/units/stream", Some("n"), body())).await.good();
-        assert_eq!((&told["existing"], &told["created"]), (&620.into(), &480.into()));
+        let response = site.send(lines("/units/stream", Some("n"), body())).await.good();
+        assert_eq!((&response["existing"], &response["created"]), (&620.into(), &480.into()));
     }
 }
 
 #[tokio::test]
 async fn a_stream_that_waits_for_room_gets_it() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
     let queue = QueueName::new("small").unwrap();
     let room = |units| QueueChange {
         capacity: Some(Capacity { units: Some(units), bytes: None }),
@@ -78,29 +78,29 @@ async fn a_stream_that_waits_for_room_gets_it() {
     site.store.change_queue(&Scope::All, &queue, room(10)).await.unwrap();
     let sending = site.send(lines("/units/stream?room=60", None, Body::from(units("small", 30))));
     let making_room = async {
-        // Until the first ones are in, there is nothing to wait for.
+        // Wait until the queue is full.
         while site.store.queues(&Scope::All).await.unwrap()[0].counts.ready < 10 {
             tokio::task::yield_now().await;
         }
         site.store.change_queue(&Scope::All, &queue, room(100)).await.unwrap();
     };
-    let (told, ()) = tokio::join!(sending, making_room);
-    assert_eq!(told.good()["created"], 30);
+    let (response, ()) = tokio::join!(sending, making_room);
+    assert_eq!(response.good()["created"], 30);
 }
 
 #[tokio::test]
 async fn a_bad_line_is_named_and_those_before_it_are_in() {
-    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
     let text = units("default", 3) + "{\"kind\": \n" + &units("default", 3);
-    let told = site.send(lines("/units/stream", None, Body::from(text))).await;
-    assert_eq!(told.status.as_u16(), 400);
-    assert!(told.text.contains("line 4: "), "{}", told.text);
-    assert_eq!(told.json()["so_far"]["created"], 3);
+    let response = site.send(lines("/units/stream", None, Body::from(text))).await;
+    assert_eq!(response.status.as_u16(), 400);
+    assert!(response.text.contains("line 4: "), "{}", response.text);
+    assert_eq!(response.json()["so_far"]["created"], 3);
 }
 
 #[tokio::test]
 async fn changes_are_told_to_whom_they_concern() {
-    let site = Site::in_memory(Lock::Always);
+    let site = TestSite::in_memory(Lock::Always);
     let (acme, other) =
         (site.token("acme", Role::Read).await, site.token("other", Role::Read).await);
     let listen = async |token: &str| {
@@ -116,8 +116,8 @@ async fn changes_are_told_to_whom_they_concern() {
         let hello = stream.next().await.unwrap().unwrap();
         assert!(hello.starts_with(b"retry:"), "{hello:?}");
     }
-    site.furnish("acme").await;
-    site.furnish("other").await;
+    site.populate("acme").await;
+    site.populate("other").await;
     let heard = String::from_utf8(acmes.next().await.unwrap().unwrap().to_vec()).unwrap();
     assert!(heard.contains("event: changes") && heard.contains("acme-batch"), "{heard}");
     assert!(!heard.contains("other"), "{heard}");
@@ -126,6 +126,6 @@ async fn changes_are_told_to_whom_they_concern() {
     let me = site.get("/whoami", Some(&acme)).await;
     let id = me["token"].as_str().unwrap().parse().unwrap();
     site.ledger.revoke_token(&Scope::All, id).await.unwrap();
-    site.furnish("acme2").await;
-    assert!(acmes.next().await.is_none(), "whoever may not ask may not listen on");
+    site.populate("acme2").await;
+    assert!(acmes.next().await.is_none(), "a revoked token gets no further events");
 }

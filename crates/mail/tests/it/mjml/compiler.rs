@@ -1,4 +1,4 @@
-//! A renderer under a pool, within a limit, with a cache.
+//! The compiler: bounded pool, timeout and cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::template;
 
-/// Renders when it is let, and counts.
+/// A renderer that counts its calls, and blocks until the test opens its gate.
 #[derive(Default)]
 struct Watched {
     asked: AtomicUsize,
@@ -72,7 +72,7 @@ async fn no_more_are_rendered_at_once_than_the_pool_has_permits() {
     let all = futures_util::future::join_all(texts.iter().map(|text| compiler.compile(text)));
     let opens = async {
         for _ in 0..20 {
-            // Whoever can be inside is, before the next may leave.
+            // Let every rendering that has a permit start before the next one ends.
             for _ in 0..200 {
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! Servers that render, of both kinds and in bad shape.
+//! Rendering servers of both kinds, and faulty ones.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -8,12 +8,12 @@ use longshore_mail::mjml::{Form, Http, RenderError, Rendered, Renderer};
 
 use super::{page, template};
 
-/// Answers one request, and returns what was asked.
+/// Answers one request, and returns the request's head and body.
 fn server(status: &'static str, body: &'static str) -> (String, JoinHandle<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/render", listener.local_addr().expect("its address"));
     let serves = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let (mut stream, _) = listener.accept().expect("a connection");
         let mut reader = BufReader::new(stream.try_clone().expect("cloned"));
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -37,7 +37,7 @@ fn server(status: &'static str, body: &'static str) -> (String, JoinHandle<(Stri
 }
 
 async fn ask(url: &str, form: Form) -> Result<Rendered, RenderError> {
-    // The binary chooses the provider of TLS; here we are the program.
+    // Normally the binary installs the TLS provider; here the test does.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::new();
     Http::new(client, url.parse().expect("an address"), form)
@@ -57,13 +57,16 @@ async fn a_raw_server_gets_the_template_as_it_is() {
 #[tokio::test]
 async fn no_server_gets_what_it_might_take_for_an_include() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Nobody listens: whoever asked would hear that, and not of the template.
+    // No server listens there: had the renderer sent the template, the error would be about the connection.
     let url: reqwest::Url = "http://127.0.0.1:9/".parse().expect("an address");
     let server = Http::new(reqwest::Client::new(), url, Form::Raw);
     for hidden in super::HIDDEN {
         let text = page("x").replace("<mj-body>", &format!("<mj-body>\n{hidden}"));
         let error = server.render(&template(&text)).await.expect_err("it is refused");
-        assert!(matches!(&error, RenderError::Template(fault) if fault.place.line == 2), "{error}");
+        assert!(
+            matches!(&error, RenderError::Template(error) if error.location.line == 2),
+            "{error}"
+        );
     }
 }
 
@@ -102,10 +105,10 @@ async fn what_a_server_answers_says_whether_to_try_again() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_may_be_there_later() {
-    let nobody =
+    let address =
         TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let error =
-        ask(&format!("http://key:secret@{nobody}/"), Form::Raw).await.expect_err("nobody is there");
+        ask(&format!("http://key:secret@{address}/"), Form::Raw).await.expect_err("no server");
     assert!(error.is_retryable());
     assert!(!error.to_string().contains("secret"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What a template may include, and where its faults are then.
+//! What a template may include, and the locations of errors in included files.
 
 use std::fs;
 use std::path::Path;
@@ -58,13 +58,19 @@ fn a_fault_is_told_with_the_file_that_it_is_in() {
         let template = read(folder.path(), folder.path()).expect("it is complete");
         Embedded::render_here(&template).expect_err("it is refused")
     };
-    let told = fault(());
-    assert_eq!((told.place.line, told.what.as_str()), (3, "<mj-chart> is no component of MJML"));
-    assert!(told.place.file.expect("it is a file").ends_with("part.mjml"));
+    let error = fault(());
+    assert_eq!(
+        (error.location.line, error.message.as_str()),
+        (3, "<mj-chart> is no component of MJML")
+    );
+    assert!(error.location.file.expect("it is a file").ends_with("part.mjml"));
     fs::write(folder.path().join("part.mjml"), "<mj-section>\n\n</mj-section>").expect("written");
-    let told = fault(());
-    assert_eq!((told.place.line, told.what.as_str()), (3, "<mj-oops> is no component of MJML"));
-    assert!(told.place.file.expect("it is a file").ends_with("mail.mjml"));
+    let error = fault(());
+    assert_eq!(
+        (error.location.line, error.message.as_str()),
+        (3, "<mj-oops> is no component of MJML")
+    );
+    assert!(error.location.file.expect("it is a file").ends_with("mail.mjml"));
 }
 
 #[test]
@@ -78,9 +84,9 @@ fn nothing_outside_of_the_allowed_folders_is_read() {
             "<mjml><mj-body>\n<mj-include type=\"html\" path=\"{path}\" /></mj-body></mjml>"
         );
         fs::write(inside.join("mail.mjml"), text).expect("written");
-        let told = read(&inside, &inside).expect_err("it is refused");
-        assert!(told.contains("mail.mjml:2: cannot include"), "{told}");
-        assert!(!told.contains("the secret"), "{told}");
+        let text = read(&inside, &inside).expect_err("it is refused");
+        assert!(text.contains("mail.mjml:2: cannot include"), "{text}");
+        assert!(!text.contains("the secret"), "{text}");
     }
     fs::write(inside.join("mail.mjml"), "<mj-include path=\"mail.mjml\" />").expect("written");
     assert!(
@@ -94,7 +100,7 @@ fn an_include_is_one_however_it_is_written() {
     for tag in ["MJ-INCLUDE", "Mj-Include", "mj-\rinclude"] {
         let text = format!("<mjml><mj-body><{tag} path=\"/etc/passwd\"/></mj-body></mjml>");
         let refused = Template::from_text(&text, &Roots::default()).expect_err("it is outside");
-        assert!(refused.what.contains("outside"), "{tag}: {refused}");
+        assert!(refused.message.contains("outside"), "{tag}: {refused}");
     }
     let folder =
         folder(&[("mail.mjml", "<MJ-INCLUDE path=\"a.mjml\"></MJ-Include>"), ("a.mjml", "<b/>")]);
@@ -109,8 +115,8 @@ fn what_includes_itself_is_refused() {
         ("a.mjml", "<mj-include path=\"b.mjml\"/>"),
         ("b.mjml", "\n<mj-include path=\"a.mjml\"/>"),
     ]);
-    let told = read(folder.path(), folder.path()).expect_err("it would never end");
-    assert!(told.contains("b.mjml:2: ") && told.contains("includes itself"), "{told}");
+    let text = read(folder.path(), folder.path()).expect_err("it would never end");
+    assert!(text.contains("b.mjml:2: ") && text.contains("includes itself"), "{text}");
 }
 
 #[test]
@@ -128,7 +134,7 @@ fn what_would_be_lost_or_break_out_is_refused() {
     ];
     for (line, text, why) in cases {
         let folder = folder(&[("mail.mjml", &include(line)), ("x.mjml", text)]);
-        let told = read(folder.path(), folder.path()).expect_err("it is refused");
-        assert!(told.contains(why), "{told}");
+        let text = read(folder.path(), folder.path()).expect_err("it is refused");
+        assert!(text.contains(why), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Our own templates as people see them: both renderers' pages in Chromium, compared as pictures.
+//! Screenshots of both renderers' pages in Chromium, compared pixel by pixel.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,12 +9,12 @@ use serde_json::json;
 use super::reference::reference;
 use super::templates::templates;
 
-/// A picture that needs no network, for all pictures.
+/// Replaces all images: needs no network.
 const PICTURE: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='120' height='80'%3E%3Crect \
 width='120' height='80' fill='%23678'/%3E%3C/svg%3E";
-/// Of 100,000 points, how many may differ: what rounding of widths makes.
+/// How many of 100,000 pixels may differ, because of rounded widths.
 const MAY_DIFFER: f64 = 500.0;
-/// Counts the points that differ by more than an eye can see, of 100,000.
+/// Counts the pixels of 100,000 with a visible difference in brightness.
 const COMPARE: &str = "(async (one, other) => {
   const load = (bytes) => new Promise((done, fail) => {
     const image = new Image();
@@ -38,7 +38,7 @@ const COMPARE: &str = "(async (one, other) => {
   return differ * 100000 / (p.length / 4);
 })";
 
-/// A page that asks nobody for anything.
+/// A page that loads nothing from the network.
 fn offline(html: &str) -> String {
     let mut parts = html.split("https://");
     let mut page = parts.next().unwrap_or_default().to_owned();

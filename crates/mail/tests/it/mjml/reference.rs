@@ -1,4 +1,4 @@
-//! npm's mjml in workers that stay.
+//! The reference renderer: npm's mjml in Node workers.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ async fn it_never_reads_a_file_for_a_template() {
     let reference = reference().await;
     let text = page("x")
         .replace("<mj-body>", "<mj-body><mj-include path=\"/etc/hostname\" type=\"html\" />");
-    // Ours refuses it before; whoever asks a worker directly gets nothing either.
+    // Our template rejects it; the worker does not read it either.
     let refused = longshore_mail::mjml::Template::from_text(&text, &Default::default());
     assert!(refused.is_err());
     for hidden in super::HIDDEN {

@@ -1,9 +1,9 @@
-//! Our own templates, which have every component, in both renderers.
+//! Our own templates, which use every component, in both renderers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use longshore_mail::from_html;
+use longshore_mail::html_to_text;
 use longshore_mail::mjml::{Embedded, Renderer, Roots, Template};
 
 use super::reference::reference;
@@ -25,7 +25,7 @@ pub(super) fn templates() -> Vec<(PathBuf, Template)> {
         .collect()
 }
 
-/// The names of a page's elements in their order, without its head and what only Outlook sees.
+/// The names of a page's elements in order, without its head and Outlook's conditional comments.
 fn elements(html: &str) -> Vec<String> {
     let body = html.split_once("<body").expect("a body").1;
     let mut seen = String::new();
@@ -64,8 +64,8 @@ async fn both_renderers_make_the_same_elements_and_words_of_them() {
         let here = Embedded::render_here(&template).expect("it renders").html;
         let there = reference.render(&template).await.expect("it renders").html;
         let name = path.display();
-        // One of the two puts blanks between elements.
-        let words = |html: &str| from_html(html).split_whitespace().collect::<String>();
+        // One renderer puts white space between elements.
+        let words = |html: &str| html_to_text(html).split_whitespace().collect::<String>();
         assert_eq!(words(&here), words(&there), "{name}");
         assert_eq!(elements(&here), elements(&there), "{name}");
         assert!(
@@ -85,7 +85,7 @@ async fn every_page_that_was_put_together_is_the_page_that_is_rendered_whole() {
             let page = embedded.render(&template).await.expect("it renders");
             assert_eq!(page, whole, "{}", path.display());
         }
-        // The same with other words, for which what is known of the first may be used.
+        // The same template with other texts, which may be rendered from the first one's skeleton.
         let text = template.text().replace("The", "<b title=\"Die &amp; 'x'\">Th</b>e");
         let other = Template::from_text(&text, &Roots::default()).expect("it includes nothing");
         let page = embedded.render(&other).await.ok();

@@ -1,4 +1,4 @@
-//! A real mail server, in all its moods.
+//! A real mail server, with all kinds of replies.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ async fn a_server_is_spoken_to_securely_or_not_at_all() {
         assert_eq!(sent.sent, 1, "{there:?}: {sent:?}");
         let arrived = server.arrived().expect("read");
         assert_eq!((&arrived[0]["secure"], &arrived[0]["user"]), (&true.into(), &user.into()));
-        // A wrong password is our fault and not the letter's.
+        // A wrong password concerns the configuration and not the message.
         spool.put(&[letter("a@example.org", &format!("wrong/{n}"))], now()).expect("kept");
         let sent = send(&spool, carrier(Some(credentials("wrong")))).await;
         assert_eq!((sent.sent, sent.again, sent.failed), (0, 1, 0), "{there:?}");
@@ -113,20 +113,20 @@ async fn a_server_is_spoken_to_securely_or_not_at_all() {
 #[tokio::test]
 async fn no_mail_goes_to_whom_we_do_not_know_or_in_the_clear() {
     let (_folder, spool) = spool();
-    let (plain, stranger) =
+    let (plain, untrusted) =
         (PrivateSmtp::start(MailSecurity::None), PrivateSmtp::start(MailSecurity::Tls));
-    let (plain, stranger) = (plain.expect("a server"), stranger.expect("a server"));
+    let (plain, untrusted) = (plain.expect("a server"), untrusted.expect("a server"));
     spool.put(&[letter("a@example.org", "1")], now()).expect("kept");
     let sent = send(&spool, smtp(&plain, Security::StartTls)).await;
     assert_eq!((sent.sent, sent.again), (0, 1), "it offers no STARTTLS");
     spool.put(&[letter("a@example.org", "2")], now()).expect("kept");
-    // The other server's authority did not sign this one's certificate.
-    let mut settings = settings(&stranger, Security::Tls);
+    // The trusted authority did not sign this server's certificate.
+    let mut settings = settings(&untrusted, Security::Tls);
     settings.authorities = Some(plain.authority());
     let sent = send(&spool, Arc::new(Smtp::new(settings).expect("TLS"))).await;
-    assert_eq!((sent.sent, sent.again), (0, 1), "nobody vouches for it");
+    assert_eq!((sent.sent, sent.again), (0, 1), "its certificate is not trusted");
     assert!(
-        plain.arrived().expect("read").is_empty() && stranger.arrived().expect("read").is_empty()
+        plain.arrived().expect("read").is_empty() && untrusted.arrived().expect("read").is_empty()
     );
 }
 
@@ -175,7 +175,7 @@ async fn of_several_recipients_each_gets_it_once_or_is_told_as_a_failure() {
     let mut to: Vec<String> = arrived.iter().map(|one| one["to"].to_string()).collect();
     to.sort();
     assert_eq!(to, ["[\"fine@x.org\"]", "[\"fine@x.org\"]", "[\"once@x.org\"]"]);
-    // Whoever tries it again does not write to those who have it.
+    // A retry does not write to recipients that have the message.
     assert!(spool.retry(&letters[0].key, now()).expect("retried"));
     let third = send_with(&spool, smtp(&server, Security::None), settings()).await;
     assert_eq!((third.sent, third.failed), (0, 1), "{third:?}");
@@ -205,7 +205,7 @@ async fn a_server_that_was_away_costs_no_letter() {
     spool.put(&[letter("a@example.org", "1")], now()).expect("kept");
     assert_eq!(send(&spool, carrier.clone()).await.sent, 1);
     server.restart().expect("it starts again");
-    // The connection that was kept is dead, and another is made.
+    // The pooled connection is dead, so a new one is made.
     spool.put(&[letter("a@example.org", "2")], now()).expect("kept");
     assert_eq!(send(&spool, carrier.clone()).await.sent, 1);
     server.stop();
@@ -238,13 +238,13 @@ async fn a_round_that_was_given_up_leaves_nothing_in_hand_for_the_next() {
     let (_folder, spool) = spool();
     let letters: Vec<_> = (0..20).map(|n| letter(&format!("u{n}@x.org"), &n.to_string())).collect();
     spool.put(&letters, now()).expect("kept");
-    let shard = spool.shard(longshore_mail::spool::Share::ALL).expect("nobody else");
+    let shard = spool.shard(longshore_mail::spool::Share::ALL).expect("the lock is free");
     let carrier = smtp(&server, Security::None);
     let clock = Arc::new(longshore::SystemClock);
     let sender =
         longshore_mail::send::Sender::new(shard, carrier, SenderSettings::default(), clock);
     let sender = sender.await.expect("it begins");
-    // Given up as soon as the first has arrived.
+    // Dropped as soon as the first message has arrived.
     let arrived = async {
         while server.arrived().expect("read").is_empty() {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Writers and senders that are killed again and again, and a real mail server at the end.
+//! Writers and senders that are killed repeatedly, against a real mail server.
 
 use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ fn a_storm_on_a_spool_loses_none_and_repeats_only_what_was_in_hand() {
     };
     for _ in 0..kills {
         let mut both = [start("write"), start("send")];
-        // A little further each time: by what was sent, not by time.
+        // Further each time, measured by messages sent and not by time.
         let enough = sent() + letters / (2 * kills);
         eventually(|| {
             let ended = both.iter_mut().any(|child| child.try_wait().expect("asked").is_some());
@@ -47,7 +47,7 @@ fn a_storm_on_a_spool_loses_none_and_repeats_only_what_was_in_hand() {
         }
     }
     for what in ["write", "send"] {
-        assert!(start(what).wait().expect("it ended").success(), "nobody kills {what}");
+        assert!(start(what).wait().expect("it ended").success(), "{what} is not killed");
     }
     check(&server, folder.path(), letters, kills);
 }
@@ -70,7 +70,7 @@ fn check(server: &PrivateSmtp, folder: &std::path::Path, letters: usize, sender_
     assert!(repeats <= sender_kills * CONNECTIONS, "{repeats} repeats after {sender_kills} kills");
 }
 
-/// Looks until it is so; processes tell nobody how far they are.
+/// Polls a condition: the child processes do not report their progress.
 fn eventually(mut so: impl FnMut() -> bool) {
     let until = std::time::Instant::now() + Duration::from_secs(120);
     while !so() {
@@ -94,7 +94,7 @@ async fn one_of_many() {
     }
 }
 
-/// From the beginning each time: what is there is there.
+/// Enqueues all messages each time; existing ones are skipped.
 fn write(spool: &Spool, letters: usize) {
     let all: Vec<usize> = (0..letters).collect();
     for group in all.chunks(50) {
@@ -106,7 +106,7 @@ fn write(spool: &Spool, letters: usize) {
     }
 }
 
-/// Until all are sent, or nothing more comes.
+/// Sends until all messages are sent.
 async fn send(spool: &Spool, letters: usize, port: u16) {
     let settings =
         SmtpSettings { security: Security::None, ..SmtpSettings::new("127.0.0.1", port) };

@@ -1,16 +1,16 @@
-//! A spool that was copied without hard links: nobody gets anything twice.
+//! A spool that was copied without hard links: no message is sent twice.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use longshore_mail::spool::{Outcome, Policy, Put, Share, Spool};
+use longshore_mail::spool::{DeliveryOutcome, Policy, Put, Share, Spool};
 use tempfile::TempDir;
 
-use super::lives::{send_all, taken};
+use super::state_machine::{send_all, taken};
 use super::{NOW, entries, later, letter, states};
 
-/// As `cp -r` does it: each name becomes a file of its own.
+/// Copies as `cp -r` does: each link becomes a separate file.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for path in entries(from) {
@@ -23,28 +23,28 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn recover(spool: &Spool) -> longshore_mail::spool::Recovered {
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+fn recover(spool: &Spool) -> longshore_mail::spool::RecoveryReport {
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     shard.recover(&Policy::default(), NOW).expect("recovered")
 }
 
-/// Messages in all states: `sent`, `later`, `off`, `failed` and `new`, by their keys.
+/// A spool with a message in each state: `sent`, `later`, `off`, `failed` and `new`, by their keys.
 fn lived(folder: &Path) -> Spool {
     let spool = Spool::open(folder).expect("a spool");
     spool.put(&["sent", "later", "off", "failed"].map(letter), NOW).expect("kept");
-    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let shard = spool.shard(Share::ALL).expect("the lock is free");
     for name in shard.due(NOW, 10).expect("listed").names {
-        let held = shard.take(&name).expect("taken").expect("it is there");
-        let outcome = match name.key.as_file() {
+        let leased = shard.claim(&name).expect("taken").expect("it is there");
+        let outcome = match name.key.encoded() {
             "off" => {
-                held.put_off(later(60)).expect("put off");
+                leased.postpone(later(60)).expect("put off");
                 continue;
             }
-            "later" => Outcome::Deferred { why: "450 busy".into() },
-            "failed" => Outcome::Refused { why: "550 nobody".into() },
+            "later" => DeliveryOutcome::Deferred { why: "450 busy".into() },
+            "failed" => DeliveryOutcome::Refused { why: "550 nobody".into() },
             _ => taken(),
         };
-        held.settle(outcome, &Policy::default(), NOW).expect("settled");
+        leased.settle(outcome, &Policy::default(), NOW).expect("settled");
     }
     drop(shard);
     spool.put(&[letter("new")], NOW).expect("kept");
@@ -66,13 +66,13 @@ fn what_was_sent_from_a_plain_copy_is_not_sent_again_at_the_next_start() {
     copy(from.path(), to.path());
     let spool = Spool::open(to.path()).expect("a spool");
     let found = recover(&spool);
-    assert_eq!((found.united, found.delivered), (4, 0), "all that are in some state");
+    assert_eq!((found.relinked, found.enqueued), (4, 0), "all that are in some state");
     for path in entries(&to.path().join("keys")) {
         assert_eq!(fs::metadata(&path).expect("there").nlink(), 2, "{}", path.display());
     }
     send_all(&spool, later(7200));
     let found = recover(&spool);
-    assert_eq!((found.united, found.delivered), (0, 0), "nothing is left to be put right");
+    assert_eq!((found.relinked, found.enqueued), (0, 0), "nothing is left to be put right");
     let all = ["sent", "later", "off", "new", "failed"];
     let state = |key| (key, if key == "failed" { "failed" } else { "sent" });
     assert_one_each(to.path(), all.map(state));
@@ -86,15 +86,15 @@ fn what_was_sent_from_a_plain_copy_before_anybody_put_it_right_stays_sent() {
     lived(from.path());
     copy(from.path(), to.path());
     let spool = Spool::open(to.path()).expect("a spool");
-    // As the senders of before did it: the note is in the one file, and not in the other.
+    // As earlier versions of the sender did: only one of the two files gets the note.
     send_all(&spool, later(7200));
-    assert_eq!(recover(&spool).delivered, 0);
+    assert_eq!(recover(&spool).enqueued, 0);
     let all = ["sent", "later", "off", "new", "failed"];
     assert_one_each(
         to.path(),
         all.map(|key| (key, if key == "failed" { "failed" } else { "sent" })),
     );
-    // And its key goes with it.
+    // Pruning removes its key too.
     let day = std::time::Duration::from_secs(86_400);
     assert_eq!(spool.prune(day, NOW + 9 * day).expect("pruned").messages, 4);
     assert_eq!(entries(&to.path().join("keys")), [to.path().join("keys/failed")]);
@@ -134,7 +134,7 @@ fn a_message_without_its_key_gets_it_back() {
     let spool = Spool::open(folder.path()).expect("a spool");
     spool.put(&[letter("a")], NOW).expect("kept");
     fs::remove_file(folder.path().join("keys/a")).expect("removed");
-    assert_eq!(recover(&spool).united, 1);
+    assert_eq!(recover(&spool).relinked, 1);
     assert_eq!(spool.put(&[letter("a")], NOW).expect("looked"), [Put::Existing]);
     assert_eq!(states(folder.path())["a"], ["pending"]);
 }

@@ -1,5 +1,5 @@
-//! A real process that writes and sends, killed between any two steps: none is lost, none is there twice,
-//! and what arrives twice is what was in hand.
+//! A process that enqueues and sends is killed at every step: no message is lost or duplicated in the spool,
+//! and only a message in flight is delivered twice.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use longshore_mail::spool::{OnUnanswered, Outcome, Policy, Share, Spool};
+use longshore_mail::spool::{DeliveryOutcome, OnUnanswered, Policy, Share, Spool};
 use tempfile::TempDir;
 
 use super::{key, later, letter, states};
 
 const ORDERS: &str = "LONGSHORE_MAIL_CRASH";
-/// `a` and `b` are taken at once, `later` at the second attempt, `never` at none.
+/// `a` and `b` are accepted at once, `later` at the second attempt, `never` at none.
 const KEYS: [&str; 4] = ["a", "b", "later", "never"];
 
 #[test]
@@ -27,13 +27,13 @@ fn none_arrives_twice_where_that_is_the_policy() {
     assert!(rage(OnUnanswered::Fail, "fail") > 25);
 }
 
-/// Kills at the first step, at the second, and so on; how many there were.
+/// Kills the process at the first step, then at the second, and so on; returns the number of steps.
 fn rage(policy: OnUnanswered, name: &str) -> usize {
     let soak = std::env::var_os("LONGSHORE_SOAK").is_some();
     let mut steps = 0;
     loop {
         steps += 1;
-        // The one that puts right dies as well: everywhere in a soak, else somewhere.
+        // The recovering process is killed as well: at every step in a soak, else at one.
         let seconds = if soak { 0..40 } else { steps * 7 % 23..steps * 7 % 23 + 1 };
         let mut whole = false;
         for second in seconds {
@@ -48,42 +48,45 @@ fn rage(policy: OnUnanswered, name: &str) -> usize {
     }
 }
 
-/// Whether the first one came to its end before it could be killed.
+/// Returns whether the first process ended before it could be killed.
 fn kill_and_check(policy: OnUnanswered, name: &str, first: usize, second: usize) -> bool {
     let folder = TempDir::new().expect("a folder");
     let whole = live(folder.path(), name, first, 1);
     let killed =
         usize::from(!whole) + usize::from(second > 0 && !live(folder.path(), name, second, 2));
     for run in 3..6 {
-        assert!(live(folder.path(), name, 0, run), "nobody kills it");
+        assert!(live(folder.path(), name, 0, run), "it is not killed");
     }
-    let told = format!("{name}, killed at step {first}, then at {second}");
+    let context = format!("{name}, killed at step {first}, then at {second}");
     let (states, arrived) = (states(folder.path()), arrived(folder.path()));
     for text in KEYS {
         let times = arrived.iter().filter(|id| **id == key(text).message_id("example.org")).count();
-        let state = states.get(text).unwrap_or_else(|| panic!("{text} is lost: {told}"));
-        assert_eq!(state.len(), 1, "{text} is there more than once, {state:?}: {told}");
+        let state = states.get(text).unwrap_or_else(|| panic!("{text} is lost: {context}"));
+        assert_eq!(state.len(), 1, "{text} is there more than once, {state:?}: {context}");
         match (policy, text) {
-            (_, "never") => assert_eq!((times, &*state[0]), (0, "failed"), "{told}"),
+            (_, "never") => assert_eq!((times, &*state[0]), (0, "failed"), "{context}"),
             (OnUnanswered::Again, _) => {
-                assert_eq!(state[0], "sent", "{text}: {told}");
-                assert!((1..=1 + killed).contains(&times), "{text} arrived {times} times: {told}");
+                assert_eq!(state[0], "sent", "{text}: {context}");
+                assert!(
+                    (1..=1 + killed).contains(&times),
+                    "{text} arrived {times} times: {context}"
+                );
             }
             (OnUnanswered::Fail, _) => {
-                assert!(times <= 1, "{text} arrived {times} times: {told}");
+                assert!(times <= 1, "{text} arrived {times} times: {context}");
                 assert!(
                     times == 1 || state[0] == "failed",
-                    "{text} is gone without a word: {told}"
+                    "{text} is gone without a word: {context}"
                 );
             }
         }
     }
-    // One was in hand at a time: that many may have come twice.
-    assert!(arrived.len() <= 3 + killed, "{arrived:?}: {told}");
+    // One message is in flight at a time, so each kill can duplicate one.
+    assert!(arrived.len() <= 3 + killed, "{arrived:?}: {context}");
     whole
 }
 
-/// Runs a process that dies at a step, or lives; whether it came to its end.
+/// Runs a process that kills itself at a step, or at none; returns whether it completed.
 fn live(folder: &Path, policy: &str, die_at: usize, run: u64) -> bool {
     let mut command = Command::new(std::env::current_exe().expect("we are a file"));
     command.args(["--exact", "spool::crash::one_that_dies", "--ignored"]);
@@ -117,16 +120,16 @@ fn one_that_dies() {
         if steps.fetch_add(1, Ordering::SeqCst) + 1 == die_at {
             let own = rustix::process::getpid();
             rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("killed");
-            // The signal takes its moment.
+            // Wait for the signal.
             std::thread::park();
         }
     };
     let tell = step.clone();
-    let spool = Spool::open_watched(folder, move |_| tell()).expect("a spool");
+    let spool = Spool::open_with_failpoints(folder, move |_| tell()).expect("a spool");
     act(&spool, &Policy { on_unanswered, ..Policy::default() }, run, &step);
 }
 
-/// Puts everything and sends what can be sent.
+/// Enqueues all messages and sends the due ones.
 fn act(spool: &Spool, policy: &Policy, run: u64, step: &dyn Fn()) {
     let now = later(run * 7200);
     let letters = KEYS.map(letter);
@@ -135,21 +138,21 @@ fn act(spool: &Spool, policy: &Policy, run: u64, step: &dyn Fn()) {
     let shard = spool.shard(Share::ALL).expect("the one before is dead");
     shard.recover(policy, now).expect("recovered");
     for name in shard.due(now, 10).expect("listed").names {
-        let mut held = shard.take(&name).expect("taken").expect("it is there");
-        let outcome = match name.key.as_file() {
-            "never" => Outcome::Refused { why: "550 nobody".into() },
-            "later" if held.message().notes.is_empty() => {
-                Outcome::Deferred { why: "450 busy".into() }
+        let mut leased = shard.claim(&name).expect("taken").expect("it is there");
+        let outcome = match name.key.encoded() {
+            "never" => DeliveryOutcome::Refused { why: "550 nobody".into() },
+            "later" if leased.message().notes.is_empty() => {
+                DeliveryOutcome::Deferred { why: "450 busy".into() }
             }
             _ => {
-                held.hands_over(policy, now).expect("noted");
+                leased.record_data(policy, now).expect("noted");
                 step();
-                arrives(spool.folder(), &held.message().message_id);
+                arrives(spool.folder(), &leased.message().message_id);
                 step();
-                Outcome::Taken { answer: "250 fine".into() }
+                DeliveryOutcome::Accepted { answer: "250 fine".into() }
             }
         };
-        held.settle(outcome, policy, now).expect("settled");
+        leased.settle(outcome, policy, now).expect("settled");
     }
 }
 

@@ -1,0 +1,194 @@
+//! The shared state of all requests, and its configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use longshore::{Clock, Ledger, MemoryPermits, Permits, PoolName, Store, SystemClock, Timestamp};
+use longshore_ai::gateway::Counter;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::auth::{Authenticator, Lock};
+use crate::change_broadcast::ChangeBroadcasts;
+use crate::dispatch_port::ScriptPools;
+use crate::timeseries::{self, TimeSeries};
+use crate::{api, gateway, server};
+
+/// Limits on untrusted clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum size of a request body; of one line for streams of units.
+    pub body: usize,
+    /// Timeout for reading a request's head, and for answering a request that does not wait.
+    pub time: Duration,
+    /// Maximum number of concurrent connections.
+    pub connections: usize,
+    /// Wrong tokens per address and minute before it gets 429.
+    pub wrong_tokens: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 17 * 1024 * 1024,
+            time: Duration::from_secs(30),
+            connections: 10_000,
+            wrong_tokens: 20,
+        }
+    }
+}
+
+/// Longshore over HTTP.
+pub struct Web {
+    app: AppState,
+    counter: Option<Arc<dyn Counter>>,
+    extra_routes: Router,
+}
+
+/// The shared state of all requests.
+pub(crate) struct AppState {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) permits: Arc<dyn Permits>,
+    /// Pools of the configuration, with their number of permits.
+    pub(crate) pools: BTreeMap<PoolName, u32>,
+    /// Pools without an owner, with permits that every tenant may hold.
+    pub(crate) shared_pools: BTreeSet<PoolName>,
+    /// Pools of script workers, if dispatch is configured.
+    pub(crate) scripts: Option<Arc<dyn ScriptPools>>,
+    pub(crate) timeseries: TimeSeries,
+    pub(crate) broadcasts: ChangeBroadcasts,
+    pub(crate) auth: Authenticator,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Limits,
+    /// Becomes true when the server is to stop; waiting requests end then.
+    pub(crate) stopping: watch::Sender<bool>,
+}
+
+impl AppState {
+    /// Waits until the server is to stop.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + use<> {
+        let mut stopping = self.stopping.subscribe();
+        async move {
+            if stopping.wait_for(|stopping| *stopping).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Takes samples for the charts in a loop.
+    async fn sample_loop(&self) {
+        loop {
+            if let Err(error) = self.timeseries.sample(&*self.store, self.now()).await {
+                tracing::debug!(%error, "cannot take a sample for the charts");
+            }
+            tokio::time::sleep(timeseries::SAMPLE_INTERVAL).await;
+        }
+    }
+}
+
+impl Web {
+    /// Serves a store and its ledger.
+    pub fn new(store: Arc<dyn Store>, ledger: Arc<dyn Ledger>, lock: Lock) -> Self {
+        let app = AppState {
+            store,
+            auth: Authenticator::new(Arc::clone(&ledger), lock),
+            ledger,
+            permits: Arc::new(MemoryPermits::default()),
+            pools: BTreeMap::new(),
+            shared_pools: BTreeSet::new(),
+            scripts: None,
+            timeseries: TimeSeries::default(),
+            broadcasts: ChangeBroadcasts::default(),
+            clock: Arc::new(SystemClock),
+            limits: Limits::default(),
+            stopping: watch::Sender::new(false),
+        };
+        Self { app, counter: None, extra_routes: Router::new() }
+    }
+
+    /// Sets the bounded pools' back end, and the sizes of configured pools.
+    #[must_use]
+    pub fn pools(self, permits: Arc<dyn Permits>, pools: BTreeMap<PoolName, u32>) -> Self {
+        Self { app: AppState { permits, pools, ..self.app }, ..self }
+    }
+
+    /// Sets the pools with permits that every tenant's tokens may hold. Without, a tenant holds permits of
+    /// its own pools (`TENANT/NAME`) only.
+    #[must_use]
+    pub fn shared_pools(self, shared_pools: BTreeSet<PoolName>) -> Self {
+        Self { app: AppState { shared_pools, ..self.app }, ..self }
+    }
+
+    /// Sets the source of script worker pools.
+    #[must_use]
+    pub fn scripts(self, scripts: Arc<dyn ScriptPools>) -> Self {
+        Self { app: AppState { scripts: Some(scripts), ..self.app }, ..self }
+    }
+
+    /// Sets the clock, by which tokens expire.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { app: AppState { clock, ..self.app }, ..self }
+    }
+
+    /// Sets the limits on untrusted clients.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.app.auth.wrong_tokens = limits.wrong_tokens;
+        Self { app: AppState { limits, ..self.app }, ..self }
+    }
+
+    /// Serves tenants' AI profiles at `/v1` in OpenAI's and Anthropic's API formats, with the same tokens as
+    /// the API.
+    #[must_use]
+    pub fn gateway(self, counter: Arc<dyn Counter>) -> Self {
+        Self { counter: Some(counter), ..self }
+    }
+
+    /// Adds routes.
+    #[must_use]
+    pub fn beside(self, routes: Router) -> Self {
+        Self { extra_routes: self.extra_routes.merge(routes), ..self }
+    }
+
+    /// The routes. The caller's server must put a [`std::net::SocketAddr`] into each request's extensions and
+    /// limit connections and heads. No samples are taken, so charts stay empty.
+    pub fn router(self) -> Router {
+        self.build().1
+    }
+
+    fn build(self) -> (Arc<AppState>, Router) {
+        let app = Arc::new(self.app);
+        let mut router = api::routes(&app).merge(self.extra_routes);
+        if let Some(counter) = self.counter {
+            router = router.merge(gateway::routes(&app, counter));
+        }
+        (app, router)
+    }
+
+    /// Serves on a listener until `end` completes, then finishes requests in flight.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        tls: Option<server::Tls>,
+        end: impl Future<Output = ()> + Send,
+    ) {
+        let (limits, stopping) = (self.app.limits, self.app.stopping.clone());
+        let end = async move {
+            end.await;
+            stopping.send_replace(true);
+        };
+        let (app, router) = self.build();
+        tokio::select! {
+            () = server::serve(listener, tls, limits, router, Box::pin(end)) => {}
+            () = app.sample_loop() => {}
+        }
+    }
+}

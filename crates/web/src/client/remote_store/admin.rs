@@ -1,0 +1,91 @@
+//! Administration over HTTP.
+
+use async_trait::async_trait;
+use longshore::batch::BatchAction;
+use longshore::session::Order;
+use longshore::store::{
+    Inspect, LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection,
+};
+use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId};
+
+use super::unsupported::unsupported;
+use super::{FarStore, tenant_of};
+
+#[async_trait]
+impl Operate for FarStore {
+    async fn operate_units(
+        &self,
+        scope: &Scope,
+        units: UnitSelection,
+        action: UnitAction,
+    ) -> Result<Operated> {
+        let UnitSelection::Ids(ids) = units else {
+            return unsupported("over HTTP units are selected by id");
+        };
+        // Check first that all units exist: they are changed one by one.
+        if ids.len() > 1 || *scope != Scope::All {
+            for id in &ids {
+                self.unit(scope, *id).await?;
+            }
+        }
+        let mut all = Operated::default();
+        for id in ids {
+            let done = match action {
+                UnitAction::Cancel => self.api.cancel_unit(id).await,
+                UnitAction::Retry => self.api.retry_unit(id).await,
+                _ => return unsupported("units cannot be woken over HTTP"),
+            };
+            let done = done.map_err(|error| error.into_store_error("unit", id))?;
+            all.changed += done.changed;
+            all.requested += done.requested;
+            all.skipped += done.skipped;
+        }
+        Ok(all)
+    }
+
+    async fn operate_batch(
+        &self,
+        scope: &Scope,
+        batch: &BatchId,
+        action: BatchAction,
+    ) -> Result<Batch> {
+        if *scope != Scope::All {
+            self.batch(scope, batch).await?;
+        }
+        let steered = self.api.steer(batch, action).await;
+        Ok(steered.map_err(|error| error.into_store_error("batch", batch))?.batch)
+    }
+
+    async fn change_queue(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        change: QueueChange,
+    ) -> Result<()> {
+        let QueueChange { paused: Some(paused), capacity: None } = change else {
+            return unsupported("queue capacities cannot be changed over HTTP");
+        };
+        let paused = self.api.pause_queue(queue, tenant_of(scope), paused).await;
+        paused.map(|_| ()).map_err(|error| error.into_store_error("queue", queue))
+    }
+
+    async fn change_lane(
+        &self,
+        _: &Scope,
+        queue: &QueueName,
+        tenant: &TenantId,
+        change: LaneChange,
+    ) -> Result<()> {
+        let LaneChange { paused: Some(paused), weight: None, cap: None, capacity: None } = change
+        else {
+            return unsupported("lane limits cannot be changed over HTTP");
+        };
+        let paused = self.api.pause_queue(queue, Some(tenant), paused).await;
+        paused.map(|_| ()).map_err(|error| error.into_store_error("queue", queue))
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
+        let ordered = self.api.order(session, order).await;
+        ordered.map_err(|error| error.into_store_error("worker", session))
+    }
+}

@@ -1,0 +1,40 @@
+//! Enqueues over HTTP.
+
+use async_trait::async_trait;
+use longshore::store::{Added, BatchChunk, Intake, Opened, Sent};
+use longshore::{Batch, BatchId, NewBatch, NewUnit, Result, Scope};
+
+use super::FarStore;
+use crate::client::units::explicit_tenant;
+
+#[async_trait]
+impl Intake for FarStore {
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
+        let sent = match units.as_slice() {
+            [one] => self
+                .api
+                .submit_as(one, explicit_tenant(one, scope), None)
+                .await
+                .map(|sent| vec![sent]),
+            many => self.api.submit_many_as(many, scope).await,
+        };
+        let tenant = units.first().map(|unit| unit.tenant.to_string()).unwrap_or_default();
+        // Only the tenant can be missing.
+        sent.map_err(|error| error.into_store_error("tenant", tenant))
+    }
+
+    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<Opened> {
+        let tenant = batch.tenant.clone();
+        let opened = self.api.open_batch_as(batch, scope).await;
+        opened.map_err(|error| error.into_store_error("tenant", tenant))
+    }
+
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+        let added = self.api.add_to_batch_as(id, &chunk, scope).await;
+        added.map_err(|error| error.into_store_error("batch", id))
+    }
+
+    async fn seal_batch(&self, _: &Scope, id: &BatchId) -> Result<Batch> {
+        self.api.seal_batch(id).await.map_err(|error| error.into_store_error("batch", id))
+    }
+}
