@@ -194,7 +194,7 @@ fn died(
 fn tail(stderr: &str) -> String {
     match stderr.trim_end() {
         "" => String::new(),
-        text => format!("; standard error: {text}"),
+        text => format!("; its stderr: {text}"),
     }
 }
 
