@@ -84,8 +84,8 @@ impl DomainLimiter {
         Self { rate, ..Self::default() }
     }
 
-    /// Reserves a token of each recipient domain. If any has none, reserves nothing and returns the time to
-    /// postpone the message to.
+    /// Takes a token of each recipient domain. If any domain has none, takes no token, and returns the time
+    /// to postpone the message to.
     pub(super) fn reserve(
         &mut self,
         to: &[&str],

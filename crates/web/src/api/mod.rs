@@ -222,7 +222,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         query: &[PERMIT_WAIT], request: RequestBody::Json("NewPermit"), response: ResponseBody::One("Permit"),
         audit: "permit.acquire", permits::acquire),
     endpoint!(POST "/pools/{pool}/permits/{permit}/extend" "extendPermit", Submit,
-        "Extend a permit's lease; a conflict (409) means that it has expired",
+        "Extend a permit's lease; a conflict (409) means that it is not held any more",
         RequestBody::OptionalJson("PermitLife") => ResponseBody::One("PermitLeft"), "", permits::extend),
     endpoint!(POST "/pools/{pool}/permits/{permit}/release" "releasePermit", Submit,
         "Release a permit; no effect if it is not held any more",

@@ -171,7 +171,9 @@ pub(super) async fn extend(mut ctx: RequestContext) -> ApiResult {
     let lost = ctx.app.permits.extend(&pool, &[pool_id], ttl).await?;
     match lost.is_empty() {
         true => json(&PermitStatus { permit, held: true }),
-        false => Err(Problem::conflict("the permit has expired: another client may hold it now")),
+        false => {
+            Err(Problem::conflict("the permit is not held any more: it expired or was released"))
+        }
     }
 }
 

@@ -179,7 +179,7 @@ impl ApiError {
                 "put a token into LONGSHORE_TOKEN, or name its file with --token-file; \
                  `longshore token add` on the server's machine creates one"
             }
-            "forbidden" => "request for a token with a higher role (`longshore token add --role`)",
+            "forbidden" => "ask for a token with a higher role (`longshore token add --role`)",
             "too-many-requests" => "wait a minute, and check the token",
             "broken" => "the server's log says why",
             "unavailable" => "the server runs, but its store is unavailable: try again later",

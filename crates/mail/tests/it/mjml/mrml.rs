@@ -76,7 +76,8 @@ fn what_it_cannot_do_is_refused_with_its_line() {
     );
     let selector = "<mjml><mj-head>\n<mj-html-attributes></mj-html-attributes></mj-head></mjml>";
     assert!(
-        fault(selector).starts_with("line 2: <mj-html-attributes>: the reference renderer supports it")
+        fault(selector)
+            .starts_with("line 2: <mj-html-attributes>: the reference renderer supports it")
     );
     assert_eq!(fault(&page("\n<p>one")), "line 2: <p> is not closed before </mj-text> of line 2");
     assert_eq!(fault("<mjml><mj-body>\n\n<mj-section"), "line 3: a tag that never ends");
