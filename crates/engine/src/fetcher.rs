@@ -101,7 +101,7 @@ impl Fetcher {
             ClaimResult::Enough => {}
             // A unit that was skipped may fit once a resource is free.
             ClaimResult::Partial => {
-                self.wait_for_units(!worker.settings.resources.is_empty()).await
+                self.wait_for_units(!worker.settings.resources.is_empty()).await;
             }
             ClaimResult::NeedsSlots => self.wait_for_units(true).await,
             ClaimResult::Failed => self.outage.wait().await,

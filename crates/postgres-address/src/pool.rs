@@ -42,7 +42,8 @@ impl managed::Manager for ConnectionManager {
     type Error = Error;
 
     async fn create(&self) -> Result<OpenConnection, Error> {
-        let (client, connection) = self.config.connect(self.tls.clone()).await?;
+        // Boxed: most acquisitions find an open connection, and every store method holds this future.
+        let (client, connection) = Box::pin(self.config.connect(self.tls.clone())).await?;
         #[expect(
             clippy::disallowed_methods,
             reason = "ends with the connection, which aborts it when dropped"

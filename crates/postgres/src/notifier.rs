@@ -213,7 +213,7 @@ impl Notifier {
                     delay = PROBE_INTERVAL;
                 }
                 Ok(ListenEnd::ConnectionLost) | Err(_) if was_listening => {
-                    delay = Duration::from_millis(100)
+                    delay = Duration::from_millis(100);
                 }
                 Ok(ListenEnd::ConnectionLost) => {}
                 Err(error) => tracing::debug!(%error, "cannot listen for notifications"),

@@ -43,7 +43,7 @@ async fn authenticated(app: Arc<AppState>, request: Request, next: Next) -> Resp
         // The token could not be checked; a retry may succeed.
         Err(problem) if problem.status().is_server_error() => return problem.into_response(),
         Err(problem) => {
-            tracing::debug!(why = problem.detail(), "gateway request not authenticated")
+            tracing::debug!(why = problem.detail(), "gateway request not authenticated");
         }
     }
     next.run(Request::from_parts(head, body)).await

@@ -51,7 +51,7 @@ fn operation(endpoint: &Endpoint) -> Value {
     match endpoint.request {
         RequestBody::Nothing => {}
         RequestBody::Json(schema) => {
-            operation["requestBody"] = body("application/json", schema, true)
+            operation["requestBody"] = body("application/json", schema, true);
         }
         RequestBody::OptionalJson(schema) => {
             operation["requestBody"] = body("application/json", schema, false);

@@ -178,7 +178,7 @@ impl BatchProvider for Batches {
             }
             match page.data.last().filter(|last| page.has_more && !last.is_older_than(mark)) {
                 Some(last) => {
-                    path = format!("/batches?limit=100&after={}", path_segment(&last.id)?)
+                    path = format!("/batches?limit=100&after={}", path_segment(&last.id)?);
                 }
                 None => return Ok(Found::NotSubmitted),
             }

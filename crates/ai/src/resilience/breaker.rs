@@ -189,7 +189,7 @@ impl CreditBreaker {
                 self.state = State::Open(now + self.rest);
             }
             (Err(_), State::Probing(_)) => {
-                self.state = State::Open(now + PROBE_TIMEOUT.min(self.rest))
+                self.state = State::Open(now + PROBE_TIMEOUT.min(self.rest));
             }
             (Err(_), _) => {}
             (Ok(_), _) => self.state = State::Closed,

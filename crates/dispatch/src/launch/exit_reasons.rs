@@ -57,7 +57,7 @@ impl ExitReasons {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "reading the base system's accounting failed")
+                    tracing::debug!(%error, "reading the base system's accounting failed");
                 }
             }
         }

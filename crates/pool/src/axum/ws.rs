@@ -62,7 +62,7 @@ pub fn progress_ws<A: Serialize + ?Sized>(
         match updates {
             Ok(updates) => stream_updates(socket, updates, &cancel).await,
             Err(error) => {
-                stream_updates(socket, stream::iter([Update::Failed(error)]), &cancel).await
+                stream_updates(socket, stream::iter([Update::Failed(error)]), &cancel).await;
             }
         }
     })

@@ -72,7 +72,7 @@ pub(super) async fn submit_stream(mut ctx: RequestContext) -> ApiResult {
                         }
                         Ok(None) => {}
                         Err(problem) => {
-                            (first_problem, bad_line) = (Some(problem), Some(report.lines))
+                            (first_problem, bad_line) = (Some(problem), Some(report.lines));
                         }
                     }
                 }

@@ -213,7 +213,7 @@ impl StreamParser for EventParser {
                 self.open_call = Some((ToolCall { id, name, input }, String::new()));
             }
             StreamEvent::ContentBlockDelta { delta: Delta::Text { text } } => {
-                self.text(text, pieces)
+                self.text(text, pieces);
             }
             StreamEvent::ContentBlockDelta { delta: Delta::Input { partial_json } } => {
                 if let Some((_, input)) = &mut self.open_call {

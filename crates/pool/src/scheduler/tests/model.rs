@@ -289,7 +289,7 @@ impl SimulatedPool {
             Event::Replace(_) => self.scheduler.replace(id, EndCause::Requested),
             Event::Abandon(_) => self.scheduler.abandon(id),
             Event::ScheduleAbandon(_, time) => {
-                self.scheduler.schedule_abandon(id, self.now + time, self.now)
+                self.scheduler.schedule_abandon(id, self.now + time, self.now);
             }
             _ => {}
         }
