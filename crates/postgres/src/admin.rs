@@ -25,7 +25,7 @@ use crate::typed_params::{unit_id, uuid, uuids};
 use crate::{batch, send, session};
 
 /// Units changed in one transaction.
-pub(crate) const CHUNK: u32 = 5_000;
+pub(crate) const MAX_CHUNK_UNITS: u32 = 5_000;
 
 /// Cancels, wakes or retries units, all or none.
 pub(crate) async fn units(
@@ -295,9 +295,9 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
            SELECT {columns} FROM longshore_unit u WHERE u.stream = s.num AND u.state = 5
            AND u.place <= $5
            AND (u.place, u.id) > (CASE WHEN s.num > $2 THEN -9223372036854775808 ELSE $3 END, $4)
-           ORDER BY u.place, u.id LIMIT {CHUNK} FOR UPDATE) u
+           ORDER BY u.place, u.id LIMIT {MAX_CHUNK_UNITS} FOR UPDATE) u
          WHERE s.batch = $1 AND s.batch <> 0 AND s.num >= $2
-         ORDER BY s.num, u.place, u.id LIMIT {CHUNK}",
+         ORDER BY s.num, u.place, u.id LIMIT {MAX_CHUNK_UNITS}",
         columns = UnitRow::COLUMNS
     );
     let RetryCursor { batch, stream, place, unit, until } = cursor;
@@ -307,9 +307,10 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
         let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
-    let next_cursor = steps.last().filter(|_| steps.len() >= CHUNK as usize).map(|(row, _)| {
-        RetryCursor { stream: row.stream, place: row.place, unit: uuid(row.id), ..cursor }
-    });
+    let next_cursor =
+        steps.last().filter(|_| steps.len() >= MAX_CHUNK_UNITS as usize).map(|(row, _)| {
+            RetryCursor { stream: row.stream, place: row.place, unit: uuid(row.id), ..cursor }
+        });
     let cache = Arc::clone(&tx.streams);
     let streams = cache.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;
     let steps = reclaim_dedup_keys(tx, steps, &streams).await?;

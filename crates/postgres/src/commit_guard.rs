@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use longshore_core::Result;
 
-use crate::store::{CommitNotice, TransactionResult};
+use crate::store::{PostCommitWork, TransactionResult};
 use crate::tx::Tx;
 
 /// Distinguishes the operations of one transaction. Other transactions never see these rows.
@@ -48,7 +48,7 @@ impl CommitGuard {
             }
             Err(_) => tx.batch("ROLLBACK TO longshore; RELEASE longshore").await?,
         }
-        let notice = CommitNotice(std::mem::take(&mut tx.after));
-        result.map(|value| TransactionResult { value, notice })
+        let post_commit = PostCommitWork(std::mem::take(&mut tx.after));
+        result.map(|value| TransactionResult { value, post_commit })
     }
 }

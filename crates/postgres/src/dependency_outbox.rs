@@ -2,8 +2,8 @@
 //!
 //! Adding or resolving a dependency locks the dependency's row. A caller's transaction can stay
 //! open for long, and other transactions must not wait for it. So it locks no existing unit: it
-//! writes the unit's id here. The outbox is drained after the commit (`PostgresStore::committed`)
-//! or by maintenance.
+//! writes the unit's id here. The outbox is drained after the commit
+//! (`PostgresStore::run_post_commit`), or by maintenance.
 
 use std::collections::HashSet;
 
@@ -48,7 +48,7 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
         let (id, state): (Uuid, i16) = (value(&row, 0)?, value(&row, 1)?);
         unlocked.remove(&id);
         match crate::row::state(state)?.is_final() {
-            true => tx.ended(unit_id(id), state == code(UnitState::Done)),
+            true => tx.note_ended(unit_id(id), state == code(UnitState::Done)),
             false => live.push(id),
         }
     }
@@ -70,7 +70,7 @@ async fn requeue(tx: &mut Tx<'_>, mut unlocked: HashSet<Uuid>) -> Result<()> {
         unlocked.remove(&value::<Uuid>(&row, 0)?);
     }
     for pruned in unlocked {
-        tx.ended(unit_id(pruned), false);
+        tx.note_ended(unit_id(pruned), false);
     }
     Ok(())
 }

@@ -195,9 +195,9 @@ pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<UnitChange>) -> Result<(
     log_failures(tx, &changes).await?;
     for change in &changes {
         let (row, to) = (&change.row, change.step.state);
-        tx.moved(row.stream, Some(row.state()?), Some(to), row.bytes);
+        tx.count_transition(row.stream, Some(row.state()?), Some(to), row.bytes);
         if to.is_final() && row.has(flag::WAITED_ON) {
-            tx.ended(row.id, to == UnitState::Done);
+            tx.note_ended(row.id, to == UnitState::Done);
         }
     }
     announce_awaited(tx, &changes).await?;

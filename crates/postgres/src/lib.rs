@@ -46,5 +46,5 @@ mod typed_params;
 mod verify;
 
 pub use connect::{ClockSource, Listen, PostgresOptions, run_statement, server_time};
-pub use store::{CommitNotice, PostgresStore, TransactionResult};
+pub use store::{PostCommitWork, PostgresStore, TransactionResult};
 pub use tokio_postgres;

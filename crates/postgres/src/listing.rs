@@ -85,7 +85,7 @@ async fn by_state(
     let mut found: Vec<UnitCursor> = Vec::new();
     for code in codes(state) {
         let sql = match state {
-            UnitState::Leased => leased(),
+            UnitState::Leased => newest_leased(),
             _ => newest_in(state, *code),
         };
         let [owner, queue, kind, batch] = &names;
@@ -131,7 +131,7 @@ fn newest_in(state: UnitState, code: u8) -> String {
 }
 
 /// The newest leased units, by the index on sessions: there are few.
-fn leased() -> String {
+fn newest_leased() -> String {
     format!(
         "SELECT u.place, u.id FROM longshore_unit u WHERE u.session IS NOT NULL AND u.state = 3
          AND (u.place, u.id) < ($5, $6) AND u.stream IN ({STREAMS})

@@ -19,7 +19,7 @@ use crate::row::{Spec, UnitRow, count, flag, value};
 use crate::session::{self, SessionEnd};
 use crate::start_log;
 use crate::tx::Tx;
-use crate::typed_params::{Param, session_uuid};
+use crate::typed_params::{SqlParam, session_uuid};
 
 /// Ends a stalled session, if it has not sent a heartbeat since the watcher last read it. A
 /// concurrent heartbeat waits for this transaction and then learns that its session is gone.
@@ -58,7 +58,7 @@ pub(crate) struct ChangeSeq {
     /// Commits of this process that changed anything.
     pub(crate) commits: u64,
     /// Notifications of changes.
-    pub(crate) notices: u64,
+    pub(crate) notifications: u64,
 }
 
 /// Nothing is to be promoted before one of these times.
@@ -253,7 +253,7 @@ const ABANDONED: [&str; 2] = [
 async fn apply_event(
     tx: &mut Tx<'_>,
     which: &str,
-    params: &[&dyn Param],
+    params: &[&dyn SqlParam],
     event: &Event<'_>,
 ) -> Result<u64> {
     let sql = format!("SELECT {} FROM longshore_unit u WHERE {which}", UnitRow::COLUMNS);
@@ -331,9 +331,9 @@ pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
 
 /// Unparks units below their cap. The end of a unit normally unparks the next one of its cap key.
 /// This handles the exceptions: the next unit was itself hidden (its batch was paused) at that
-/// time, or the unit ended in a caller's transaction and the caller did not pass on the notice. It
-/// steps from key to key by index, however many units are parked for each, and checks a limited
-/// number of keys per round.
+/// time, or the unit ended in a caller's transaction and the caller did not run the post-commit
+/// work. It steps from key to key by index, however many units are parked for each, and checks a
+/// limited number of keys per round.
 async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<()> {
     let after = cache.with(|state| state.cap_key.clone());
     let rows = tx
@@ -405,7 +405,7 @@ pub(crate) async fn lead(
 mod tests {
     use super::*;
 
-    const SEQ: ChangeSeq = ChangeSeq { commits: 1, notices: 1 };
+    const SEQ: ChangeSeq = ChangeSeq { commits: 1, notifications: 1 };
     const LONG: Duration = Duration::from_secs(600);
 
     fn cache(next_fire_in: Option<Duration>) -> MaintenanceCache {
@@ -420,7 +420,7 @@ mod tests {
         let cache = cache(Some(LONG));
         let left = cache.next_fire_in(SEQ, LONG).flatten();
         assert!(left.is_some_and(|left| left <= LONG && !left.is_zero()));
-        let more = ChangeSeq { notices: 2, ..SEQ };
+        let more = ChangeSeq { notifications: 2, ..SEQ };
         assert_eq!(cache.next_fire_in(more, LONG), None, "another process changed something");
         assert_eq!(cache.next_fire_in(SEQ, Duration::ZERO), None, "too old");
     }

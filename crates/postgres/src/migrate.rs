@@ -39,30 +39,30 @@ const MIGRATIONS: &[Migration] = &[
 ];
 
 /// The newest version that this program knows.
-pub(crate) const NEWEST: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version.unsigned_abs();
+pub(crate) const NEWEST_VERSION: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version.unsigned_abs();
 
 /// Migrates the schema to the newest version, if it is older.
 pub(crate) async fn migrate(tx: &mut Tx<'_>) -> Result<u32> {
-    if version(tx).await? != NEWEST {
+    if version(tx).await? != NEWEST_VERSION {
         // Migrations, and waiting for another process's migration, have no time limit.
         tx.batch("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
         advisory_lock::acquire(tx, &[AdvisoryLock::Schema]).await?;
         apply_missing(tx).await?;
     }
     check(tx).await?;
-    Ok(NEWEST)
+    Ok(NEWEST_VERSION)
 }
 
 async fn check(tx: &mut Tx<'_>) -> Result<()> {
     let found = version(tx).await?;
-    if found != NEWEST {
-        return Err(Error::Schema { found, known: NEWEST });
+    if found != NEWEST_VERSION {
+        return Err(Error::Schema { found, known: NEWEST_VERSION });
     }
     let sql = "SELECT checksum FROM longshore_migration ORDER BY version";
     let sums = tx.query(sql, &[]).await?;
     for (migration, row) in MIGRATIONS.iter().zip(sums) {
         if value::<&str>(&row, 0)? != checksum(migration.sql) {
-            return Err(damaged(format!("migration `{}` with another checksum", migration.name)));
+            return Err(damaged(format!("a changed migration {}", migration.name)));
         }
     }
     Ok(())
@@ -84,8 +84,8 @@ async fn version(tx: &mut Tx<'_>) -> Result<u32> {
 async fn apply_missing(tx: &mut Tx<'_>) -> Result<()> {
     // Read again under the lock: another process may have migrated.
     let found = version(tx).await?;
-    if found > NEWEST {
-        return Err(Error::Schema { found, known: NEWEST });
+    if found > NEWEST_VERSION {
+        return Err(Error::Schema { found, known: NEWEST_VERSION });
     }
     if found == 0 {
         tx.batch(

@@ -24,7 +24,7 @@ use crate::connect;
 use crate::error::{Translate, from_pool};
 use crate::permits::PermitWakeups;
 use crate::single_statement::ConnGuard;
-use crate::typed_params::{Param, typed};
+use crate::typed_params::{SqlParam, typed};
 
 /// An entry of the change feed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ pub(crate) struct Notifier {
     changes: watch::Sender<u64>,
     /// The last round of writing that is complete.
     rounds_written: watch::Sender<u64>,
-    /// Whether notices arrive.
+    /// Whether notifications arrive.
     listening: watch::Sender<bool>,
     /// Requests of this process that wait for a permit.
     pub(crate) permit_wakeups: PermitWakeups,
@@ -173,8 +173,8 @@ impl Notifier {
                     (std::mem::take(&mut pending.entries), pending.round)
                 });
                 let nothing = entries.is_empty() && !wake_workers;
-                let rounds_written = with_timeout(write_entries(&pool, &entries)).await;
-                if let Err(error) = notified.and(rounds_written) {
+                let written = with_timeout(write_entries(&pool, &entries)).await;
+                if let Err(error) = notified.and(written) {
                     tracing::debug!(%error, "cannot write the change feed");
                     self.buffer(entries, wake_workers);
                     tokio::time::sleep(WRITE_RETRY_DELAY).await;
@@ -245,17 +245,17 @@ impl Notifier {
                 () = &mut timeout, if !probe_received => return Ok(ListenEnd::NoNotifications),
                 message = poll_fn(|cx| connection.poll_message(cx)) => match message {
                     None | Some(Err(_)) => return Ok(ListenEnd::ConnectionLost),
-                    Some(Ok(AsyncMessage::Notification(notice))) => {
-                        if self.permit_wakeups.on_notification(notice.payload()) {
+                    Some(Ok(AsyncMessage::Notification(notification))) => {
+                        if self.permit_wakeups.on_notification(notification.payload()) {
                             continue;
                         }
-                        if notice.payload() == payload {
+                        if notification.payload() == payload {
                             probe_received = true;
                             self.listening.send_replace(true);
                             // Notifications sent before this connection listened were missed.
                             self.wakeups.send_modify(|count| *count += 1);
                             self.permit_wakeups.wake_all();
-                        } else if notice.payload() == WAKE_WORKERS {
+                        } else if notification.payload() == WAKE_WORKERS {
                             self.wakeups.send_modify(|count| *count += 1);
                         }
                         self.changes.send_modify(|count| *count += 1);
@@ -296,7 +296,7 @@ async fn write_entries(pool: &Pool, entries: &BTreeSet<FeedEntry>) -> Result<()>
     let names: Vec<&str> = entries.iter().map(|row| row.name.as_str()).collect();
     let kinds: Vec<&str> = entries.iter().map(|row| row.topic).collect();
     let tenants: Vec<Option<&str>> = entries.iter().map(|row| row.tenant.as_deref()).collect();
-    let params: [&dyn Param; 6] =
+    let params: [&dyn SqlParam; 6] =
         [&AdvisoryLock::ChangeFeed.key(), &kinds, &names, &tenants, &CHANNEL, &FEED_CHANGED];
     let rows = client
         .query_typed(
@@ -328,7 +328,7 @@ async fn write_entries(pool: &Pool, entries: &BTreeSet<FeedEntry>) -> Result<()>
 
 async fn notify(pool: &Pool, payload: &str) -> Result<()> {
     let client = pool.get().await.map_err(from_pool)?;
-    let params: [&dyn Param; 2] = [&CHANNEL, &payload];
+    let params: [&dyn SqlParam; 2] = [&CHANNEL, &payload];
     client.query_typed("SELECT pg_notify($1, $2)", &typed(&params)).await.or_translate()?;
     Ok(())
 }

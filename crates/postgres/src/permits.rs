@@ -103,7 +103,7 @@ fn answer(row: &Row) -> Result<Answer> {
 async fn one(
     inner: &StoreInner,
     sql: &str,
-    params: &[&dyn crate::typed_params::Param],
+    params: &[&dyn crate::typed_params::SqlParam],
 ) -> Result<Row> {
     let rows = inner.query_autocommit(sql, params).await?;
     rows.into_iter().next().ok_or_else(|| damaged("a pool function that returns no row"))
@@ -113,7 +113,7 @@ async fn one(
 async fn run_and_wake(
     inner: &StoreInner,
     sql: &str,
-    params: &[&dyn crate::typed_params::Param],
+    params: &[&dyn crate::typed_params::SqlParam],
 ) -> Result<()> {
     let row = one(inner, sql, params).await?;
     inner.notifier.permit_wakeups.wake(value(&row, 0)?);

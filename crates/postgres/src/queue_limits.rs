@@ -21,7 +21,7 @@ use crate::tx::Tx;
 #[derive(Default)]
 pub(crate) struct CapacityCheck {
     lanes: HashMap<i64, LaneLimits>,
-    limits: BTreeMap<LimitScope, Remaining>,
+    limits: BTreeMap<LimitScope, LimitUsage>,
 }
 
 struct LaneLimits {
@@ -39,7 +39,7 @@ enum LimitScope {
 }
 
 /// Usage under one limit.
-struct Remaining {
+struct LimitUsage {
     live: u64,
     bytes: u64,
     max_units: Option<u64>,
@@ -83,8 +83,8 @@ impl CapacityCheck {
         let all =
             [LimitScope::Lane(num), LimitScope::Queue(value(row, 1)?), LimitScope::Tenant(tenant)];
         for (scope, at) in all.into_iter().zip([4, 6, 8]) {
-            if let Some(remaining) = Remaining::read(row, at)? {
-                self.limits.entry(scope.clone()).or_insert(remaining);
+            if let Some(usage) = LimitUsage::read(row, at)? {
+                self.limits.entry(scope.clone()).or_insert(usage);
                 lane.scopes.push(scope);
             }
         }
@@ -135,9 +135,9 @@ impl CapacityCheck {
                 LimitScope::Tenant(value(&row, 2)?),
             ];
             for scope in names {
-                if let Some(remaining) = self.limits.get_mut(&scope) {
-                    remaining.live += count::<u64>(&row, 3)?;
-                    remaining.bytes += count::<u64>(&row, 4)?;
+                if let Some(usage) = self.limits.get_mut(&scope) {
+                    usage.live += count::<u64>(&row, 3)?;
+                    usage.bytes += count::<u64>(&row, 4)?;
                 }
             }
         }
@@ -148,18 +148,17 @@ impl CapacityCheck {
     async fn reload_limits(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let lanes: Vec<i64> = self.lanes.keys().copied().collect();
         let mut current = Self::load(tx, &lanes).await?;
-        for (scope, remaining) in &mut self.limits {
+        for (scope, usage) in &mut self.limits {
             let current_limits = current.limits.remove(scope);
-            remaining.max_units =
+            usage.max_units =
                 current_limits.as_ref().and_then(|current_limits| current_limits.max_units);
-            remaining.max_bytes =
-                current_limits.and_then(|current_limits| current_limits.max_bytes);
+            usage.max_bytes = current_limits.and_then(|current_limits| current_limits.max_bytes);
         }
         Ok(())
     }
 
     /// The refusal if the stream's tenant is suspended.
-    pub(crate) fn suspended(&self, stream: &Stream) -> Option<Refusal> {
+    pub(crate) fn refuse_suspended(&self, stream: &Stream) -> Option<Refusal> {
         let suspended = self.lanes.get(&stream.lane).is_some_and(|lane| lane.suspended);
         (suspended || stream.is_placeholder()).then(|| Refusal::Suspended(stream.tenant.clone()))
     }
@@ -168,17 +167,17 @@ impl CapacityCheck {
     pub(crate) fn admit(&mut self, lane: i64, bytes: u64) -> Option<Refusal> {
         let scopes = &self.lanes.get(&lane)?.scopes;
         for scope in scopes {
-            if let Some(remaining) = self.limits.get(scope)
-                && let Some(limit) = remaining.exceeded(bytes)
+            if let Some(usage) = self.limits.get(scope)
+                && let Some(limit) = usage.exceeded_limit(bytes)
             {
-                let (bound, live, bytes) = (scope.bound(), remaining.live, remaining.bytes);
+                let (bound, live, bytes) = (scope.bound(), usage.live, usage.bytes);
                 return Some(Refusal::Full { bound, live, bytes, limit });
             }
         }
         for scope in scopes {
-            if let Some(remaining) = self.limits.get_mut(scope) {
-                remaining.live += 1;
-                remaining.bytes += bytes;
+            if let Some(usage) = self.limits.get_mut(scope) {
+                usage.live += 1;
+                usage.bytes += bytes;
             }
         }
         None
@@ -188,15 +187,15 @@ impl CapacityCheck {
     pub(crate) fn release(&mut self, lane: i64, bytes: u64) {
         let Some(lane) = self.lanes.get(&lane) else { return };
         for scope in &lane.scopes {
-            if let Some(remaining) = self.limits.get_mut(scope) {
-                remaining.live -= 1;
-                remaining.bytes -= bytes;
+            if let Some(usage) = self.limits.get_mut(scope) {
+                usage.live -= 1;
+                usage.bytes -= bytes;
             }
         }
     }
 }
 
-impl Remaining {
+impl LimitUsage {
     /// Reads a limit from the columns that begin at `at`, if one is set.
     fn read(row: &Row, at: usize) -> Result<Option<Self>> {
         let limit = |at: usize| -> Result<Option<u64>> {
@@ -207,7 +206,7 @@ impl Remaining {
         Ok(limited.then_some(Self { live: 0, bytes: 0, max_units, max_bytes }))
     }
 
-    fn exceeded(&self, bytes: u64) -> Option<String> {
+    fn exceeded_limit(&self, bytes: u64) -> Option<String> {
         match (self.max_units, self.max_bytes) {
             (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
             (_, Some(max)) if self.bytes + bytes > max => Some(format!("{max} bytes")),

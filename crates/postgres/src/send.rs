@@ -23,7 +23,7 @@ use crate::tx::Tx;
 
 use admission::{AdmissionPlan, CapacityPolicy};
 pub(crate) use fast_path::try_fast_path;
-use insert::{CHUNK, NewRow};
+use insert::{MAX_CHUNK_UNITS, NewRow};
 pub(crate) use tx_enqueue::send_in;
 
 /// Whether limits and suspension apply.
@@ -97,7 +97,7 @@ async fn send_plain(
 ) -> Result<usize> {
     let mut done = 0;
     while done < units.len() {
-        let until = insert::chunk_end(units, done, CHUNK);
+        let until = insert::chunk_end(units, done, MAX_CHUNK_UNITS);
         let (units, streams) = (&units[done..until], &streams[done..until]);
         let now = tx.now;
         let rows: Vec<NewRow<'_>> = units

@@ -19,7 +19,7 @@ use tokio_postgres::Row;
 use crate::error::{Translate, from_pool, is_conflict};
 use crate::store::{StoreInner, retry_transaction};
 use crate::streams::Stream;
-use crate::typed_params::{Param, typed};
+use crate::typed_params::{SqlParam, typed};
 
 /// A connection that returns to the pool only after the server has replied to everything. If it is
 /// dropped earlier, it is closed: its next user would receive the outstanding replies.
@@ -56,7 +56,7 @@ impl StoreInner {
     pub(crate) async fn query_autocommit(
         &self,
         sql: &str,
-        params: &[&dyn Param],
+        params: &[&dyn SqlParam],
     ) -> Result<Vec<Row>> {
         for _ in 0..10 {
             match self.query_autocommit_once(sql, params).await {
@@ -67,7 +67,7 @@ impl StoreInner {
         self.query_autocommit_once(sql, params).await
     }
 
-    async fn query_autocommit_once(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>> {
+    async fn query_autocommit_once(&self, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
         let guard = ConnGuard::acquire(&self.pool).await?;
         let answer = guard.client()?.query_typed(sql, &typed(params)).await;
         guard.release();

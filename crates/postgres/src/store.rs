@@ -118,10 +118,11 @@ macro_rules! operation_without_timeout {
     ($store:expr, $durability:ident, $tx:ident => $body:expr) => {
         async {
             let store = &$store.inner;
-            let ended =
-                crate::store::retry_transaction!(store, $durability, $tx => $body, store.commit_and_notify($tx));
-            let (answer, followed) = ended.await?;
-            followed?;
+            let committed = crate::store::retry_transaction!(
+                store, $durability, $tx => $body, store.commit_and_notify($tx)
+            );
+            let (answer, notified) = committed.await?;
+            notified?;
             Ok(answer)
         }
     };
@@ -203,8 +204,8 @@ impl PostgresStore {
     /// If this future is dropped before it completes (a timeout, a `select!`), part of the work may
     /// be done, and the server refuses the caller's commit.
     ///
-    /// Pass the notice to [`Self::committed`] after the commit. Without it, workers find the units
-    /// when they next poll.
+    /// Pass [`TransactionResult::post_commit`] to [`Self::run_post_commit`] after the commit.
+    /// Otherwise workers find the units when they next poll.
     pub async fn send_in(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
@@ -215,9 +216,9 @@ impl PostgresStore {
     }
 
     /// Finishes runs inside the caller's own transaction on the same database. Units that depend on
-    /// these, or wait for their cap, become ready when the notice is passed to [`Self::committed`],
-    /// or at the next maintenance round. As with [`Self::send_in`], the server refuses the caller's
-    /// commit if this future is dropped before it completes.
+    /// these, or wait for their cap, become ready in [`Self::run_post_commit`], or at the next
+    /// maintenance round. As with [`Self::send_in`], the server refuses the caller's commit if this
+    /// future is dropped before it completes.
     pub async fn finish_in(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
@@ -240,9 +241,9 @@ impl PostgresStore {
     /// Runs the post-commit work of a caller's transaction: wakes workers, writes the change feed
     /// and advances the batches that it touched. Without this call, the maintenance services do so
     /// a little later.
-    pub async fn committed(&self, notice: CommitNotice) -> Result<()> {
+    pub async fn run_post_commit(&self, work: PostCommitWork) -> Result<()> {
         let inner = Arc::clone(&self.inner);
-        self.inner.run_to_completion(async move { inner.run_post_commit(notice.0).await }).await
+        self.inner.run_to_completion(async move { inner.run_post_commit(work.0).await }).await
     }
 }
 
@@ -318,8 +319,8 @@ impl StoreInner {
     /// its commit, because they lock rows that other transactions need.
     async fn release_deferred(&self, after: &mut PostCommit) -> Result<()> {
         let unparks = std::mem::take(&mut after.unparks);
-        let dependency_outbox = std::mem::take(&mut after.outbox);
-        if unparks.is_empty() && !dependency_outbox {
+        let has_outbox = std::mem::take(&mut after.outbox);
+        if unparks.is_empty() && !has_outbox {
             return Ok(());
         }
         let released = retry_transaction!(self, Durable, tx => async {
@@ -390,14 +391,14 @@ impl StoreInner {
 
 /// The result of an operation inside a caller's transaction.
 #[derive(Debug)]
-#[must_use = "pass the notice to `PostgresStore::committed` after the commit"]
+#[must_use = "pass `post_commit` to `PostgresStore::run_post_commit` after the commit"]
 pub struct TransactionResult<T> {
     /// What the operation returned.
     pub value: T,
     /// The work to run after the commit.
-    pub notice: CommitNotice,
+    pub post_commit: PostCommitWork,
 }
 
-/// Post-commit work of a caller's transaction, for [`PostgresStore::committed`].
+/// Post-commit work of a caller's transaction, for [`PostgresStore::run_post_commit`].
 #[derive(Debug, Default)]
-pub struct CommitNotice(pub(crate) PostCommit);
+pub struct PostCommitWork(pub(crate) PostCommit);

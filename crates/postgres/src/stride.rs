@@ -119,8 +119,8 @@ impl StrideState {
     }
 
     /// Records whether a claim found more than one stream of plain units.
-    pub(crate) fn set_needs_full_claim(&self, filter: ClaimFilterHash, full_claims: bool) {
-        self.with(|state| match full_claims {
+    pub(crate) fn set_needs_full_claim(&self, filter: ClaimFilterHash, needed: bool) {
+        self.with(|state| match needed {
             true => state.full_claims.insert(filter),
             false => state.full_claims.remove(&filter),
         });

@@ -1,9 +1,9 @@
 //! One operation's transaction: the connection, the time, and the effects of moved units.
 //!
-//! Operations report which units changed state ([`Tx::moved`]). [`Tx::flush`] then writes counts
-//! and releases dependants in the same transaction, once per operation instead of once per unit.
-//! Work that must wait until other transactions can see the change (advancing batches, wake-ups,
-//! the change feed) is collected in [`PostCommit`]; the store runs it after the commit.
+//! Operations report which units change state ([`Tx::count_transition`]). [`Tx::flush`] then writes
+//! counts and releases dependants in the same transaction, once per operation instead of once per
+//! unit. Work that must wait until other transactions can see the change (advancing batches,
+//! wake-ups, the change feed) is collected in [`PostCommit`]; the store runs it after the commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::finish;
 use crate::notifier::FeedEntry;
 use crate::row::{code, to_json, value};
 use crate::streams::{Stream, StreamCache};
-use crate::typed_params::{Param, typed};
+use crate::typed_params::{SqlParam, typed};
 
 /// Whether a commit waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ const DEFAULT_PLANS: &str = "SET LOCAL random_page_cost TO DEFAULT; \
 
 /// One operation's transaction.
 pub(crate) struct Tx<'c> {
-    db: Db<'c>,
+    db: TxConnection<'c>,
     pub(crate) now: Timestamp,
     pub(crate) streams: Arc<StreamCache>,
     pub(crate) after: PostCommit,
@@ -63,7 +63,7 @@ pub(crate) struct Tx<'c> {
     pub(crate) abandon: bool,
     /// Streams created by this transaction; cached by the process only after the commit.
     pub(crate) new_streams: Vec<Arc<Stream>>,
-    deltas: BTreeMap<i64, Delta>,
+    deltas: BTreeMap<i64, CounterDelta>,
     /// Streams with counts that a server function has updated, and whether leased units were
     /// released.
     counted: BTreeMap<i64, bool>,
@@ -76,12 +76,12 @@ pub(crate) struct Tx<'c> {
 /// A statement pipelined with the commit.
 struct FinalStatement {
     sql: &'static str,
-    params: Vec<Box<dyn Param + Send>>,
+    params: Vec<Box<dyn SqlParam + Send>>,
 }
 
 impl FinalStatement {
-    fn params(&self) -> Vec<&dyn Param> {
-        self.params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
+    fn params(&self) -> Vec<&dyn SqlParam> {
+        self.params.iter().map(|param| -> &dyn SqlParam { param.as_ref() }).collect()
     }
 }
 
@@ -158,7 +158,7 @@ impl PostCommit {
     }
 }
 
-enum Db<'c> {
+enum TxConnection<'c> {
     /// A connection of the pool. `BEGIN` is pipelined with the first statement.
     Pooled { client: Option<Arc<PooledConnection>>, begin: Option<BeginFuture> },
     /// The caller's transaction.
@@ -169,7 +169,7 @@ type BeginFuture = BoxFuture<'static, Result<(), tokio_postgres::Error>>;
 
 /// Changes of a stream's counters.
 #[derive(Default)]
-struct Delta {
+struct CounterDelta {
     counts: [i64; 7],
     bytes: i64,
 }
@@ -192,7 +192,7 @@ impl Tx<'static> {
             Durability::Read => format!("BEGIN READ ONLY; {TIMEOUTS}"),
         };
         let begin = async move { own.batch_execute(&sql).await }.boxed();
-        Self::new(Db::Pooled { client: Some(client), begin: Some(begin) }, now, streams)
+        Self::new(TxConnection::Pooled { client: Some(client), begin: Some(begin) }, now, streams)
     }
 
     /// Commits, and returns the post-commit work.
@@ -227,7 +227,7 @@ impl Tx<'static> {
     /// Writes the final statements and commits in one round trip. If a statement fails, the server
     /// rolls back instead of committing.
     async fn commit_with(&mut self, columns: Option<DeltaColumns>) -> Result<()> {
-        let Db::Pooled { client, .. } = &mut self.db else { return Ok(()) };
+        let TxConnection::Pooled { client, .. } = &mut self.db else { return Ok(()) };
         let own = connection(client)?;
         let final_statements = std::mem::take(&mut self.final_statements);
         let final_statements: Vec<_> =
@@ -253,8 +253,8 @@ impl Tx<'static> {
         if committed.is_ok() {
             *client = None;
         }
-        for results in results {
-            results.or_translate()?;
+        for result in results {
+            result.or_translate()?;
         }
         written.or_translate()?;
         committed.map_err(commit_error)?;
@@ -270,14 +270,14 @@ impl Tx<'static> {
 
     /// Ends the transaction and returns the connection to the pool.
     async fn end(&mut self, how: &str) -> Result<()> {
-        if let Db::Pooled { client, begin } = &mut self.db
+        if let TxConnection::Pooled { client, begin } = &mut self.db
             && begin.take().is_none()
             && let Some(own) = client
         {
             own.batch_execute(how).await.map_err(commit_error)?;
             // Only after the reply: `Drop` closes a connection that is still here.
             *client = None;
-        } else if let Db::Pooled { client, .. } = &mut self.db {
+        } else if let TxConnection::Pooled { client, .. } = &mut self.db {
             *client = None;
         }
         Ok(())
@@ -291,10 +291,10 @@ impl<'c> Tx<'c> {
         now: Timestamp,
         streams: Arc<StreamCache>,
     ) -> Self {
-        Self::new(Db::Caller(transaction), now, streams)
+        Self::new(TxConnection::Caller(transaction), now, streams)
     }
 
-    fn new(db: Db<'c>, now: Timestamp, streams: Arc<StreamCache>) -> Self {
+    fn new(db: TxConnection<'c>, now: Timestamp, streams: Arc<StreamCache>) -> Self {
         Self {
             db,
             now,
@@ -311,7 +311,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Runs a statement and returns its rows.
-    pub(crate) async fn query(&mut self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>> {
+    pub(crate) async fn query(&mut self, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
         self.query_raw(sql, &typed(params)).await
     }
 
@@ -322,8 +322,10 @@ impl<'c> Tx<'c> {
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>> {
         match &mut self.db {
-            Db::Caller(transaction) => transaction.query_typed(sql, params).await.or_translate(),
-            Db::Pooled { client, begin } => {
+            TxConnection::Caller(transaction) => {
+                transaction.query_typed(sql, params).await.or_translate()
+            }
+            TxConnection::Pooled { client, begin } => {
                 let client = connection(client)?;
                 let query = client.query_typed(sql, params);
                 let Some(begin) = begin.take() else { return query.await.or_translate() };
@@ -340,13 +342,13 @@ impl<'c> Tx<'c> {
     pub(crate) fn pipeline_with_commit(
         &mut self,
         sql: &'static str,
-        params: Vec<Box<dyn Param + Send>>,
+        params: Vec<Box<dyn SqlParam + Send>>,
     ) {
         self.final_statements.push(FinalStatement { sql, params });
     }
 
     /// Runs a statement and returns the number of rows it changed.
-    pub(crate) async fn execute(&mut self, sql: &str, params: &[&dyn Param]) -> Result<u64> {
+    pub(crate) async fn execute(&mut self, sql: &str, params: &[&dyn SqlParam]) -> Result<u64> {
         self.execute_raw(sql, &typed(params)).await
     }
 
@@ -358,8 +360,10 @@ impl<'c> Tx<'c> {
     ) -> Result<u64> {
         self.ensure_begun().await?;
         match &self.db {
-            Db::Caller(transaction) => transaction.execute_typed(sql, params).await.or_translate(),
-            Db::Pooled { client, .. } => {
+            TxConnection::Caller(transaction) => {
+                transaction.execute_typed(sql, params).await.or_translate()
+            }
+            TxConnection::Pooled { client, .. } => {
                 connection(client)?.execute_typed(sql, params).await.or_translate()
             }
         }
@@ -369,8 +373,10 @@ impl<'c> Tx<'c> {
     pub(crate) async fn batch(&mut self, sql: &str) -> Result<()> {
         self.ensure_begun().await?;
         match &self.db {
-            Db::Caller(transaction) => transaction.batch_execute(sql).await.or_translate(),
-            Db::Pooled { client, .. } => {
+            TxConnection::Caller(transaction) => {
+                transaction.batch_execute(sql).await.or_translate()
+            }
+            TxConnection::Pooled { client, .. } => {
                 connection(client)?.batch_execute(sql).await.or_translate()
             }
         }
@@ -378,17 +384,17 @@ impl<'c> Tx<'c> {
 
     async fn ensure_begun(&mut self) -> Result<()> {
         match &mut self.db {
-            Db::Pooled { begin, .. } => match begin.take() {
+            TxConnection::Pooled { begin, .. } => match begin.take() {
                 Some(begin) => begin.await.or_translate(),
                 None => Ok(()),
             },
-            Db::Caller(_) => Ok(()),
+            TxConnection::Caller(_) => Ok(()),
         }
     }
 
     /// Whether this is part of the caller's own transaction, which may stay open for long.
     pub(crate) fn is_caller_transaction(&self) -> bool {
-        matches!(self.db, Db::Caller(_))
+        matches!(self.db, TxConnection::Caller(_))
     }
 
     /// The settings to apply before effects, and those to apply after them. The latter reset
@@ -396,10 +402,10 @@ impl<'c> Tx<'c> {
     /// A caller's own transaction keeps its settings.
     pub(crate) fn planner_settings(&self) -> (&'static str, String) {
         match self.db {
-            Db::Pooled { .. } => {
+            TxConnection::Pooled { .. } => {
                 (DEFAULT_PLANS, format!("RESET ROLE; RESET ALL; {TIMEOUTS}; {INDEX_PLANS}"))
             }
-            Db::Caller(_) => ("", String::new()),
+            TxConnection::Caller(_) => ("", String::new()),
         }
     }
 
@@ -413,7 +419,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Runs a statement that returns exactly one row.
-    pub(crate) async fn query_one(&mut self, sql: &str, params: &[&dyn Param]) -> Result<Row> {
+    pub(crate) async fn query_one(&mut self, sql: &str, params: &[&dyn SqlParam]) -> Result<Row> {
         self.query_opt(sql, params).await?.ok_or_else(|| damaged("no row where one is required"))
     }
 
@@ -421,25 +427,25 @@ impl<'c> Tx<'c> {
     pub(crate) async fn query_opt(
         &mut self,
         sql: &str,
-        params: &[&dyn Param],
+        params: &[&dyn SqlParam],
     ) -> Result<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
     /// Counts a unit with `bytes` of payload from one state to another. Bytes count while the unit
     /// is live.
-    pub(crate) fn moved(
+    pub(crate) fn count_transition(
         &mut self,
         stream: i64,
         from: Option<UnitState>,
         to: Option<UnitState>,
         bytes: i64,
     ) {
-        self.moved_many(stream, from, to, 1, bytes);
+        self.count_transitions(stream, from, to, 1, bytes);
     }
 
     /// Counts `units` with `bytes` of payload in total from one state to another.
-    pub(crate) fn moved_many(
+    pub(crate) fn count_transitions(
         &mut self,
         stream: i64,
         from: Option<UnitState>,
@@ -460,7 +466,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Records that a server function moved units of a stream and updated its counts.
-    pub(crate) fn counted(&mut self, stream: i64, from: Option<UnitState>, to: UnitState) {
+    pub(crate) fn note_counted(&mut self, stream: i64, from: Option<UnitState>, to: UnitState) {
         let released = from == Some(UnitState::Leased);
         *self.counted.entry(stream).or_default() |= released;
         self.after.wake_workers |= to == UnitState::Ready;
@@ -476,7 +482,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Records that a unit ended, so that [`Self::flush`] releases its dependants.
-    pub(crate) fn ended(&mut self, unit: UnitId, well: bool) {
+    pub(crate) fn note_ended(&mut self, unit: UnitId, well: bool) {
         self.ended.push((unit, well));
     }
 
@@ -549,7 +555,7 @@ impl<'c> Tx<'c> {
             return Ok(None);
         }
         let mut columns = DeltaColumns::default();
-        let none = Delta::default();
+        let none = CounterDelta::default();
         for num in &nums {
             let delta = deltas.get(num).unwrap_or(&none);
             for (column, count) in columns.counts.iter_mut().zip(delta.counts) {
@@ -578,10 +584,10 @@ impl DeltaColumns {
         leased, done, failed, cancelled, bytes, sums)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
-    fn params(&self) -> [&dyn Param; 10] {
+    fn params(&self) -> [&dyn SqlParam; 10] {
         let [blocked, scheduled, ready, leased, done, failed, cancelled, bytes] = &self.counts;
         let counts = [blocked, scheduled, ready, leased, done, failed, cancelled, bytes];
-        let mut params: [&dyn Param; 10] = [&self.streams; 10];
+        let mut params: [&dyn SqlParam; 10] = [&self.streams; 10];
         for (param, column) in params[1..9].iter_mut().zip(counts) {
             *param = column;
         }
@@ -594,7 +600,7 @@ impl Drop for Tx<'_> {
     /// Closes the connection if it is dropped within a transaction (an error, or a caller that
     /// dropped its future): its protocol state is unknown. The server then rolls back.
     fn drop(&mut self) {
-        if let Db::Pooled { client, begin } = &mut self.db {
+        if let TxConnection::Pooled { client, begin } = &mut self.db {
             let untouched = begin.take().is_some();
             if let Some(client) = client.take().and_then(Arc::into_inner)
                 && !untouched

@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 /// A value that knows its SQL type.
-pub(crate) trait Param: Sync {
+pub(crate) trait SqlParam: Sync {
     /// The type sent to the server.
     fn ty(&self) -> Type;
     /// The value itself.
@@ -17,19 +17,19 @@ pub(crate) trait Param: Sync {
 
 macro_rules! param {
     ($($rust:ty => $one:ident, $many:ident;)*) => {$(
-        impl Param for $rust {
+        impl SqlParam for $rust {
             fn ty(&self) -> Type { Type::$one }
             fn sql(&self) -> &(dyn ToSql + Sync) { self }
         }
-        impl Param for Option<$rust> {
+        impl SqlParam for Option<$rust> {
             fn ty(&self) -> Type { Type::$one }
             fn sql(&self) -> &(dyn ToSql + Sync) { self }
         }
-        impl Param for Vec<$rust> {
+        impl SqlParam for Vec<$rust> {
             fn ty(&self) -> Type { Type::$many }
             fn sql(&self) -> &(dyn ToSql + Sync) { self }
         }
-        impl Param for Vec<Option<$rust>> {
+        impl SqlParam for Vec<Option<$rust>> {
             fn ty(&self) -> Type { Type::$many }
             fn sql(&self) -> &(dyn ToSql + Sync) { self }
         }
@@ -50,7 +50,7 @@ param! {
 }
 
 /// Parameters and their types in the driver's form.
-pub(crate) fn typed<'p>(params: &[&'p dyn Param]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
+pub(crate) fn typed<'p>(params: &[&'p dyn SqlParam]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
     params.iter().map(|param| (param.sql(), param.ty())).collect()
 }
 

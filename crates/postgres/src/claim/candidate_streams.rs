@@ -14,10 +14,10 @@ use crate::row::{count, small, value};
 use crate::streams::Stream;
 use crate::stride::ScanMode;
 use crate::tx::Tx;
-use crate::typed_params::{Param, session_uuid};
+use crate::typed_params::{SqlParam, session_uuid};
 
 /// The result of a claim's first statement.
-pub(super) struct Candidates {
+pub(super) struct ClaimCandidates {
     /// The number of the claiming session.
     pub(super) session: i64,
     /// How long the server scanned.
@@ -82,7 +82,7 @@ impl<'c> ClaimParams<'c> {
         }
     }
 
-    pub(super) fn params(&self) -> [&dyn Param; 8] {
+    pub(super) fn params(&self) -> [&dyn SqlParam; 8] {
         let Self { session, kinds, queues, tenant, batch, resumed, all_queues, mode } = self;
         [session, kinds, queues, tenant, batch, resumed, all_queues, mode]
     }
@@ -93,7 +93,7 @@ pub(super) async fn find_candidates(
     tx: &mut Tx<'_>,
     claim: &Claim,
     mode: &ScanMode,
-) -> Result<Candidates> {
+) -> Result<ClaimCandidates> {
     let sql = "SELECT * FROM longshore_eligible($1, $2, $3, $4, $5, $6, $7, $8)";
     let rows = tx.query(sql, &ClaimParams::new(claim, mode).params()).await?;
     let first = rows.first().ok_or(Error::SessionGone(claim.session))?;
@@ -108,7 +108,7 @@ pub(super) async fn find_candidates(
         excluded_lanes.extend((excluded && !source.exhausted).then_some(source.stream.lane));
         !excluded
     });
-    Ok(Candidates { session, cost: Duration::from_micros(cost), sources, excluded_lanes })
+    Ok(ClaimCandidates { session, cost: Duration::from_micros(cost), sources, excluded_lanes })
 }
 
 async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<CandidateStream>> {

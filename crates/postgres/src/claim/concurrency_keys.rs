@@ -70,7 +70,7 @@ impl ConcurrencyKeys {
     }
 
     /// How many units of a key are leased.
-    pub(super) fn leased(&self, key: &[u8]) -> u32 {
+    pub(super) fn leased_units(&self, key: &[u8]) -> u32 {
         self.leased.get(key).copied().unwrap_or(0)
     }
 

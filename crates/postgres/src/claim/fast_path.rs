@@ -23,7 +23,7 @@ use crate::store::StoreInner;
 use crate::streams::Stream;
 use crate::stride::{ClaimFilterHash, ScanMode};
 use crate::tx::PostCommit;
-use crate::typed_params::Param;
+use crate::typed_params::SqlParam;
 
 /// Claims units, or returns `None` if the full claim is needed.
 pub(crate) async fn try_fast_path(
@@ -98,7 +98,7 @@ async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Opt
     let (free, wanted) = (i64::from(claim.free), i64::from(claim.free) + i64::from(claim.ahead));
     let filter_params = ClaimParams::new(claim, mode);
     let mut params = filter_params.params().to_vec();
-    params.extend([&start as &dyn Param, &wanted, &free, &now]);
+    params.extend([&start as &dyn SqlParam, &wanted, &free, &now]);
     let sql = "SELECT * FROM longshore_claim_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12)";
     let rows = inner.query_autocommit(sql, &params).await?;

@@ -169,8 +169,8 @@ impl<'c> Selection<'c> {
         let row = &candidate.row;
         let (from, to) = (UnitState::Ready, UnitState::Leased);
         match candidate.claimed {
-            true => tx.counted(row.stream, Some(from), to),
-            false => tx.moved(row.stream, Some(from), Some(to), row.bytes),
+            true => tx.note_counted(row.stream, Some(from), to),
+            false => tx.count_transition(row.stream, Some(from), Some(to), row.bytes),
         }
         let stream = &lanes.sources[candidate.source].stream;
         self.claimed.units.push(candidate.into_held(self.claim, stream, alone)?);
@@ -183,12 +183,12 @@ impl<'c> Selection<'c> {
     pub(super) async fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &ClaimLanes) -> Result<bool> {
         let open = lanes.lanes.iter().filter(|lane| lanes.remaining(lane) > 0);
         let sources = open.flat_map(|lane| &lane.sources).copied();
-        let asked: Vec<usize> = sources.filter(|at| lanes.sources[*at].alone).collect();
-        if asked.is_empty() {
+        let sources_alone: Vec<usize> = sources.filter(|at| lanes.sources[*at].alone).collect();
+        if sources_alone.is_empty() {
             return Ok(false);
         }
         let empty_handed = self.claim.empty_handed;
-        let rows = rows::alone(tx, &lanes.sources, &asked, empty_handed).await?;
+        let rows = rows::alone(tx, &lanes.sources, &sources_alone, empty_handed).await?;
         tx.after.skipped |= rows.is_empty();
         self.keys.count(tx, rows.iter().filter_map(|row| row.row.cap_key.as_deref())).await?;
         let mut expired = Vec::new();
@@ -287,7 +287,9 @@ impl<'c> Selection<'c> {
 
     fn is_capped(&self, row: &UnitRow, spec: &Spec) -> bool {
         match (&spec.cap, &row.cap_key) {
-            (Some(cap), Some(key)) => self.keys.is_busy(key) || self.keys.leased(key) >= cap.limit,
+            (Some(cap), Some(key)) => {
+                self.keys.is_busy(key) || self.keys.leased_units(key) >= cap.limit
+            }
             _ => false,
         }
     }

@@ -16,7 +16,7 @@ pub(super) fn translate(effect: &Effect) -> Result<(String, Vec<&SqlValue>), Str
     let mut rest = effect.sql.as_str();
     let mut first_word = None;
     while let Some(character) = rest.chars().next() {
-        let length = token(rest, rewriter.sql.chars().next_back());
+        let length = token_len(rest, rewriter.sql.chars().next_back());
         let (token, after) = rest.split_at(length);
         let is_code = !character.is_whitespace() && !is_comment(token);
         if is_code && first_word.is_none() {
@@ -41,21 +41,21 @@ fn is_comment(token: &str) -> bool {
 }
 
 /// The length of the first token of `text` in bytes. Never 0 unless `text` is empty.
-fn token(text: &str, before: Option<char>) -> usize {
+fn token_len(text: &str, before: Option<char>) -> usize {
     let mut characters = text.chars();
     let first = characters.next();
     let second = characters.next();
     match (first, second) {
-        (Some('\''), _) => quoted(text, '\'', false),
-        (Some('"'), _) => quoted(text, '"', false),
-        (Some('e' | 'E'), Some('\'')) => 1 + quoted(&text[1..], '\'', true),
+        (Some('\''), _) => quoted_len(text, '\'', false),
+        (Some('"'), _) => quoted_len(text, '"', false),
+        (Some('e' | 'E'), Some('\'')) => 1 + quoted_len(&text[1..], '\'', true),
         (Some('-'), Some('-')) => text.find('\n').unwrap_or(text.len()),
-        (Some('/'), Some('*')) => comment(text),
+        (Some('/'), Some('*')) => comment_len(text),
         (Some(':'), Some(':')) => 2,
-        (Some(':'), Some(next)) if starts_name(next) => 1 + name(&text[1..]),
-        (Some('?'), Some('0'..='9')) => 1 + digits(&text[1..]),
-        (Some('$'), _) if !before.is_some_and(continues_name) => dollar(text),
-        (Some(first), _) if starts_name(first) => name(text),
+        (Some(':'), Some(next)) if starts_name(next) => 1 + name_len(&text[1..]),
+        (Some('?'), Some('0'..='9')) => 1 + digits_len(&text[1..]),
+        (Some('$'), _) if !before.is_some_and(continues_name) => dollar_len(text),
+        (Some(first), _) if starts_name(first) => name_len(text),
         (Some(first), _) => first.len_utf8(),
         (None, _) => 0,
     }
@@ -69,17 +69,17 @@ fn continues_name(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-fn name(text: &str) -> usize {
+fn name_len(text: &str) -> usize {
     text.find(|character| !continues_name(character)).unwrap_or(text.len())
 }
 
-fn digits(text: &str) -> usize {
+fn digits_len(text: &str) -> usize {
     text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len())
 }
 
 /// The length of a quoted string. A doubled quotation mark ends it, and the next token is then a
 /// string again.
-fn quoted(text: &str, mark: char, escapes: bool) -> usize {
+fn quoted_len(text: &str, mark: char, escapes: bool) -> usize {
     let mut escaped = false;
     for (at, character) in text.char_indices().skip(1) {
         match character {
@@ -93,7 +93,7 @@ fn quoted(text: &str, mark: char, escapes: bool) -> usize {
 }
 
 /// The length of a comment; comments nest.
-fn comment(text: &str) -> usize {
+fn comment_len(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
         match &text.as_bytes()[at..] {
@@ -109,12 +109,12 @@ fn comment(text: &str) -> usize {
 }
 
 /// The length of `$tag$ … $tag$`, of `$1`, or of a single `$`.
-fn dollar(text: &str) -> usize {
+fn dollar_len(text: &str) -> usize {
     let rest = &text[1..];
     if rest.starts_with(|next: char| next.is_ascii_digit()) {
-        return 1 + digits(rest);
+        return 1 + digits_len(rest);
     }
-    let tag = 1 + name(rest);
+    let tag = 1 + name_len(rest);
     if !text[tag..].starts_with('$') {
         return 1;
     }
@@ -133,8 +133,8 @@ struct PlaceholderRewriter<'e> {
 impl<'e> PlaceholderRewriter<'e> {
     fn push(&mut self, token: &str) -> Result<(), String> {
         let parameter = match token.as_bytes() {
-            [b'?', _, ..] | [b'$', b'0'..=b'9', ..] => Some(self.numbered(&token[1..])?),
-            [b':', next, ..] if *next != b':' => Some(self.named(&token[1..])?),
+            [b'?', _, ..] | [b'$', b'0'..=b'9', ..] => Some(self.numbered_index(&token[1..])?),
+            [b':', next, ..] if *next != b':' => Some(self.named_index(&token[1..])?),
             _ => None,
         };
         match parameter {
@@ -151,7 +151,7 @@ impl<'e> PlaceholderRewriter<'e> {
         Ok(())
     }
 
-    fn numbered(&self, digits: &str) -> Result<usize, String> {
+    fn numbered_index(&self, digits: &str) -> Result<usize, String> {
         let number = digits.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
         match (&self.effect.params, number) {
             (Params::Ordered(values), Some(at)) if at < values.len() => Ok(at),
@@ -159,7 +159,7 @@ impl<'e> PlaceholderRewriter<'e> {
         }
     }
 
-    fn named(&self, name: &str) -> Result<usize, String> {
+    fn named_index(&self, name: &str) -> Result<usize, String> {
         let found = match &self.effect.params {
             Params::Named(values) => values.iter().position(|(known, _)| known == name),
             Params::Ordered(_) => None,

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::row::{count, value};
 use crate::store::StoreInner;
 use crate::tx::{PostCommit, Tx};
-use crate::typed_params::{Param, session_uuid, unit_id, uuid};
+use crate::typed_params::{SqlParam, session_uuid, unit_id, uuid};
 
 const FINISH_PLAIN: &str = "SELECT * FROM longshore_end_plainly($1, $2, $3, $4, $5, $6)";
 
@@ -89,7 +89,7 @@ impl<'f> FinishColumns<'f> {
         Ok(Self { ids, fences, results, now, session, autocommit })
     }
 
-    fn params(&self) -> [&dyn Param; 6] {
+    fn params(&self) -> [&dyn SqlParam; 6] {
         let Self { ids, fences, results, now, session, autocommit } = self;
         [ids, fences, results, now, session, autocommit]
     }
@@ -121,7 +121,7 @@ pub(super) async fn finish(
     let rows = tx.query(FINISH_PLAIN, &columns.params()).await?;
     let ended = EndedLeases::read(&rows, columns.ids.len())?;
     for stream in &ended.streams {
-        tx.counted(*stream, Some(UnitState::Leased), UnitState::Done);
+        tx.note_counted(*stream, Some(UnitState::Leased), UnitState::Done);
     }
     Ok(ended)
 }

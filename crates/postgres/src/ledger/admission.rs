@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::budgets::read_state;
-use super::call_row::{COLUMNS, CallIntentColumns, OwnedParams, borrowed, read};
+use super::call_row::{COLUMNS, CallIntentColumns, OwnedParams, borrow_params, read};
 use crate::advisory_lock::{AdvisoryLock, sorted_keys};
 use crate::error::damaged;
 use crate::row::{count, value};
@@ -81,23 +81,24 @@ struct AdmissionReply {
 
 impl AdmissionReply {
     fn read(rows: &[Row], month: &str) -> Result<Self> {
-        let mut answer = Self::default();
+        let mut reply = Self::default();
         for row in rows {
             match value::<i32>(row, 0)? {
-                0 => answer.needs_decision = true,
-                1 => answer.session_gone = Some(call_index(row)?),
+                0 => reply.needs_decision = true,
+                1 => reply.session_gone = Some(call_index(row)?),
                 2 => {
                     let state = read_state(row, 3, month.to_owned())?;
-                    answer.months.insert(state.tenant.clone(), state);
+                    reply.months.insert(state.tenant.clone(), state);
                 }
-                3 => drop(answer.journalled.insert(call_index(row)?)),
-                4 => drop(
-                    answer.duplicates.insert(call_index(row)?, call_id(value::<Uuid>(row, 2)?)),
-                ),
+                3 => drop(reply.journalled.insert(call_index(row)?)),
+                4 => {
+                    let original = call_id(value::<Uuid>(row, 2)?);
+                    reply.duplicates.insert(call_index(row)?, original);
+                }
                 other => return Err(damaged(format!("the unknown admission code {other}"))),
             }
         }
-        Ok(answer)
+        Ok(reply)
     }
 
     fn check(&self, calls: &[NewCall]) -> Result<()> {
@@ -125,10 +126,10 @@ pub(crate) async fn try_fast_path(
     let task = async move {
         let now = store.options.clock.now();
         let params = params(&calls, &AdmissionLocks::of(&calls), now, true);
-        let rows = store.query_autocommit(ADMIT, &borrowed(&params)).await?;
-        let answer = AdmissionReply::read(&rows, &BudgetState::month_of(now))?;
-        answer.check(&calls)?;
-        if answer.needs_decision {
+        let rows = store.query_autocommit(ADMIT, &borrow_params(&params)).await?;
+        let reply = AdmissionReply::read(&rows, &BudgetState::month_of(now))?;
+        reply.check(&calls)?;
+        if reply.needs_decision {
             return Ok(None);
         }
         store.count_spend();
@@ -150,10 +151,10 @@ pub(crate) async fn admit(
     // an id or request of the list.
     while !rest.is_empty() {
         let (part, others) = rest.split_at(first_repeat(rest));
-        let answer = journal(tx, &locks, part).await?;
-        answer.check(part)?;
-        with_budget.extend(answer.months.keys().cloned());
-        let admissions = decide(tx, part, answer).await?;
+        let reply = journal(tx, &locks, part).await?;
+        reply.check(part)?;
+        with_budget.extend(reply.months.keys().cloned());
+        let admissions = decide(tx, part, reply).await?;
         remove_refused(tx, part, &admissions, others).await?;
         answers.extend(admissions);
         rest = others;
@@ -177,7 +178,7 @@ async fn journal(
     calls: &[NewCall],
 ) -> Result<AdmissionReply> {
     let params = params(calls, locks, tx.now, false);
-    let rows = tx.query(ADMIT, &borrowed(&params)).await?;
+    let rows = tx.query(ADMIT, &borrow_params(&params)).await?;
     AdmissionReply::read(&rows, &BudgetState::month_of(tx.now))
 }
 
@@ -200,15 +201,15 @@ fn params(
 async fn decide(
     tx: &mut Tx<'_>,
     calls: &[NewCall],
-    mut answer: AdmissionReply,
+    mut reply: AdmissionReply,
 ) -> Result<Vec<Admission>> {
-    let originals = duplicated_calls(tx, &answer).await?;
+    let originals = duplicated_calls(tx, &reply).await?;
     let mut answers = Vec::with_capacity(calls.len());
     for (at, call) in calls.iter().enumerate() {
-        let duplicate = answer.duplicates.get(&at).and_then(|id| originals.get(id));
-        answers.push(match (duplicate, answer.months.get_mut(&call.tenant)) {
+        let duplicate = reply.duplicates.get(&at).and_then(|id| originals.get(id));
+        answers.push(match (duplicate, reply.months.get_mut(&call.tenant)) {
             (Some(other), _) => Admission::Duplicate(Box::new(other.clone())),
-            (None, Some(month)) if !answer.journalled.contains(&at) => admit_to_month(month, call),
+            (None, Some(month)) if !reply.journalled.contains(&at) => admit_to_month(month, call),
             (None, _) => Admission::Admitted,
         });
     }
@@ -235,8 +236,8 @@ async fn remove_refused(
     answers: &[Admission],
     others: &[NewCall],
 ) -> Result<()> {
-    let is_over = |answer: &Admission| matches!(answer, Admission::OverBudget(_));
-    let refused = calls.iter().zip(answers).filter(|(_, answer)| is_over(answer));
+    let is_over = |reply: &Admission| matches!(reply, Admission::OverBudget(_));
+    let refused = calls.iter().zip(answers).filter(|(_, reply)| is_over(reply));
     let refused: Vec<Uuid> = refused.map(|(call, _)| call_uuid(call.id)).collect();
     let sql = "SELECT longshore_refuse($1)";
     if refused.is_empty() {
@@ -252,12 +253,12 @@ async fn remove_refused(
 /// Loads the calls that the duplicates repeat.
 async fn duplicated_calls(
     tx: &mut Tx<'_>,
-    answer: &AdmissionReply,
+    reply: &AdmissionReply,
 ) -> Result<HashMap<CallId, Call>> {
-    if answer.duplicates.is_empty() {
+    if reply.duplicates.is_empty() {
         return Ok(HashMap::new());
     }
-    let ids: Vec<Uuid> = answer.duplicates.values().map(|id| call_uuid(*id)).collect();
+    let ids: Vec<Uuid> = reply.duplicates.values().map(|id| call_uuid(*id)).collect();
     let sql = format!("SELECT {COLUMNS} FROM longshore_call c WHERE c.id = ANY($1)");
     let rows = tx.query(&sql, &[&ids]).await?;
     rows.iter().map(|row| read(row).map(|call| (call.call.id, call))).collect()

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::error::damaged;
 use crate::row::{count, value};
 use crate::typed_params::{
-    Param, call_id, call_uuid, replace_nul, session_id, session_uuid, unit_id, uuid as unit_uuid,
+    SqlParam, call_id, call_uuid, replace_nul, session_id, session_uuid, unit_id, uuid as unit_uuid,
 };
 
 /// The columns that [`read`] reads, in its order.
@@ -96,11 +96,11 @@ fn number(number: u64) -> i64 {
 }
 
 /// Owned parameters, for a statement that is pipelined with the commit.
-pub(super) type OwnedParams = Vec<Box<dyn Param + Send>>;
+pub(super) type OwnedParams = Vec<Box<dyn SqlParam + Send>>;
 
 /// Borrows the parameters, for a statement that is awaited.
-pub(super) fn borrowed(params: &OwnedParams) -> Vec<&dyn Param> {
-    params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
+pub(super) fn borrow_params(params: &OwnedParams) -> Vec<&dyn SqlParam> {
+    params.iter().map(|param| -> &dyn SqlParam { param.as_ref() }).collect()
 }
 
 macro_rules! params {

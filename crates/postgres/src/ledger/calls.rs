@@ -7,7 +7,7 @@ use longshore_core::ledger::{BudgetState, CallRecord, Recost};
 use longshore_core::{CallId, Error, Result, Scope, SessionId, Timestamp};
 use uuid::Uuid;
 
-use super::call_row::{CallEndColumns, CallIntentColumns, OwnedParams, borrowed};
+use super::call_row::{CallEndColumns, CallIntentColumns, OwnedParams, borrow_params};
 use crate::queries;
 use crate::row::value;
 use crate::store::StoreInner;
@@ -48,7 +48,7 @@ pub(crate) async fn record(inner: &Arc<StoreInner>, records: Vec<CallRecord>) ->
     let store = Arc::clone(inner);
     let task = async move {
         let params = params(records.iter(), store.options.clock.now(), true);
-        store.query_autocommit(RECORD, &borrowed(&params)).await?;
+        store.query_autocommit(RECORD, &borrow_params(&params)).await?;
         store.count_spend();
         Ok(())
     };

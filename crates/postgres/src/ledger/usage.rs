@@ -5,13 +5,13 @@ use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use super::call_row::{COLUMNS, OwnedParams, borrowed, read};
+use super::call_row::{COLUMNS, OwnedParams, borrow_params, read};
 use super::page;
 use crate::error::damaged;
 use crate::queries;
 use crate::row::{count, value};
 use crate::tx::Tx;
-use crate::typed_params::{Param, call_uuid, replace_nul};
+use crate::typed_params::{SqlParam, call_uuid, replace_nul};
 
 /// A filter as conditions on `longshore_call c`, with its parameters.
 struct UsageConditions {
@@ -49,7 +49,7 @@ impl UsageConditions {
     }
 
     /// Adds a condition. `compare` is the text before the parameter.
-    fn add(&mut self, compare: &str, param: Box<dyn Param + Send>) {
+    fn add(&mut self, compare: &str, param: Box<dyn SqlParam + Send>) {
         self.params.push(param);
         self.sql += &format!(" AND {compare} ${}", self.params.len());
     }
@@ -77,7 +77,7 @@ pub(crate) async fn calls(
         conditions.sql,
         u64::from(limit) + 1
     );
-    let rows = tx.query(&sql, &borrowed(&conditions.params)).await?;
+    let rows = tx.query(&sql, &borrow_params(&conditions.params)).await?;
     page(&rows, limit, "a call", read, cursor::after_call)
 }
 
@@ -99,7 +99,7 @@ pub(crate) async fn usage(
         group(by),
         conditions.sql
     );
-    let rows = tx.query(&sql, &borrowed(&conditions.params)).await?;
+    let rows = tx.query(&sql, &borrow_params(&conditions.params)).await?;
     rows.iter().map(read_usage).collect()
 }
 

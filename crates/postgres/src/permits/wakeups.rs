@@ -96,8 +96,8 @@ impl PermitWakeups {
     }
 
     /// Handles a notification. Returns whether it was about a permit.
-    pub(crate) fn on_notification(&self, notice: &str) -> bool {
-        let Some(id) = notice.strip_prefix(PERMIT_PREFIX) else { return false };
+    pub(crate) fn on_notification(&self, payload: &str) -> bool {
+        let Some(id) = payload.strip_prefix(PERMIT_PREFIX) else { return false };
         let id = id.parse().ok();
         if let Some(waiter) = id.and_then(|id| self.get(id)) {
             waiter.wakeup.notify_one();
@@ -122,19 +122,19 @@ impl PermitWakeups {
             if ids.is_empty() {
                 continue;
             }
-            let notices = ids.iter().map(|id| format!("{PERMIT_PREFIX}{id}")).collect();
-            if let Err(error) = notify(pool, channel, notices).await {
+            let payloads = ids.iter().map(|id| format!("{PERMIT_PREFIX}{id}")).collect();
+            if let Err(error) = notify(pool, channel, payloads).await {
                 tracing::debug!(%error, "cannot notify waiting permit requests");
             }
         }
     }
 }
 
-async fn notify(pool: &Pool, channel: &str, notices: Vec<String>) -> Result<()> {
+async fn notify(pool: &Pool, channel: &str, payloads: Vec<String>) -> Result<()> {
     let guard = ConnGuard::acquire(pool).await?;
     let sql = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, n)
         FROM unnest($2) n";
-    guard.client()?.query_typed(sql, &typed(&[&channel, &notices])).await.or_translate()?;
+    guard.client()?.query_typed(sql, &typed(&[&channel, &payloads])).await.or_translate()?;
     guard.release();
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::queue_limits::CapacityCheck;
 use crate::row::{flag, state, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
-use crate::typed_params::{Param, unit_id, uuid, uuids};
+use crate::typed_params::{SqlParam, unit_id, uuid, uuids};
 
 /// How the capacity of lanes, queues and tenants is checked.
 pub(super) enum CapacityPolicy {
@@ -32,13 +32,13 @@ pub(super) enum CapacityPolicy {
 }
 
 impl CapacityPolicy {
-    fn suspended(&self, at: usize, stream: &Stream) -> Option<Refusal> {
+    fn refuse_suspended(&self, at: usize, stream: &Stream) -> Option<Refusal> {
         match self {
             Self::Unlimited => None,
-            Self::Checked(capacity) => capacity.suspended(stream),
+            Self::Checked(capacity) => capacity.refuse_suspended(stream),
             Self::Reserved(refusals) => {
-                let refusals = refusals.get(at).cloned().flatten();
-                refusals.filter(|refusal| matches!(refusal, Refusal::Suspended(_)))
+                let refusal = refusals.get(at).cloned().flatten();
+                refusal.filter(|refusal| matches!(refusal, Refusal::Suspended(_)))
             }
         }
     }
@@ -85,7 +85,7 @@ struct KeyHolder {
 
 /// Dependencies of a new unit.
 #[derive(Default)]
-struct Dependencies {
+struct UnitDependencies {
     open: Vec<UnitId>,
     failed: Option<UnitId>,
 }
@@ -137,7 +137,7 @@ impl<'u> AdmissionPlan<'u> {
         needs: &Vec<Uuid>,
     ) -> Result<()> {
         // An empty list is omitted: PostgreSQL would search for it in the first suitable index.
-        let (which, params): (_, &[&dyn Param]) = match (keys.is_empty(), needs.is_empty()) {
+        let (which, params): (_, &[&dyn SqlParam]) = match (keys.is_empty(), needs.is_empty()) {
             (false, true) => ("dedup = ANY($1)", &[keys]),
             (true, _) => ("id = ANY($1)", &[needs]),
             (false, false) => ("dedup = ANY($1) OR id = ANY($2)", &[keys, needs]),
@@ -175,7 +175,7 @@ impl<'u> AdmissionPlan<'u> {
     pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> Sent {
         let existing = self.existing.contains(&unit.id);
         // A unit that is stored already is not new, and needs no capacity.
-        if !existing && let Some(suspended) = self.capacity.suspended(at, stream) {
+        if !existing && let Some(suspended) = self.capacity.refuse_suspended(at, stream) {
             return Sent::Refused(suspended);
         }
         if let Some(dedup) = &unit.dedup
@@ -217,8 +217,8 @@ impl<'u> AdmissionPlan<'u> {
     }
 
     /// The open and failed dependencies of a unit; an error names a dependency that does not exist.
-    fn dependencies(&self, unit: &NewUnit) -> Result<Dependencies, UnitId> {
-        let mut dependencies = Dependencies::default();
+    fn dependencies(&self, unit: &NewUnit) -> Result<UnitDependencies, UnitId> {
+        let mut dependencies = UnitDependencies::default();
         let release = unit.after.on_failure == OnDependencyFailure::Release;
         for needs in &unit.after.units {
             let known = self.awaited.get(needs).filter(|(tenant, _)| *tenant == unit.tenant);
@@ -241,7 +241,7 @@ impl<'u> AdmissionPlan<'u> {
         Ok(dependencies)
     }
 
-    fn admit(&mut self, unit: &'u NewUnit, stream: &Stream, dependencies: Dependencies) {
+    fn admit(&mut self, unit: &'u NewUnit, stream: &Stream, dependencies: UnitDependencies) {
         let mut row = NewRow::new(self.now, unit, stream, dependencies.open.len());
         let window = unit.dedup.as_ref().map(|dedup| dedup.window);
         let state = match dependencies.failed {

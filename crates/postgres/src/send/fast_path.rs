@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longshore_core::store::Sent;
 use longshore_core::{NewUnit, Result, Scope, UnitState};
 
-use super::insert::{self, CHUNK, NewRow, chunk_end};
+use super::insert::{self, MAX_CHUNK_UNITS, NewRow, chunk_end};
 use super::{check, created, is_plain, key, lanes, same_stream};
 use crate::store::StoreInner;
 use crate::streams::{Stream, StreamCache};
@@ -20,7 +20,7 @@ pub(crate) async fn try_fast_path(
 ) -> Result<Option<Vec<Sent>>> {
     check(scope, units)?;
     let simple = !units.is_empty() && units.iter().all(is_plain);
-    if !simple || chunk_end(units, 0, CHUNK) < units.len() {
+    if !simple || chunk_end(units, 0, MAX_CHUNK_UNITS) < units.len() {
         return Ok(None);
     }
     let Some(streams) = cached_streams(&inner.streams, units) else { return Ok(None) };

@@ -11,12 +11,12 @@ use crate::row::{Spec, code, state, value};
 use crate::store::StoreInner;
 use crate::streams::Stream;
 use crate::tx::Tx;
-use crate::typed_params::{Param, uuid};
+use crate::typed_params::{SqlParam, uuid};
 
 /// Units per statement at most.
-pub(super) const CHUNK: usize = 5_000;
+pub(super) const MAX_CHUNK_UNITS: usize = 5_000;
 /// Bytes of payload per statement at most. PostgreSQL accepts a gigabyte.
-const CHUNK_BYTES: usize = 32 << 20;
+const MAX_CHUNK_BYTES: usize = 32 << 20;
 
 /// The end of the chunk that begins at `from`.
 pub(super) fn chunk_end(units: &[NewUnit], from: usize, max_units: usize) -> usize {
@@ -24,7 +24,7 @@ pub(super) fn chunk_end(units: &[NewUnit], from: usize, max_units: usize) -> usi
     let mut end = from;
     for unit in units[from..].iter().take(max_units) {
         bytes += unit.payload.len();
-        if end > from && bytes > CHUNK_BYTES {
+        if end > from && bytes > MAX_CHUNK_BYTES {
             break;
         }
         end += 1;
@@ -119,7 +119,7 @@ impl<'r> NewUnitColumns<'r> {
     }
 
     /// The arrays as parameters 1 to 13.
-    fn params(&self) -> [&dyn Param; 13] {
+    fn params(&self) -> [&dyn SqlParam; 13] {
         [
             &self.id,
             &self.stream,
@@ -157,11 +157,11 @@ pub(super) async fn insert_plain(
     let columns = NewUnitColumns::of(rows)?;
     let (now, autocommit) = (tx.now.as_micros(), false);
     let mut params = columns.params().to_vec();
-    params.extend([&now as &dyn Param, lanes, &autocommit]);
+    params.extend([&now as &dyn SqlParam, lanes, &autocommit]);
     let rows = tx.query(SEND_PLAIN, &params).await?;
     let Some(inserted) = inserted_streams(&rows)? else { return Ok(false) };
     for (stream, to) in inserted {
-        tx.counted(stream, None, to);
+        tx.note_counted(stream, None, to);
     }
     Ok(true)
 }
@@ -177,7 +177,7 @@ pub(super) async fn insert_plain_autocommit(
     let columns = NewUnitColumns::of(rows)?;
     let (now, autocommit) = (now.as_micros(), true);
     let mut params = columns.params().to_vec();
-    params.extend([&now as &dyn Param, lanes, &autocommit]);
+    params.extend([&now as &dyn SqlParam, lanes, &autocommit]);
     inserted_streams(&inner.query_autocommit(SEND_PLAIN, &params).await?)
 }
 
@@ -208,7 +208,7 @@ pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Res
             return Err(conflict());
         }
         for row in chunk {
-            tx.moved(row.stream, None, Some(row.state), row.bytes());
+            tx.count_transition(row.stream, None, Some(row.state), row.bytes());
         }
         rest = after;
     }
@@ -219,7 +219,7 @@ fn rows_end(rows: &[NewRow<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |row: &&NewRow<'_>| {
         bytes += row.unit.payload.len();
-        bytes <= CHUNK_BYTES
+        bytes <= MAX_CHUNK_BYTES
     };
-    rows.iter().take(CHUNK).take_while(fits).count().max(1)
+    rows.iter().take(MAX_CHUNK_UNITS).take_while(fits).count().max(1)
 }

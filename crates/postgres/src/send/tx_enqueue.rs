@@ -68,7 +68,7 @@ async fn prepare(
         Ok((streams, capacity))
     });
     let ((streams, capacity), _) = prepared.await?;
-    let refusals = streams.iter().map(|stream| capacity.suspended(stream)).collect();
+    let refusals = streams.iter().map(|stream| capacity.refuse_suspended(stream)).collect();
     if !capacity.has_limits() {
         return Ok((streams, ReservedCapacity { refusals, ..ReservedCapacity::default() }));
     }
@@ -78,7 +78,8 @@ async fn prepare(
         Arc::clone(&store.streams),
     );
     let xid: String = value(&tx.query_one("SELECT pg_current_xact_id()::text", &[]).await?, 0)?;
-    let reserve = retry_transaction!(store, Durable, tx => reserve(&mut tx, units, &streams, refusals.clone(), &xid));
+    let reserve = retry_transaction!(store, Durable, tx =>
+        reserve(&mut tx, units, &streams, refusals.clone(), &xid));
     let (reserved, _) = reserve.await?;
     Ok((streams, reserved))
 }
@@ -96,19 +97,19 @@ async fn reserve(
     let mut capacity = CapacityCheck::load(tx, &lanes(streams)).await?;
     capacity.count(tx).await?;
     let existing = existing_ids(tx, units).await?;
-    let mut taken: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    let mut by_lane: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
     for (at, (unit, stream)) in units.iter().zip(streams).enumerate() {
         if refusals[at].is_some() || existing.contains(&unit.id) {
             continue;
         }
         refusals[at] = capacity.admit(stream.lane, unit.payload.len() as u64);
         if refusals[at].is_none() {
-            let (units, bytes) = taken.entry(stream.lane).or_default();
+            let (units, bytes) = by_lane.entry(stream.lane).or_default();
             *units += 1;
             *bytes += i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
         }
     }
-    let reservations = write_reservations(tx, &taken, xid).await?;
+    let reservations = write_reservations(tx, &by_lane, xid).await?;
     Ok(ReservedCapacity { refusals, reservations })
 }
 
@@ -121,12 +122,12 @@ async fn existing_ids(tx: &mut Tx<'_>, units: &[NewUnit]) -> Result<Vec<UnitId>>
 /// Writes reservations, and deletes expired ones of the same lanes.
 async fn write_reservations(
     tx: &mut Tx<'_>,
-    taken: &BTreeMap<i64, (i64, i64)>,
+    by_lane: &BTreeMap<i64, (i64, i64)>,
     xid: &str,
 ) -> Result<Vec<i64>> {
-    let lanes: Vec<i64> = taken.keys().copied().collect();
-    let units: Vec<i64> = taken.values().map(|(units, _)| *units).collect();
-    let bytes: Vec<i64> = taken.values().map(|(_, bytes)| *bytes).collect();
+    let lanes: Vec<i64> = by_lane.keys().copied().collect();
+    let units: Vec<i64> = by_lane.values().map(|(units, _)| *units).collect();
+    let bytes: Vec<i64> = by_lane.values().map(|(_, bytes)| *bytes).collect();
     let until = (tx.now + RESERVATION_TTL).as_micros();
     let reserved = active_reservation_sql("$4");
     let sql = format!(

@@ -89,7 +89,7 @@ impl PostgresStore {
 
     async fn operate_in_chunks(&self, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
         let mut all = Operated::default();
-        for chunk in ids.chunks(admin::CHUNK as usize) {
+        for chunk in ids.chunks(admin::MAX_CHUNK_UNITS as usize) {
             let one = self.operate_chunk(chunk, action).await?;
             all.changed += one.changed;
             all.requested += one.requested;
@@ -122,11 +122,11 @@ impl PostgresStore {
     /// Cancels the waiting units of abandoned batches, chunk by chunk. After a crash, `promote`
     /// continues.
     async fn sweep(&self) -> Result<()> {
-        while self.sweep_chunk().await? >= u64::from(admin::CHUNK) {}
+        while self.sweep_chunk().await? >= u64::from(admin::MAX_CHUNK_UNITS) {}
         Ok(())
     }
 
     async fn sweep_chunk(&self) -> Result<u64> {
-        operation!(self, Durable, tx => maintenance::sweep(&mut tx, admin::CHUNK))
+        operation!(self, Durable, tx => maintenance::sweep(&mut tx, admin::MAX_CHUNK_UNITS))
     }
 }

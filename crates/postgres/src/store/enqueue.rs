@@ -19,9 +19,9 @@ impl Intake for PostgresStore {
                 Some(sent) => Ok(sent),
                 None => {
                     let policy = LimitPolicy::Enforce;
-                    let long = operation_without_timeout!(self, Durable, tx =>
+                    let full = operation_without_timeout!(self, Durable, tx =>
                         send::send(&mut tx, scope, &units, 0, policy));
-                    long.await
+                    full.await
                 }
             }
         };

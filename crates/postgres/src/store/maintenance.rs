@@ -16,9 +16,9 @@ use crate::{maintenance, prune};
 /// For how long the absence of notifications means that nothing has changed. After that,
 /// maintenance asks the server and finds changes that a killed process did not announce. So an idle
 /// store is not queried every second.
-const MAX_NOTICE_AGE: Duration = Duration::from_secs(5);
+const MAX_IDLE_AGE: Duration = Duration::from_secs(5);
 /// For how long a cached result is valid where no notifications arrive.
-const MAX_AGE_WITHOUT_NOTICES: Duration = Duration::from_millis(100);
+const MAX_IDLE_AGE_POLLING: Duration = Duration::from_millis(100);
 
 #[async_trait]
 impl Upkeep for PostgresStore {
@@ -48,7 +48,7 @@ impl Upkeep for PostgresStore {
     async fn promote(&self, limit: u32) -> Result<Promoted> {
         let seq = self.change_seq();
         if self.inner.notifier.is_listening()
-            && let Some(idle) = self.inner.maintenance.idle_until(seq, MAX_NOTICE_AGE)
+            && let Some(idle) = self.inner.maintenance.idle_until(seq, MAX_IDLE_AGE)
             && idle.holds_at(self.inner.options.clock.now())
         {
             return Ok(Promoted::default());
@@ -60,11 +60,8 @@ impl Upkeep for PostgresStore {
 
     async fn next_due(&self) -> Result<Option<Duration>> {
         // A promoter asks right after its round, which has just queried the server.
-        let age = if self.inner.notifier.is_listening() {
-            MAX_NOTICE_AGE
-        } else {
-            MAX_AGE_WITHOUT_NOTICES
-        };
+        let age =
+            if self.inner.notifier.is_listening() { MAX_IDLE_AGE } else { MAX_IDLE_AGE_POLLING };
         if let Some(idle) = self.inner.maintenance.idle_until(self.change_seq(), age) {
             return Ok(idle.next_due.map(|due| due.since(self.inner.options.clock.now())));
         }
@@ -81,7 +78,10 @@ impl Upkeep for PostgresStore {
         let (leads, idle) = operation!(self, Relaxed, tx => async {
             let leads = maintenance::lead(&mut tx, role, session, ttl, clock_source).await?;
             // The leader runs the maintenance: it also checks whether there is any.
-            let idle = if leads && listening { maintenance::probe_idle(&mut tx).await? } else { None };
+            let idle = match leads && listening {
+                true => maintenance::probe_idle(&mut tx).await?,
+                false => None,
+            };
             Ok((leads, idle))
         })?;
         if idle.is_some() {
@@ -97,17 +97,18 @@ impl PostgresStore {
         let known = self.inner.notifier.is_listening()
             && self.inner.options.clock_source == ClockSource::Server;
         known
-            .then(|| self.inner.maintenance.next_fire_in(self.change_seq(), MAX_NOTICE_AGE))
+            .then(|| self.inner.maintenance.next_fire_in(self.change_seq(), MAX_IDLE_AGE))
             .flatten()
     }
 
     fn change_seq(&self) -> ChangeSeq {
         let commits = self.inner.commits.load(Ordering::Relaxed);
-        ChangeSeq { commits, notices: *self.inner.notifier.subscribe_changes().borrow() }
+        ChangeSeq { commits, notifications: *self.inner.notifier.subscribe_changes().borrow() }
     }
 
     async fn promote_once(&self, limit: u32) -> Result<(Promoted, Option<IdleUntil>)> {
-        operation!(self, Durable, tx => maintenance::promote(&mut tx, limit, &self.inner.maintenance))
+        let cache = &self.inner.maintenance;
+        operation!(self, Durable, tx => maintenance::promote(&mut tx, limit, cache))
     }
 
     async fn reclaim_one(&self, stalled: Dead) -> Result<Reclaimed> {

@@ -89,6 +89,7 @@ impl Permits for PostgresStore {
     }
 
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
-        run_to_completion!(self, inner, pool, alert => permits::may_alert(&inner, &pool, &alert, every))
+        run_to_completion!(self, inner, pool, alert =>
+            permits::may_alert(&inner, &pool, &alert, every))
     }
 }

@@ -15,7 +15,7 @@ use crate::poll_backoff::PollBackoff;
 use crate::{batch, listing, maintenance, queries, session, verify};
 
 /// The longest wait without a notification: some may be lost even where they arrive.
-const MAX_NOTICE_AGE: Duration = Duration::from_secs(5);
+const MAX_SILENT_WAIT: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl Inspect for PostgresStore {
@@ -85,7 +85,7 @@ impl Inspect for PostgresStore {
             }
             since = set.cursor;
             let look =
-                if self.inner.notifier.is_listening() { MAX_NOTICE_AGE } else { poll.next() };
+                if self.inner.notifier.is_listening() { MAX_SILENT_WAIT } else { poll.next() };
             let at = until.min(Instant::now() + look);
             // After a notification or a timeout, the next read shows whether there are changes.
             let _ = tokio::time::timeout_at(at, changed.changed()).await;
@@ -95,7 +95,7 @@ impl Inspect for PostgresStore {
     async fn wake(&self, seen: u64, wait: Duration) -> u64 {
         let mut wakes = self.inner.notifier.subscribe_wakeups();
         let timeout = if self.inner.notifier.is_listening() {
-            MAX_NOTICE_AGE
+            MAX_SILENT_WAIT
         } else {
             self.inner.poll_backoff.next()
         };

@@ -44,7 +44,9 @@ impl Leases for PostgresStore {
                 Some(claimed) => Ok(claimed),
                 None => {
                     let stride = &self.inner.stride;
-                    operation_without_timeout!(self, Relaxed, tx => claim::claim(&mut tx, stride, &claim)).await
+                    let full = operation_without_timeout!(self, Relaxed, tx =>
+                        claim::claim(&mut tx, stride, &claim));
+                    full.await
                 }
             }
         };
@@ -87,7 +89,9 @@ impl Leases for PostgresStore {
                     rest.await
                 }
                 None => {
-                    operation_without_timeout!(self, Durable, tx => finish::finish(&mut tx, id, &finishes)).await
+                    let full = operation_without_timeout!(self, Durable, tx =>
+                        finish::finish(&mut tx, id, &finishes));
+                    full.await
                 }
             }
         };

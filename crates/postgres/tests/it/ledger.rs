@@ -199,9 +199,9 @@ async fn a_request_that_many_units_ask_at_once_is_asked_once() {
 }
 
 /// A clock that is an hour ahead.
-struct ClockAhead;
+struct ClockOneHourAhead;
 
-impl Clock for ClockAhead {
+impl Clock for ClockOneHourAhead {
     fn now(&self) -> Timestamp {
         SystemClock.now() + Duration::from_secs(3_600)
     }
@@ -211,7 +211,8 @@ impl Clock for ClockAhead {
 async fn a_bucket_goes_by_the_servers_clock() {
     let database = Server::start().await.database().await;
     let store = open(&database).await;
-    let options = PostgresOptions { clock: Arc::new(ClockAhead), ..PostgresOptions::default() };
+    let options =
+        PostgresOptions { clock: Arc::new(ClockOneHourAhead), ..PostgresOptions::default() };
     let ahead = PostgresStore::open(&database.url, options).await.unwrap();
     let draw = || Draw {
         bucket: "b".to_owned(),
@@ -246,7 +247,7 @@ async fn calls_in_a_callers_transaction_share_its_fate() {
         assert_eq!(model_usage(&store).await.open, 1, "not before the commit");
         if commit {
             tx.commit().await.unwrap();
-            store.committed(done.notice).await.unwrap();
+            store.run_post_commit(done.post_commit).await.unwrap();
         } else {
             tx.rollback().await.unwrap();
         }

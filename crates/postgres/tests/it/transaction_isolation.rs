@@ -53,7 +53,7 @@ async fn a_claim_does_not_wait_for_a_finish_in_a_callers_transaction() {
     let held = timeout(BLOCKED_TIMEOUT, app.claim(9)).await.unwrap();
     assert_eq!(held.iter().map(|lease| lease.unit).collect::<Vec<_>>(), [sent[1]]);
     tx.commit().await.unwrap();
-    store.committed(ended.notice).await.unwrap();
+    store.run_post_commit(ended.post_commit).await.unwrap();
     assert_eq!(app.claim(9).await.len(), 1, "the next of the key");
     app.assert_consistent().await;
     app.tasks.shutdown().await;
@@ -100,7 +100,7 @@ async fn a_finish_does_not_wait_for_who_begins_to_wait_in_a_callers_transaction(
         app.assert_consistent().await;
         assert_eq!(app.state(waits).await, UnitState::Blocked, "nobody has told it");
         match told {
-            true => store.committed(answer.notice).await.unwrap(),
+            true => store.run_post_commit(answer.post_commit).await.unwrap(),
             false => drop(store.promote(100).await.unwrap()),
         }
         let next = app.take().await;
@@ -123,7 +123,7 @@ async fn what_waits_for_two_hears_of_both_though_one_ends_in_a_callers_transacti
     // This finish releases the same dependant meanwhile.
     timeout(BLOCKED_TIMEOUT, store.finish(session, vec![done(held[1])])).await.unwrap().unwrap();
     tx.commit().await.unwrap();
-    store.committed(first.notice).await.unwrap();
+    store.run_post_commit(first.post_commit).await.unwrap();
     assert_eq!(app.take().await.unit, waits);
     app.assert_consistent().await;
 }
@@ -139,7 +139,7 @@ async fn units_sent_in_a_callers_transaction_wait_for_what_ends_later() {
     let tx = app.own.transaction().await.unwrap();
     let answer = store.send_in(&tx, &Scope::All, &[waiting]).await.unwrap();
     tx.commit().await.unwrap();
-    store.committed(answer.notice).await.unwrap();
+    store.run_post_commit(answer.post_commit).await.unwrap();
     assert_eq!(app.state(waits).await, UnitState::Blocked);
     let failure = longshore::Failure::new("x", "y");
     let end = Finish::new(held, Outcome::Fail(failure));

@@ -144,7 +144,7 @@ async fn units_sent_in_a_callers_transaction_share_its_fate() {
         assert!(store.unit(&Scope::All, id).await.is_err(), "not before the commit");
         if commit {
             tx.commit().await.unwrap();
-            store.committed(sent.notice).await.unwrap();
+            store.run_post_commit(sent.post_commit).await.unwrap();
         } else {
             tx.rollback().await.unwrap();
         }
@@ -180,7 +180,7 @@ async fn a_worker_hears_of_units_sent_in_a_callers_transaction() {
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
     tx.commit().await.unwrap();
-    store.committed(sent.notice).await.unwrap();
+    store.run_post_commit(sent.post_commit).await.unwrap();
     assert_ne!(store.wake(seen, Duration::from_secs(20)).await, seen);
 }
 
@@ -197,7 +197,7 @@ async fn a_finish_in_a_callers_transaction_shares_its_fate() {
         assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
         if commit {
             tx.commit().await.unwrap();
-            store.committed(done.notice).await.unwrap();
+            store.run_post_commit(done.post_commit).await.unwrap();
         } else {
             tx.rollback().await.unwrap();
         }
@@ -227,7 +227,7 @@ async fn effects_go_with_a_finish_in_a_callers_transaction() {
     let done = store.finish_in(&tx, session, &good).await.unwrap();
     assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
     tx.commit().await.unwrap();
-    store.committed(done.notice).await.unwrap();
+    store.run_post_commit(done.post_commit).await.unwrap();
     assert_eq!(app.state_of(1).await, "packed");
     app.assert_consistent().await;
 }
@@ -250,7 +250,7 @@ async fn the_last_unit_of_a_batch_may_end_in_a_callers_transaction() {
     let end = [Finish::new(lease, Outcome::Done(None))];
     let done = store.finish_in(&tx, session, &end).await.unwrap();
     tx.commit().await.unwrap();
-    store.committed(done.notice).await.unwrap();
+    store.run_post_commit(done.post_commit).await.unwrap();
     let batch = store.batch(&Scope::All, &id).await.unwrap();
     assert_eq!(batch.status, longshore::BatchStatus::Complete);
 }
@@ -271,7 +271,7 @@ async fn room_is_reserved_until_the_callers_transaction_ends() {
         let Sent::Created(id) = others[0] else { panic!("{others:?}") };
         if commit {
             tx.commit().await.unwrap();
-            store.committed(sent.notice).await.unwrap();
+            store.run_post_commit(sent.post_commit).await.unwrap();
             break;
         }
         tx.rollback().await.unwrap();
@@ -386,7 +386,7 @@ async fn nobody_waits_for_a_callers_transaction() {
     assert_eq!(done, [Finished::Recorded(UnitState::Done)]);
     assert_eq!(store.verify().await.unwrap(), []);
     tx.commit().await.unwrap();
-    store.committed(sent.notice).await.unwrap();
+    store.run_post_commit(sent.post_commit).await.unwrap();
     assert_eq!(app.live().await, 2);
 }
 
