@@ -116,7 +116,7 @@ class Chromium:
                 if self.eval(script):
                     return
             except Broken as broken:
-                # Between two pages there is none to ask, or one without a body.
+                # While a navigation is in progress the page has no execution context, or no body yet.
                 if not any(word in str(broken) for word in ["context", "navigat", "of null"]):
                     raise
             time.sleep(0.05)

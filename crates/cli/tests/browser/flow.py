@@ -46,9 +46,9 @@ with Chromium() as browser:
     assert cost and cost > 0, "answers cost something"
     ended = browser.eval(tile("failed"))
     browser.press("Retry failures")
-    # They fail again, and are asked and paid for again.
+    # The retried rows fail again; each costs another answer.
     browser.until(f"{tile('cost')} > {cost} && {tile('failed')} === {ended} && {tile('waiting')} === 0")
-    # One failed row: its unit, with its attempts, and what it carries masked.
+    # A failed row's unit page shows its attempts and masks its payload.
     browser.go(f"{site}/batches/{batch}?state=failed")
     browser.eval("document.querySelector('td a[href^=\"/units/\"]').click()")
     browser.until("document.body.innerText.includes('Runs that did not end well')")

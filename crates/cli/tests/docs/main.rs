@@ -22,36 +22,37 @@ use libtest_mimic::{Arguments, Trial};
 
 use support::{Place, Run};
 
-/// The only blocks that are not run, by file and first line: those that are marked
-/// ```` ```sh no-run ```` or only build and test the repository, which is what we are in.
+/// The only blocks that are not run, by file and first line: blocks marked ```` ```sh no-run ````,
+/// and blocks that only build and test this repository.
 const LEFT_OUT: [(&str, &str); 3] = [
     ("README.md", "./check"),
     ("docs/contributing.md", "./check"),
     ("docs/contributing.md", "bench/compare main queues -- --only throughput --units 20000"),
 ];
 
-/// What blocks may be beside `sh`. A block of `bash` or `console` would hide from this test.
+/// Languages that blocks may have beside `sh`. This test would not see a block of `bash` or
+/// `console`.
 const OTHER_LANGUAGES: [&str; 9] =
     ["", "js", "json", "python", "rust", "rust,ignore", "sql", "text", "toml"];
 
-/// How a reader runs the binary before it is installed.
+/// Command prefixes with which a reader runs the binary before it is installed.
 const FROM_SOURCE: [&str; 2] = ["cargo run --release -- ", "cargo run -- "];
 
-/// What `cargo quickstart` runs (`.cargo/config.toml`).
+/// The command that `cargo quickstart` runs (`.cargo/config.toml`).
 const QUICKSTART: &str = "longshore batch run examples/purchase-orders";
 
-/// A fenced block.
+/// A fenced code block.
 #[derive(Debug, PartialEq, Eq)]
 struct Block {
-    /// The line of its fence, from 1.
+    /// The number of the opening fence's line, from 1.
     line: usize,
-    /// What stands behind the fence.
+    /// The text after the opening fence.
     language: String,
     code: String,
 }
 
 impl Block {
-    /// The code as a script, or `None` if it is not to be run.
+    /// The code as a script, or `None` if the block is not run.
     fn script(&self) -> Option<String> {
         let lines: Vec<String> = self.code.lines().filter_map(command).collect();
         let ours = ["./check", "./test", "cargo ", "bench/"];
@@ -61,7 +62,7 @@ impl Block {
     }
 }
 
-/// A line with the binary under test in the place of the one that a reader builds.
+/// Replaces the binary that a reader builds with the binary under test.
 fn command(line: &str) -> Option<String> {
     if line.starts_with("alias longshore=") || line.starts_with("cargo build ") {
         return None;
@@ -94,7 +95,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What is in a folder of the repository, with the folder's name.
+/// The entries of a folder of the repository, prefixed with the folder's name.
 fn listed(dir: &str) -> impl Iterator<Item = String> {
     let entries = std::fs::read_dir(root().join(dir)).unwrap();
     entries.map(move |entry| format!("{dir}/{}", entry.unwrap().file_name().display()))
@@ -104,7 +105,7 @@ fn listed(dir: &str) -> impl Iterator<Item = String> {
 fn documents() -> Vec<(String, Vec<Block>)> {
     let pages = listed("docs").chain(listed("docs/guides"));
     let mut names: Vec<String> = pages.filter(|name| name.ends_with(".md")).collect();
-    // Programs that a page of docs/ is about have none of their own.
+    // Examples that a page of docs/ describes have no README of their own.
     let readmes = listed("examples").map(|example| format!("{example}/README.md"));
     names.extend(readmes.filter(|readme| root().join(readme).exists()));
     names.push("README.md".to_owned());
@@ -122,7 +123,7 @@ fn documents() -> Vec<(String, Vec<Block>)> {
     names.into_iter().map(read).collect()
 }
 
-/// The examples as a fresh clone has them: without the databases that running them makes.
+/// Copies a folder as a fresh clone has it: without the databases that a run creates.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -135,7 +136,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Runs a script as a reader would, to the end of everything it left in the background.
+/// Runs a script as a reader would, and waits for everything it started in the background.
 fn run(script: &str) -> Run {
     let place = Place::new();
     copy(&root().join("examples"), &place.path("examples"));
@@ -203,7 +204,7 @@ fn only_the_named_blocks_are_left_out() {
     assert!(ran >= 60, "only {ran} blocks were found");
 }
 
-/// Blocks run at the same time.
+/// Blocks run concurrently.
 fn no_two_blocks_listen_on_one_port() {
     let mut taken = BTreeMap::new();
     for (name, blocks) in documents() {

@@ -1,6 +1,6 @@
-//! Ten tenants of very different weights and sizes before one limited profile, asked by real workers.
-//! The provider's own record of who came when is the judge: shares follow the weights, no window of
-//! any length exceeds limit and burst, and nobody starves.
+//! Ten tenants of very different weights and sizes share one rate-limited profile; real workers send
+//! their requests. The provider's request log is the evidence: shares follow the weights, no window
+//! of any length exceeds limit and burst, and no tenant starves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,19 +13,19 @@ use serde_json::json;
 use crate::ai_rig::Port;
 use crate::support::{Place, Running, SOON, eventually, limit, soaked};
 
-/// What the tenants weigh, and how many times more each has to do than it will get done: the lighter,
-/// the more.
+/// Each tenant's weight, and its backlog as a multiple of what it can get done: light tenants have
+/// the larger backlogs.
 const TENANTS: [(u32, usize); 10] =
     [(1, 10), (1, 2), (2, 8), (2, 2), (3, 5), (3, 2), (4, 3), (5, 2), (8, 1), (10, 1)];
 
-/// All weights together: so many calls are one round of everybody's turns.
+/// The sum of all weights: in this many calls each tenant gets its full share once.
 const ROUND: usize = 39;
 
-/// So many a second, and half a second's worth at once.
+/// Calls per second; the burst is half a second's worth.
 const RATE: f64 = 100.0;
 const BURST: f64 = 50.0;
 
-/// Calls in rounds: before shares are counted, and counted.
+/// Rounds of calls before and during the measurement of shares.
 struct Rounds {
     warm: usize,
     counted: usize,
@@ -37,7 +37,7 @@ impl Rounds {
     }
 }
 
-/// A template of the house with the limits that all who extend it share.
+/// Adds an operator's template; all profiles that extend it share its limits.
 fn house(port: &Port) {
     let add = ["profile", "add", "house", "--template", "--provider", "ollama", "--model", "m"];
     let rate = (RATE * 60.0).to_string();
@@ -46,7 +46,7 @@ fn house(port: &Port) {
     port.place.run(&[&add[..], &limits].concat()).ok();
 }
 
-/// A tenant of this weight that has more to do than it can get done.
+/// Adds a tenant of this weight with a backlog of `requests`.
 fn tenant(port: &Port, name: &str, weight: u32, requests: usize) {
     let place = &port.place;
     place.run(&["tenant", "add", name, "--weight", &weight.to_string()]).ok();
@@ -63,7 +63,7 @@ fn tenant(port: &Port, name: &str, weight: u32, requests: usize) {
     place.run_with(&send, lines).ok();
 }
 
-/// Who asked, and which of its requests.
+/// The tenant that sent a request, and the request's number.
 fn who(seen: &Seen) -> (&str, usize) {
     let messages = seen.body["messages"].as_array().unwrap();
     let (name, n) = messages.last().unwrap()["content"].as_str().unwrap().split_once(' ').unwrap();
@@ -74,7 +74,7 @@ fn fair(port: &Port, processes: usize, rounds: &Rounds) {
     port.fake.usually(Act::Say(Say { delay: Duration::from_millis(20), ..Say::default() }));
     house(port);
     for (at, (weight, times)) in TENANTS.iter().enumerate() {
-        // What it gets done, and what workers hold beside that.
+        // What the tenant gets done, plus what workers hold beside that.
         let enough = (rounds.warm + rounds.counted + 10) * *weight as usize + 100;
         tenant(port, &format!("t{at}"), *weight, enough * times);
     }
@@ -94,7 +94,7 @@ fn fair(port: &Port, processes: usize, rounds: &Rounds) {
     port.place.run(&["verify"]).ok();
 }
 
-/// To a tenth.
+/// Each tenant's share is within a tenth of its weight's.
 fn shares_follow_the_weights(seen: &[Seen], rounds: usize) {
     let mut counts = BTreeMap::<&str, usize>::new();
     seen.iter().for_each(|seen| *counts.entry(who(seen).0).or_default() += 1);
@@ -105,10 +105,12 @@ fn shares_follow_the_weights(seen: &[Seen], rounds: usize) {
     }
 }
 
-/// Of every length: from each call to each later one. And all that may be used is.
+/// Checks windows of every length: from each call to each later call. Also checks that a tenth of the
+/// rate is used.
 fn no_window_exceeds_the_limit(seen: &[Seen]) {
-    // The limit is about when calls are let go (on paused time that is proved to the call); here it is seen
-    // when they arrive, and on a machine that stands still for a moment those of that moment arrive together.
+    // The limit governs when calls are sent (a test with paused time proves that exactly). Here
+    // arrival is measured, and if the machine stalls for a moment, that moment's calls arrive
+    // together.
     let late = 1.5 * RATE;
     for (first, begin) in seen.iter().enumerate() {
         for (more, end) in seen[first..].iter().enumerate() {
@@ -120,7 +122,8 @@ fn no_window_exceeds_the_limit(seen: &[Seen]) {
     assert!(seen.len() as f64 > 0.1 * RATE * all, "{} calls in {all} s", seen.len());
 }
 
-/// Everybody's oldest request was served, and none waited while many younger ones were served.
+/// Each tenant's first request was served, and no request was overtaken by more than 64 younger
+/// requests of its tenant.
 fn nobody_starves(seen: &[Seen]) {
     for at in 0..TENANTS.len() {
         let name = format!("t{at}");

@@ -1,4 +1,4 @@
-//! A place with a fake provider, a key and a profile `fake` that asks it.
+//! A test directory with a fake provider, a key, and a profile `fake` that calls the provider.
 
 use longshore_testkit::fake_ai::{FakeAi, Seen};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 
 use crate::support::{Place, Running, SOON, eventually};
 
-/// A place, and the fake that its profile asks.
+/// A test directory and the fake provider that its profile calls.
 pub struct Port {
     pub place: Place,
     pub fake: FakeAi,
@@ -14,7 +14,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// With this key in the vault.
+    /// Stores this key in the vault and adds the profile.
     pub fn new(secret: &str) -> Self {
         let port = Self::bare(Place::new());
         let place = &port.place;
@@ -26,7 +26,7 @@ impl Port {
         port
     }
 
-    /// Without key and profile.
+    /// Adds neither key nor profile.
     pub fn bare(place: Place) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -37,12 +37,12 @@ impl Port {
         Self { place, fake, _runtime: runtime }
     }
 
-    /// A worker that counts as dead after two seconds.
+    /// Starts a worker with a session TTL of two seconds.
     pub fn worker(&self, more: &[&str]) -> Running {
         self.place.start(&[&["ai", "worker", "--ttl", "2s"], more].concat())
     }
 
-    /// Waits until the fake has been asked so often.
+    /// Waits until the fake provider has received this many requests.
     pub fn asked(&self, times: usize) -> Vec<Seen> {
         eventually(SOON, || {
             let seen = self.fake.seen();
@@ -50,7 +50,7 @@ impl Port {
         })
     }
 
-    /// What the books say, all together.
+    /// The usage total over all calls.
     pub fn usage(&self) -> Value {
         self.place.run(&["usage", "--json"]).ok().json()["total"].clone()
     }

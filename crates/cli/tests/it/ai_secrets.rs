@@ -1,5 +1,5 @@
-//! `secrets_never_printed`, part 2: a marked key goes out to a provider that fails in every way, and
-//! says it back; then every byte that came out is searched, and every file that was written.
+//! `secrets_never_printed`, part 2: a marked key is sent to a provider that fails in every way and
+//! echoes the key. Every byte of output and every written file is then searched for it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::ai_rig::Port;
 use crate::secrets::{Heard, SECRET, files};
 use crate::support::{SOON, eventually};
 
-/// What the provider does, the key in its words wherever there are words.
+/// The provider's responses, with the key in every text they contain.
 fn acts(port: &Port) -> Vec<Act> {
     let refuse = |status, body: String| {
         let headers = vec![("x-request-id".to_owned(), SECRET.to_owned())];
@@ -30,7 +30,7 @@ fn acts(port: &Port) -> Vec<Act> {
     ]
 }
 
-/// One question over HTTP.
+/// Sends one chat completion over HTTP and returns the raw response.
 fn post(address: &str) -> Vec<u8> {
     let body = r#"{"model":"fake","messages":[{"role":"user","content":"hi"}]}"#;
     let mut stream = TcpStream::connect(address).unwrap();
@@ -93,7 +93,7 @@ fn secrets_never_printed_by_who_asks() {
     heard.holds_no_mark();
 }
 
-/// The port of loopback that a process listens on.
+/// The loopback port on which a process listens.
 fn listening_port(pid: u32) -> Option<u16> {
     let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -106,7 +106,7 @@ fn listening_port(pid: u32) -> Option<u16> {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // Local address, state (0A is listening) and inode.
+        // Fields: local address, state (0A is listening) and inode.
         let ours = fields[3] == "0A" && sockets.iter().any(|inode| inode == fields[9]);
         let (_, port) = fields[1].split_once(':')?;
         ours.then(|| u16::from_str_radix(port, 16).ok())?

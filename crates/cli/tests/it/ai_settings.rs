@@ -1,10 +1,10 @@
-//! What `ai worker` has from the configuration: prompts by reference, and whose libraries are whose.
+//! What `ai worker` takes from the configuration: prompts by reference, and each tenant's libraries.
 
 use serde_json::{Value, json};
 
 use crate::support::Place;
 
-/// A place with a profile `parrot` of acme that repeats what it is asked, and these settings.
+/// A test directory with these settings and an echo profile `parrot` of tenant acme.
 fn place(settings: &str) -> Place {
     let place = Place::new();
     place.write("longshore.toml", settings);
@@ -12,7 +12,7 @@ fn place(settings: &str) -> Place {
     place
 }
 
-/// A request of acme, as it is when all who wait were answered.
+/// Sends a request of tenant acme, runs the workers until idle, and returns the unit.
 fn answered(place: &Place, more: &Value) -> Value {
     let mut request = json!({ "version": "1.0", "request_id": "r-1", "customer": "acme",
         "profile_ref": "parrot" });
@@ -69,11 +69,11 @@ fn a_library_is_its_tenants_as_the_operator_says_and_nobody_elses() {
         "[ai]\nlibrary_suffixes = [\"_LIB\"]\nlibraries = { QGPL = \"acme\", EVIL = \"evil\" }\n";
     let place = place(settings);
     for (n, (library, code)) in [
-        // Nobody reads these queues; but they would be acme's.
+        // These libraries are acme's; the queues have no reader.
         ("QGPL", "REPLY_QUEUE_GONE"),
         ("acme_lib", "REPLY_QUEUE_GONE"),
         ("ACME", "REPLY_QUEUE_GONE"),
-        // These are not.
+        // These libraries are not acme's.
         ("EVIL", "INVALID_REQUEST"),
         ("ACME_5DTA", "INVALID_REQUEST"),
         ("OTHER", "INVALID_REQUEST"),

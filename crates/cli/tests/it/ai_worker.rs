@@ -1,4 +1,4 @@
-//! `ai worker` as a process: killed, drained, told that a key has changed, recycled.
+//! `ai worker` as a process: killed, drained, told to reload a key, recycled.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn who_asked_a_worker_that_was_killed_hears_that_time_is_up() {
     worker.kill();
     let reply = Run::of(asking).ends(1).json();
     assert_eq!(reply["error_code"], "TIMEOUT", "{reply}");
-    // Somebody has to notice the death: the next worker does.
+    // Another worker must notice the death.
     port.fake.usually(Act::default());
     let mut next = port.worker(&[]);
     eventually(SOON, || (port.usage()["maybe_billed"] == 1).then_some(()));
@@ -75,7 +75,8 @@ fn of_many_who_ask_through_a_crash_nobody_hears_anothers_answer() {
     let (usage, asked) = (port.usage(), port.fake.seen().len() as u64);
     let [calls, lost] = ["calls", "maybe_billed"].map(|what| usage[what].as_u64().unwrap());
     assert_eq!(calls - lost, 8, "each was answered once: {usage}");
-    // A call is in the books before it goes out: one that was killed in between never did.
+    // A call is recorded before it is sent, so a call recorded by a killed worker may never have been
+    // sent.
     assert!((asked..=asked + lost).contains(&calls), "{asked} questions went out: {usage}");
     port.place.run(&["verify"]).ok();
 }

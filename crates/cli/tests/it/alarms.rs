@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use crate::http::server::{Request, Server, answer};
 use crate::support::{Place, Run, Running, SOON, eventually};
 
-/// What only the receivers may see of where they are.
+/// The secret part of the receivers' URLs; only the receivers may see it.
 const SECRET: &str = "s3cr3t-t0ken";
 
-/// Somebody holds the only permit.
+/// Starts a process that holds the only permit.
 fn held(place: &Place) -> Running {
     let holder = place.start(&["pool", "exec", "licence", "--max", "1", "--", "sleep", "60"]);
     eventually(SOON, || {
@@ -18,7 +18,7 @@ fn held(place: &Place) -> Running {
     holder
 }
 
-/// One that waits for it in vain, and logs all it can.
+/// A command that waits in vain for the permit and logs at trace level.
 fn waiter(place: &Place) -> std::process::Command {
     place.command(&[
         "pool",
@@ -51,7 +51,7 @@ fn an_alert_is_posted_once_by_all_processes_together() {
     let (first, second) = (server.request(), server.request());
     assert!(server.is_untouched(), "each kind is told once");
     assert_eq!((&*first.method, &*first.path), ("POST", &*format!("/{SECRET}")));
-    // Two processes post: the second kind may overtake the first.
+    // Two processes post: the second alert may arrive before the first.
     let (mut first, mut second) = (document(&first), document(&second));
     if first["alert"] == "timed-out" {
         std::mem::swap(&mut first, &mut second);
@@ -100,7 +100,7 @@ fn a_webhook_that_hangs_keeps_nobody_from_a_permit() {
     gone.recv_timeout(SOON).expect("the call is given up after a while");
 }
 
-/// What an envelope holds: its header, and each item with its own.
+/// Parses a Sentry envelope: its header, and each item with the item's header.
 fn envelope(body: &str) -> (Value, Vec<(Value, Value)>) {
     let (header, mut rest) = body.split_once('\n').unwrap();
     let mut items = Vec::new();

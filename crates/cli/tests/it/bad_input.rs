@@ -1,4 +1,4 @@
-//! `bad_input_is_answered`: whatever is thrown at the binary gets a clear error.
+//! `bad_input_is_answered`: each kind of bad input gets a clear error.
 
 use serde_json::json;
 
@@ -161,7 +161,7 @@ fn a_read_only_directory_is_explained() {
     std::fs::create_dir(place.path("ro")).unwrap();
     std::fs::set_permissions(place.path("ro"), PermissionsExt::from_mode(0o555)).unwrap();
     if std::fs::write(place.path("ro/probe"), "").is_ok() {
-        // Root writes anywhere: a place where even root cannot.
+        // Root may write anywhere, so this uses a path where even root cannot.
         place.run(&["--store", "sqlite:/proc/x.db", "queue", "list"]).ends(1).says("/proc/x.db");
         return;
     }
@@ -187,7 +187,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert!(list.wait().unwrap().success());
 }
 
-/// An address where nobody is.
+/// An address with no listener.
 fn nobody() -> String {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", gone.local_addr().unwrap())

@@ -1,12 +1,12 @@
-//! Bad batch files: each mistake is one clear error with its file, its line and a hint, before
-//! anything is touched.
+//! Bad batch files: each mistake yields one clear error with file, line and hint, before anything is
+//! changed.
 
 use std::collections::BTreeMap;
 
 use crate::batch_job::{Job, edited};
 use crate::support::Run;
 
-/// Everything in the job's folder, byte by byte.
+/// All files of the job's folder with their contents.
 fn contents(job: &Job) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(job.place.path("")).unwrap().map(Result::unwrap);
     let files = files.filter(|file| file.file_type().unwrap().is_file());
@@ -15,15 +15,15 @@ fn contents(job: &Job) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Rows that are there, for a batch file that is not right.
+/// A job with valid rows; each test breaks the batch file.
 fn job() -> Job {
     let job = Job::good(10);
     job.create();
     job
 }
 
-/// Runs what must be refused, and sees that nothing came of it. `batch start` and a dry run say
-/// the same.
+/// Runs a job that must be refused, and checks that nothing changed. `batch start` and a dry run must
+/// report the same error.
 #[track_caller]
 fn refused(job: &Job, args: &[&str]) -> Run {
     let before = contents(job);
@@ -45,7 +45,7 @@ fn refused(job: &Job, args: &[&str]) -> Run {
     run
 }
 
-/// Puts `wrong` in the place of `right` and expects an error on the line where `wrong` begins.
+/// Replaces `right` with `wrong` and expects an error on the line where `wrong` begins.
 #[track_caller]
 fn mistake(right: &str, wrong: &str, words: &str, hint: &str) {
     let job = job().with(&[(right, wrong)]);
@@ -144,7 +144,7 @@ fn a_parameter_must_be_given_and_known() {
     }
 }
 
-/// Where the rows cannot be read, the line that names the database is the one to mend.
+/// If the rows cannot be read, the error names the line with the database's address.
 #[test]
 fn a_database_that_cannot_be_reached_is_named_with_its_line() {
     let seed = ("seed = \"seed.sql\"\n", "");
@@ -154,7 +154,8 @@ fn a_database_that_cannot_be_reached_is_named_with_its_line() {
         ("sqlite:script.toml", "is not a SQLite database"),
         ("sqlite:.", "is not a file"),
         ("postgres://me:secret@127.0.0.1:1/rows", "cannot be reached"),
-        // Not built in, or (as `./test` builds it) built in and not there: `database` is to mend.
+        // Without the MySQL feature the error is about the scheme; with it (as `./test` builds),
+        // about the connection. Both name `database`.
         ("mysql://me:secret@127.0.0.1:1/rows", "database"),
         ("env:NO_SUCH_VARIABLE", "`NO_SUCH_VARIABLE` is not set"),
     ] {
@@ -165,7 +166,7 @@ fn a_database_that_cannot_be_reached_is_named_with_its_line() {
     }
 }
 
-/// Nothing is left of a seed that does not work, and the error shows where, not all of it.
+/// A seed that fails leaves no database, and the error quotes the failing place, not the whole file.
 #[test]
 fn a_seed_that_does_not_work_leaves_no_database() {
     let job = Job::good(10);
@@ -227,7 +228,7 @@ fn a_profile_that_is_not_there_is_refused() {
     );
 }
 
-/// What only the rows can tell is told with the row, and the rows before it are not lost.
+/// An error that only appears while rows are read names the row; effects of earlier rows stay.
 #[test]
 fn candidates_whose_keys_name_no_row_are_refused_when_they_are_met() {
     let keys = [

@@ -1,5 +1,5 @@
-//! Batches whose PRE and POST are commands, under SIGKILL: whoever dies, the command's processes, the
-//! run or the workers, each row comes to one end and its effects are there once.
+//! Batches with PRE and POST as commands, under SIGKILL of the command's processes, the run and the
+//! workers: each row ends once and its effects exist once.
 
 use serde_json::json;
 
@@ -16,8 +16,8 @@ const EDITS: [(&str, &str); 3] = [
 
 const PAUSE: (&str, &str) = ("PAUSE", "0.01");
 
-/// Kills one of the command's processes, if one is at work. One that is killed before it is ready is
-/// one that cannot be started: rows wait longer.
+/// Kills one of the command's processes that has already handled a call. A process killed before it
+/// is ready counts as a failed start, after which rows wait longer.
 fn kill_one(job: &Job, dice: &mut Dice) -> usize {
     let at_work = alive(job, "at-work");
     if at_work.is_empty() {
@@ -27,7 +27,7 @@ fn kill_one(job: &Job, dice: &mut Dice) -> usize {
     1
 }
 
-/// Processes of the program are killed again and again, and the run itself now and then.
+/// Kills the command's processes repeatedly, and the run itself three times.
 #[test]
 fn effects_exactly_once_in_a_storm_of_killed_commands() {
     let rows = soaked(250, 6_000);
@@ -59,10 +59,10 @@ fn effects_exactly_once_in_a_storm_of_killed_commands() {
     assert_nobody_is_left(&job);
 }
 
-/// One row in twenty is hopeless: its PRE says so.
+/// One row in twenty fails in PRE.
 const SORTS: &str = "CASE WHEN i % 20 = 7 THEN 'hopeless' ELSE 'good' END";
 
-/// Processes of the program are killed again and again, and the workers that have them now and then.
+/// Kills the command's processes repeatedly, and their workers now and then.
 #[test]
 fn tally_is_exact_in_a_storm_of_killed_commands_and_workers() {
     let rows = soaked(200, 6_000);
@@ -75,7 +75,7 @@ fn tally_is_exact_in_a_storm_of_killed_commands_and_workers() {
     let (mut dice, mut kills) = (Dice(4), [0, 0]);
     let (deaths, failed) = (soaked(6, 40), rows / 20);
     for death in 1..=deaths {
-        // Each death finds a share of the rows done, so that not all are at the start.
+        // Each kill waits for its share of the rows, so that the kills are spread over the batch.
         let share = (rows - failed) * death / (deaths + 1);
         eventually(limit(6 * SOON), || {
             dice.moment(150);

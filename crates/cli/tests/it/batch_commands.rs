@@ -1,5 +1,5 @@
-//! PRE and POST as commands in another language: they may be killed, hang, print or not even start, and
-//! each row still comes to one end with its effects there once.
+//! PRE and POST as commands in another language. The commands are killed, hang, print or do not
+//! start, and each row still ends once with its effects applied once.
 
 use std::path::Path;
 
@@ -20,7 +20,8 @@ const EDITS: [(&str, &str); 2] = [
     ),
 ];
 
-/// A worker with both operations, by the SDK of this repository. It does to each row what its sort says.
+/// A worker with both operations, written with this repository's SDK. The row's `sort` selects its
+/// behaviour.
 const STEPS: &str = r#"
 import os, sys, time
 sys.path.insert(0, SDK)
@@ -78,7 +79,7 @@ def apply(given: dict):
 worker.run()
 "#;
 
-/// So many rows, with PRE and POST by the worker above; `change` edits it.
+/// A job of `rows` rows with PRE and POST in the worker above; `change` edits the worker's source.
 pub fn job(rows: u64, sort: &str, edits: &[(&str, &str)], change: &[(&str, &str)]) -> Job {
     let job = Job::new(rows, sort).with(&[&EDITS, edits].concat());
     write_steps(&job, change);
@@ -95,12 +96,12 @@ fn write_steps(job: &Job, change: &[(&str, &str)]) {
     job.place.write("steps.py", steps.replace("PAUSE", "0"));
 }
 
-/// The processes that live.
+/// The live processes of the command.
 fn living(job: &Job) -> Vec<String> {
     alive(job, "pids")
 }
 
-/// Those processes in a list that live.
+/// The live processes among those in a list.
 pub fn alive(job: &Job, list: &str) -> Vec<String> {
     let pids = job.place.read(list);
     pids.lines().filter(|pid| job.place.is_running("steps.py", pid)).map(str::to_owned).collect()
@@ -220,7 +221,7 @@ fn a_call_that_hangs_costs_its_own_row_only() {
     assert_nobody_is_left(&job);
 }
 
-/// The program is broken while the batch runs, and mended later: no row pays for it.
+/// The program breaks while the batch runs and is repaired later: rows wait and use no attempt.
 #[test]
 fn rows_wait_for_a_program_that_does_not_start_any_more() {
     let job = job(300, "'good'", &[], &[("PAUSE", "0.02")]);

@@ -1,4 +1,4 @@
-//! What batches tell others: completion by command and HTTP, once per generation; and alerts.
+//! Completion by command and HTTP, once per generation; and alerts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use crate::batch_job::{BATCH, Job};
 use crate::support::{SOON, eventually, is_alive};
 
-/// Writes the facts it is given as a line of `told`.
+/// Appends the facts from stdin as a line to the file `told`.
 const TELL: &str = "#!/bin/sh\n(cat; echo) >> \"$(dirname \"$0\")/told\"\n";
 
-/// The completion of the batch file.
+/// The `[completion]` section of the batch file.
 fn completion() -> &'static str {
     &BATCH[BATCH.find("[completion]").unwrap()..]
 }
 
-/// A batch with another completion.
+/// A job with another completion section.
 fn job(rows: u64, sort: &str, ending: &str) -> Job {
     let job = Job::new(rows, sort).with(&[(completion(), ending)]);
     script(&job, TELL);
@@ -38,7 +38,7 @@ fn told(job: &Job) -> Vec<Value> {
         .collect()
 }
 
-/// Answers each request with the next of these statuses (the last for ever) and passes bodies on.
+/// Answers each request with the next status (repeating the last) and forwards the bodies.
 fn server(statuses: &'static [u16]) -> (String, Receiver<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/ends", listener.local_addr().unwrap());
@@ -46,7 +46,8 @@ fn server(statuses: &'static [u16]) -> (String, Receiver<Value>) {
     std::thread::spawn(move || {
         for (n, stream) in listener.incoming().enumerate() {
             let mut stream = stream.unwrap();
-            // Before the answer: who has that may be gone before we are told.
+            // Forward before answering: after the answer, the client may exit before the test
+            // receives the body.
             if send.send(serde_json::from_slice(&body(&stream)).unwrap()).is_err() {
                 return;
             }
@@ -58,7 +59,7 @@ fn server(statuses: &'static [u16]) -> (String, Receiver<Value>) {
     (url, bodies)
 }
 
-/// The body of a request.
+/// Reads a request's body.
 fn body(stream: &TcpStream) -> Vec<u8> {
     let mut reader = BufReader::new(stream);
     let mut length = 0;
@@ -79,7 +80,7 @@ fn body(stream: &TcpStream) -> Vec<u8> {
 
 const THIRD_IS_BAD: &str = "CASE i % 3 WHEN 0 THEN 'bad' ELSE 'good' END";
 
-/// Runs a batch whose failures are mended and retried: two generations, two ends.
+/// Runs a batch, repairs its failures and retries them: two generations, two completions.
 fn two_generations(job: &Job) {
     job.run(&[]).ends(3);
     job.execute("UPDATE rows SET sort = 'good'");
@@ -107,7 +108,7 @@ fn a_command_is_told_of_each_generation_once() {
     let job = job(30, THIRD_IS_BAD, "[completion]\ncommand = [\"./tell.sh\"]\n");
     two_generations(&job);
     assert_both_ends(&job, &told(&job));
-    // Nothing is left that would be said again.
+    // No announcement is left to be repeated.
     job.place.run(&["worker", "--slots", "1", "--until-idle"]).ok();
     assert_eq!(told(&job).len(), 2);
 }
@@ -141,7 +142,7 @@ fn a_completion_that_does_not_work_is_an_error_and_the_rows_stay_done() {
     assert_eq!(bodies.try_iter().count(), 1, "no server that says no is asked again");
 }
 
-/// The first end could not be told; the second could, and is what counts.
+/// The first completion failed; the second succeeds and is the one reported.
 #[test]
 fn a_completion_that_works_in_the_next_generation_is_no_error_any_more() {
     let (url, bodies) = server(&[404, 200]);
@@ -154,7 +155,7 @@ fn a_completion_that_works_in_the_next_generation_is_no_error_any_more() {
     assert_eq!(last["completion_error"], json!(null), "{last}");
 }
 
-/// The run is killed between its last row and the announcement: somebody else makes it.
+/// The run is killed between its last row and the announcement: a worker announces the completion.
 #[test]
 fn an_end_is_announced_although_its_run_was_killed() {
     let job = job(30, "'good'", "[completion]\ncommand = [\"./tell.sh\"]\n");

@@ -1,4 +1,4 @@
-//! The examples do what their README says: they are what a newcomer runs first.
+//! The examples do what their README says; newcomers run them first.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::support::{Place, Run};
 
-/// A copy of an example, as it is in the repository.
+/// Copies an example from the repository.
 pub(crate) fn copied(name: &str) -> Place {
     let place = Place::new();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     std::fs::create_dir(place.path(name)).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let file = entry.unwrap();
-        // A database there is what somebody's own run left.
+        // A database in the folder is left over from a developer's own run.
         if !file.file_name().display().to_string().contains(".db") {
             std::fs::copy(file.path(), place.path(name).join(file.file_name())).unwrap();
         }
@@ -125,7 +125,7 @@ fn the_arithmetic_has_the_acceptance_values_and_five_workers() {
     let sums = ask("SELECT CAST(AI_ACTUAL_SUM AS TEXT) FROM DEMO_INPUT ORDER BY ROW_ID");
     assert_eq!(sums, ["2", "7", "25", "14", "300"]);
     assert_eq!(ask("SELECT DISTINCT WORKER_ID FROM DEMO_INPUT").len(), 5, "all at once");
-    // The example belongs to a tenant of its own.
+    // The example belongs to its own tenant.
     let list = |tenant: &str| {
         let store = ["--store", "sqlite:arithmetic/arithmetic.db", "--tenant", tenant];
         place.run(&[&store[..], &["batch", "list", "--json"]].concat()).ok().json()

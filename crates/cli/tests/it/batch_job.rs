@@ -1,6 +1,5 @@
-//! Batches over generated rows: a folder with a batch file, a script that answers, and a database
-//! in which each effect leaves a line. The rows' database is the store as well, unless a job says
-//! otherwise.
+//! Batches over generated rows: a folder with a batch file, a script that answers, and a database in
+//! which each effect leaves a row. The rows' database is also the store, unless a job says otherwise.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::{Place, Run, Running, SOON, eventually};
 
-/// A batch file that is right. Tests write it with edits.
+/// A valid batch file. Tests apply edits to it.
 pub const BATCH: &str = r#"type = "review"
 database = "sqlite:rows.db"
 seed = "seed.sql"
@@ -62,7 +61,7 @@ limit = "none"
 sql = "INSERT INTO ends VALUES (:batch_id, :generation, :status, :total, :done, :failed)"
 "#;
 
-/// Answers by the sort of a row.
+/// Answers by the row's `sort`.
 const SCRIPT: &str = r#"
 [[answer]]
 match = 'is bad\.'
@@ -86,7 +85,7 @@ match = 'Row (?<id>\d+) is'
 reply = '{"n": {{ id }}}'
 "#;
 
-/// No table has a key that would hide a repeat.
+/// No table has a unique key, which would hide a repeated effect.
 const SEED: &str = "
 CREATE TABLE rows (id INTEGER PRIMARY KEY, sort TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE effects (row INTEGER, batch TEXT, worker TEXT, n INTEGER CHECK (n > 0));
@@ -97,22 +96,22 @@ WITH RECURSIVE count (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM count WHERE i 
 INSERT INTO rows (id, sort) SELECT i, :sort FROM count;
 ";
 
-/// Dead workers are found fast, and every command looks into the rows' database.
+/// Short session TTL, so dead workers are found fast; the store is the rows' database.
 const CONFIG: &str = "store = \"sqlite:rows.db\"\n[worker]\nttl = \"1s\"\n";
 
-/// A server that a test restarts while its job looks into it.
+/// A server that a test restarts while its job queries it.
 pub type Server = Rc<RefCell<PrivatePostgres>>;
 
-/// A folder with a batch in it.
+/// A folder with a batch.
 pub struct Job {
     pub place: Place,
-    /// Where the rows are, if not in the file `rows.db`.
+    /// The server that holds the rows, if they are not in the file `rows.db`.
     server: Option<Server>,
 }
 
 impl Job {
-    /// So many rows, numbered from 1. `sort` is SQL over `i`: `good`, `slow`, or what makes a row
-    /// fail, `bad`, `silent`, `refused` or `gone`.
+    /// A job with `rows` rows, numbered from 1. `sort` is an SQL expression over `i`: `good`, `slow`,
+    /// or a failing sort: `bad`, `silent`, `refused` or `gone`.
     pub fn new(rows: u64, sort: &str) -> Self {
         let job = Self { place: Place::new(), server: None };
         job.place.write("longshore.toml", CONFIG);
@@ -123,13 +122,13 @@ impl Job {
         job
     }
 
-    /// So many rows, all good.
+    /// A job with only good rows.
     pub fn good(rows: u64) -> Self {
         Self::new(rows, "'good'")
     }
 
-    /// The same with the rows in the database of `rows`, and the store in that of `store`. `keys` are
-    /// edits of the seed.
+    /// Moves the rows to the database of `rows` and the store to that of `store`. `keys` are edits of
+    /// the seed.
     pub fn move_to(mut self, rows: &Server, store: &Server, keys: &[(&str, &str)]) -> Self {
         let config = CONFIG.replace("sqlite:rows.db", &store.borrow().url());
         self.place.write("longshore.toml", config);
@@ -138,7 +137,7 @@ impl Job {
         self
     }
 
-    /// Makes the rows, wherever they are.
+    /// Creates the rows in their database.
     pub fn seed(&self) {
         match &self.server {
             None => drop(self.create()),
@@ -146,41 +145,41 @@ impl Job {
         }
     }
 
-    /// With these edits of the batch file.
+    /// Applies edits to the batch file.
     pub fn with(self, edits: &[(&str, &str)]) -> Self {
         self.write("batch.toml", edits);
         self
     }
 
-    /// Writes the batch file under this name, each first text replaced by the second.
+    /// Writes the batch file under this name, replacing each first text by the second.
     pub fn write(&self, name: &str, edits: &[(&str, &str)]) -> PathBuf {
         self.place.write(name, edited(edits))
     }
 
-    /// Makes the database, as the first run would.
+    /// Creates the database as the first run would.
     pub fn create(&self) -> Connection {
         let db = Connection::open(self.place.path("rows.db")).unwrap();
         db.execute_batch(&self.place.read("seed.sql")).unwrap();
         db
     }
 
-    /// `batch run` of the batch file to its end, with the last line it printed.
+    /// Runs `batch run` to its end.
     pub fn run(&self, more: &[&str]) -> Run {
         self.place.run(&[&["batch", "run", ".", "--json"], more].concat())
     }
 
-    /// `batch run` of the batch file, in the background.
+    /// Starts `batch run` in the background.
     pub fn start(&self, more: &[&str]) -> Running {
         self.place.start(&[&["batch", "run", "."], more].concat())
     }
 
-    /// Somebody who finds the dead and wakes the waiting, and takes no rows. Without it, a run that
-    /// was killed would count as the one that does so for some seconds more.
+    /// Starts a worker that does maintenance (reaps dead sessions, wakes waiting units) and claims no
+    /// rows. Without it, a killed run would stay the elected maintainer for some seconds.
     pub fn watcher(&self) -> Running {
         self.place.start(&["worker", "--slots", "1", "--kind", "exec"])
     }
 
-    /// What a query of one value says.
+    /// The value of a query with one row and column.
     #[track_caller]
     pub fn query<T: FromSql>(&self, sql: &str) -> T {
         if let Some(server) = &self.server {
@@ -193,13 +192,13 @@ impl Job {
         db.query_one(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// What a query of one number says.
+    /// The number of rows that match.
     #[track_caller]
     pub fn count(&self, sql: &str) -> u64 {
         self.query::<u64>(&format!("SELECT count(*) FROM {sql}"))
     }
 
-    /// Changes rows, as their owner might.
+    /// Changes rows as the application that owns them might.
     pub fn execute(&self, sql: &str) {
         if let Some(server) = &self.server {
             server.borrow().run(sql).unwrap();
@@ -216,7 +215,7 @@ impl Job {
         run.json().as_array().unwrap().clone()
     }
 
-    /// The only batch, once there is one.
+    /// The only batch.
     pub fn batch(&self) -> Value {
         let mut batches = self.batches();
         assert_eq!(batches.len(), 1, "{batches:?}");
@@ -233,20 +232,20 @@ impl Job {
         self.place.run(&[&["batch", verb, &self.name(), "--json"], more].concat())
     }
 
-    /// Waits until so many rows of the only batch have left an effect.
+    /// Waits until this many rows have left an effect.
     pub fn until_done(&self, rows: u64) {
         let done = || self.place.path("rows.db").exists() && self.count("effects") >= rows;
         eventually(4 * SOON, || done().then_some(()));
     }
 
-    /// All rows in this state.
+    /// The batch's rows in this state.
     pub fn rows(&self, batch: &str, state: &str) -> Vec<Value> {
         let args = ["batch", "rows", batch, "--state", state, "--limit", "10000", "--json"];
         self.place.run(&args).ok().json().as_array().unwrap().clone()
     }
 
-    /// What must hold whenever no batch runs: each effect once and for its own row, the counters
-    /// exact, nothing held by anybody.
+    /// Checks the invariants of a batch at rest: each effect once and for its own row, exact
+    /// counters, no lease left.
     #[track_caller]
     pub fn assert_exact(&self) {
         assert_eq!(
@@ -278,19 +277,19 @@ fn replaced(mut text: String, edits: &[(&str, &str)]) -> String {
     text
 }
 
-/// Numbers that look random and are the same in every run of a test.
+/// A deterministic random number generator.
 pub struct Dice(pub u64);
 
 impl Dice {
-    /// A number below `most`.
+    /// A number below `bound`.
     pub fn roll(&mut self, most: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
     }
 
-    /// Lets something live for a moment of up to `most` milliseconds: whatever it does then is
-    /// what the next kill hits.
+    /// Sleeps for a random time of less than `max` milliseconds, so that the next kill hits a random
+    /// step.
     pub fn moment(&mut self, most: u64) {
         std::thread::sleep(Duration::from_millis(self.roll(most)));
     }

@@ -1,5 +1,5 @@
-//! Batches that are left before their end: by workers drained from outside, and by a store that is
-//! not where one looks.
+//! Batches interrupted before their end: workers drained from outside, and a store that is not at the
+//! expected path.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn a_run_whose_workers_are_drained_from_outside_ends_and_can_be_taken_up() {
     job.until_done(20);
     let sessions = job.place.run(&["workers", "--json"]).ok().json();
     for session in sessions.as_array().unwrap() {
-        // One may have gone with the other.
+        // Draining one session may already have ended the other.
         job.place.run(&["workers", "drain", session["id"].as_str().unwrap()]);
     }
     assert_eq!(run.ends_within(SOON), 130);

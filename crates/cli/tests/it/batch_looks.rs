@@ -1,4 +1,4 @@
-//! Looking at batches, before, while and after they run; `--dry-run`, `rows`, `report`.
+//! Inspecting batches before, during and after a run: `--dry-run`, `rows`, `report`.
 
 use std::io::BufRead;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::batch_job::Job;
 use crate::support::{Running, SOON, eventually};
 
-/// Six rows in ten are good; four sorts fail.
+/// Six rows in ten are good; each of the other four fails in its own way.
 const MIXED: &str = "CASE i % 10 WHEN 1 THEN 'bad' WHEN 2 THEN 'silent' WHEN 3 THEN 'refused' \
                      WHEN 4 THEN 'gone' ELSE 'good' END";
 const QUICK: (&str, &str) = ("timeout = \"30s\"", "timeout = \"700ms\"");
@@ -38,7 +38,7 @@ fn a_dry_run_asks_and_changes_nothing() {
     assert_eq!(job.count("sqlite_schema WHERE type = 'table'"), 4, "no tables of a store");
 }
 
-/// A program reads a prompt as text, and an error as an error.
+/// JSON consumers get a prompt as text, and an error as an error.
 #[test]
 fn a_dry_run_shows_a_prompt_that_cannot_be_made() {
     let job = Job::new(5, "CASE i WHEN 2 THEN 'gone' ELSE 'good' END");
@@ -119,7 +119,7 @@ fn rows_are_listed_with_what_became_of_them() {
         (&json!("SUCCESS"), &json!(true))
     );
 
-    // For people, and page by page.
+    // As a table, and page by page.
     let table = job.place.run(&["batch", "rows", &name, "--failed", "--limit", "3"]).ok();
     assert_eq!(table.out.lines().count(), 4, "{}", table.out);
     let cursor = table.err.rsplit("--after ").next().unwrap().trim().to_owned();
@@ -159,14 +159,15 @@ fn a_report_groups_failures_by_their_reason() {
     );
     let wrote = job.place.run(&["batch", "report", &name, "--html", "-o", "report.html"]).ok();
     assert_eq!(wrote.says("wrote report.html").out, "", "stdout is for data");
-    // All but the time of the report itself.
+    // Everything but the report's own timestamp.
     let body = |html: &str| html.split("<footer>").next().unwrap().to_owned();
     assert_eq!(body(&job.place.read("report.html")), body(&html));
     job.place.run(&["batch", "report", "nothing"]).ends(1).says("there is no batch").says("hint:");
     job.place.run(&["batch", "report", &name, "-o", "no/dir/x"]).ends(1).says("no/dir/x");
 }
 
-/// Where the rows are elsewhere, it says that effects are at least once; and the store has them not.
+/// If rows and store are two databases, the dry run announces at-least-once effects, and the rows'
+/// database has no store tables.
 #[test]
 fn rows_in_another_database_than_the_store_are_worked_on_as_well() {
     let job = Job::new(50, MIXED).with(&[QUICK]);
@@ -186,7 +187,7 @@ fn rows_in_another_database_than_the_store_are_worked_on_as_well() {
     run(&["verify"]).ok();
 }
 
-/// A worker elsewhere needs only the store: everything else is in the batch.
+/// A worker needs only the store: the batch holds everything else.
 #[test]
 fn a_worker_needs_neither_the_batch_file_nor_its_folder() {
     let job = Job::good(50);

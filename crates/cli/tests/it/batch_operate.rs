@@ -1,4 +1,4 @@
-//! Steering batches while they run: pause, resume, drain, cancel, retry, recover, and Ctrl-C.
+//! Controlling running batches: pause, resume, drain, cancel, retry, recover, and Ctrl-C.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{Running, SOON, eventually};
 
 const ROWS: u64 = 400;
 
-/// So slow that there is time to steer.
+/// An edit that slows each answer, so that there is time to control the batch.
 fn slow(millis: u64) -> (String, String) {
     let script = "script = \"script.toml\"";
     (script.to_owned(), format!("{script}\ndelay = \"{millis}ms\""))
@@ -49,10 +49,10 @@ fn a_paused_batch_stops_its_run_and_goes_on_after_resume() {
     assert_eq!(ends(&job), format!("complete 1 {ROWS} 0"));
 }
 
-/// The last line is what scripts go by: it counts the rows that came to their end meanwhile.
+/// Scripts read the last line: it counts rows that ended after the pause.
 #[test]
 fn the_last_line_of_a_paused_run_counts_what_the_store_counts() {
-    // Ten rows are under way when the others have failed too often.
+    // Ten slow rows are in flight when the failures reach the threshold.
     let edits = [("limit = \"none\"", "limit = 25"), ("workers = 8", "workers = 20")];
     let job = Job::new(2_000, "CASE WHEN i <= 10 THEN 'slow' ELSE 'bad' END").with(&edits);
     let last = job.run(&[]).ends(4).json();
@@ -99,7 +99,7 @@ fn a_cancelled_batch_ends_its_run_and_is_announced_once() {
     assert!(cancelled > 0, "{batch}");
     job.assert_exact();
     assert_eq!(ends(&job), format!("cancelled 1 {done} 0"));
-    // Another run is another batch, over what is left.
+    // Another run creates another batch over the remaining rows.
     let next = job.run(&[]).ok().json();
     assert_ne!(next["batch"], batch["batch"]);
     assert_eq!(number(&next, "done") + done, ROWS);
@@ -113,7 +113,7 @@ fn failures_that_are_retried_are_asked_anew_and_the_end_is_announced_once_more()
     assert_eq!((&first["done"], &first["failed"]), (&json!(40), &json!(20)), "{first}");
     assert_eq!(ends(&job), "complete 1 40 20");
 
-    // Half of them are mended; the others fail as before.
+    // Half of the failed rows are repaired; the others fail again.
     job.execute("UPDATE rows SET sort = 'good' WHERE id % 2 = 0");
     let retried = job.operate("retry", &["--failed"]).ok().json();
     assert_eq!((&retried["generation"], &retried["failed"]), (&json!(2), &json!(0)), "{retried}");
@@ -130,7 +130,7 @@ fn failures_that_are_retried_are_asked_anew_and_the_end_is_announced_once_more()
     job.assert_exact();
 }
 
-/// As after a reboot: nobody is there, and one of the batches was not even filled.
+/// As after a reboot: no process runs, and one of the batches was not fully enqueued.
 #[test]
 fn recover_finishes_every_batch_that_was_killed() {
     let job = slow_job(ROWS, 40, &[("key = \"id\"", "key = \"id\"\nahead = 40")]);
@@ -196,7 +196,7 @@ fn drain_is_clean_after_ctrl_c_and_the_next_run_takes_up() {
     }
 }
 
-/// Questions that nobody answers: a drain would wait for them.
+/// The provider never answers, so a drain would wait for ever.
 #[test]
 fn a_second_ctrl_c_stops_at_once_and_uses_no_attempt() {
     let job = Job::new(50, "'silent'");
@@ -218,13 +218,13 @@ fn a_second_ctrl_c_stops_at_once_and_uses_no_attempt() {
     job.place.run(&["verify"]).ok();
 }
 
-/// A drained initiator leaves the rest for the next one.
+/// A drained initiator leaves the remaining rows to the next run.
 #[test]
 fn an_interrupted_start_ends_with_130_and_is_taken_up() {
     let job = slow_job(ROWS, 5, &[("key = \"id\"", "key = \"id\"\nahead = 40")]);
     job.create();
     let mut start = job.place.start(&["batch", "start", "."]);
-    // Without workers it waits for room.
+    // Without workers the initiator waits for room.
     let sent = || job.batches().first().map(|batch| number(batch, "total"));
     eventually(SOON, || sent().filter(|sent| *sent == 40));
     start.signal("INT");
@@ -248,7 +248,7 @@ fn a_batch_with_its_own_number_of_workers_completes() {
     assert_eq!(job.query::<u64>("SELECT count(DISTINCT worker) FROM effects"), 1);
 }
 
-/// Nothing of a batch is begun after its deadline; what is left fails with the reason.
+/// No row of a batch starts after its deadline; the remaining rows fail with the reason.
 #[test]
 fn one_deadline_ends_what_was_not_asked_in_time() {
     let job = slow_job(ROWS, 50, &[("workers = 8", "workers = 4\ndeadline = \"1s\"")]);

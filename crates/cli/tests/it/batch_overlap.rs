@@ -1,4 +1,4 @@
-//! Batches beside each other: over the same rows, of different tenants, with workers in common.
+//! Concurrent batches: over the same rows, of different tenants, with shared workers.
 
 use serde_json::{Value, json};
 
@@ -7,11 +7,11 @@ use crate::support::{Run, SOON, eventually};
 
 const ROWS: u64 = 600;
 
-/// A little slow, so that two are at work at once.
+/// Slow enough that two runs overlap.
 const SLOW: (&str, &str) =
     ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"20ms\"");
 
-/// Two batch files over the same rows, `one.toml` and `two.toml`.
+/// Two batch files over the same rows: `one.toml` and `two.toml`.
 fn twins() -> Job {
     let job = Job::good(ROWS);
     job.create();
@@ -20,7 +20,7 @@ fn twins() -> Job {
     job
 }
 
-/// Runs each of these at once, to their ends.
+/// Runs both concurrently to their ends.
 fn at_once(job: &Job, runs: [&[&str]; 2]) -> [Run; 2] {
     let children = runs.map(|args| {
         let args = [&["batch", "run", "--json", "--new"], args].concat();
@@ -36,7 +36,7 @@ fn number(value: &Value, name: &str) -> u64 {
 #[test]
 fn no_row_is_done_twice_by_two_batches_at_once() {
     let job = twins();
-    // A few rows at a time, or the first to look would have them all.
+    // Enqueue a few rows at a time, or the first initiator would claim them all.
     for file in ["one.toml", "two.toml"] {
         job.write(file, &[SLOW, ("key = \"id\"", "key = \"id\"\nahead = 60")]);
     }
@@ -46,7 +46,8 @@ fn no_row_is_done_twice_by_two_batches_at_once() {
     assert_eq!(done[0] + done[1], ROWS, "{one} {two}");
     for batch in [&one, &two] {
         assert_eq!(batch["total"], batch["done"], "{batch}");
-        // A row that the other ended before this batch looked was no candidate any more.
+        // A row that the other batch finished before this one selected candidates is not counted as
+        // skipped.
         assert!(number(batch, "done") + number(batch, "skipped") <= ROWS, "{batch}");
         let name = batch["batch"].as_str().unwrap();
         assert_eq!(job.count(&format!("effects WHERE batch = '{name}'")), number(batch, "done"));
@@ -55,7 +56,7 @@ fn no_row_is_done_twice_by_two_batches_at_once() {
     job.assert_exact();
 }
 
-/// Nothing of the first is done when the second looks, so that it meets all of its rows.
+/// No row of the first batch is done when the second selects candidates, so it meets all of them.
 #[test]
 fn what_another_batch_has_is_skipped_and_done_and_skipped_add_up() {
     let job = twins();
@@ -75,7 +76,8 @@ fn what_another_batch_has_is_skipped_and_done_and_skipped_add_up() {
 fn duplicates_that_are_allowed_are_done_by_both() {
     let job = twins();
     let allow = |file| [file, "--allow-duplicates"];
-    // The second must meet the first one's rows: both are started before any is worked on.
+    // Both batches are enqueued before any row is processed, so the second meets the first one's
+    // rows.
     for file in ["one.toml", "two.toml"] {
         let args = [&["batch", "start", "--new", "--json"][..], &allow(file)].concat();
         assert_eq!(job.place.run(&args).ok().json()["sent"], ROWS);
@@ -98,7 +100,7 @@ fn another_claim_takes_the_same_rows() {
     }
 }
 
-/// The second run of a file that is being run takes part in it.
+/// A second run of the same file joins the running batch.
 #[test]
 fn one_holder_when_two_runs_work_on_the_same_batch() {
     let job = twins();
@@ -121,7 +123,7 @@ fn one_holder_when_two_runs_work_on_the_same_batch() {
     assert_eq!(job.count("ends"), 1);
 }
 
-/// Both tenants review the same rows at once; a claim of one is no business of the other.
+/// Both tenants process the same rows concurrently; one tenant's claim does not affect the other's.
 #[test]
 fn tenants_neither_see_nor_hinder_each_other() {
     let job = twins();
@@ -147,7 +149,7 @@ fn tenants_neither_see_nor_hinder_each_other() {
     }
 }
 
-/// What one tenant's batch has, another tenant's batch takes all the same.
+/// A row claimed by one tenant's batch is still a candidate for another tenant's.
 #[test]
 fn the_rows_of_two_tenants_are_counted_for_each() {
     let job = twins();
@@ -169,8 +171,7 @@ fn the_rows_of_two_tenants_are_counted_for_each() {
     job.place.run(&["verify"]).ok();
 }
 
-/// Workers that two batches share do each row for the batch it belongs to: by that one's prompt,
-/// script and POST.
+/// Workers shared by two batches process each row with its own batch's prompt, script and POST.
 #[test]
 fn a_worker_shared_by_two_batches_works_for_both() {
     let job = twins();

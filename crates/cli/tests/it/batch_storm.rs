@@ -1,5 +1,5 @@
-//! Batches under SIGKILL: whatever dies and whenever, each row comes to one end, its effects are
-//! there once, and no answer that was kept is asked for again.
+//! Batches under SIGKILL of any process at any time: each row ends once, its effects exist once, and
+//! no recorded answer is requested again.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,15 +9,15 @@ use serde_json::json;
 use crate::batch_job::{Dice, Job, Server};
 use crate::support::{Running, SOON, eventually, limit, soaked};
 
-/// One row in a hundred is poison, of four sorts in turn.
+/// One row in a hundred fails, in four ways in turn.
 const SORTS: &str = "CASE WHEN i % 100 <> 7 THEN 'good' WHEN i % 400 = 7 THEN 'bad' \
      WHEN i % 400 = 107 THEN 'silent' WHEN i % 400 = 207 THEN 'refused' ELSE 'gone' END";
 
-/// The sorts that fail: bad JSON, no answer in time, a POST and a PRE that do not work.
+/// The sorts that fail: invalid JSON, no answer in time, a failing POST, a failing PRE.
 const POISON: [&str; 4] = ["bad", "silent", "refused", "gone"];
 
-/// With a clock for the silent ones that others never hear, however busy the machine is, and slow
-/// enough for many kills on a fast one. A worker's death uses an attempt.
+/// The timeout ends silent rows early, yet is long enough for all others on a busy machine. The delay
+/// allows many kills on a fast one. A worker's death uses an attempt.
 const EDITS: [(&str, &str); 4] = [
     ("workers = 8", "workers = 20"),
     ("timeout = \"30s\"", "timeout = \"2s\""),
@@ -25,14 +25,14 @@ const EDITS: [(&str, &str); 4] = [
     ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"15ms\""),
 ];
 
-/// An initiator that waits for the workers, so that it can be killed midway.
+/// Bounds how far the initiator runs ahead, so that it can be killed midway.
 pub const AHEAD: (&str, &str) = ("key = \"id\"", "key = \"id\"\nahead = 200");
 
-/// A batch with poison in it.
+/// A batch with failing rows, and how many.
 pub struct Storm {
     job: Job,
     rows: u64,
-    /// The code of a row whose SQL is refused: by the store, or by the rows' own database.
+    /// The failure code of a row with refused SQL: by the store, or by the rows' own database.
     refused: &'static str,
 }
 
@@ -42,13 +42,13 @@ impl Storm {
         Self { job, rows, refused: "effect" }
     }
 
-    /// The same with the rows and the store on these servers.
+    /// Moves the rows and the store to these servers.
     pub fn move_to(self, rows: &Server, store: &Server, keys: &[(&str, &str)]) -> Self {
         let refused = if Rc::ptr_eq(rows, store) { "effect" } else { "post-error" };
         Self { job: self.job.move_to(rows, store, keys), refused, ..self }
     }
 
-    /// What a row of this sort comes to.
+    /// The failure code expected for a row of this sort.
     fn code(&self, sort: &str) -> &'static str {
         match sort {
             "bad" => "bad-answer",
@@ -59,8 +59,8 @@ impl Storm {
         }
     }
 
-    /// Every other process brings the batch a step further before it is killed: on a slow machine
-    /// they would all be killed at their start.
+    /// Lets every other process bring the batch a step further before it is killed: on a slow machine
+    /// all would be killed at their start.
     fn until_its_share_is_done(&self, kill: usize) {
         if kill % 2 == 1 {
             let share = self.rows * kill as u64 / (kills() as u64 + 2);
@@ -68,7 +68,7 @@ impl Storm {
         }
     }
 
-    /// How often the batch was taken up where it was left.
+    /// How many runs resumed the batch.
     fn taken_up(&self) -> usize {
         self.job.place.read("stderr").matches("taking up batch").count()
     }
@@ -82,7 +82,7 @@ impl Storm {
         assert_eq!(ended, None, "it ended before kill {kill}: {}", self.job.place.read("stderr"));
     }
 
-    /// The books after it: every row has ended once, as its sort wants.
+    /// Checks the final state: every row ended once, as its sort demands.
     fn assert_exact(&self) {
         let batch = self.job.batch();
         let of = |sort: &str| self.job.count(&format!("rows WHERE sort = '{sort}'"));
@@ -101,8 +101,8 @@ impl Storm {
         self.assert_no_answer_paid_twice();
     }
 
-    /// Each failure is listed with its code and words, and POST heard of it once. (Where POST is
-    /// what failed, there is nobody to hear.)
+    /// Each failure is listed with its code and message, and POST's `fail` ran once for it. (It did
+    /// not run where POST itself failed.)
     fn assert_failures_have_their_reasons(&self) {
         let listed = self.job.rows(&self.job.name(), "failed");
         let mut found = BTreeMap::new();
@@ -123,8 +123,8 @@ impl Storm {
         assert_eq!(self.job.query::<u64>("SELECT count(DISTINCT row) FROM failures"), told);
     }
 
-    /// Each answer that is kept is counted in the same transaction, so a row that was asked again
-    /// after that would be counted again. The silent and the gone have none.
+    /// An answer is recorded and counted in one transaction, so a row asked again afterwards would be
+    /// counted again. Silent and gone rows have no answer.
     fn assert_no_answer_paid_twice(&self) {
         let answered = self.job.count("rows WHERE sort IN ('good', 'bad', 'refused')");
         let sums = &self.job.batch()["sums"];
@@ -140,15 +140,15 @@ impl Storm {
     }
 }
 
-/// Before which kill the middle of a storm is.
+/// The kill before which `middle` runs.
 const MIDDLE: usize = 6;
 
-/// How often a process is killed.
+/// How many times a process is killed.
 fn kills() -> usize {
     soaked(8, 24)
 }
 
-/// Lets a run be killed again and again, with something else in the `middle` of the storm.
+/// Kills a run repeatedly, and calls `middle` halfway.
 pub fn kill_runs(storm: &Storm, mut middle: impl FnMut()) {
     storm.job.seed();
     let _watcher = storm.job.watcher();
@@ -166,7 +166,7 @@ pub fn kill_runs(storm: &Storm, mut middle: impl FnMut()) {
         run.kill();
     }
     let last = storm.job.run(&[]).ends(3).says("taking up batch");
-    // Whoever looks first takes back: the watcher, one that was killed later, or this last one.
+    // Any process may rescue the units: the watcher, a later killed run, or the last run.
     let said = storm.job.place.read("stderr") + &last.err;
     assert!(said.contains("rescued units of dead workers"), "{said}");
     let last = last.json();
@@ -175,8 +175,8 @@ pub fn kill_runs(storm: &Storm, mut middle: impl FnMut()) {
     storm.assert_ended_once();
 }
 
-/// The initiator and two workers, each a process of its own, are killed in turn, with something
-/// else in the `middle` of the storm.
+/// Kills the initiator and two workers, each a process of its own, in turn, and calls `middle`
+/// halfway.
 pub fn kill_initiators_and_workers(storm: &Storm, mut middle: impl FnMut()) {
     const WORKERS: usize = 2;
     storm.job.seed();
@@ -224,12 +224,11 @@ fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
     kill_initiators_and_workers(&Storm::new(soaked(2_000, 10_000), &[AHEAD]), || {});
 }
 
-/// Rows whose POST does not work for a while, however often it is tried and by whom, are asked
-/// once.
+/// While POST keeps failing, a row is asked once, no matter how many attempts and workers try POST.
 #[test]
 fn no_answer_paid_twice_when_post_fails_and_runs_are_killed() {
     const ROWS: u64 = 200;
-    // POST must change the row of the gate, and there is none yet.
+    // POST must update the row in `gate`, which does not exist yet.
     let gate = "{ sql = \"UPDATE gate SET passed = passed + 1\", rows = 1 },";
     let gate = format!("success = [\n  {gate}");
     let edits = [("attempts = 2", "attempts = 100000"), ("success = [", &gate)];
@@ -239,7 +238,7 @@ fn no_answer_paid_twice_when_post_fails_and_runs_are_killed() {
     let answers = || job.batches().first().and_then(|batch| batch["sums"]["answers"].as_u64());
     for kills in 1..=3 {
         let mut run = job.start(&[]);
-        // Each time some more rows have been answered, and all of them tried in vain.
+        // Each time more rows are answered, and all of them have tried POST in vain.
         eventually(SOON, || answers().filter(|answers| *answers >= kills * ROWS / 3));
         run.kill();
     }
@@ -262,7 +261,7 @@ fn a_batch_in_which_everything_fails_pauses_and_goes_on_once_it_is_mended() {
     let reason = paused["reason"].as_str().unwrap();
     assert!(reason.contains("threshold is 25"), "{reason}");
     let failed = paused["failed"].as_u64().unwrap();
-    // Those that were under way when it was reached still came to their end.
+    // Rows in flight when the threshold was reached still ended.
     assert!((25..150).contains(&failed), "{paused}");
     assert_eq!(paused["sums"]["answers"], failed, "no more were asked");
 
@@ -296,7 +295,7 @@ fn a_batch_that_fails_at_its_threshold_gives_up_the_rest() {
     job.assert_exact();
 }
 
-/// Where a question may have been billed and must not be asked again, a row fails with its worker.
+/// With `on_lost = "fail"`, a row fails with its worker if its question may have been billed.
 #[test]
 fn rows_that_were_out_when_the_run_was_killed_are_not_asked_again_if_the_file_says_so() {
     let sorts = "CASE WHEN i <= 5 THEN 'silent' ELSE 'good' END";

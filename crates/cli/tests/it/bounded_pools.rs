@@ -103,7 +103,7 @@ fn a_command_ends_when_its_permit_is_lost_unless_it_is_to_keep_going() {
     assert_eq!(goes_on.ends_within(SOON), 0);
 }
 
-/// `init` is for people who want to see the pool; it never makes permits.
+/// `init` only shows the pool; it never creates permits.
 #[test]
 fn init_any_number_of_times_never_mints_and_resize_takes_hold() {
     let place = Place::new();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::batch_job::Job;
 use crate::serve::Served;
 
-/// What the browser does is in `tests/browser/flow.py`.
+/// The browser's steps are in `tests/browser/flow.py`.
 #[test]
 fn a_batch_is_watched_and_steered_in_a_browser_and_its_console_stays_silent() {
     let job = Job::new(150, "CASE WHEN i % 10 = 0 THEN 'bad' ELSE 'good' END")
@@ -21,7 +21,7 @@ fn a_batch_is_watched_and_steered_in_a_browser_and_its_console_stays_silent() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Work begins when somebody watches.
+    // The worker starts once the browser shows the page.
     let (mut said, mut out) = (String::new(), BufReader::new(run.stdout.take().unwrap()));
     out.read_line(&mut said).unwrap();
     assert_eq!(said, "open\n");

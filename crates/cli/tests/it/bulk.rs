@@ -1,5 +1,5 @@
-//! Batches that ask with a provider's batches, as processes: killed at every step, cancelled, and what people
-//! see of them.
+//! Batches that use a provider's batch API, as processes: killed at every step, cancelled, and shown
+//! to users.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::support::{Running, SOON, eventually};
 
 const ROWS: u64 = 60;
 
-/// Rows ask together, for what they are to say back.
+/// Rows ask in provider batches; each prompt is the answer that it expects.
 const EDITS: [(&str, &str); 3] = [
     ("profile = \"script\"", "profile = \"@fake\"\nmode = \"provider-batch\""),
     (
@@ -25,7 +25,7 @@ const EDITS: [(&str, &str); 3] = [
     ("Row {{ id }} is {{ sort }}.", "{\\\"n\\\": {{ id }} }"),
 ];
 
-/// A batch of rows that ask a fake.
+/// A batch of rows and the fake provider that they ask.
 struct Harbour {
     job: Job,
     fake: FakeAi,
@@ -57,7 +57,7 @@ impl Harbour {
         Self { job, fake, _runtime: runtime }
     }
 
-    /// Fills the batch; nobody works on it yet.
+    /// Enqueues the batch's rows; no worker runs yet.
     fn fill(&self) -> String {
         self.job.place.run(&["batch", "start", "."]).ok();
         self.job.name()
@@ -67,7 +67,7 @@ impl Harbour {
         self.job.place.start(&["worker", "--slots", "8", "--ttl", "1s"])
     }
 
-    /// How often each question was handed over.
+    /// How often each request was submitted to the provider.
     fn sent(&self) -> BTreeMap<String, usize> {
         let mut sent = BTreeMap::new();
         for id in self.fake.batches().into_iter().flat_map(|batch| batch.ids) {
@@ -80,7 +80,7 @@ impl Harbour {
         self.job.batch()["status"] == "complete" && self.conductors() == 0
     }
 
-    /// Live units that take questions to the provider.
+    /// The number of live units that run provider batches.
     fn conductors(&self) -> usize {
         let list = ["unit", "list", "--kind", "batch.bulk", "--json"];
         let units = self.job.place.run(&list).ok().json();
@@ -90,7 +90,7 @@ impl Harbour {
         units.as_array().unwrap().iter().filter(live).count()
     }
 
-    /// Nothing is parked, out or open, and what was paid is the price of batches.
+    /// Checks that no request is parked, submitted or open, and that each call cost the batch price.
     fn assert_books(&self, calls: u64) {
         assert_eq!(self.job.count("longshore_parked"), 0);
         assert_eq!(self.job.count("longshore_shipment"), 0);
@@ -103,7 +103,7 @@ impl Harbour {
         let number = |key: &str| group[key].as_i64().unwrap();
         let plain = number("tokens_in") * 4_000_000 + number("tokens_out") * 20_000_000;
         assert_eq!(number("cost_picos"), plain / 2, "{usage}");
-        // Computed anew, it is the same.
+        // Recomputing the costs changes nothing.
         let recost = self.job.place.run(&["usage", "recost", "--json"]).ok().json();
         assert_eq!((&recost["changed"], &recost["right"]), (&json!(0), &json!(calls)), "{recost}");
     }
@@ -122,7 +122,8 @@ fn job(kept: Kept) -> Job {
     }
 }
 
-/// After how many questions a worker meets its end, and whether the provider had heard the last.
+/// After how many requests a worker is killed, and whether the provider received the last one
+/// (`Mute`) or not (`Hang`).
 const DOORS: [(usize, Act); 7] = [
     (0, Act::Hang),
     (0, Act::Mute),
@@ -133,8 +134,8 @@ const DOORS: [(usize, Act); 7] = [
     (3, Act::Mute),
 ];
 
-/// Kills a worker when it is at its first, second, third … question to the provider, before it was heard and
-/// after; and while rows are parked and while answers are applied.
+/// Kills a worker at its first, second, third … request to the provider, before and after the
+/// provider received it; also while rows are parked and while answers are applied.
 fn killed_at_every_step(provider: &str, kept: Kept) {
     let harbour = Harbour::new(provider, kept);
     let (job, fake) = (&harbour.job, &harbour.fake);
@@ -153,12 +154,12 @@ fn killed_at_every_step(provider: &str, kept: Kept) {
 
     let _watcher = job.watcher();
 
-    // While rows are parked.
+    // Kill while rows are parked.
     fake.next([Act::Hang]);
     let mut worker = harbour.worker();
     eventually(SOON, || (job.count("longshore_parked") > 0).then_some(()));
     worker.kill();
-    // At the provider's door.
+    // Kill during a request to the provider.
     for (passes, act) in DOORS {
         let before = fake.seen().len();
         fake.clear();
@@ -171,7 +172,7 @@ fn killed_at_every_step(provider: &str, kept: Kept) {
         worker.kill();
     }
     fake.clear();
-    // While answers are applied.
+    // Kill while answers are applied.
     let mut worker = harbour.worker();
     eventually(2 * SOON, || (job.count("effects") > 5).then_some(()));
     worker.kill();
@@ -224,7 +225,7 @@ fn a_batch_run_carries_its_questions_itself_and_leaves_nothing_behind() {
 #[test]
 fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     let harbour = Harbour::new("anthropic", Kept::Sqlite);
-    // Rows that come later go with another.
+    // Rows parked later go into another provider batch, so every batch needs a plan.
     harbour.fake.plan(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; ROWS as usize]);
     let mut run = harbour.job.start(&[]);
     let shown = eventually(SOON, || {

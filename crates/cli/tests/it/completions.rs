@@ -1,15 +1,15 @@
-//! What is about the binary itself: completions and manual pages know every command.
+//! Completions and manual pages name every command.
 
 use std::process::{Command, Stdio};
 
 use crate::support::{Place, Run};
 
-/// The names of the commands below these words, as the help lists them.
+/// The names of the subcommands below these words, as the help lists them.
 fn commands(place: &Place, words: &[&str]) -> Vec<String> {
     let help = place.run(&[words, &["--help"]].concat()).ok().out;
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = lines.take_while(|line| !line.is_empty());
-    // What is indented further goes on from the line before.
+    // A line that is indented further continues the line before.
     let lines = lines.filter(|line| !line.starts_with("   "));
     let names = lines.filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()

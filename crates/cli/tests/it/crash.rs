@@ -1,4 +1,4 @@
-//! SIGKILL to real processes, again and again: nothing is lost, nothing is counted twice.
+//! Repeated SIGKILL of real processes: no unit is lost and none is counted twice.
 //!
 //! The storms are small here and large in a soak (`./test --soak`).
 
@@ -22,7 +22,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// On the store that the place's configuration names.
+    /// On the store that the directory's configuration names.
     pub fn new(place: Place, restarts: u64) -> Self {
         Self {
             place,
@@ -39,8 +39,8 @@ impl Storm {
         self.place.run_with(&args, lines).ok();
     }
 
-    /// Works, with kills and restarts spread over the batch, until every unit has ended; then
-    /// drains.
+    /// Runs workers until every unit has finished, with kills and restarts spread over the batch;
+    /// then drains them.
     pub fn rage(&self, more: &[&str], mut restart: impl FnMut()) {
         let slots = SLOTS.to_string();
         let args = [&["worker", "--slots", &slots, "--ttl", "2s"], more].concat();
@@ -70,7 +70,7 @@ impl Storm {
         eventually(limit(Duration::from_secs(120)), || (finished() >= units).then_some(()));
     }
 
-    /// The books after it.
+    /// Checks the batch's final counts.
     pub fn assert_exact(&self, done: u64, failed: u64) {
         let batch = self.place.batch("b");
         assert_eq!((&batch["done"], &batch["failed"]), (&done.into(), &failed.into()), "{batch}");
@@ -80,9 +80,9 @@ impl Storm {
         self.place.run(&["verify"]).ok();
     }
 
-    /// Every unit ran, and not more were repeated than were in a killed worker's hands: those it
-    /// ran, and those it had run but not yet recorded. A restart of the server may cost every
-    /// worker as much as a kill.
+    /// Every unit ran, and repeats are bounded by what killed workers held: units they ran, and units
+    /// they had run but not yet recorded. A restart of the server may cost every worker as much as a
+    /// kill.
     pub fn assert_repeats_are_bounded(&self) {
         let runs = runs(&self.place);
         assert_eq!(runs.len() as u64, self.units, "every unit ran");
@@ -93,7 +93,7 @@ impl Storm {
     }
 }
 
-/// How often each unit left its number in the file `runs`.
+/// How often each unit wrote its number to the file `runs`.
 fn runs(place: &Place) -> BTreeMap<u64, u64> {
     let mut runs = BTreeMap::new();
     for line in place.read("runs").lines() {
@@ -111,7 +111,7 @@ fn no_unit_lost_and_repeats_are_bounded_in_a_storm_of_kills() {
     storm.assert_repeats_are_bounded();
 }
 
-/// With commands that append to a file; one in ten then fails.
+/// Commands append to a file; one in ten then fails.
 #[test]
 fn tally_is_exact_in_a_storm_of_kills() {
     let storm = Storm::new(Place::new(), 0);
@@ -139,7 +139,7 @@ fn no_gap_and_no_repeat_in_a_storm_of_killed_submits() {
         let mut command = place.command(&args);
         let mut submit = Running(command.stdin(Stdio::piped()).spawn().unwrap());
         let mut pipe = submit.0.stdin.take().unwrap();
-        // It gets only part of the input, so it cannot end before the kill.
+        // The process gets only part of the input, so it cannot end before the kill.
         let part = usize::try_from(all * kill / (kills + 1)).unwrap();
         let _ = pipe.write_all(lines[..part].concat().as_bytes());
         let before = (part as u64).saturating_sub(300);
@@ -150,7 +150,7 @@ fn no_gap_and_no_repeat_in_a_storm_of_killed_submits() {
     let args = ["submit", "chaos", "--lines", file.to_str().unwrap(), "--batch", "b", "--json"];
     let sent = place.run(&args).ok().says("resuming").json();
     assert_eq!(sent["sent"], all);
-    // The units are run, once each, and leave their numbers in a file.
+    // Each unit runs once and writes its number to a file.
     place.run(&["worker", "--slots", "32", "--chaos-log", "runs", "--until-idle"]).ok();
     let seen = runs(&place);
     assert_eq!(seen.len() as u64, all, "no gap");

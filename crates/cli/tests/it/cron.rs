@@ -1,4 +1,4 @@
-//! Schedules as people and scripts meet them: added, listed, fired by real workers.
+//! Schedules as users and scripts see them: added, listed, fired by real workers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn add(place: &Place, name: &str, cron: &str, more: &[&str]) {
     place.run(&[&args[..], more].concat()).ok();
 }
 
-/// The keys of everything that schedule `name` sent, each with its time.
+/// The dedup keys, each with its time, of all units that schedule `name` sent.
 fn keys(place: &Place, name: &str) -> Vec<String> {
     let list = ["unit", "list", "--kind", "exec", "--limit", "10000", "--json"];
     let units = place.run(&list).ok().json();
@@ -122,7 +122,7 @@ fn a_tenants_schedules_are_its_own() {
     assert_eq!(others, json!([]));
 }
 
-/// Two workers, of which one leads; kill -9 hits both in turn.
+/// Two workers, one of them elected; SIGKILL hits both in turn.
 #[test]
 fn each_time_fires_once_whoever_is_killed() {
     let place = Place::new();
@@ -167,7 +167,7 @@ fn seconds(key: &str) -> i64 {
     time.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp().as_second()
 }
 
-/// The example `arithmetic`, in a folder of its own.
+/// A test directory with the example `arithmetic` as `sums`.
 fn with_batch_file() -> Place {
     let place = Place::new();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/arithmetic");
@@ -192,7 +192,7 @@ fn a_batch_file_is_started_once_per_firing() {
     let batch = place.batch(name);
     assert_eq!((&batch["status"], &batch["done"]), (&json!("complete"), &json!(5)));
 
-    // The same unit's payload again, as a run that was repeated would have it.
+    // Resubmit the unit's payload, as a repeated run would have it.
     let payload = unit["payload"].to_string();
     let again = place.run(&["submit", "batch.start", &payload]).ok().out;
     place.work();

@@ -1,4 +1,4 @@
-//! What is in `deploy/` fits what the binary is: metrics that exist, units that systemd takes.
+//! The files in `deploy/` match the binary: metrics that exist, units that systemd accepts.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,13 +14,13 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-/// The names of metrics in a text.
+/// The metric names in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
     words.filter(|word| word.starts_with("longshore_")).map(str::to_owned).collect()
 }
 
-/// What `/metrics` says where there is a unit and a pool.
+/// The `/metrics` response of a server with a unit and a pool.
 fn metrics() -> String {
     let place = Place::new();
     place.submit_script("true", &[]);
@@ -62,7 +62,7 @@ fn the_dashboard_for_grafana_asks_for_metrics_that_there_are() {
     }
 }
 
-/// The units, with the binary under test in the place of the installed one.
+/// The systemd units, with the binary under test instead of the installed one.
 fn units(place: &Place) -> Vec<PathBuf> {
     let binary = env!("CARGO_BIN_EXE_longshore");
     let mut all = Vec::new();
@@ -107,7 +107,7 @@ fn the_commands_of_the_units_are_ours() {
         let command = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
         let command = command.replace("%i", "mail");
         let words: Vec<&str> = command.split(' ').skip(1).collect();
-        // Unknown words are refused before help is given.
+        // The parser rejects unknown words before it prints help.
         place.run(&[&words[..], &["--help"]].concat()).ok();
         let wrong = [&words[..], &["--no-such-option", "--help"]].concat();
         place.run(&wrong).ends(2);

@@ -1,4 +1,5 @@
-//! `longshore mail digest`: one message per user and period, whatever dies, and no faster than it is rendered.
+//! `longshore mail digest`: one message per user and period despite crashes, and no faster than pages
+//! are rendered.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::support::{Place, eventually};
 const LIMIT: Duration = Duration::from_secs(120);
 const DATABASE: &str = "digest/neighbours.db";
 
-/// The files of a folder, if there is one.
+/// The files of a folder; empty if there is no folder.
 fn files(place: &Place, folder: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(place.path(folder)) else { return Vec::new() };
     let name = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -21,7 +22,7 @@ fn files(place: &Place, folder: &str) -> Vec<String> {
     entries.map(name).collect()
 }
 
-/// Whom the messages in `out` are for, in order.
+/// The recipients of the messages in `out`, sorted.
 fn recipients(place: &Place) -> Vec<String> {
     let mut all = Vec::new();
     for name in files(place, "out").iter().filter(|name| name.ends_with(".eml")) {
@@ -75,7 +76,7 @@ fn what_members_say_is_text_and_what_came_twice_is_told_once() {
     assert!(files(&place, "spool").is_empty(), "a dry run keeps nothing");
     place.run(&digest(&["--limit", "10"])).ok();
     assert_eq!(files(&place, "spool/pending").len(), 10);
-    // Twelve posts of each place; in Mill Lane six came twice.
+    // Twelve posts of each place; in Mill Lane six were posted twice.
     let told = "SELECT count(*) FROM posts WHERE place = 'Mill Lane' AND author_id <> 3";
     assert_eq!(ask(&place, told), 12);
     let run = place.run(&digest(&["--dry-run", "--mod", "200", "--val", "3", "--json"])).ok();
@@ -90,7 +91,7 @@ fn shares_are_apart_and_together_they_are_all() {
     for (val, more) in [("0", 80), ("1", 64)] {
         let before = files(&place, "spool/pending").len();
         place.run(&digest(&["--mod", "2", "--val", val])).ok();
-        // Every tenth member is away, and has an even number.
+        // Every tenth member is away, and has an even id.
         assert_eq!(files(&place, "spool/pending").len() - before, 144 - more, "{val}");
     }
     place.run(&digest(&["--mod", "2"])).ends(2).says("--val");
@@ -99,7 +100,7 @@ fn shares_are_apart_and_together_they_are_all() {
 #[test]
 fn one_that_is_killed_and_run_again_leaves_one_file_per_member() {
     let place = copied("digest");
-    // Who takes over waits that long for the dead.
+    // A new run waits for the dead sessions' TTL.
     place.write("longshore.toml", "[worker]\nttl = \"1s\"\n");
     for kill in 1..5 {
         let mut running = place.start(&digest(&["--folder", "out", "--workers", "4"]));
@@ -121,7 +122,7 @@ fn the_tracker_moves_to_what_is_in_the_message_that_is_kept_and_no_further() {
     let place = copied("digest");
     place.run(&digest(&["--mod", "200", "--val", "3"])).ok();
     let last = ask(&place, "SELECT last_post FROM digests WHERE member_id = 3");
-    // As if it had died before its end was recorded, and something came meanwhile.
+    // As if the process had died before it recorded the row's end, and a post arrived meanwhile.
     tell(&place, "DELETE FROM digests");
     tell(
         &place,
@@ -130,7 +131,7 @@ fn the_tracker_moves_to_what_is_in_the_message_that_is_kept_and_no_further() {
     place.run(&digest(&["--mod", "200", "--val", "3"])).ok();
     assert_eq!(files(&place, "spool/keys").len(), 1, "it is the same message");
     assert_eq!(ask(&place, "SELECT last_post FROM digests WHERE member_id = 3"), last);
-    // The late one comes with the next.
+    // The late post is in the next message.
     tell(&place, "UPDATE digests SET day = '2020-01-01'");
     std::fs::remove_dir_all(place.path("spool")).unwrap();
     let run = place.run(&digest(&["--dry-run", "--mod", "200", "--val", "3"])).ok();
@@ -166,7 +167,7 @@ fn one_that_was_left_is_ended_as_its_own_days_also_on_the_next() {
     eventually(LIMIT, || (files(&place, "spool/keys").len() >= 5).then_some(()));
     running.kill();
     assert!(files(&place, "spool/keys").len() < 144, "it was killed too late");
-    // Where it is never the same day.
+    // This zone never has the same day as the other.
     move_to("Pacific/Kiritimati");
     place.run(&digest(&[])).ok().says("taking up batch");
     assert_eq!(files(&place, "spool/keys").len(), 144);
@@ -178,7 +179,7 @@ fn a_day_is_that_of_the_files_zone() {
     let place = copied("digest");
     let file = place.read("digest/batch.toml");
     let (mut kept, mut post) = (0, 100);
-    // Between those two it is never the same day.
+    // These two zones never have the same day.
     for zone in ["Pacific/Pago_Pago", "Pacific/Kiritimati"] {
         let zone = format!("[mail]\nzone = \"{zone}\"\n");
         place.write("digest/batch.toml", file.replace("[mail]\n", &zone));
@@ -214,7 +215,7 @@ fn mistakes_are_told_before_anybody_is_written_to() {
     place.write("digest/batch.toml", &file);
     let page = place.read("digest/digest.mjml").replace("mj-divider", "mj-dividr");
     place.write("digest/digest.mjml", page);
-    // The gate of a deployment sees it before any row does.
+    // The dry run, which a deployment uses as its gate, reports the error before any row runs.
     let run = place.run(&digest(&["--dry-run"])).ends(3);
     assert!(run.out.contains("MJML_ERROR") && run.out.contains("mj-dividr"), "{}", run.out);
     place.run(&digest(&["--limit", "2"])).ends(3);
@@ -241,7 +242,7 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
     eventually(LIMIT, || (slow.at_once() == 2).then_some(()));
     let store = format!("sqlite:{DATABASE}");
     let batch = || place.run(&["--store", &store, "batch", "list", "--json"]).ok().json();
-    // All that eight workers hold, and not one message more than there are permits.
+    // Eight workers hold a row each, and no message exists beyond the permits.
     let held = eventually(LIMIT, || {
         let held = batch()[0]["leased"].as_u64().unwrap();
         (held >= 8).then_some(held)
@@ -253,7 +254,7 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
         let pool = pools.as_array().unwrap().iter().find(|pool| pool["pool"] == name).expect(name);
         assert_eq!(pool["in_use"], most, "{pools}");
     }
-    // Any number: one that was given up is asked for again.
+    // Any number: a request that timed out is sent again.
     slow.allow(usize::MAX / 2);
     assert_eq!(running.ends_within(LIMIT), 0);
     assert_eq!(slow.most(), 2, "no more than there are permits");
@@ -263,7 +264,7 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
 #[test]
 fn who_cannot_be_written_to_is_tried_once_a_day_and_keeps_nobody_waiting() {
     let place = copied("digest");
-    // Created with its rows, of which a hundred have no address.
+    // The database is created with its rows; then a hundred members lose their address.
     place.run(&digest(&["--limit", "1"])).ok();
     tell(&place, "UPDATE members SET email = 'nowhere' WHERE id BETWEEN 2 AND 101");
     let bad =
@@ -285,7 +286,7 @@ fn who_cannot_be_written_to_is_tried_once_a_day_and_keeps_nobody_waiting() {
     let more =
         "SELECT 100, NULL, kind, 'Late', place, 1, words, picture FROM posts WHERE id IN (5)";
     tell(&place, &format!("INSERT INTO posts {more}"));
-    // Between those two it is never the same day.
+    // These two zones never have the same day.
     move_to("Pacific/Kiritimati");
     eventually(LIMIT, || (ask(&place, days) == 2).then_some(()));
     let today = format!("{failed} AND day = (SELECT max(day) FROM digests)");
@@ -323,7 +324,7 @@ fn a_batch_that_stands_still_keeps_its_own_rows_and_nobody_elses() {
     let run = place.run(&digest(&[])).ends(4);
     run.says("is paused").says("all others are written to");
     assert_eq!(files(&place, "spool/keys").len(), before + 2, "the two others have theirs");
-    // Nobody is due but those whom the paused one has: a daemon finds that out once.
+    // Only rows of the paused batch are due: a daemon finds that out once.
     let known = batches();
     let mut running = place.start(&digest(&["--daemon", "--every", "1ms"]));
     eventually(LIMIT, || (batches() > known).then_some(()));

@@ -1,5 +1,5 @@
-//! Digests before a slow renderer: however many members are due, the process holds the pages of those in
-//! hand and no others.
+//! Digests with a slow renderer: the process holds only the pages of the members in progress, however
+//! many are due.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use longshore_sqlite::rusqlite::Connection;
 use crate::slow_renderer::Slow;
 use crate::support::{Place, Running, SOON, eventually, limit};
 
-/// What a renderer's page weighs. Kept for each member, pages would weigh several times [`GROWTH`].
+/// The size of a rendered page. Pages retained for all members would take several times [`GROWTH`].
 const PAGE: usize = 100 << 10;
-/// What the process may grow by between a tenth of the members and the last.
+/// How much the process may grow between a tenth of the members and the last.
 const GROWTH: usize = 40 << 20;
 
 const FILE: &str = r#"
@@ -34,7 +34,7 @@ template = "<mjml><mj-body>{% for item in items %}<mj-text>{{ item.words }}</mj-
 success = "UPDATE members SET day = :day WHERE id = :key"
 "#;
 
-/// What a process has in memory, in bytes.
+/// A process's resident memory, in bytes.
 fn resident(process: &Running) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is alive");
@@ -45,7 +45,7 @@ fn resident(process: &Running) -> usize {
 fn memory_stays_flat_while_a_slow_renderer_is_waited_for() {
     let members = 1_500;
     let place = Place::new();
-    // A remark, so that the message's text has nothing of it.
+    // An HTML comment, so that the message's text part does not contain it.
     let line = "x".repeat(71) + "\n";
     let page = format!("<html><body>page<!--{}--></body></html>", line.repeat(PAGE / line.len()));
     let slow = Slow::start(page, Duration::from_millis(5));
@@ -68,7 +68,7 @@ fn memory_stays_flat_while_a_slow_renderer_is_waited_for() {
     .unwrap();
     let mut running = place.start(&["mail", "digest", "batch.toml"]);
     let kept = || std::fs::read_dir(place.path("spool/keys")).map_or(0, Iterator::count);
-    // All that was let through is kept, and the renderer is waited for again.
+    // Waits until all rendered messages are in the spool and the next render request is waiting.
     let mut after = |answers: usize, all: usize| {
         slow.allow(answers);
         eventually(limit(6 * SOON), || {

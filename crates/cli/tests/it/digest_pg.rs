@@ -1,4 +1,4 @@
-//! Digests whose members, trackers and store are one PostgreSQL.
+//! Digests with members, trackers and store in one PostgreSQL database.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,8 @@ SET last = greatest(t.last, excluded.last), day = excluded.day, items = excluded
 rows = 1
 "#;
 
-/// Columns have the types that they would have there. A tracker knows the transaction that moved it.
+/// Columns have the types of a typical PostgreSQL schema. A tracker records the transaction that
+/// moved it.
 const SEED: &str = "
 CREATE TABLE members (id bigint PRIMARY KEY);
 CREATE TABLE posts (id bigint PRIMARY KEY, words text NOT NULL);
@@ -59,7 +60,7 @@ INSERT INTO members SELECT generate_series(1, MEMBERS);
 INSERT INTO posts SELECT i, 'post <' || i || '>' FROM generate_series(8, 11) AS i;
 ";
 
-/// Writes down in which transactions units stop being leased.
+/// Records the transactions in which units stop being leased.
 const WATCH: &str = "
 CREATE TABLE ends (unit uuid NOT NULL, tx bigint NOT NULL DEFAULT txid_current());
 CREATE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -102,7 +103,7 @@ impl News {
         std::fs::read_dir(self.place.path("spool/keys")).map_or(0, Iterator::count)
     }
 
-    /// Who got a message into the folder `out`, each of them one.
+    /// The number of recipients in the folder `out`; fails if one has two messages.
     fn recipients(&self) -> usize {
         let mut all = BTreeSet::new();
         for file in std::fs::read_dir(self.place.path("out")).unwrap() {
@@ -135,7 +136,7 @@ fn on_postgres_each_member_gets_one_a_day_and_at_once_whatever_is_new() {
     assert_eq!(news.kept(), 90, "the day's is written; ten are told at once");
     assert_eq!(news.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"), 10);
     assert_eq!(news.trackers("mode = 'daily' AND last = 11 AND sent = 1"), 40);
-    // The next day it is in the daily one.
+    // The next day's digest contains it.
     news.server.run("UPDATE trackers SET day = day - 1 WHERE mode = 'daily'").unwrap();
     std::fs::remove_dir_all(news.place.path("spool")).unwrap();
     news.digest("daily");
@@ -153,7 +154,7 @@ fn on_postgres_the_tracker_moves_in_the_transaction_that_ends_the_row() {
     let with_its_end =
         "EXISTS (SELECT 1 FROM ends e WHERE e.unit = trackers.unit AND e.tx = trackers.tx)";
     assert_eq!(news.trackers(with_its_end), 40);
-    // What refuses the tracker refuses the end: no row is done of which the tracker does not know.
+    // If the tracker's update is refused, so is the row's end: no row is done without its tracker.
     let few = "[retry]\nattempts = 2\nbase = \"10ms\"\ncap = \"10ms\"\n";
     news.place.write("batch.toml", news.place.read("batch.toml") + few);
     news.server.run("ALTER TABLE trackers ADD CHECK (member % 10 <> 3 OR mode = 'daily')").unwrap();
@@ -174,7 +175,7 @@ fn on_postgres_a_rerun_moves_the_tracker_to_what_is_in_the_message_that_is_kept(
         news.digest(mode);
     }
     assert_eq!(news.kept(), 40);
-    // As if all had died before their ends were recorded, and something came meanwhile.
+    // As if all processes had died before they recorded the rows' ends, and a post arrived meanwhile.
     news.server.run("DELETE FROM trackers; INSERT INTO posts VALUES (100, 'late')").unwrap();
     for mode in ["daily", "immediate"] {
         news.digest(mode);
@@ -194,7 +195,7 @@ fn on_postgres_a_storm_of_kills_on_digests_leaves_one_file_per_member() {
     let mut dice = Dice(members as u64);
     for kill in 1..=kills {
         let mut running = news.place.start(&["mail", "digest", "batch.toml", "--mode", "daily"]);
-        // Every other one brings it a step further, and then any moment is right.
+        // Every other run brings the batch a step further; then the kill hits a random moment.
         if kill % 2 == 1 {
             let share = members * kill / (kills + 2);
             eventually(limit(4 * SOON), || (news.kept() >= share).then_some(()));
@@ -208,7 +209,7 @@ fn on_postgres_a_storm_of_kills_on_digests_leaves_one_file_per_member() {
     assert_eq!(news.trackers("true"), members);
     let run = news.place.run(&["mail", "digest", "batch.toml", "--mode", "daily"]).ok();
     run.says("nobody is due");
-    // Whoever died before its message was pending left that to the next sender.
+    // If the writer died before its message became pending, the next sender completes it.
     news.place.run(&["mail", "send", "--folder", "out"]).ok();
     assert_eq!(news.recipients(), members);
     news.place.run(&["verify"]).ok();

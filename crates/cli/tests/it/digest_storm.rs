@@ -1,5 +1,5 @@
-//! Digests under SIGKILL: whoever writes, renders, gives permits or sends dies again and again, and each
-//! user gets one message of the period all the same.
+//! Digests under SIGKILL of writer, renderer, permit store and sender: each user still gets one
+//! message per period.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener;
@@ -11,12 +11,12 @@ use longshore_testkit::servers::{MailSecurity, PrivateRedis, PrivateSmtp, Rememb
 
 use crate::support::{Place, Running, SOON, eventually, limit, signal, soaked};
 
-/// Messages in the making at once.
+/// Messages rendered concurrently.
 const PERMITS: usize = 16;
-/// Messages on their way to the server at once.
+/// Messages sent to the server concurrently.
 const CONNECTIONS: usize = 4;
 
-/// A process that renders: any text, at any path, as adrianrudnik/mjml-server takes and gives it.
+/// A render process: any text, at any path, with the protocol of adrianrudnik/mjml-server.
 const RENDERER: &str = "
 import http.server, sys
 class Page(http.server.BaseHTTPRequestHandler):
@@ -62,12 +62,12 @@ cap = "200ms"
 limit = "none"
 "#;
 
-/// Who renders, and is killed.
+/// The renderer that is killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Renders {
-    /// A process that stands in for a server, over HTTP.
+    /// A process that stands in for a render server, over HTTP.
     Server,
-    /// npm's mjml, in Node processes of the writer's own.
+    /// npm's mjml in the writer's own Node processes.
     Node,
 }
 
@@ -84,7 +84,7 @@ impl Storm {
         let place = Place::new();
         let sink = PrivateSmtp::start(MailSecurity::None).unwrap();
         let redis = PrivateRedis::start(Remembers::EverySecond).unwrap();
-        // Free a moment ago, and for us alone: nobody else binds on purpose what was given by lot.
+        // The port was free a moment ago; no other process binds an ephemeral port on purpose.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let renderer = match renders {
             Renders::Server => format!("renderer = \"http://127.0.0.1:{port}/\""),
@@ -119,14 +119,14 @@ impl Storm {
         Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// The server that renders, unless the writer's own processes do.
+    /// Starts the render server, unless the writer's own processes render.
     fn renderer(&self) -> Option<Running> {
         let mut command = Command::new("python3");
         command.args(["-c", RENDERER, &self.port.to_string()]).stderr(Stdio::null());
         (self.renders == Renders::Server).then(|| Running(command.spawn().unwrap()))
     }
 
-    /// Kills whoever renders for this writer, which gets over it.
+    /// Kills this writer's renderer, and waits until the writer has recovered.
     fn strike(&self, renderer: &mut Option<Running>, writer: &Running, users: usize) {
         match renderer {
             Some(server) => {
@@ -139,7 +139,8 @@ impl Storm {
                 (!nodes.is_empty()).then_some(())
             }),
         }
-        // More than may have been rendered before and not been kept: each holds a permit of `digest`.
+        // More messages than may have been rendered before the kill without being spooled: each holds
+        // a permit of `digest`.
         let enough = (self.kept() + PERMITS + 1).min(users);
         eventually(limit(4 * SOON), || (self.kept() >= enough).then_some(()));
     }
@@ -181,7 +182,7 @@ fn mjml() -> PathBuf {
     folder
 }
 
-/// The Node processes below a process. (None of them is anybody else's.)
+/// The Node processes below a process; all of them belong to this test.
 fn nodes_of(parent: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = tasks.map(|task| std::fs::read_to_string(task.path().join("children")));
@@ -216,7 +217,7 @@ fn storm_on_digests((users, kills): (usize, usize), renders: Renders) {
     for kill in 1..=kills {
         let mut writer = storm.writer();
         let share = users * kill / (kills + 2);
-        // Further each time: by what was kept, not by time.
+        // Progress is measured by spooled messages, not by time.
         eventually(limit(10 * SOON), || (storm.kept() >= share).then_some(()));
         if kill % 3 == 0 {
             storm.strike(&mut renderer, &writer, users);
@@ -254,7 +255,7 @@ fn storm_on_digests((users, kills): (usize, usize), renders: Renders) {
     let repeats: usize = times.values().map(|times| times - 1).sum();
     assert!(repeats <= sender_kills * CONNECTIONS, "{repeats} after {sender_kills} kills");
     storm.place.run(&["--store", "sqlite:users.db", "verify"]).ok();
-    // One that failed would have been due again.
+    // A failed row would have been due again.
     let list = ["--store", "sqlite:users.db", "batch", "list", "--limit", "1000", "--json"];
     let batches = storm.place.run(&list).ok().json();
     let failed = |batch: &serde_json::Value| batch["failed"].as_u64().unwrap();

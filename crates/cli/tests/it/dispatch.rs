@@ -1,4 +1,4 @@
-//! Pools of script workers as users meet them: the binary, real processes, and what can happen to them.
+//! Pools of script workers as users see them: the binary, real processes, and their failures.
 
 pub mod base;
 mod conditions;

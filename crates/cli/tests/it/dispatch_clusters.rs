@@ -1,4 +1,4 @@
-//! Pools whose workers are started by real schedulers, and by imitations where there are none.
+//! Pools on real schedulers, or on fakes where a scheduler cannot be installed.
 
 mod bases;
 mod fakes;

@@ -1,11 +1,11 @@
-//! More of dispatch as users meet it: streamed output, units of a pool, job files, scripts without a
-//! pool, the live view.
+//! Further dispatch commands: streamed output, units of a pool, job files, scripts without a pool,
+//! the live view.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Place, Run};
 
-/// A place with a pool in it, which ends with the place.
+/// A test directory with a pool that is stopped on drop.
 struct Pool {
     place: Place,
 }
@@ -148,7 +148,7 @@ fn the_tasks_of_a_job_file_run_each_after_those_it_waits_for() {
     pool.place.write("fetch.sh", "echo fetch >> seen");
     pool.place.write("clean.sh", "echo clean $1 $GREETING >> seen");
     let submit = ["submit", "--job", "job.toml", "--wait"];
-    // Everything is looked for before anything is sent.
+    // All scripts are checked before any is sent.
     let missing = pool.run(&submit).ends(1);
     assert!(
         missing.err.contains("load.sh") && missing.err.contains("task `load`"),
@@ -160,7 +160,7 @@ fn the_tasks_of_a_job_file_run_each_after_those_it_waits_for() {
     let done = pool.run(&submit).ok();
     assert!(done.out.contains("4 done, 0 failed"), "{}", done.out);
     assert_eq!(pool.place.read("seen"), "fetch\nfetch\nfetch\nfetch\nclean all hello\nload\n");
-    // Again, with a failure: what waits for it is cancelled.
+    // With a failure, the dependent task is cancelled.
     pool.place.write("clean.sh", "exit 1");
     pool.run(&submit).ends(3);
     assert!(!pool.place.read("seen").ends_with("load\nload\n"));

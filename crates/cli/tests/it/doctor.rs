@@ -1,4 +1,4 @@
-//! `doctor` finds what is wrong, says how to mend it, and gives no secret away.
+//! `doctor` finds problems, says how to fix them, and reveals no secret.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -15,7 +15,7 @@ fn found(run: &Run, area: &str) -> Vec<Value> {
     all.as_array().unwrap().iter().filter(of_area).cloned().collect()
 }
 
-/// Demands that what is wrong or doubtful in an area has these words, and a way to mend it.
+/// Asserts that an area has a finding of this state with these words and a fix.
 #[track_caller]
 fn ails(run: &Run, area: &str, state: &str, words: &str) {
     let found = found(run, area);

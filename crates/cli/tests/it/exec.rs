@@ -1,4 +1,4 @@
-//! The kind `exec`: what commands get, what is kept of them, and that none outlives its unit.
+//! The kind `exec`: what commands get, what is recorded of them, and that none outlives its unit.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Faults that no process can help: a handler that takes its worker with it, a full disk, a lock
-//! that another program holds.
+//! Faults outside the process's control: a handler that aborts its worker, a full disk, a lock held
+//! by another program.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Place, Running, SOON, eventually};
 
-/// What SIGABRT leaves.
+/// The exit code for SIGABRT.
 const ABORTED: i32 = -6;
 
 fn line(n: u64, ms: u64) -> String {
@@ -19,7 +19,7 @@ fn line(n: u64, ms: u64) -> String {
 }
 
 fn submit(place: &Place, batch: &str, lines: String) {
-    // With a policy of their own: the kind's forgives any number of losses.
+    // With a policy of their own: the kind's default tolerates any number of losses.
     let args = ["submit", "chaos", "--lines", "-", "--batch", batch, "--max-attempts", "5"];
     place.run_with(&args, lines).ok();
 }
@@ -33,7 +33,8 @@ fn by_id(units: Vec<Value>) -> BTreeMap<String, (u64, u64)> {
     units.iter().map(entry).collect()
 }
 
-/// Starts a worker, waits until it is dead, and returns what it held: unit → (attempt, lost).
+/// Starts a worker, waits until it has aborted, and returns the units it held: unit → (attempt,
+/// lost).
 fn worker_dies(place: &Place) -> BTreeMap<String, (u64, u64)> {
     let args = ["worker", "--slots", "2", "--ttl", "6s", "--chaos-log", "runs"];
     let mut worker: Running = place.start(&args);
@@ -52,7 +53,7 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     const UNITS: u64 = 4000;
     const CULPRIT: u64 = 1000;
     let place = Place::new();
-    // Looks for dead workers, and takes no unit of theirs.
+    // Reaps dead workers' sessions, and claims none of their units.
     let _watcher = place.start(&["worker", "--slots", "1", "--kind", "exec", "--ttl", "2s"]);
     let workers = || place.run(&["workers", "--json"]).ok().json();
     eventually(SOON, || workers().as_array().filter(|all| !all.is_empty()).map(|_| ()));
@@ -60,7 +61,7 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     let lines = (0..UNITS).map(|n| if n == CULPRIT { culprit.clone() } else { line(n, 0) });
     submit(&place, "b", lines.collect());
 
-    // First death: it had units in its buffer that it had not started.
+    // First death: the worker had prefetched units that it had not started.
     let held = worker_dies(&place);
     let buffered: Vec<&String> =
         held.iter().filter(|(_, (attempt, _))| *attempt == 0).map(|(id, _)| id).collect();
@@ -71,12 +72,12 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
         assert_eq!(ready[*id], (0, 0), "unit {id} had not started and is not to blame");
     }
 
-    // Second death; the culprit was behind everybody else, so here are others to harm.
+    // Second death. The culprit is now the last unit, so more units are added that it could harm.
     worker_dies(&place);
     until_taken_back(&place);
     submit(&place, "late", (0..300).map(|n| line(UNITS + n, 0)).collect());
 
-    // From now on it runs alone, however much there is to do, until it has been lost too often.
+    // From now on the suspect runs alone, whatever the backlog, until it has been lost too often.
     let mut seen = Vec::new();
     for lost in 2..5 {
         let held = worker_dies(&place);
@@ -92,7 +93,7 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     assert_eq!((&unit["state"], &unit["failure"]["code"]), (&json!("failed"), &json!("lost")));
     assert_eq!((&unit["lost"], &unit["payload"]["n"]), (&json!(5), &json!(CULPRIT)));
 
-    // Everybody else is done, and those that had waited in the buffer ran once.
+    // All others are done, and the prefetched units ran once.
     place.run(&["worker", "--slots", "4", "--chaos-log", "runs", "--until-idle"]).ok();
     let batch = place.batch("b");
     assert_eq!((&batch["done"], &batch["failed"]), (&json!(UNITS - 1), &json!(1)), "{batch}");
@@ -103,7 +104,7 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     place.run(&["verify"]).ok();
 }
 
-/// A file system of a few megabytes, gone with the guard.
+/// A file system of a few megabytes, unmounted on drop.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
@@ -141,7 +142,7 @@ fn a_submit_that_fills_the_disk_says_so_and_goes_on_when_there_is_room() {
     let submit = || {
         let args = ["submit", "chaos", "--lines", "lines", "--batch", "b", "--json"];
         let mut command = place.command(&[&["--store", "sqlite:disk/l.db"], &args[..]].concat());
-        // It would wait for room; this one need not.
+        // By default the process waits for room.
         command.env("LONGSHORE_PATIENCE", "0s");
         crate::support::Run::of(command.spawn().unwrap())
     };

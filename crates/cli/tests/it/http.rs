@@ -1,4 +1,5 @@
-//! The kind `http`: what servers get, what is kept of their answers, and where no call goes.
+//! The kind `http`: what servers get, what is recorded of their answers, and which addresses are
+//! refused.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -25,7 +26,7 @@ fn run(place: &Place, payload: &Value, more: &[&str]) -> Value {
     place.unit(&id)
 }
 
-/// Runs one payload by a worker with these variables, which logs all it can.
+/// Runs one payload on a worker with these variables that logs at trace level.
 fn run_with(place: &Place, payload: &Value, vars: &[(&str, &str)]) -> (Value, Run) {
     let id = send(place, payload, &["--max-attempts", "1"]);
     let mut worker = place.command(&["worker", "--until-idle", "--log-level", "trace"]);
@@ -106,7 +107,7 @@ fn a_server_is_left_alone_for_as_long_as_it_asks() {
             eventually(SOON, || Some(place.unit(&id)).filter(|unit| unit["state"] == "scheduled"));
         let time = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
         let waits = time(&unit["since"]).duration_since(time(&unit["failures"][0]["at"]));
-        // A date was read a moment before the failure was recorded.
+        // A date is parsed a moment before the failure is recorded.
         assert!((0..60).contains(&(seconds - waits.as_secs())), "{waits}: {unit}");
     }
 }
@@ -257,7 +258,7 @@ fn secrets_never_printed() {
         Server::new(move |_, request, stream| {
             let said = &request.headers["authorization"];
             let headers = format!("x-echo: {said}\r\n");
-            // At the edge of what is kept, too.
+            // Also at the edge of what is recorded.
             let body = format!("{said} {} {said}", "x".repeat(64 * 1024 - said.len() - 10));
             let _ = stream.write_all(answer(status, &headers, &body).as_bytes());
         })

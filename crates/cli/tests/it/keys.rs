@@ -1,4 +1,4 @@
-//! `key`: keys go in by stdin, are listed without their secrets, rotated, revoked and wrapped anew.
+//! `key`: keys are read from stdin, listed without their secrets, rotated, revoked and rewrapped.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,7 +8,7 @@ use crate::support::{Place, Run};
 
 const SECRET: &str = "sk-first-0123456789abcdef";
 
-/// A place with a master key.
+/// A test directory with a master key.
 pub fn place() -> Place {
     let place = Place::new();
     place.run(&["key", "init"]).ok();

@@ -1,13 +1,13 @@
-//! What people see: help, tables, records and errors, compared with files in `tests/it/looks/`.
+//! Snapshots of help, tables, records and errors, in `tests/it/snapshots/`.
 //!
-//! After a change that is meant, write the files anew with `LOOKS=write cargo nextest run -p
-//! longshore-cli looks` and read the difference before it is committed.
+//! After an intended change, rewrite the files with `SNAPSHOTS=write cargo nextest run -p
+//! longshore-cli snapshots` and read the diff before committing.
 
 use std::path::Path;
 
 use crate::support::Place;
 
-/// Demands that `text` is what the file of this name holds.
+/// Asserts that `text` equals the snapshot of this name.
 #[track_caller]
 fn looks_like(name: &str, text: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/looks").join(name);
@@ -19,7 +19,7 @@ fn looks_like(name: &str, text: &str) {
     assert!(wanted == text, "{name} looks different.\n--- wanted\n{wanted}\n--- found\n{text}");
 }
 
-/// What is different each time, as `…`.
+/// Replaces varying times by `…`.
 fn without_times(record: &str) -> String {
     let line = |line: &str| {
         let name = line.split(' ').next().unwrap_or_default();
@@ -29,7 +29,7 @@ fn without_times(record: &str) -> String {
     record.lines().map(line).collect()
 }
 
-/// A place where one batch has ended, with a failure, and nothing waits.
+/// A test directory where one batch has ended with a failure, and no unit waits.
 fn after_work() -> Place {
     let place = Place::new();
     let lines = "{\"argv\":[\"true\"]}\n".repeat(11) + "{\"argv\":[\"false\"]}\n";

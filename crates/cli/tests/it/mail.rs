@@ -93,7 +93,7 @@ fn a_message_is_spooled_once_sent_and_counted() {
     assert!(failed["why"].as_str().unwrap().contains("55"), "{failures}");
     let seen = place.run(&["mail", "failures"]).ok().out;
     assert!(seen.contains("WHY") && seen.contains("refuse@example.org"), "{seen}");
-    // As it is listed, or as it was given.
+    // By the key as listed, or as given.
     for key in ["welcome%2f2", "welcome/2"] {
         place.run(&["mail", "retry", key]).ok();
         assert_eq!(place.run(&["mail", "stats", "--json"]).ok().json()["due"], 1);

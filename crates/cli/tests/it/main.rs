@@ -1,4 +1,4 @@
-//! The binary as users and scripts meet it: real processes on real stores.
+//! The binary as users and scripts see it: real processes on real stores.
 
 #![expect(unreachable_pub, reason = "a test exports nothing")]
 

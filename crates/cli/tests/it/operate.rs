@@ -1,4 +1,4 @@
-//! Looking at units, queues, batches and workers, and steering them.
+//! Inspecting and controlling units, queues, batches and workers.
 
 use serde_json::{Value, json};
 

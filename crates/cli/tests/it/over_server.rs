@@ -1,4 +1,4 @@
-//! Commands that go over a server: the same words, and nothing lost on the way.
+//! Commands over a server: the same output as on the store, and nothing lost.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::serve::{Served, certificate};
 use crate::support::{Place, Run, eventually, limit, soaked};
 
-/// A server, and the machine of somebody who has only its address and a token.
+/// A server, and a client directory that knows only its address and a token.
 struct Office {
     place: Place,
     desk: Place,
@@ -28,7 +28,7 @@ impl Office {
         format!("http://{}", self.served.address)
     }
 
-    /// A command at the desk, over the server.
+    /// A command of the client, over the server.
     fn command(&self, args: &[&str], token: &str) -> std::process::Command {
         let mut command = self.desk.command(args);
         command.env("LONGSHORE_SERVER", self.url()).env("LONGSHORE_TOKEN", token);
@@ -49,7 +49,7 @@ impl Office {
         self.served.child.wait().unwrap();
     }
 
-    /// Opens again at the same address.
+    /// Restarts the server at the same address.
     fn reopen(&mut self) {
         self.served = Served::start_at(&self.served.address, &self.place, &[]);
     }
@@ -82,7 +82,7 @@ fn what_is_sent_over_a_server_is_done_on_the_store_and_waited_for_over_the_serve
     office.close();
 }
 
-/// Words without how long ago it was, which each look finds different, and without the room it takes.
+/// Removes relative times, which differ in each run, and column padding.
 fn timeless(text: &str) -> String {
     let of_time = ["ms", "s", "min", "h", "ago", "just", "now", "in"];
     let is_time = |word: &&str| of_time.contains(word) || word.parse::<f64>().is_ok();
@@ -124,7 +124,7 @@ fn every_command_prints_over_a_server_what_it_prints_on_the_store() {
         for form in ["--json", "--quiet"] {
             let args = [args, &[form]].concat();
             let look = |out: String| if form == "--json" { out } else { timeless(&out) };
-            // A server's own sign of life may come between two looks.
+            // The server's own heartbeat may come between the two commands.
             eventually(limit(Duration::from_secs(60)), || {
                 let (near, far) = (place.run(&args).ok().out, office.run(&args, &token).ok().out);
                 let (near, far) = (look(near), look(far));
@@ -275,12 +275,12 @@ fn a_full_queue_refuses_or_makes_wait_over_a_server_too() {
     office.close();
 }
 
-/// Lines that tell each other apart.
+/// Lines with distinct numbers.
 fn lines(from: u64, to: u64) -> String {
     (from..=to).map(|n| format!("{{\"argv\":[\"echo\",\"{n}\"]}}\n")).collect()
 }
 
-/// How many units are ready in the default queue, which is there with its first unit.
+/// The number of ready units in the default queue, which exists from its first unit on.
 fn ready(place: &Place) -> u64 {
     let queues = place.run(&["queue", "list", "--json"]).ok().json();
     queues[0]["counts"]["ready"].as_u64().unwrap_or_default()
@@ -292,7 +292,7 @@ fn lines_survive_a_killed_server_and_none_is_sent_twice() {
     let mut office = Office::open();
     let token = office.token("default", "submit");
     let send = ["submit", "exec", "--lines", "-", "--key", "nightly", "--json"];
-    // Impatient: it gives up, and the same command is run again.
+    // Without patience: the sender gives up, and the same command is run again.
     let mut sender = office.command(&send, &token);
     sender.env("LONGSHORE_PATIENCE", "0s").stdin(Stdio::piped());
     let mut sender = sender.spawn().unwrap();
@@ -300,14 +300,14 @@ fn lines_survive_a_killed_server_and_none_is_sent_twice() {
     pipe.write_all(lines(1, half).as_bytes()).unwrap();
     eventually(limit(Duration::from_secs(60)), || (ready(&office.place) >= 1_000).then_some(()));
     office.kill();
-    // It may have stopped reading.
+    // The sender may have stopped reading.
     let _ = pipe.write_all(lines(half + 1, all).as_bytes());
     drop(pipe);
     Run::of(sender).ends(1).says("run the same command again");
     let some = ready(&office.place);
     assert!((1_000..all).contains(&some), "{some} of {all}");
     office.reopen();
-    // Patient: the server is killed again, and comes back.
+    // With patience: the server is killed again, and restarted.
     let mut sender = office.command(&send, &token);
     let mut sender = sender.stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = sender.stdin.take().unwrap();
@@ -344,7 +344,7 @@ fn a_batch_of_lines_survives_a_killed_server_without_gap_or_repeat() {
     pipe.write_all(lines(1, all / 2).as_bytes()).unwrap();
     eventually(limit(Duration::from_secs(60)), || (ready(&office.place) >= 500).then_some(()));
     office.kill();
-    // It may have stopped reading.
+    // The sender may have stopped reading.
     let _ = pipe.write_all(lines(all / 2 + 1, all).as_bytes());
     drop(pipe);
     Run::of(sender).ends(1).says("it goes on after line");

@@ -1,7 +1,7 @@
-//! The storms of `batch_storm` on PostgreSQL, with a server that dies and comes back in the middle.
+//! The storms of `batch_storm` on PostgreSQL, with a server crash and restart in the middle.
 //!
-//! Where the rows and the store are one database, effects are exactly once. Where they are two, POST is
-//! at least once, and the rows' own keys recognise a repeat.
+//! If rows and store are one database, effects are exactly once. If they are two, POST is at least
+//! once, and the rows' own keys recognise a repeat.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ fn restart(server: &Server) {
     server.borrow_mut().restart_immediate().unwrap();
 }
 
-/// A storm whose rows and store are where these servers have them.
+/// A storm with rows and store on these servers.
 fn storm(rows: &Server, store: &Server, keys: &[(&str, &str)], more: &[(&str, &str)]) -> Storm {
     let database = format!("database = \"{}\"", rows.borrow().url());
     let edits = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
@@ -41,14 +41,14 @@ fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers_on_one_postgres() {
     kill_initiators_and_workers(&storm, || restart(&server));
 }
 
-/// What a table needs to recognise a repeat.
+/// The unique keys that recognise a repeat.
 const KEYS: [(&str, &str); 3] = [
     ("n INTEGER CHECK (n > 0)", "n INTEGER CHECK (n > 0), unit TEXT UNIQUE"),
     ("code TEXT", "code TEXT, unit TEXT UNIQUE"),
     ("failed INTEGER)", "failed INTEGER, UNIQUE (batch, generation))"),
 ];
 
-/// SQL that does no harm twice.
+/// Idempotent SQL.
 const REPEATABLE: [(&str, &str); 4] = [
     ("SET done = done + 1", "SET done = 1"),
     (

@@ -1,5 +1,5 @@
-//! The storms of `crash` on PostgreSQL: workers are killed, and the server dies and comes back in the
-//! middle, as `pg_ctl restart -m immediate` would have it. The server keeps its promises (`fsync`).
+//! The storms of `crash` on PostgreSQL: workers are killed, and the server crashes and restarts in
+//! the middle, as with `pg_ctl restart -m immediate`. The server is durable (`fsync`).
 
 use longshore_testkit::servers::PrivatePostgres;
 
@@ -10,7 +10,7 @@ fn durable_server() -> PrivatePostgres {
     PrivatePostgres::start_with(&[("fsync", "on")]).unwrap()
 }
 
-/// A directory in which every command uses the server's database.
+/// A test directory in which every command uses the server's database.
 fn place_on(server: &PrivatePostgres) -> Place {
     let place = Place::new();
     place.write("longshore.toml", format!("store = \"{}\"\n", server.url()));
@@ -34,7 +34,7 @@ fn no_unit_lost_and_repeats_are_bounded_in_a_storm_of_kills_and_restarts_of_post
     );
 }
 
-/// The command of the user is a note to this test, which has the server in its hands.
+/// The user's restart command signals this test by a file; the test restarts the server.
 #[test]
 fn chaos_restarts_the_server_by_the_users_command_and_its_books_balance() {
     let mut server = durable_server();

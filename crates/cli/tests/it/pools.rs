@@ -1,4 +1,4 @@
-//! Kinds that worker processes handle: `[workers.NAME]` of the configuration.
+//! Kinds handled by worker processes: `[workers.NAME]` of the configuration.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::batch_job::Dice;
 use crate::support::{Place, Run, Running, SOON, eventually, limit, soaked};
 
-/// A worker in Python, by the SDK of this repository.
+/// A worker in Python, with this repository's SDK.
 const WORKER: &str = r#"
 import os, sys, time
 sys.path.insert(0, SDK)
@@ -83,7 +83,7 @@ fn a_worker_process_inherits_all_but_what_leads_to_the_master_key() {
     assert_nobody_is_left(&place);
 }
 
-/// The processes that live.
+/// The live worker processes.
 fn living(place: &Place) -> Vec<String> {
     let pids = place.read("pids");
     pids.lines().filter(|pid| place.is_running("worker.py", pid)).map(str::to_owned).collect()
@@ -93,7 +93,7 @@ fn assert_nobody_is_left(place: &Place) {
     eventually(SOON, || living(place).is_empty().then_some(()));
 }
 
-/// A worker that has handed a unit over which naps until there is a file called `wake`.
+/// Starts a worker that runs a unit which sleeps until the file `wake` exists.
 fn napping(config: &str) -> (Place, Running, String) {
     let place = place(&format!("{config}{PYTHON}"));
     let args = ["submit", "nap", "\"wake\"", "--max-attempts", "1"];
@@ -147,7 +147,7 @@ fn processes_may_be_started_only_when_they_are_needed() {
     }
 }
 
-/// Worker processes are killed again and again, and those who hand units to them now and then.
+/// Kills worker processes repeatedly, and the workers that feed them now and then.
 #[test]
 fn no_unit_lost_in_a_storm_of_killed_worker_processes() {
     let units = soaked(300, 5_000);
@@ -162,7 +162,8 @@ fn no_unit_lost_in_a_storm_of_killed_worker_processes() {
     for death in 1..=4 {
         eventually(limit(6 * SOON), || {
             dice.moment(100);
-            // One that is killed before it is ready is one that does not work: its worker ends.
+            // Only processes that have handled a unit: a process killed before it is ready counts as
+            // a failed start, and its worker ends.
             let notes = place.read("notes");
             let at_work: BTreeSet<&str> =
                 notes.lines().filter_map(|line| line.split(' ').nth(1)).collect();

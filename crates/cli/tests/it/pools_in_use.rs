@@ -1,5 +1,5 @@
-//! Bounded pools named by who uses them: kinds, worker processes, profiles and batch files. Three processes
-//! work, and a witness beside them never sees more at once than there are permits.
+//! Bounded pools named by their users: kinds, worker processes, profiles and batch files. Three
+//! processes run, and an observer never sees more concurrent holders than permits.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::batch_job::Job;
 use crate::http::server::{Server, answer};
 use crate::support::{Place, Run, Running, SOON, eventually};
 
-/// Three workers, until nothing is left.
+/// Runs three workers until idle.
 fn three(place: &Place) {
     let work = ["worker", "--slots", "4", "--until-idle"];
     let mut all: Vec<Running> = (0..3).map(|_| place.start(&work)).collect();
@@ -28,7 +28,7 @@ fn in_use(place: &Place, pool: &str) -> u64 {
     status["in_use"].as_u64().unwrap()
 }
 
-/// A directory is made by one at a time.
+/// Fails if two run concurrently: `mkdir` succeeds for one at a time.
 const ALONE: &str = "mkdir busy && sleep 0.05 && rmdir busy && echo >> done";
 
 #[test]
@@ -99,7 +99,7 @@ fn calls_of_worker_processes_hold_a_permit_of_the_pool_that_they_name() {
     assert_eq!(in_use(&place, "maths"), 0);
 }
 
-/// A provider that counts who asks it at once.
+/// A provider that records its peak of concurrent requests.
 fn provider(content: &str) -> (Server, Arc<AtomicU32>) {
     let (now, peak) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
     let body = json!({
@@ -114,7 +114,7 @@ fn provider(content: &str) -> (Server, Arc<AtomicU32>) {
     let seen = Arc::clone(&peak);
     let server = Server::new(move |_, _, stream| {
         seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        // What an answer takes.
+        // The time that an answer takes.
         std::thread::sleep(Duration::from_millis(50));
         now.fetch_sub(1, Ordering::SeqCst);
         let _ = stream.write_all(said.as_bytes());
@@ -206,7 +206,7 @@ fn a_pool_that_is_named_and_not_there_is_answered_with_a_hint() {
     place.run(&["pool", "status"]).ends(2).says("not within 2 and 5").says("hint:");
 }
 
-/// A maximum that finds itself: somebody steers, and `pool status` says between what and who.
+/// An adaptive maximum: one process adjusts it, and `pool status` shows the bounds and that process.
 #[test]
 fn an_adaptive_maximum_is_steered_and_shown() {
     let place = Place::new();

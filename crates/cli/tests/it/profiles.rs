@@ -1,4 +1,5 @@
-//! `profile`: documents made, checked, extended, changed and shown; defaults and limits of a tenant.
+//! `profile`: documents created, checked, extended, changed and shown; defaults and limits of a
+//! tenant.
 
 use serde_json::{Value, json};
 

@@ -1,16 +1,16 @@
 //! `secrets_never_printed`, part 1: a marked key goes through every command that touches keys, in
-//! every form, at every log level, in failures too; then every byte that came out is searched, and
-//! every file that was written.
+//! every format, at trace level, in failures too. Every byte of output and every written file is then
+//! searched for it.
 
 use std::path::Path;
 
 use crate::support::Place;
 
-/// Parts of the secret that would be recognised; whole or in pieces, none may appear.
+/// Recognisable fragments of the secret; none may appear.
 const MARKS: [&str; 3] = ["sk-ant-mArKeD", "zQ7secretZQ7", "mArKeD-zQ7secret"];
 pub const SECRET: &str = "sk-ant-mArKeD-zQ7secretZQ7-0123456789";
 
-/// Everything that came out, with how it came.
+/// All output, each with its source.
 #[derive(Default)]
 pub struct Heard(pub Vec<(String, Vec<u8>)>);
 
@@ -29,7 +29,7 @@ impl Heard {
     }
 }
 
-/// All files of a directory and those below; what the test itself wrote is named.
+/// Captures all files below a directory, except files that the test itself wrote.
 pub fn files(dir: &Path, ours: &[&str], heard: &mut Heard) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -41,7 +41,7 @@ pub fn files(dir: &Path, ours: &[&str], heard: &mut Heard) {
     }
 }
 
-/// Commands that take the secret on stdin, that must not hear of it, and that are wrong.
+/// Commands that take the secret on stdin, that get it in a wrong argument, and that are invalid.
 const COMMANDS: [&[&str]; 30] = [
     &["key", "init"],
     &["key", "add", "k", "--provider", "anthropic"],
@@ -96,7 +96,7 @@ fn secrets_never_printed() {
             if form == "json" {
                 args.push("--json");
             }
-            // Every other one logs into a file.
+            // Every other command logs into a file.
             if i % 2 == 1 {
                 args.extend(["--log-dir", "logs"]);
             }
@@ -113,7 +113,7 @@ fn secrets_never_printed() {
     heard.holds_no_mark();
 }
 
-/// The search itself works: where the secret is, it is found.
+/// The search itself works: it finds the secret.
 #[test]
 #[should_panic(expected = "came out of a file")]
 fn a_secret_that_comes_out_is_noticed() {

@@ -1,5 +1,4 @@
-//! What a sender may ask for: how long a key is taken, what a dependency's failure means, and
-//! resources.
+//! Options of a sender: how long a key is taken, what a dependency's failure means, and resources.
 
 use serde_json::json;
 
@@ -39,7 +38,7 @@ fn a_unit_is_cancelled_or_released_when_one_it_waits_for_fails() {
 #[test]
 fn units_share_the_resources_of_their_worker_and_wait_for_one_that_has_them() {
     let place = Place::new();
-    // Whoever finds the other's directory runs beside it.
+    // `mkdir` fails if another of these units runs concurrently.
     let script = "mkdir taken && sleep 0.2 && rmdir taken";
     let units: Vec<String> =
         (0..3).map(|_| place.submit_script(script, &["--resource", "gpu=2"])).collect();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Place, eventually, limit, signal};
 
-/// A server on a port of its own choosing.
+/// A server on an ephemeral port.
 pub struct Served {
     pub child: Child,
     pub address: String,
@@ -29,14 +29,14 @@ impl Served {
         Self { address: said["listen"].as_str().unwrap().to_owned(), child }
     }
 
-    /// The status and body of an answer.
+    /// Sends a request and returns the response's status and body.
     pub fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
         let token =
             token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
         self.ask_with(method, path, &token, body)
     }
 
-    /// The same, with headers of one's own; each ends its line.
+    /// Sends a request with additional headers; each ends its line.
     pub fn ask_with(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let mut stream = TcpStream::connect(&self.address).unwrap();
@@ -57,14 +57,14 @@ impl Served {
         self.ends_well();
     }
 
-    /// Waits for its end, which somebody has asked for.
+    /// Waits for the server's end after a signal.
     pub fn ends_well(mut self) {
         assert!(self.child.wait().unwrap().success());
     }
 }
 
 impl Drop for Served {
-    /// A test that fails leaves nobody behind.
+    /// A failed test leaves no process behind.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -148,7 +148,7 @@ fn a_tenants_profiles_are_asked_through_the_gateway_with_its_own_token() {
     assert_eq!(ask("other-echo", Some(&submit)).0, 404, "another tenant's profile");
     let (_, models) = served.ask("GET", "/v1/models", Some(&submit), "");
     assert!(models.contains("acme-echo") && !models.contains("other-echo"), "{models}");
-    // Books are written behind the answer.
+    // Usage is recorded after the answer.
     eventually(limit(Duration::from_secs(60)), || {
         let (_, usage) = served.ask("GET", "/api/v1/usage?by=model", Some(&submit), "");
         usage.contains(r#""calls":1"#).then_some(())
@@ -197,7 +197,7 @@ fn workers_go_on_when_the_server_is_killed_and_the_next_one_shows_what_they_did(
     place.run(&["verify"]).ok();
 }
 
-/// A certificate that signed itself, for these names, and its key: two files.
+/// Creates a self-signed certificate for these names and its key; returns both paths.
 pub fn certificate(place: &Place, names: &str) -> (String, String) {
     let [cert, key] = ["site.pem", "site.key"].map(|name| place.path(name).display().to_string());
     let made = std::process::Command::new("openssl")
@@ -219,7 +219,7 @@ fn over_tls_only_who_speaks_it_is_answered() {
     let mut plain = TcpStream::connect(&served.address).unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut told = Vec::new();
-    // It may hang up with or without a word.
+    // The server may close the connection with or without a response.
     let _ = plain.read_to_end(&mut told);
     assert!(!String::from_utf8_lossy(&told).contains("200 OK"));
     let mut spoken = std::process::Command::new("openssl")
@@ -238,7 +238,7 @@ fn over_tls_only_who_speaks_it_is_answered() {
     served.stop();
 }
 
-/// What a program in Python does with a server.
+/// A Python program that uses a server.
 const PROGRAM: &str = r#"
 import sys
 from longshore.client import Client, Problem

@@ -1,4 +1,4 @@
-//! `serve --dispatch`: the worker server inside the server of the API.
+//! `serve --dispatch`: the dispatch server inside the API server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{Place, Running, SOON, eventually, limit};
 
 const LONG: Duration = Duration::from_secs(80);
 
-/// A place whose pool of script workers `serve` hosts.
+/// A test directory with a pool of script workers that `serve` hosts.
 struct Pool {
     place: Place,
 }
@@ -45,11 +45,11 @@ fn scripts_go_through_serve_to_a_worker_and_the_dashboard_shows_both() {
     let (status, page) = served.ask("GET", "/dispatch", None, "");
     assert_eq!(status, 200);
     assert!(page.contains(&worker.0.id().to_string()), "the worker's process: {page}");
-    // The script is a unit like any other: it is in the store that `serve` serves.
+    // The script is a unit like any other, in the store that `serve` serves.
     let unit = ended["id"].as_str().or(ended["unit"].as_str()).expect("an id").to_owned();
     let (status, shown) = served.ask("GET", &format!("/api/v1/units/{unit}"), None, "");
     assert!(status == 200 && shown.contains(r#""state":"done""#), "{shown}");
-    // A drain: what runs is ended first, and the worker is sent home.
+    // A drain finishes running scripts first, then stops the worker.
     pool.submit("echo >> begun; until [ -e go ]; do sleep 0.05; done; echo >> ended", &[]);
     eventually(limit(SOON), || (pool.lines("begun") == 1).then_some(()));
     assert!(crate::support::signal(served.child.id(), "TERM"));

@@ -1,7 +1,8 @@
-//! Storms of strangers against a real `serve`: it stays up, answers others, and its memory is bounded.
+//! Floods of clients against a real `serve`: it stays up, answers other clients, and its memory is
+//! bounded.
 //!
-//! Small by default; with `LONGSHORE_SOAK` ten thousand idle connections, a thousand who listen, a
-//! hundred megabytes of body. Says what memory it took: `--no-capture` shows it.
+//! Small by default; with `LONGSHORE_SOAK` ten thousand idle connections, a thousand listeners, a
+//! hundred megabytes of body. Prints the memory used: `--no-capture` shows it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ use crate::support::{Place, SOON, eventually, limit, soaked};
 const MIB: u64 = 1024 * 1024;
 
 impl Served {
-    /// The most memory that its process ever had in use.
+    /// The peak memory of the server process.
     fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -29,7 +30,7 @@ impl Served {
         stream
     }
 
-    /// Others are answered, and that soon.
+    /// Other clients are answered.
     fn assert_up(&self) {
         assert_eq!(self.ask("GET", "/healthz", None, "").0, 200);
         assert_eq!(self.ask("GET", "/api/v1/queues", None, "").0, 200);
@@ -42,7 +43,7 @@ impl Served {
     }
 }
 
-/// As many open files as this machine allows; the server sees to itself.
+/// Raises this process's limit of open files; the server raises its own.
 fn widen(count: usize) {
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
@@ -61,7 +62,7 @@ fn started(more: &str) -> (Place, Served) {
 fn ten_thousand_who_say_nothing_keep_nobody_out() {
     let count = soaked(500, 10_000);
     widen(count);
-    // As many as there is room for: who comes then takes the place of who says nothing.
+    // The connection limit is reached: the server closes an idle connection to admit a new one.
     let (_place, served) = started(&format!("[web]\nconnections = {count}\n"));
     let before = served.resident();
     let idle: Vec<TcpStream> = (0..count).map(|_| served.say("")).collect();
@@ -91,7 +92,7 @@ fn many_who_drip_their_heads_keep_nobody_out_and_are_let_go() {
         before,
         64 * 1024 * count as u64 + 16 * MIB,
     );
-    // However long they drip, none of them is heard to the end.
+    // No slow head is ever read to its end.
     let until = Instant::now() + limit(Duration::from_secs(60));
     while !drips.is_empty() && Instant::now() < until {
         drips.retain_mut(|drip| drip.write_all(b"x-drip: 1\r\n").is_ok());
@@ -126,7 +127,7 @@ fn a_thousand_who_listen_all_hear_of_a_change_and_others_are_answered() {
     served.stop();
 }
 
-/// Listens until these words come.
+/// Reads until these words arrive.
 fn hear(stream: &mut TcpStream, words: &str) {
     stream.set_read_timeout(Some(limit(SOON))).unwrap();
     let mut heard = Vec::new();
@@ -143,7 +144,7 @@ fn huge_bodies_are_refused_or_streamed_and_never_held() {
     let (place, served) = started("");
     let before = served.resident();
     let many = soaked(2, 8);
-    // One unit of a hundred megabytes: refused while it comes.
+    // One unit of a hundred megabytes is refused while it arrives.
     std::thread::scope(|scope| {
         for _ in 0..many {
             scope.spawn(|| {
@@ -156,7 +157,7 @@ fn huge_bodies_are_refused_or_streamed_and_never_held() {
     });
     served.assert_within("huge bodies", before, many as u64 * 24 * MIB + 32 * MIB);
     served.assert_up();
-    // As much in many units: taken as fast as the store takes it.
+    // The same amount in many units is read as fast as the store accepts it.
     let units = soaked(2_000_u64, 20_000);
     let payload = json!({ "argv": ["true", "x".repeat(soaked(500, 5_000))] });
     let line = json!({ "kind": "exec", "payload": payload }).to_string() + "\n";

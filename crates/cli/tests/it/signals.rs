@@ -1,4 +1,4 @@
-//! `drain_is_clean`: what a worker does when it is asked to end.
+//! `drain_is_clean`: what a worker does when it is told to stop.
 
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn a_second_signal_interrupts_and_uses_no_attempt() {
     let mut worker = place.start(&["worker", "--slots", "1"]);
     eventually(SOON, || place.read("pid").ends_with('\n').then_some(()));
     worker.signal("INT");
-    // The first signal must have been taken before the second, or the two become one.
+    // The first signal must be handled before the second, or the two become one.
     eventually(SOON, || place.read("stderr").contains("draining").then_some(()));
     worker.signal("INT");
     assert_eq!(worker.ends_within(SOON), 130);

@@ -1,4 +1,4 @@
-//! A server that renders when it is let, and knows how much is asked of it at once.
+//! A render server that answers when the test allows it, and counts concurrent requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Gives the same page to everybody. It lives as long as its test.
+/// Answers each request with the same page. It lives as long as the test.
 pub struct Slow {
     pub port: u16,
     page: String,
-    /// What each answer takes, once it is let out.
+    /// The delay of each answer, once it is allowed.
     takes: Duration,
-    /// How many answers more are let out.
+    /// How many more answers are allowed.
     allowed: Mutex<usize>,
     more: Condvar,
     at_once: AtomicUsize,
@@ -20,7 +20,7 @@ pub struct Slow {
 }
 
 impl Slow {
-    /// Answers nobody yet.
+    /// Starts the server; it answers no request yet.
     pub fn start(page: String, takes: Duration) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let slow = Arc::new(Self {
@@ -42,18 +42,18 @@ impl Slow {
         slow
     }
 
-    /// Lets so many answers more out.
+    /// Allows this many more answers.
     pub fn allow(&self, answers: usize) {
         *self.allowed.lock().unwrap() += answers;
         self.more.notify_all();
     }
 
-    /// How many wait for their answers now.
+    /// The requests that wait now.
     pub fn at_once(&self) -> usize {
         self.at_once.load(Ordering::SeqCst)
     }
 
-    /// How many waited at once, at most.
+    /// The peak of waiting requests.
     pub fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
@@ -76,7 +76,7 @@ impl Slow {
     }
 }
 
-/// Reads one to its end; `None` if there is none.
+/// Reads one request to its end; `None` if the connection is closed.
 fn read_request(reader: &mut BufReader<TcpStream>) -> Option<()> {
     let mut length = 0;
     loop {

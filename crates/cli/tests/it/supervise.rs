@@ -1,14 +1,14 @@
-//! `supervise` with real processes: started, started again, given up, drained, and never orphaned.
+//! `supervise` with real processes: started, restarted, given up, drained, and never orphaned.
 
 use serde_json::{Value, json};
 
 use crate::support::{Place, Running, SOON, eventually, is_alive, signal};
 
-/// Says when it starts and when it is asked to end, in a file; a worker's life in few words.
+/// A worker that records its start and its SIGTERM in the file `lives`.
 pub const LIFE: &str = "trap 'echo end $$ >> lives; exit 0' TERM; echo start $$ >> lives; \
                         while :; do sleep 0.02; done";
 
-/// How soon processes count as started, and are started again, in tests.
+/// Short start and restart times for tests.
 pub const QUICK: &str =
     "[supervise]\nstart_time = '50ms'\nrestart_after = '10ms'\nrestart_most = '40ms'\n";
 
@@ -18,26 +18,26 @@ pub fn section(name: &str, script: &str, more: &str) -> String {
     format!("[supervise.workers.{name}]\ncommand = {command}\n{more}\n")
 }
 
-/// A place with this configuration, beside what makes tests quick.
+/// A test directory with these sections and short times.
 pub fn with(sections: &str) -> Place {
     let place = Place::new();
     place.write("longshore.toml", format!("{QUICK}{sections}"));
     place
 }
 
-/// The same, where what is started has so long to show whether it lives.
+/// A test directory with these sections, where a process counts as started after `time`.
 pub fn patient(time: &str, sections: &str) -> Place {
     let place = Place::new();
     place.write("longshore.toml", format!("{}{sections}", QUICK.replace("50ms", time)));
     place
 }
 
-/// A place with one section of [`LIFE`]s.
+/// A test directory with one section of [`LIFE`].
 pub fn lives(more: &str) -> Place {
     with(&section("life", LIFE, more))
 }
 
-/// The processes that said so and have neither said that they end nor died.
+/// The processes that recorded a start and no end, and are alive.
 pub fn living(place: &Place) -> Vec<String> {
     let text = place.read("lives");
     let said = |word: &str| -> Vec<String> {
@@ -47,19 +47,19 @@ pub fn living(place: &Place) -> Vec<String> {
     said("start ").into_iter().filter(|pid| !ended.contains(pid) && is_alive(pid)).collect()
 }
 
-/// Waits until so many live, and returns them.
+/// Waits for this number of live processes, and returns them.
 #[track_caller]
 pub fn until(place: &Place, count: usize) -> Vec<String> {
     eventually(SOON, || Some(living(place)).filter(|living| living.len() == count))
 }
 
-/// Waits until the supervisor has said this.
+/// Waits until the supervisor has logged this.
 #[track_caller]
 pub fn says(place: &Place, words: &str) {
     eventually(SOON, || place.read("stderr").contains(words).then_some(()));
 }
 
-/// Has it end, in good order.
+/// Drains the supervisor and checks that no process is left.
 #[track_caller]
 pub fn drained(place: &Place, supervisor: &mut Running) {
     supervisor.signal("TERM");
@@ -115,7 +115,7 @@ fn a_worker_that_ran_enough_units_is_replaced() {
 fn a_killed_supervisor_leaves_nobody_behind_and_the_next_one_goes_on() {
     let ours =
         "[supervise.workers.ours]\nkinds = ['exec']\nslots = 1\nenv = { LONGSHORE_TTL = '1s' }\n";
-    // One leaves its group; it must not stay behind either.
+    // One process leaves its group; it must not be orphaned either.
     let flees = "setsid sh -c 'echo start $$ >> lives; exec sleep 600' & exec sleep 600";
     let place =
         with(&[ours, &section("life", LIFE, "count = 2"), &section("flees", flees, "")].concat());
@@ -130,7 +130,7 @@ fn a_killed_supervisor_leaves_nobody_behind_and_the_next_one_goes_on() {
     for pid in all.iter().map(String::as_str).chain([script.trim(), &worker]) {
         eventually(SOON, || (!is_alive(pid)).then_some(()));
     }
-    // As after a reboot: what the dead worker held is run again.
+    // As after a reboot: the units of the dead worker run again.
     place.write("again", "");
     let mut next = place.start(&["supervise"]);
     eventually(SOON, || (place.unit(&id)["state"] == "done").then_some(()));

@@ -1,4 +1,4 @@
-//! How `supervise` replaces processes, changes their number, and tells systemd.
+//! How `supervise` replaces processes, changes their number, and notifies systemd.
 
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::supervise::{LIFE, drained, lives, living, patient, says, section, until, with};
 use crate::support::{Place, SOON, eventually, is_alive};
 
-/// The fewest that were at work at any time between the moment in which so many were for the first time,
-/// and the end.
+/// The fewest processes running concurrently since `count` ran for the first time.
 fn fewest(place: &Place, count: usize) -> usize {
     let mut now = 0_usize;
     let mut all = Vec::new();
@@ -185,7 +184,7 @@ fn who_uses_too_much_memory_is_replaced() {
     assert_eq!(supervisor.ends_within(SOON), 0);
 }
 
-/// What systemd would hear, until it has heard these words.
+/// The notifications to systemd, until these words arrive.
 fn heard(socket: &UnixDatagram, words: &str) -> String {
     let (mut all, mut buffer) = (String::new(), [0; 4096]);
     while !all.contains(words) {

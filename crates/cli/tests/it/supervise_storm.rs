@@ -1,12 +1,12 @@
-//! A batch while supervised workers, and their supervisor, are killed: every unit is counted once, and
-//! nobody is left behind.
+//! A batch while supervised workers and their supervisor are killed: every unit is counted once, and
+//! no process is left behind.
 
 use std::time::Duration;
 
 use crate::supervise::{says, with};
 use crate::support::{Place, Running, eventually, is_alive, limit, signal, soaked};
 
-/// The processes that the workers' sessions name, as far as they live.
+/// The live processes that the workers' sessions name.
 fn workers(place: &Place) -> Vec<String> {
     let sessions = place.run(&["workers", "--json"]).ok().json();
     let labels = sessions.as_array().unwrap().iter().map(|session| &session["label"]);
@@ -33,7 +33,7 @@ fn a_batch_is_counted_exactly_while_workers_and_supervisors_are_killed() {
     let mut supervisor = place.start(&["supervise"]);
     let mut seen = Vec::new();
     for kill in 0..kills {
-        // Somewhere within the work, not before it began.
+        // Kill during the work, not before it starts.
         let reached = ended(&place);
         eventually(patience, || {
             (ended(&place) > reached || ended(&place) == units as u64).then_some(())

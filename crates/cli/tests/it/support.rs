@@ -1,4 +1,4 @@
-//! A directory with a store, and the binary run in it.
+//! A test directory with a store, and the binary run in it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A fresh directory that is gone after the test.
+/// A fresh directory that is removed after the test.
 pub struct Place {
     dir: tempfile::TempDir,
 }
 
-/// What a run of the binary said.
+/// The exit code and output of the binary.
 pub struct Run {
     pub code: i32,
     pub out: String,
@@ -83,7 +83,7 @@ impl Place {
         self.run(&args).ok().out.trim().to_owned()
     }
 
-    /// Works until nothing is left.
+    /// Runs a worker until idle.
     pub fn work(&self) -> Run {
         self.run(&["worker", "--slots", "4", "--until-idle"]).ok()
     }
@@ -103,8 +103,8 @@ impl Place {
         self.run(&[&args[..], &more].concat()).ok().json().as_array().unwrap().clone()
     }
 
-    /// Whether a process is there that runs this script in this directory. A test that kills by number
-    /// must ask: numbers are given again, to anybody.
+    /// Whether this pid runs this script in this directory. A test must check this before it kills by
+    /// pid: the kernel reuses pids for other processes.
     pub fn is_running(&self, script: &str, pid: &str) -> bool {
         let process = Path::new("/proc").join(pid);
         let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
@@ -120,7 +120,7 @@ impl Place {
 }
 
 impl Run {
-    /// Waits for its end; no test hangs, so after [`LIMIT`] it is killed.
+    /// Waits for the child's end; kills it after [`LIMIT`], so that no test hangs.
     pub fn of(child: Child) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let (ended, waits) = mpsc::channel::<()>();
@@ -128,7 +128,8 @@ impl Run {
         let dog = std::thread::spawn(move || {
             if waits.recv_timeout(limit(LIMIT)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 signal(pid, "KILL");
-                // And its group, if it leads one: what holds the pipes would keep us waiting.
+                // Also kill its group, if it leads one: a process that holds the pipes would block
+                // the wait.
                 let group = format!("-{pid}");
                 let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
             }
@@ -142,7 +143,7 @@ impl Run {
         Self { code, out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Demands exit code 0.
+    /// Asserts exit code 0.
     pub fn ok(self) -> Self {
         self.ends(0)
     }
@@ -153,7 +154,7 @@ impl Run {
         self
     }
 
-    /// Demands these words on stderr.
+    /// Asserts that stderr contains these words.
     #[track_caller]
     pub fn says(self, words: &str) -> Self {
         assert!(self.err.contains(words), "no `{words}` in: {}", self.err);
@@ -166,7 +167,7 @@ impl Run {
     }
 }
 
-/// A child that is killed with its test.
+/// A child process that is killed on drop.
 pub struct Running(pub Child);
 
 impl Running {
@@ -174,7 +175,7 @@ impl Running {
         assert!(signal(self.0.id(), name));
     }
 
-    /// Its exit code, or minus the signal that ended it.
+    /// Waits for the exit code, or minus the signal that ended the process.
     pub fn ends_within(&mut self, limit: Duration) -> i32 {
         use std::os::unix::process::ExitStatusExt;
         let status = eventually(limit, || self.0.try_wait().unwrap());
@@ -198,7 +199,7 @@ pub fn signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args(args).status().unwrap().success()
 }
 
-/// Asks again and again until there is an answer; fails after `limit`.
+/// Polls until there is a value; fails after `limit`.
 #[track_caller]
 pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + limit;
@@ -211,7 +212,7 @@ pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is not a zombie.
 pub fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
@@ -222,12 +223,12 @@ pub fn soaked<T>(small: T, large: T) -> T {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { large } else { small }
 }
 
-/// Patience with large storms.
+/// A timeout that is ten times longer in a soak.
 pub fn limit(small: Duration) -> Duration {
     soaked(small, small * 10)
 }
 
-/// How long a thing may take that happens at once on a machine at rest.
+/// The timeout for an operation that takes a moment on an idle machine.
 pub const SOON: Duration = Duration::from_secs(60);
-/// How long a whole run of the binary may take.
+/// The longest that one run of the binary may take.
 const LIMIT: Duration = Duration::from_secs(180);

@@ -1,5 +1,5 @@
-//! Tenants, lanes and bounds from the command line: shares, caps, suspension, and what a sender
-//! hears when there is no room.
+//! Tenants, lanes and limits from the command line: shares, caps, suspension, and what a sender is
+//! told when there is no room.
 
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
-//! `top` where nobody watches, and in a real terminal.
+//! `top` without and with a terminal.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use crate::support::{Place, Run, SOON, eventually, signal};
 
-/// A queue, a batch, a pool.
+/// A test directory with a queue, a batch and a pool.
 fn place() -> Place {
     let place = Place::new();
     let lines = "{\"argv\":[\"true\"]}\n".repeat(4);
@@ -33,7 +33,7 @@ fn one_frame_is_printed_where_nobody_watches() {
 struct Watched(Option<Child>);
 
 impl Drop for Watched {
-    /// A test that fails leaves nobody behind.
+    /// A failed test leaves no process behind.
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             let _ = child.kill();
@@ -42,7 +42,7 @@ impl Drop for Watched {
     }
 }
 
-/// Gives a program a terminal; what comes in by lines of hex is typed, and what is drawn is kept.
+/// Runs a program in a pseudo-terminal; types stdin's lines of hex, and prints the output at the end.
 const TERMINAL: &str = "import os, pty, struct, fcntl, termios, sys, threading
 pid, fd = pty.fork()
 if pid == 0: os.execv(sys.argv[1], sys.argv[1:])
@@ -77,7 +77,7 @@ impl Watched {
         writeln!(self.0.as_mut().unwrap().stdin.as_mut().unwrap(), "{hex}").unwrap();
     }
 
-    /// All that was drawn, once it has ended.
+    /// Waits for the end and returns everything that was drawn.
     fn ends(mut self) -> Run {
         let mut child = self.0.take().unwrap();
         let _stdin = child.stdin.take();
@@ -94,10 +94,10 @@ fn keys_choose_and_pause_and_leave_the_terminal_as_it_was() {
     eventually(SOON, || paused().then_some(()));
     top.types("p");
     eventually(SOON, || (!paused()).then_some(()));
-    // To the list of batches, with an arrow too many.
+    // To the list of batches, with one arrow key too many.
     top.types("\t\u{1b}[Bp");
     eventually(SOON, || (place.batch("naps")["status"] == "paused").then_some(()));
-    // Back by another key, and help over all of it.
+    // Back by another key, and help on top.
     top.types("\u{1b}[D?p");
     eventually(SOON, || paused().then_some(()));
     top.types("q");

@@ -1,4 +1,4 @@
-//! Traces across processes, seen by a collector of OpenTelemetry's.
+//! Traces across processes, received by an OpenTelemetry collector.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use crate::support::{Place, Run, Running, SOON, eventually, limit};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// Takes what programs send to `/v1/traces`.
+/// Receives spans at `/v1/traces`.
 struct Collector {
     url: String,
     spans: Arc<Mutex<Vec<Span>>>,
@@ -38,7 +38,7 @@ impl Collector {
         Self { url, spans }
     }
 
-    /// The span of this name in our trace, once it is there.
+    /// Waits for the span of this name in the test's trace.
     fn span(&self, name: &str) -> Span {
         eventually(limit(SOON), || {
             let spans = self.spans.lock().unwrap();
@@ -48,7 +48,7 @@ impl Collector {
     }
 }
 
-/// Takes one request after the other.
+/// Handles the requests of one connection.
 fn take(stream: TcpStream, seen: &Mutex<Vec<Span>>) {
     let mut lines = BufReader::new(stream);
     loop {
@@ -116,7 +116,7 @@ fn a_trace_leads_from_whoever_asked_through_the_server_to_the_worker_and_its_com
     assert_eq!(hex(&request.parent_span_id), PARENT);
     assert_eq!(attribute(&request, "http.response.status_code"), Some(Any::IntValue(201)));
     assert_child(&collector.span("send"), &request);
-    // Another process, which knows of it by the unit alone.
+    // Another process, which knows the trace only by the unit.
     let run = collector.span("run exec");
     assert_child(&run, &request);
     assert_eq!(attribute(&run, "outcome"), text("done"));
@@ -161,7 +161,7 @@ fn a_command_passes_on_the_trace_that_it_is_part_of_and_questions_are_part_of_it
 fn a_collector_that_is_dead_or_silent_is_complained_of_once_and_stops_no_work() {
     let place = Place::new();
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // Takes connections and never says a word.
+    // Accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for address in [dead, silent.local_addr().unwrap()] {
         let line = json!({ "argv": ["true"] }).to_string() + "\n";

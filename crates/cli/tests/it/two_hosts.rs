@@ -1,5 +1,5 @@
-//! Two hosts and a PostgreSQL, with a real network between them that is cut: whoever is cut off loses
-//! its units to the other, hears of it once the network is healed, and goes on.
+//! Two hosts and a PostgreSQL, with a real network between them that is cut. The cut-off worker loses
+//! its units to the other, learns of it once the network is healed, and goes on.
 //!
 //! The hosts are network namespaces of this machine, so this needs root and iproute2.
 
@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::support::{Place, Running, SOON, eventually};
 
 const SLOTS: u64 = 4;
-/// How long a long unit runs. It leaves its line in the middle, so there is time to cut the network.
+/// How long a long unit runs, in milliseconds. It writes its line halfway, so there is time to cut
+/// the network.
 const LONG: u64 = 3_000;
 
 /// A server, and a directory that both hosts share.
@@ -33,7 +34,7 @@ impl Site {
         Self { network, _server: server, place }
     }
 
-    /// A worker on a host. It writes `runs-HOST`, `stderr-HOST` and at its end `report-HOST`.
+    /// Starts a worker on a host. It writes `runs-HOST`, `stderr-HOST` and at its end `report-HOST`.
     fn worker(&self, host: u8) -> Running {
         let (slots, log) = (SLOTS.to_string(), format!("runs-{host}"));
         let args = ["worker", "--ttl", "2s", "--slots", &slots, "--chaos-log", &log, "--json"];
@@ -48,7 +49,7 @@ impl Site {
         Running(inside.spawn().unwrap())
     }
 
-    /// Sends units with these numbers, from outside, and completes the batch.
+    /// Sends units with these numbers from outside, and seals the batch.
     fn submit(&self, batch: &str, numbers: std::ops::Range<u64>, ms: u64) {
         let lines: String = numbers.map(|n| format!("{{\"n\":{n},\"ms\":{ms}}}\n")).collect();
         let args = ["submit", "chaos", "--lines", "-", "--batch", batch];
@@ -60,7 +61,7 @@ impl Site {
         run.json().as_array().unwrap().clone()
     }
 
-    /// The units whose line a host's worker has written.
+    /// The units for which a host's worker has written a line.
     fn runs(&self, host: u8) -> Vec<u64> {
         self.place.read(&format!("runs-{host}")).lines().map(|line| line.parse().unwrap()).collect()
     }
@@ -75,7 +76,7 @@ impl Site {
         eventually(2 * SOON, || said().then_some(()));
     }
 
-    /// Drains a worker; what it has to report.
+    /// Drains a worker; returns its report.
     fn drain(&self, host: u8, mut worker: Running) -> Value {
         worker.signal("TERM");
         let code = worker.ends_within(SOON);
@@ -88,7 +89,7 @@ impl Site {
 fn a_host_that_is_cut_off_loses_its_units_to_the_other_and_goes_on_when_healed() {
     const SHORT: u64 = 40;
     let site = Site::new();
-    // Alone at first, so it has the long units in its hands, and leads.
+    // Alone at first, so it holds the long units and is elected.
     let mut cut_off = site.worker(1);
     site.submit("long", 0..SLOTS, LONG);
     let holds = |session: &Value| session["held"] == SLOTS;
@@ -98,7 +99,7 @@ fn a_host_that_is_cut_off_loses_its_units_to_the_other_and_goes_on_when_healed()
     eventually(SOON, || (site.runs(1).len() as u64 >= SLOTS).then_some(()));
     site.network.cut(1).unwrap();
 
-    // The other takes over all of it, while the first finds that nobody answers.
+    // The other worker takes over all units, while the first finds the store unavailable.
     site.until_complete("long");
     site.until_complete("short");
     site.until_it_says(1, "the store is unavailable");
@@ -116,7 +117,7 @@ fn a_host_that_is_cut_off_loses_its_units_to_the_other_and_goes_on_when_healed()
     site.until_complete("after");
     let cut_off = site.drain(1, cut_off);
 
-    // Both together have finished every unit once; what the first brought too late was refused.
+    // Both together have finished every unit once; the first worker's late finishes were refused.
     let done = |report: &Value| report["done"].as_u64().unwrap();
     assert_eq!(done(&other) + done(&cut_off), SLOTS + 2 * SHORT, "{other} {cut_off}");
     assert!(cut_off["lost"].as_u64().unwrap() >= SLOTS, "{cut_off}");

@@ -1,4 +1,4 @@
-//! `usage`: what calls came to, by group, one by one, as CSV and JSON, and costs computed anew.
+//! `usage`: calls summed by group, listed one by one, as CSV and JSON, and costs recomputed.
 
 use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall};
 use longshore::{BatchId, CallId, ProfileName, TenantId};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::Place;
 
-/// A call of `acme`, or of whom `tenant` says, at this cost.
+/// A call of a tenant at this cost.
 fn call(tenant: &str, profile: &str, request: &str, picos: i64) -> CallRecord {
     let call = NewCall {
         id: CallId::new(),
@@ -42,7 +42,7 @@ fn call(tenant: &str, profile: &str, request: &str, picos: i64) -> CallRecord {
     CallRecord { call, end: Some(end) }
 }
 
-/// Writes calls into the place's store, as workers do.
+/// Writes calls into the directory's store, as workers do.
 fn book(place: &Place, calls: Vec<CallRecord>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -52,7 +52,7 @@ fn book(place: &Place, calls: Vec<CallRecord>) {
     });
 }
 
-/// Three good calls of two tenants, one bad one, one that is maybe billed.
+/// A test directory with three successful calls of two tenants, one failed, one maybe billed.
 fn busy() -> Place {
     let place = Place::new();
     let mut bad = call("acme", "fast", "r-3", 0);

@@ -1,4 +1,4 @@
-//! 2: batches that never end, or whose callback comes twice or not at all.
+//! 2: batches that never end, and callbacks that run twice or never.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, block_in_place};
 use super::kit::{ALL, Ground, asking, assert_in_order, claim, finish, session, units};
 use crate::support::soaked;
 
-/// Units of a batch, each ended by a task of its own.
+/// Units of a batch; a task of its own finishes each.
 const FINISHERS: usize = 32;
 
 fn after() -> Kind {
@@ -31,7 +31,7 @@ async fn complaint_02_a_batch_ends_and_calls_back_exactly_once_however_its_last_
             fill(&stores[0], &id).await;
             end_all_at_once(&stores, &sessions, true).await;
             assert_ended(&*stores[0], sessions[0], &id, 1).await;
-            // The failed half runs once more: a generation with an end and a callback of its own.
+            // The failed half runs again: a new generation with its own end and callback.
             stores[1].operate_batch(&ALL, &id, BatchAction::RetryFailed).await.unwrap();
             end_all_at_once(&stores, &sessions, false).await;
             assert_ended(&*stores[0], sessions[0], &id, 2).await;
@@ -48,8 +48,8 @@ async fn fill(store: &Arc<dyn Store>, id: &BatchId) {
     writer.seal().await.unwrap();
 }
 
-/// Two processes hold half of the units each; every unit is ended by a task of its own, all in the
-/// same moment. Every other one fails, if some are to.
+/// Two sessions hold half of the units each; one task per unit finishes it, all at the same moment.
+/// If `fail`, every other unit fails.
 async fn end_all_at_once(stores: &[Arc<dyn Store>; 2], sessions: &[SessionId; 2], fail: bool) {
     let mut held: Vec<(usize, HeldUnit)> = Vec::new();
     loop {
@@ -74,7 +74,7 @@ async fn end_all_at_once(stores: &[Arc<dyn Store>; 2], sessions: &[SessionId; 2]
     finishers.join_all().await;
 }
 
-/// The batch is complete, and one callback of this generation is there to be claimed.
+/// The batch is complete, and one callback of this generation can be claimed.
 async fn assert_ended(store: &dyn Store, session: SessionId, id: &BatchId, generation: u32) {
     let batch = store.batch(&ALL, id).await.unwrap();
     assert_eq!((batch.status, batch.generation), (BatchStatus::Complete, generation));

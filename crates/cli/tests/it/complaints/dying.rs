@@ -1,4 +1,4 @@
-//! 1 and 15: workers that die, and workers that are asked to end.
+//! 1 and 15: workers that die, and workers that are told to stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::kit::{ALL, Ground, Runs, assert_in_order, kind, on_both, runtime, unit, until};
 use crate::support::{Place, SOON, eventually};
 
-/// Lines of a file to which each run adds one.
+/// The number of lines; each run appends one.
 fn lines(place: &Place, name: &str) -> usize {
     place.read(name).lines().count()
 }
@@ -30,7 +30,7 @@ fn one_is_killed_and_one_is_slow(ground: &Ground) {
     let mut doomed = place.start(&["worker", "--slots", "1", "--ttl", "2s"]);
     eventually(SOON, || (lines(place, "killed") == 1).then_some(()));
     doomed.kill();
-    // Three lives of a lease long, while another watches who is alive.
+    // Runs for three session TTLs while another worker checks liveness.
     let slow = place.submit_script("echo >> slow; sleep 6", &[]);
     let args = ["worker", "--slots", "1", "--ttl", "2s", "--until-idle"];
     let mut others = [place.start(&args), place.start(&args)];
@@ -49,8 +49,8 @@ fn one_is_killed_and_one_is_slow(ground: &Ground) {
     place.run(&["verify"]).ok();
 }
 
-/// A worker is known by a random identity: one that starts under a dead one's name neither keeps
-/// the dead one's units for it nor loses its own.
+/// A worker is identified by a random session id. A worker started under a dead worker's label
+/// neither keeps the dead worker's units leased nor loses its own.
 async fn a_namesake_takes_over(ground: &Ground) {
     let runs = Arc::new(Runs::default());
     let sender = ground.open().await;
@@ -101,7 +101,7 @@ fn what_runs_is_finished_and_the_rest_goes_back(place: &Place) {
     eventually(SOON, || place.path("started").exists().then_some(()));
     worker.signal("TERM");
     eventually(SOON, || place.read("stderr").contains("draining").then_some(()));
-    // What it has not begun goes back at once, not when the last run is over.
+    // Units that were not started are released immediately, not after the last run.
     eventually(SOON, || (place.queue()["counts"]["leased"] == 1).then_some(()));
     let unit = place.unit(&waiting);
     assert_eq!((&unit["state"], &unit["attempt"]), (&json!("ready"), &json!(0)), "{unit}");

@@ -1,4 +1,4 @@
-//! 11 and 12: what workers cost that do nothing, and what waking them costs those who send.
+//! 11 and 12: the cost of idle workers, and what waking workers costs senders.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, block_in_place};
 
 use super::kit::{ALL, Ground, brisk, claim, kind, send, session, unit, units, until};
 
-/// Signs of life over which is counted.
+/// The number of heartbeats over which calls are counted.
 const BEATS: u64 = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,14 +41,14 @@ async fn an_idle_worker_asks_for_little(ground: &Ground) {
     };
     let (report, ()) = tokio::join!(worker.run(), watch);
     report.unwrap();
-    // Four beats per ttl: one a second. The rest is a look for work, and the upkeep.
+    // Four heartbeats per TTL: one a second. The other calls are claims and maintenance.
     let stats = store.stats();
     let asked: u64 = stats.iter().filter(|(verb, _)| **verb != "wake").map(|(_, s)| s.calls).sum();
     assert!(asked <= 15 * BEATS, "{}: {asked} calls in {BEATS} beats: {stats:#?}", ground.name());
     assert!(stats["claim"].calls <= 3 * BEATS, "{}: {stats:#?}", ground.name());
 }
 
-/// However many units a worker holds, its sign of life is one row, and theirs are not touched.
+/// A heartbeat writes one session row and no unit row, however many units the worker holds.
 async fn a_beat_changes_one_row(ground: &Ground) {
     let store = ground.open().await;
     send(&store, units(200)).await;
@@ -70,7 +70,7 @@ async fn a_beat_changes_one_row(ground: &Ground) {
     assert_eq!(beats, [BEATS; 2], "{}: one row for each worker", ground.name());
 }
 
-/// All rows of units: where they are, for PostgreSQL, which moves a row that is written.
+/// All unit rows; on PostgreSQL with their physical position, which changes when a row is written.
 fn unit_rows(ground: &Ground) -> Vec<String> {
     if ground.server.is_some() {
         let rows = ground.ask("SELECT ctid, xmin, id FROM longshore_unit ORDER BY id");
@@ -88,14 +88,14 @@ fn unit_rows(ground: &Ground) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn complaint_12_waking_workers_does_not_make_senders_wait_for_each_other() {
-    // A commit that asks for it waits for a standby that never comes, and keeps its locks.
+    // A synchronous commit waits for a standby that does not exist, and keeps its locks.
     let settings = [("synchronous_commit", "local"), ("synchronous_standby_names", "nobody")];
     let ground = block_in_place(|| Ground::postgres_with(&settings));
     let store = ground.open_postgres().await;
     let mut tasks = JoinSet::new();
     let (listener, mut notices) = listen(&ground, &mut tasks).await;
 
-    // Far fewer notices than sends.
+    // There are far fewer notifications than sends.
     const SENDS: u64 = 1_000;
     let mut senders = JoinSet::new();
     for nth in 0..SENDS {
@@ -106,7 +106,7 @@ async fn complaint_12_waking_workers_does_not_make_senders_wait_for_each_other()
     let heard = last_heard(&listener, &mut notices).await;
     assert!((1..SENDS / 4).contains(&heard), "{heard} notices of {SENDS} sends");
 
-    // Somebody sits in a commit with a NOTIFY, and so on the lock that all such commits take.
+    // One connection blocks in a commit with a NOTIFY and holds the lock that all such commits take.
     let (sitter, _) = listen(&ground, &mut tasks).await;
     sitter.batch_execute("SET synchronous_commit = on").await.unwrap();
     let sits = "BEGIN; CREATE TABLE sits (); NOTIFY other; COMMIT";
@@ -117,14 +117,14 @@ async fn complaint_12_waking_workers_does_not_make_senders_wait_for_each_other()
     for nth in 0..20 {
         assert_eq!(store.send(&ALL, vec![unit(nth)]).await.unwrap().len(), 1);
     }
-    // Once it is free, the word goes out.
+    // Once the lock is free, the notification is sent.
     ground.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
     notices.recv().await.unwrap();
 }
 
 const SITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
-/// A connection that listens as stores do, and the notices it gets.
+/// A connection that listens as a store does, and the notifications it receives.
 async fn listen(
     ground: &Ground,
     tasks: &mut JoinSet<Result<(), longshore_postgres::tokio_postgres::Error>>,
@@ -144,11 +144,11 @@ async fn listen(
     (client, notices)
 }
 
-/// How many notices came before one of our own, which is sent when the store has nothing more to say.
+/// Counts the notifications that arrive before the test's own, which it sends once the store is idle.
 async fn last_heard(listener: &Client, notices: &mut mpsc::UnboundedReceiver<String>) -> u64 {
     let mut heard = 0;
-    // The feed writes its last entry after the sends were answered: what it says next, it says
-    // within moments, so the first of our own may come too early, but not all three.
+    // The notifier sends its last entry shortly after the sends return, so the test's first own
+    // notification may arrive before it, but not all three.
     for nth in 0..3 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let own = format!("own {nth}");

@@ -1,4 +1,4 @@
-//! Both stores, and the few calls that complaints are shown with.
+//! Fixtures for both stores, and the store calls that these tests share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use crate::support::Place;
 
 pub const ALL: Scope = Scope::All;
-/// Longer than anything here should take.
+/// Longer than any step here should take.
 const FOREVER: Duration = Duration::from_secs(90);
 
-/// A fresh store of one kind, and a directory in which the binary finds it.
+/// A fresh store of one kind, and a directory with a configuration that names it.
 pub struct Ground {
     pub place: Place,
     pub server: Option<PrivatePostgres>,
@@ -36,7 +36,7 @@ impl Ground {
         Self::postgres_with(&[])
     }
 
-    /// On a server with settings of its own.
+    /// On a server with these settings.
     pub fn postgres_with(settings: &[(&str, &str)]) -> Self {
         let server = PrivatePostgres::start_with(settings).unwrap();
         let place = Place::new();
@@ -52,7 +52,7 @@ impl Ground {
         if self.server.is_some() { "postgres" } else { "sqlite" }
     }
 
-    /// Opens the store. Each is as a process of its own: they share nothing but the database.
+    /// Opens the store. Instances behave like separate processes: they share only the database.
     pub async fn open(&self) -> Arc<dyn Store> {
         match &self.server {
             None => {
@@ -68,25 +68,25 @@ impl Ground {
         Arc::new(PostgresStore::open(&url, PostgresOptions::default()).await.unwrap())
     }
 
-    /// Asks the server itself.
+    /// Runs SQL on the server itself.
     pub fn ask(&self, sql: &str) -> String {
         let server = self.server.as_ref().unwrap();
         tokio::task::block_in_place(|| server.run(sql).unwrap().trim().to_owned())
     }
 
-    /// Asks the server for one number.
+    /// Runs SQL on the server and parses one number.
     pub fn number(&self, sql: &str) -> u64 {
         self.ask(sql).parse().unwrap()
     }
 
-    /// Waits until no store is connected any more: only then the server's statistics are complete.
+    /// Waits until no store is connected: only then are the server's statistics complete.
     pub async fn until_left(&self) {
         let stays = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'longshore'";
         until(async || self.number(stays) == 0).await;
     }
 }
 
-/// Runs a complaint on both kinds of store at once, on a thread each.
+/// Runs a test on both stores concurrently, one thread each.
 pub fn on_both(shown: impl Fn(&Ground) + Sync) {
     std::thread::scope(|scope| {
         let shown = &shown;
@@ -100,7 +100,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Asks again and again until it is so.
+/// Polls until the condition holds.
 #[track_caller]
 pub fn until(reached: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
@@ -125,14 +125,14 @@ pub fn units(count: usize) -> Vec<NewUnit> {
     (0..count).map(unit).collect()
 }
 
-/// Sends many, a thousand at a time.
+/// Sends many units, a thousand at a time.
 pub async fn send(store: &Arc<dyn Store>, units: Vec<NewUnit>) {
     let client = longshore::Client::new(Arc::clone(store));
     let sent = client.send_many(units, longshore::WhenFull::Refuse).await.unwrap();
     assert!(sent.iter().all(|sent| matches!(sent, longshore::store::Sent::Created(_))));
 }
 
-/// Many attempts, and quickly one after the other.
+/// Default attempts with short delays.
 pub fn brisk() -> Policy {
     let base = Duration::from_millis(10);
     Policy { retry: RetryPolicy { base, ..RetryPolicy::default() }, ..Policy::default() }
@@ -178,13 +178,13 @@ pub async fn counts(store: &dyn Store) -> Counts {
     store.totals(&ALL, &Queues::All).await.unwrap().counts
 }
 
-/// Nothing is held, and the store's own recount finds nothing wrong.
+/// No lease is left, and the store's own verification finds nothing wrong.
 pub async fn assert_in_order(store: &dyn Store) {
     assert_eq!(counts(store).await.leased, 0, "a unit is still leased");
     assert_eq!(store.verify().await.unwrap(), vec![]);
 }
 
-/// How often each unit was begun, and how many ran at once.
+/// How often each unit was started, and how many ran concurrently.
 #[derive(Default)]
 pub struct Runs {
     of: Mutex<BTreeMap<UnitId, u32>>,
@@ -192,11 +192,11 @@ pub struct Runs {
     peak: AtomicU32,
 }
 
-/// One run, until it is dropped.
+/// Marks one run until it is dropped.
 pub struct Running(Arc<Runs>);
 
 impl Runs {
-    /// Notes the beginning of a run; which one of the unit's it is, from 1.
+    /// Records the start of a run and returns its number among the unit's runs, from 1.
     pub fn begin(self: &Arc<Self>, unit: UnitId) -> (u32, Running) {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.peak.fetch_max(now, Ordering::SeqCst);

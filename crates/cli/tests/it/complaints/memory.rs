@@ -1,4 +1,4 @@
-//! 14: memory that grows with what has passed, or with what is sent.
+//! 14: memory that grows with finished or with sent units.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -8,9 +8,9 @@ use serde_json::json;
 use super::kit::{Ground, on_both};
 use crate::support::{Place, Running, SOON, eventually, limit, soaked};
 
-/// Bytes of each payload: what is kept of many units, shows.
+/// Bytes per payload, large enough that retained units would show.
 const BYTES: usize = 16_000;
-/// What a process may have more at the end than after a third of the units, when caches are full.
+/// How much a process may grow between a third of the units, when caches are full, and the end.
 const MARGIN: u64 = 16 * 1024 * 1024;
 
 #[test]
@@ -25,7 +25,7 @@ fn complaint_14_memory_grows_neither_with_what_was_done_nor_with_what_is_sent() 
     });
 }
 
-/// The most memory a process has had so far, in bytes.
+/// A process's peak memory so far, in bytes.
 fn peak(process: &Running) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -37,7 +37,7 @@ fn count(place: &Place, state: &str) -> u64 {
     if queues.code == 0 { queues.json()[0]["counts"][state].as_u64().unwrap() } else { 0 }
 }
 
-/// A batch is sent from a stream whose end has not come: after a third of it, and after all.
+/// Sends a batch from a stream that stays open: the sender's peak after a third of it, and after all.
 fn peak_of_a_sender(ground: &Ground, all: u64) -> [u64; 2] {
     let place = &ground.place;
     let pad = "x".repeat(BYTES);
@@ -60,7 +60,7 @@ fn peak_of_a_sender(ground: &Ground, all: u64) -> [u64; 2] {
     peaks
 }
 
-/// One worker does all of it.
+/// One worker runs all units: its peak after a third of them, and after all.
 fn peak_of_a_worker(ground: &Ground, all: u64) -> [u64; 2] {
     let place = &ground.place;
     let mut worker = place.start(&["worker", "--slots", "8", "--chaos-log", "runs"]);

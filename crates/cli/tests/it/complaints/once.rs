@@ -1,4 +1,4 @@
-//! 8 and 9: long and delayed units that run twice, and "one at a time" that is not.
+//! 8 and 9: long and delayed units that run twice, and concurrency limits of one that are exceeded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::kit::{Ground, Runs, assert_in_order, brisk, counts, kind, unit};
 
 const TTL: Duration = Duration::from_secs(3);
 
-/// Runs `work` while a worker that takes no unit does the upkeep.
+/// Runs `work` while a worker that claims no unit does the maintenance.
 async fn with_upkeep<T>(ground: &Ground, work: impl Future<Output = T>) -> T {
     let nothing = Kind::new("nothing").unwrap();
     let worker = Worker::builder(ground.open().await)
@@ -40,8 +40,8 @@ async fn complaint_08_long_and_long_delayed_units_run_once() {
     tokio::join!(long_units_run_once(&one), long_units_run_once(&two));
 }
 
-/// Units that run three and more times as long as a silent worker is waited for, some of which
-/// block their thread, units that wait behind them, and units that are due only after that time.
+/// Units that run three times the session TTL, some of which block their thread, units queued behind
+/// them, and units that become due only after that time.
 async fn long_units_run_once(ground: &Ground) {
     let store = ground.open().await;
     let runs = Arc::new(Runs::default());
@@ -109,10 +109,10 @@ async fn one_at_a_time(ground: &Ground) {
     let kills = with_upkeep(ground, crew.join_all()).await;
     assert_eq!(kills.into_iter().sum::<u32>(), 2, "{}", ground.name());
     assert_eq!(runs.peak(), 1, "{}", ground.name());
-    // The first run of half of them did not come to its end.
+    // The first run of half of the units did not finish.
     assert_eq!(runs.all().into_iter().sum::<u32>(), 12 + 6, "{}", ground.name());
     assert_eq!(counts(&*store).await.done, all as u64);
-    // Nothing is left that holds the key.
+    // Nothing holds the concurrency key any more.
     let held = async {
         let session = super::kit::session(&*store).await;
         client.send(NewUnit { cap, ..unit("ok") }).await.unwrap();
@@ -124,7 +124,7 @@ async fn one_at_a_time(ground: &Ground) {
     assert_in_order(&*store).await;
 }
 
-/// One worker after another, until nothing is left; how many of them were killed.
+/// Runs one worker after another until nothing is left; returns how many were killed.
 async fn lives(store: Arc<dyn Store>, runs: Arc<Runs>) -> u32 {
     let mut kills = 0;
     loop {
@@ -135,7 +135,7 @@ async fn lives(store: Arc<dyn Store>, runs: Arc<Runs>) -> u32 {
                 ended.unwrap();
                 return kills;
             }
-            // Dropped in the middle: no goodbye, and all its handlers with it.
+            // Dropped midway: the session stays open, and all handlers are dropped.
             () = doom.notified() => kills += 1,
         }
     }

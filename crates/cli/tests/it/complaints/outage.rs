@@ -1,4 +1,4 @@
-//! 7: workers that are there and do nothing any more after the database was away.
+//! 7: workers that stay idle after the database was unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::task::{JoinSet, block_in_place};
 
 use super::kit::{Ground, assert_in_order, brisk, counts, kind, units, until};
 
-/// Units before, between and after outages.
+/// Units sent before, during and after an outage.
 const EACH: usize = 40;
 
-/// Two workers that nobody starts again.
+/// Two workers that nothing restarts.
 struct Crew {
     tasks: JoinSet<Result<longshore::WorkerReport, longshore::WorkerError>>,
     controls: Vec<WorkerControl>,
@@ -45,7 +45,7 @@ impl Crew {
         self.sent += EACH;
     }
 
-    /// All that was sent so far is done.
+    /// Waits until all sent units are done.
     async fn has_done_all(&self, store: &dyn Store) {
         let done = async || {
             let totals = store.totals(&super::kit::ALL, &longshore::store::Queues::All).await;
@@ -71,8 +71,8 @@ async fn complaint_07_workers_go_on_by_themselves_after_the_database_was_away() 
     on_sqlite().await;
 }
 
-/// The server crashes, is restarted in good order, and cuts every connection, while workers work
-/// and while they rest.
+/// The server crashes, restarts cleanly, and terminates every connection, both while workers run
+/// units and while they are idle.
 async fn on_postgres() {
     let mut ground = block_in_place(Ground::postgres);
     let store = ground.open().await;
@@ -97,7 +97,7 @@ async fn on_postgres() {
 const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = 'longshore' AND pid <> pg_backend_pid()";
 
-/// There is no server, but a file can be out of reach for a while.
+/// There is no server, but a file can be unavailable for a while.
 async fn on_sqlite() {
     let ground = Ground::sqlite();
     let store = ground.open().await;

@@ -1,7 +1,7 @@
-//! 4: claims that slow down as more waits.
+//! 4: claims that slow down as the backlog grows.
 //!
-//! What a claim reads is counted, in pages: by the server for PostgreSQL, by the kernel for a whole
-//! worker process on SQLite.
+//! Counts the pages that a claim reads: by the server's statistics for PostgreSQL, by the kernel's
+//! for a whole worker process on SQLite.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::task::block_in_place;
 use super::kit::{Ground, claim, finish, send, session, unit, units};
 use crate::support::{SOON, eventually, soaked};
 
-/// Claims that are counted.
+/// The number of claims that are measured.
 const CLAIMS: u64 = 20;
 
-/// How much waits.
+/// Units in the store, by state.
 struct Backlog {
     ready: usize,
     blocked: usize,
@@ -30,9 +30,9 @@ fn deep() -> Backlog {
     Backlog { ready: part * 2, blocked: part, scheduled: part }
 }
 
-/// Fills a store. `first` is what is ready first of all.
+/// Fills a store. `first` is the first ready unit.
 async fn fill(store: &Arc<dyn Store>, first: NewUnit, backlog: &Backlog) {
-    // Nobody here handles this kind.
+    // No handler here has this kind.
     let needed = NewUnit::new(Kind::new("other").unwrap(), serde_json::json!(0));
     let needs = After { units: vec![needed.id], ..After::default() };
     send(store, vec![first, needed]).await;
@@ -52,11 +52,12 @@ async fn complaint_04_a_claim_reads_as_little_with_a_deep_backlog_as_with_a_shal
 
     let shallow = bytes_read_by_a_worker(&SHALLOW).await;
     let deep_read = bytes_read_by_a_worker(&deep()).await;
-    // The whole file is larger by many times that.
+    // The whole file is many times larger than that.
     assert!(deep_read <= shallow + 300_000, "{deep_read} bytes, {shallow} when shallow");
 }
 
-/// What the server read, from memory or disk, for some claims and ends of ten units each.
+/// The pages that the server read, from memory or disk, for some claims and finishes of ten units
+/// each.
 async fn pages_read_by_claims(backlog: &Backlog) -> u64 {
     let ground = block_in_place(|| Ground::postgres_with(&[("autovacuum", "off")]));
     let store = ground.open().await;
@@ -82,7 +83,8 @@ const PAGES: &str = "SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx
     FROM pg_statio_user_tables WHERE relname = 'longshore_unit'";
 const SCANS: &str = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'longshore_unit'";
 
-/// What a worker's process has read, its start and its upkeep included, when it runs its first unit.
+/// The bytes that a worker process has read when it runs its first unit, including its start and
+/// maintenance.
 async fn bytes_read_by_a_worker(backlog: &Backlog) -> u64 {
     let ground = Ground::sqlite();
     let store = ground.open().await;

@@ -1,4 +1,4 @@
-//! 5 and 6: tenants that crowd others out, and queues without a bound.
+//! 5 and 6: tenants that crowd out others, and unbounded queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,13 @@ async fn complaint_05_a_tenant_with_many_units_does_not_delay_one_with_few() {
         let store = ground.open().await;
         send(&store, of_tenant("large", units(50_000))).await;
         let session = session(&*store).await;
-        // The large one has the queue to itself for a while: that earns the small one no delay.
+        // The large tenant has the queue to itself for a while; the small tenant must not be delayed
+        // for that.
         let held = claim(&*store, session, 100).await;
         finish(&*store, session, &held, &Outcome::Done(None)).await;
         send(&store, of_tenant("small", units(10))).await;
         let (mut turns, mut small) = (0, 0);
-        // By ones and by fours.
+        // Claims of one unit and of four in turn.
         for asked in [1, 4].into_iter().cycle() {
             if small == 10 {
                 break;
@@ -67,13 +68,13 @@ async fn complaint_06_a_full_queue_refuses_or_keeps_senders_waiting_and_never_it
         let full = |sent: &&Sent| matches!(sent, Sent::Refused(Refusal::Full { .. }));
         assert_eq!(sent.iter().filter(full).count(), 1, "{}", ground.name());
 
-        // Fuller than full: not one unit may come in, and yet the five of the batch are retried,
-        // ended, and called back about.
+        // The queue is above its limit: no unit may be added, yet the batch's five units are retried
+        // and finished, and the callback is enqueued.
         bound(&*store, 1).await;
         consume_the_batch(&*store).await;
         assert_eq!(counts(&*store).await.live(), 6, "five others and the callback");
 
-        // A sender waits for room; consumers make it.
+        // A sender waits for room until consumers make it.
         let mut waiting = JoinSet::new();
         waiting.spawn(async move { client.send(unit(99)).await.unwrap() });
         let worker = Worker::builder(Arc::clone(&store))
@@ -104,7 +105,7 @@ async fn bound(store: &dyn Store, units: u64) {
     store.change_queue(&ALL, &QueueName::default(), change).await.unwrap();
 }
 
-/// Each unit of the batch fails once and is then done.
+/// Each unit of the batch fails once and then succeeds.
 async fn consume_the_batch(store: &dyn Store) {
     let session = session(store).await;
     let asked = || longshore::store::Claim {

@@ -1,4 +1,4 @@
-//! 3: rows that every transaction updates, whose dead versions pile up behind a long-running reader.
+//! 3: rows that every transaction updates, and their dead versions behind a long-running reader.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use tokio::task::{JoinSet, block_in_place};
 use super::kit::{Ground, assert_in_order, claim, counts, finish, session, units};
 use crate::support::soaked;
 
-/// Units that a transaction concerns.
+/// Units per transaction.
 const TOGETHER: usize = 10;
-/// Versions that a row may have which many transactions concern: made, steered, folded.
+/// Updates that a shared row may get: created, changed, rolled up.
 const HANDFUL: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn complaint_03_under_a_long_running_reader_no_row_gathers_dead_versions() {
     let all = soaked(6_000, 20_000);
-    // Nobody clears away, as if the reader held the horizon from the beginning of time.
+    // Autovacuum is off, as if the reader had held the horizon from the beginning.
     let ground = block_in_place(|| Ground::postgres_with(&[("autovacuum", "off")]));
     drop(ground.open().await);
     let mut tasks = JoinSet::new();
@@ -38,8 +38,8 @@ async fn complaint_03_under_a_long_running_reader_no_row_gathers_dead_versions()
     assert_few_versions(&ground, all);
 }
 
-/// All units go through one batch and one queue, in the hands of four workers of two processes:
-/// whatever is counted, is counted in one place.
+/// All units go through one batch and one queue, run by four workers on two stores, so all counters
+/// are shared.
 async fn pass(ground: &Ground, all: usize) {
     let stores = [ground.open().await, ground.open().await];
     let new = NewBatch::new(BatchId::new("b").unwrap());
@@ -68,9 +68,9 @@ async fn work(store: Arc<dyn Store>) {
     }
 }
 
-/// A unit's row has a version for each of its states: sent, claimed, ended (and started, if it was
-/// claimed ahead, as none is here). Whatever is shared has
-/// few, though many hundreds of transactions concerned it.
+/// A unit's row has a version for each state: sent, claimed, finished (and started, if it was
+/// prefetched, as none is here). Shared rows have few versions, although many hundreds of
+/// transactions touch them.
 fn assert_few_versions(ground: &Ground, all: usize) {
     let updates = ground.ask("SELECT relname, n_tup_upd FROM pg_stat_user_tables ORDER BY relname");
     for line in updates.lines() {
@@ -84,7 +84,7 @@ fn assert_few_versions(ground: &Ground, all: usize) {
     let moved = ground
         .number("SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'longshore_delta'");
     assert!(moved >= 2 * (all / TOGETHER) as u64, "{moved} transactions moved the counts");
-    // What is added up for the counts: a row for each of those, not for each unit.
+    // Reading the counts adds up one row per transaction, not one per unit.
     let plan = ground.ask("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM longshore_count");
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
     let pages = ["Shared Hit Blocks", "Shared Read Blocks"]

@@ -1,22 +1,22 @@
-//! What starts the workers of a pool: the same cases are run over every one of them.
+//! The launchers that start a pool's workers: the same cases run on each.
 
 use std::process::Command;
 
 /// A system that starts workers.
 pub trait Base {
-    /// What `--qsys` calls it.
+    /// Its name for `--qsys`.
     fn qsys(&self) -> &'static str;
 
-    /// Variables by which its commands find it.
+    /// The environment variables by which its commands find it.
     fn env(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// Takes a job away, as the user or the site would.
+    /// Cancels a job, as the user or the site would.
     fn cancel(&self, job: &str);
 }
 
-/// This machine: a job is a process group, known as `PID@START`.
+/// This machine: a job is a process group, identified as `PID@START`.
 pub struct Local;
 
 impl Base for Local {

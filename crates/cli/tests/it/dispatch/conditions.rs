@@ -1,4 +1,4 @@
-//! When a script is taken, and when it is run: room, delays, deadlines, keys.
+//! When a script is accepted and when it runs: room, delays, deadlines, keys.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use longshore::time::{Clock, SystemClock, Timestamp};
 use super::kit::Pool;
 use crate::support::{SOON, eventually};
 
-/// A script that runs until it is let go.
+/// A script that runs until the file `go` exists.
 const HELD: &str = "echo >> runs; until [ -e go ]; do sleep 0.05; done";
 
 fn pool() -> Pool {
@@ -55,7 +55,7 @@ fn a_script_that_is_not_done_by_its_deadline_fails_whether_it_runs_or_waits() {
     assert_eq!((code, &view["failure"]["code"]), (3, &"timeout".into()), "{view}");
     pool.submit("held.sh", HELD, &[]);
     pool.until_lines("runs", 1);
-    // Claimed or not, given to the worker or not: they wait behind the one that is held.
+    // These wait behind the held script, whether or not they are claimed or assigned to the worker.
     pool.submit("late.sh", "echo >> late", &["--deadline", "500ms", "--array", "1-20"]);
     let over = Instant::now() + Duration::from_millis(500);
     eventually(SOON, || (Instant::now() > over).then_some(()));
@@ -77,10 +77,10 @@ fn a_script_is_recognised_by_its_key_and_an_array_by_its_name() {
     submit(&["--key", "nightly", "--on-duplicate", "refuse"]).ends(1).says("its key is taken");
     submit(&["--key", "nightly", "--array", "1-3"]).ends(2).says("recognised by its --name");
     pool.place.write("go", "");
-    // Whoever waits waits for the one that is there.
+    // `--wait` waits for the existing unit.
     let waited = submit(&["--key", "nightly", "--wait", "--json"]).ok().json();
     assert_eq!(waited["state"], "done");
-    // Its key is free again once it has ended.
+    // The key is free again once the unit has ended.
     assert_eq!(pool.submit("held.sh", HELD, &["--key", "nightly"])["status"], "created");
     pool.at_rest();
     pool.stop();

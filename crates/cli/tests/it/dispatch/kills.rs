@@ -1,4 +1,4 @@
-//! Two hundred scripts, and everything that can be killed: a worker, an allocation, the server.
+//! Two hundred scripts, while a worker, an allocation or the server is killed.
 
 use super::base::{Base, Local};
 use super::kit::{Pool, counted, signal};
@@ -6,13 +6,13 @@ use crate::support::{SOON, eventually};
 
 const SCRIPTS: usize = 200;
 const ARRAY: &str = "1-200";
-/// Notes that it ran, and takes a little while.
+/// Records that it ran, and takes a little while.
 const SCRIPT: &str = "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.1";
-/// Notes that it ran, and takes until it is let go.
+/// Records that it ran, and runs until the file `go` exists.
 const HELD: &str =
     "echo $LONGSHORE_ARRAY_INDEX >> runs; until [ -e go ]; do sleep 0.05; done; echo x >> ends";
 
-/// Every case over one base system.
+/// Every case on one launcher.
 macro_rules! cases {
     ($($base:ident: $make:expr;)*) => {$(
         mod $base {
@@ -48,7 +48,7 @@ cases! {
 fn two_hundred_scripts(base: Box<dyn Base>) {
     let pool = Pool::start_on(base, &["--workers", "2", "--nthr", "4"]);
     pool.submit("job.sh", SCRIPT, &["--array", ARRAY]);
-    // A drain ends what runs and begins nothing: what is left waits for the next pool.
+    // A drain finishes running scripts and starts none; the rest waits for the next pool.
     pool.until_lines("runs", 20);
     pool.stop();
     let ran = pool.lines("runs");
@@ -89,7 +89,7 @@ fn a_cancelled_allocation(base: Box<dyn Base>) {
     pool.stop();
 }
 
-/// All is done, and only what one worker can have had in its hands ran twice.
+/// All scripts are done, and only scripts that one worker can have run at once ran twice.
 fn assert_repeats_of_one_worker(pool: &Pool, threads: usize) {
     let status = pool.at_rest();
     assert_eq!((&status["done"], &status["failed"]), (&SCRIPTS.into(), &0.into()));
@@ -111,7 +111,8 @@ fn a_killed_server(base: Box<dyn Base>) {
     pool.until_workers(2);
     assert_eq!(pool.workers(), workers, "the same workers as before, and no others");
     assert_eq!(pool.lines("runs").len(), RUNNING);
-    // A second time: they end while there is nobody to tell, known by claims of two lives ago.
+    // A second kill: the scripts end while no server runs, under claims made two server processes
+    // earlier.
     pool.kill_server();
     pool.place.write("go", "");
     pool.until_lines("ends", RUNNING);

@@ -1,4 +1,4 @@
-//! A pool of one test's own, and a look at what it leaves behind.
+//! A pool for one test, and checks of what it leaves behind.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,21 +9,22 @@ use serde_json::Value;
 use super::base::{Base, Local};
 use crate::support::{Place, Run, SOON, eventually, is_alive, limit};
 
-/// Longer than anything takes that a pool does in a test.
+/// Longer than any operation of a pool takes in a test.
 pub const LONG: Duration = Duration::from_secs(80);
-/// A worker that is silent for so long is lost. No shorter: a machine under load is silent, too.
+/// A worker that is silent for this long is lost. No shorter: on a loaded machine workers are silent,
+/// too.
 pub const TTL: &str = "3s";
 
-/// A pool in a directory of its own. Its owner is the test's process, so it cannot outlive that.
+/// A pool in its own directory. Its owner is the test process, so it ends with that.
 pub struct Pool {
     pub place: Place,
     pub base: Box<dyn Base>,
-    /// What it was started with.
+    /// The arguments of `dispatch start`.
     args: Vec<String>,
 }
 
 impl Pool {
-    /// A pool on this machine.
+    /// Starts a pool on this machine.
     pub fn start(args: &[&str]) -> Self {
         Self::start_on(Box::new(Local), args)
     }
@@ -34,13 +35,13 @@ impl Pool {
         pool
     }
 
-    /// A pool that is not started yet.
+    /// A pool without a started server.
     pub fn prepare(base: Box<dyn Base>, args: &[&str]) -> Self {
         let args = args.iter().map(ToString::to_string).collect();
         Self { place: Place::new(), base, args }
     }
 
-    /// Starts its server, or starts it again.
+    /// Starts or restarts the server.
     pub fn start_server(&self) -> Run {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         self.start_with(&args)
@@ -55,7 +56,7 @@ impl Pool {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = self.place.command(args);
         command.env("LONGSHORE_DISPATCH_DIR", self.place.path("pool")).envs(self.base.env());
-        // By this a process is known that carries no path of ours.
+        // Identifies processes that have no path of this directory in their arguments.
         command.env("PROOF_POOL", self.place.path(""));
         command
     }
@@ -64,18 +65,19 @@ impl Pool {
         Run::of(self.command(args).spawn().unwrap())
     }
 
-    /// Writes a script and submits it; what the answer is, in JSON.
+    /// Writes and submits a script; returns the JSON response.
     pub fn submit(&self, name: &str, text: &str, more: &[&str]) -> Value {
         self.place.write(name, text);
         self.run(&[&["submit", "--json", "--script", name], more].concat()).ok().json()
     }
 
-    /// Submits a script; its unit's id.
+    /// Submits a script; returns its unit's id.
     pub fn unit(&self, name: &str, text: &str, more: &[&str]) -> String {
         self.submit(name, text, more)["unit"].as_str().unwrap().to_owned()
     }
 
-    /// Submits a script and waits for its end: the exit code of `submit`, and what is known then.
+    /// Submits a script and waits for its end; returns the exit code of `submit` and the unit's final
+    /// view.
     pub fn wait_for(&self, name: &str, text: &str, more: &[&str]) -> (i32, Value) {
         self.place.write(name, text);
         let run = self.run(&[&["submit", "--wait", "--json", "--script", name], more].concat());
@@ -87,7 +89,7 @@ impl Pool {
         self.run(&["dispatch", "status", "--json"]).ok().json()
     }
 
-    /// The processes of its workers, in order.
+    /// The pids of its workers, sorted.
     pub fn workers(&self) -> Vec<u32> {
         let status = self.status();
         let workers = status["workers"].as_array().unwrap().iter();
@@ -101,7 +103,7 @@ impl Pool {
         u32::try_from(self.status()["pid"].as_u64().unwrap()).unwrap()
     }
 
-    /// The jobs of its workers, as the base system knows them.
+    /// The jobs of its workers, by the launcher's ids.
     pub fn jobs(&self) -> Vec<String> {
         let state: Value =
             serde_json::from_str(&self.place.read("pool/state/server.json")).unwrap();
@@ -113,12 +115,12 @@ impl Pool {
         eventually(limit(LONG), || Some(self.status()).filter(|status| what(status)))
     }
 
-    /// Waits until so many workers are there.
+    /// Waits for this number of workers.
     pub fn until_workers(&self, count: usize) -> Value {
         self.until(|status| status["workers"].as_array().unwrap().len() == count)
     }
 
-    /// Waits until nothing is left to do.
+    /// Waits until no script is left.
     pub fn at_rest(&self) -> Value {
         self.until(|status| status["ready"] == 0 && status["later"] == 0 && status["claimed"] == 0)
     }
@@ -132,14 +134,14 @@ impl Pool {
         eventually(limit(LONG), || (self.lines(name).len() >= count).then_some(()));
     }
 
-    /// Kills the server without a word.
+    /// Kills the server with SIGKILL.
     pub fn kill_server(&self) {
         let server = self.server();
         signal(server, "KILL");
         eventually(SOON, || (!is_alive(&server.to_string())).then_some(()));
     }
 
-    /// Ends the pool and looks for what it has left behind: nothing but its store and its logs.
+    /// Stops the pool and checks that only its store and logs are left.
     pub fn stop(&self) {
         self.run(&["dispatch", "stop"]).ok();
         self.assert_nothing_left();
@@ -159,13 +161,13 @@ impl Pool {
         run.ok();
     }
 
-    /// A command on the store's file itself.
+    /// Runs a command on the store's file itself.
     pub fn run_on_store(&self, args: &[&str]) -> Run {
         let store = format!("sqlite:{}", self.place.path("pool/state/units.db").display());
         self.place.run(&[args, &["--store", &store]].concat())
     }
 
-    /// Every process that has to do with this pool: by its words, its directory or what it inherited.
+    /// Every process of this pool, found by its arguments, directory or environment.
     pub fn processes(&self) -> Vec<u32> {
         let here = self.place.path("").canonicalize().unwrap();
         let here = here.to_str().unwrap().trim_end_matches('/').to_owned();
@@ -194,7 +196,7 @@ impl Drop for Pool {
                 eprintln!("--- {file}:\n{}", std::fs::read_to_string(&file).unwrap_or_default());
             }
         }
-        // Who fails must not leave a pool behind.
+        // A failed test must not leave a pool behind.
         while let left @ [_, ..] = &self.processes()[..] {
             left.iter().for_each(|pid| signal(*pid, "KILL"));
         }
@@ -219,7 +221,7 @@ pub fn signal(pid: u32, name: &str) {
     let _ = command.status().unwrap();
 }
 
-/// How often each line is there.
+/// How often each line occurs.
 pub fn counted(lines: &[String]) -> std::collections::BTreeMap<&str, usize> {
     let mut counts = std::collections::BTreeMap::new();
     for line in lines {

@@ -19,7 +19,7 @@ struct Site {
 }
 
 impl Site {
-    /// A server that launches nobody.
+    /// A pool with a server that launches no workers.
     fn new() -> Self {
         let network = PrivateNetwork::start(2).expect("network namespaces");
         let address = network.address().to_string();
@@ -28,7 +28,7 @@ impl Site {
         Self { pool, network }
     }
 
-    /// A worker on a host.
+    /// Starts a worker on a host.
     fn worker(&self, host: u8) -> Running {
         let folder = self.pool.place.path("pool");
         let args = ["worker", "--nthr", "4", "--server", folder.to_str().unwrap()];
@@ -46,7 +46,7 @@ impl Site {
         Running(inside.spawn().unwrap())
     }
 
-    /// Ends both, and looks at the books: everything was done once, whoever it was that ran it.
+    /// Stops both workers and checks the counts: every script is done once, on either worker.
     fn settle(self, cut_off: &mut Running, other: &mut Running) {
         let status = self.pool.at_rest();
         assert_eq!((&status["done"], &status["failed"]), (&SCRIPTS.into(), &0.into()));
@@ -68,7 +68,7 @@ fn a_short_cut_costs_nothing() {
     );
     site.pool.until_lines("runs", 10);
     site.network.cut(1).unwrap();
-    // The other goes on, and so does what the first had begun.
+    // The other worker goes on, and so do the scripts that the first has started.
     site.pool.until_lines("runs", 20);
     site.network.heal(1).unwrap();
     site.pool.at_rest();

@@ -1,4 +1,4 @@
-//! Folders in which there is no pool, or one that is not ours: each is told, with a way on.
+//! Folders without a pool, or with another user's pool: each error says what to do.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -14,7 +14,7 @@ const START: [&str; 6] = ["dispatch", "start", "--nthr", "1", "--wait-limit", "3
 fn a_folder_that_cannot_be_written_to_is_told() {
     let place = Place::new();
     place.write("file", "");
-    // Whoever runs this may be root, whom no permission stops.
+    // The test may run as root, which no permission stops.
     for (folder, words) in [("file", "file"), ("file/pool", "file/pool"), ("/sys/p", "/sys/p")] {
         let run = place.run(&[&START[..], &["--dir", folder]].concat()).ends(1);
         run.says("error: cannot").says(words).says("hint: `--dir` names a folder");
@@ -38,7 +38,7 @@ fn an_access_file_that_others_may_read_is_neither_used_nor_replaced() {
     pool.stop();
 }
 
-/// What an earlier server, or one on another machine, has left.
+/// The access file of an earlier server, or of a server on another machine.
 #[test]
 fn a_stale_access_file_is_told_and_a_new_server_takes_its_place() {
     let pool = Pool::prepare(Box::new(Local), &["--nthr", "1"]);
@@ -52,7 +52,7 @@ fn a_stale_access_file_is_told_and_a_new_server_takes_its_place() {
     };
     write(&left);
     pool.run(&["dispatch", "status"]).ends(1).says("cannot be reached").says("dispatch start");
-    // A machine that nobody has: the network for examples.
+    // No machine has this address: it is from the network reserved for examples.
     let mut moved: Value = serde_json::from_slice(&left).unwrap();
     moved["addresses"] = serde_json::json!(["192.0.2.1:4711"]);
     write(&serde_json::to_vec(&moved).unwrap());
@@ -77,7 +77,7 @@ fn whoever_knows_another_secret_or_expects_another_server_is_told_so() {
     for field in ["secret", "certificate"] {
         let mut mixed = read(&ours);
         mixed[field] = read(&other)[field].clone();
-        // As from another machine: past the network nobody needs a certificate.
+        // As from another machine: the local socket needs no certificate.
         mixed.as_object_mut().unwrap().remove("beside");
         let file = place.write("access.json", mixed.to_string());
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,4 +1,5 @@
-//! The rules of a pool: when it is used again, whose it is, how large it is, and what goes wrong.
+//! The rules of a pool: when it is reused, when it ends with its owner, its size, and launch
+//! failures.
 
 use std::process::Stdio;
 
@@ -63,7 +64,7 @@ fn a_pool_is_made_larger_and_smaller() {
     let pool = Pool::start(&["--workers", "1", "--nthr", "1"]);
     pool.run(&["dispatch", "scale", "3"]).ok();
     pool.until_workers(3);
-    // Smaller while scripts run: they end first, and none is lost or run twice.
+    // Scaling down while scripts run: they end first, and none is lost or run twice.
     pool.submit("job.sh", "echo x >> runs; sleep 0.5", &["--array", "1-6"]);
     pool.until_lines("runs", 3);
     pool.run(&["dispatch", "scale", "1"]).ok();
@@ -128,7 +129,7 @@ fn what_cannot_be_taken_in_is_an_error() {
 
 #[test]
 fn a_worker_leaves_in_time_when_its_life_is_nearly_over() {
-    // Its time is over after two seconds: the base system would kill it, so it goes before.
+    // The launcher would kill the worker after two seconds, so it stops earlier.
     let pool = Pool::start(&["--nthr", "1", "--time", "2s"]);
     pool.submit("job.sh", "echo x >> runs; sleep 0.3", &["--array", "1-20"]);
     let status = pool.at_rest();

@@ -1,4 +1,5 @@
-//! Scripts of every kind, most of them bad: what becomes of each, and of those beside it.
+//! Scripts of every kind, most of them bad: how each ends, and that the scripts beside it are
+//! unaffected.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -11,7 +12,7 @@ fn pool() -> Pool {
     Pool::start(&["--workers", "1", "--nthr", "2"])
 }
 
-/// The failure of a script that must fail: its code and its words.
+/// Runs a script that must fail; returns its failure's code and message.
 fn failure(pool: &Pool, text: &str, more: &[&str]) -> (String, String) {
     let (code, view) = pool.wait_for("bad.sh", text, more);
     assert_eq!((code, &view["state"]), (3, &"failed".into()), "{view}");
@@ -38,7 +39,7 @@ fn an_end_is_told_as_it_was() {
 #[test]
 fn what_a_script_leaves_behind_ends_with_it_even_if_it_has_left_its_group() {
     let pool = pool();
-    // Another that still runs keeps what it has started, wherever that went.
+    // Another script that still runs keeps its processes, in whatever process group.
     let held = "setsid sleep 1000 & echo $! > kept; until [ -e go ]; do sleep 0.05; done";
     pool.submit("held.sh", held, &[]);
     pool.until_lines("kept", 1);
@@ -54,7 +55,7 @@ fn what_a_script_leaves_behind_ends_with_it_even_if_it_has_left_its_group() {
     assert!(!is_over("kept"));
     pool.place.write("go", "");
     eventually(LONG, || is_over("kept").then_some(()));
-    // Whom it has outlived its worker has waited for: nobody is left but its warden.
+    // The worker has reaped the orphans: its only child is the orphan reaper.
     let worker = pool.workers()[0];
     let children = format!("/proc/{worker}/task/{worker}/children");
     let children = || std::fs::read_to_string(&children).unwrap();
@@ -116,7 +117,7 @@ fn a_script_that_sleeps_for_ever_can_be_cancelled() {
 #[test]
 fn odd_but_honest_scripts_run() {
     let pool = pool();
-    // No permission to execute is needed, and a path may have spaces.
+    // A script needs no execute permission, and its path may have spaces.
     let script = pool.place.write("my job.sh", "echo \"$1\" | wc -c; printf 'a\\377b\\n'");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o400)).unwrap();
     let long = "x".repeat(100_000);
@@ -192,7 +193,7 @@ fn a_script_that_kills_its_worker_is_found_out_and_innocents_beside_it_end_well(
 
 #[test]
 fn losses_by_request_and_at_the_end_of_a_workers_time_do_not_count() {
-    // The server's end interrupts it, again and again: more often than it may be lost.
+    // The server's stop interrupts the script more often than its crash limit.
     let pool = pool();
     let text = "echo x >> runs; until [ -e go ]; do sleep 0.05; done";
     let unit = pool.unit("job.sh", text, &["--crash-limit", "1"]);
@@ -203,7 +204,7 @@ fn losses_by_request_and_at_the_end_of_a_workers_time_do_not_count() {
         pool.start_server().ok();
     }
     pool.until_lines("runs", 4);
-    // Nor does the end of a worker that is let go.
+    // Nor does the end of a worker that is released.
     pool.place.write("go", "");
     let status = pool.at_rest();
     assert_eq!((&status["done"], &status["failed"]), (&1.into(), &0.into()));

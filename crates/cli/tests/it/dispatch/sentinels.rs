@@ -1,4 +1,4 @@
-//! Files that say that a script has ended, for workflows that watch for them.
+//! Files that report the end of a script, for workflows that watch for them.
 
 use super::kit::Pool;
 
@@ -7,7 +7,7 @@ fn sentinels_say_what_the_program_itself_said_and_old_ones_are_gone_first() {
     let pool = Pool::start(&["--workers", "1", "--nthr", "2"]);
     std::fs::create_dir(pool.place.path("done")).unwrap();
     let here = |name: &str| pool.place.path("done").join(name).exists();
-    // Two good ends, one bad one that is hidden in a pipe, one that is killed.
+    // Two successes, one failure hidden in a pipe, one script that is killed.
     let text = "[ ! -e done/JOB_FINISHED_$LONGSHORE_ARRAY_INDEX ] || echo old >> left\n\
                 case $LONGSHORE_ARRAY_INDEX in 3) (exit 9) | tee log ;; 4) kill -9 $$ ;; esac";
     pool.place.write("done/JOB_FINISHED_3", "");

@@ -1,4 +1,4 @@
-//! A base system whose commands hang: whoever asks the pool is answered all the same.
+//! A launcher with commands that hang: the pool still answers its clients.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,7 +6,7 @@ use super::base::Base;
 use super::kit::{LONG, Pool};
 use crate::support::{Place, eventually};
 
-/// Slurm whose `sbatch` does not return until a file is there, and then refuses.
+/// A Slurm with an `sbatch` that does not return until a file exists, and then fails.
 struct Silent(Place);
 
 impl Silent {

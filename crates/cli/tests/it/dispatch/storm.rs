@@ -1,4 +1,4 @@
-//! A storm: thousands of scripts, while workers and the server are killed at random.
+//! Thousands of scripts, while workers and the server are killed at random.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -19,7 +19,7 @@ fn dispatch_storm() {
     let mut servers = 0;
     for kill in 1..=kills {
         pool.until_lines("runs", kill * scripts / (kills + 2));
-        // Every third time the server; else one of the workers that are here.
+        // Every third kill hits the server, the others one of the live workers.
         if kill % 3 == 0 {
             servers += 1;
             pool.kill_server();
@@ -38,7 +38,7 @@ fn dispatch_storm() {
     let counts = counted(&ran);
     assert_eq!(counts.len(), scripts, "every script ran");
     let repeats = ran.len() - scripts;
-    // A killed worker costs what it ran; a server that is killed nothing, unless a worker died beside it.
+    // A killed worker costs what it ran; a killed server nothing, unless a worker died meanwhile.
     let most = (kills - servers) * THREADS + servers * THREADS * WORKERS;
     assert!(repeats <= most, "{repeats} repeats, not {most}");
     eprintln!("{repeats} repeats after {kills} kills");

@@ -1,12 +1,12 @@
-//! Threads, memory, GPUs, order and limits, as they are asked for on the command line.
+//! Threads, memory, GPUs, order and limits, as requested on the command line.
 
 use super::kit::{LONG, Pool, counted};
 use crate::support::eventually;
 
-/// Notes when it begins and ends, with what it was given.
+/// Records its start and end, with the resources it got.
 const NOTES: &str = "echo + $1 $LONGSHORE_RESOURCE_GPU >> notes; sleep 0.1; echo - $1 $LONGSHORE_RESOURCE_GPU >> notes";
 
-/// The most that ran at once, each weighing so much.
+/// The peak of the total weight that ran concurrently.
 fn peak(notes: &[String], weigh: impl Fn(&str) -> i64) -> i64 {
     let mut now = 0;
     let steps = notes.iter().map(|note| {
@@ -28,14 +28,14 @@ fn threads_and_memory_are_never_given_out_twice() {
     assert_eq!((&status["done"], &status["failed"]), (&30.into(), &0.into()));
     let most = peak(&pool.lines("notes"), |nthr| nthr.parse().unwrap());
     assert!((4..=8).contains(&most), "{most} of 8 threads");
-    // Three at 400 MB do not fit into 1000 MB.
+    // Three scripts of 400 MB do not fit into 1000 MB.
     std::fs::remove_file(pool.place.path("notes")).unwrap();
     let more = ["--array", "1-12", "--mem", "400MB", "--", "1"];
     pool.submit("job.sh", NOTES, &more);
     pool.at_rest();
     let most = peak(&pool.lines("notes"), |_| 1);
     assert!((2..=4).contains(&most), "{most} at once on two workers");
-    // What no worker could ever hold waits, and holds up nobody.
+    // A script that fits no worker waits and blocks no other.
     pool.submit("job.sh", NOTES, &["--nthr", "5", "--", "5"]);
     assert_eq!(pool.wait_for("job.sh", NOTES, &["--", "1"]).0, 0);
     assert_eq!(pool.status()["ready"], 1);
@@ -87,9 +87,9 @@ fn high_overtakes_low_and_after_waits() {
     pool.at_rest();
     let order = pool.lines("order");
     let place = |word: &str| order.iter().position(|said| said == word).unwrap();
-    // Nothing is claimed for a worker that is busy with something slow, so nothing is in their way.
+    // No script is claimed ahead for a worker that runs a slow one, so the order is exact.
     assert_eq!(place("first"), 0, "{order:?}");
-    // It is ready only once the gate's end is recorded: one or two may be quicker.
+    // It is ready only once the gate's end is recorded: one or two others may be quicker.
     assert!(place("normal") <= 2, "{order:?}");
     assert_eq!(place("last"), 12, "{order:?}");
     pool.stop();
@@ -102,7 +102,7 @@ fn an_array_keeps_to_its_limits() {
     let status = pool.at_rest();
     assert_eq!(status["done"], 40);
     assert!(peak(&pool.lines("notes"), |_| 1) <= 3);
-    // Too many failures: the rest is given up.
+    // After too many failures the rest is cancelled.
     let more = ["--array", "1-500%2", "--max-fails", "5"];
     pool.submit("bad.sh", "echo x >> bad; exit 1", &more);
     let status = pool.at_rest();

@@ -1,4 +1,4 @@
-//! The schedulers, as a pool and its test see them.
+//! The schedulers as launchers of a pool, with what a test asks them.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -8,16 +8,16 @@ use longshore_testkit::servers::{FakeBatch, PrivateGridEngine, PrivateSlurm};
 
 use crate::dispatch::base::Base;
 
-/// A scheduler that can also be asked what it has.
+/// A scheduler that also lists its jobs.
 pub trait Cluster: Base {
-    /// What makes it give a worker fewer processors than the pool believes: nodes are small here.
+    /// Options that give a worker fewer processors than the pool assumes: the test's nodes are small.
     fn overcommit(&self) -> Vec<&'static str>;
 
-    /// The jobs that wait or run.
+    /// The pending and running jobs.
     fn jobs(&self) -> BTreeSet<String>;
 }
 
-/// A scheduler that a pool works with while the test looks at it.
+/// A scheduler that a pool uses while the test queries it.
 pub struct Shared<C>(pub Rc<C>);
 
 impl<C: Cluster> Base for Shared<C> {
@@ -165,11 +165,11 @@ impl Cluster for GridEngine {
     }
 }
 
-/// OpenPBS or LSF, as they answer.
+/// A fake OpenPBS or LSF.
 pub struct Fake {
     pub batch: FakeBatch,
     pub qsys: &'static str,
-    /// The command that ends a job.
+    /// The command that cancels a job.
     pub kill: &'static str,
 }
 

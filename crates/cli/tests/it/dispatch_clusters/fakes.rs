@@ -1,4 +1,4 @@
-//! Pools on batch systems that nobody can install: their imitations refuse every wrong directive.
+//! Pools on batch systems that cannot be installed here: the fakes refuse every wrong directive.
 
 use longshore_testkit::servers::FakeBatch;
 

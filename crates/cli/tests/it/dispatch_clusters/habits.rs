@@ -1,5 +1,5 @@
-//! What Slurm does to jobs: it loses nodes whose processes live on, makes jobs give way to others, and
-//! forgets those that have ended.
+//! What Slurm does to jobs: it loses nodes while their processes live on, preempts jobs, and forgets
+//! ended jobs.
 
 use std::rc::Rc;
 
@@ -21,12 +21,12 @@ fn a_worker_on_a_lost_node_works_on_and_one_that_makes_way_is_replaced() {
     let pool = Pool::start_on(base, &["--workers", "3", "--nthr", "2"]);
     let first = pool.jobs();
     let held = "echo $LONGSHORE_ARRAY_INDEX >> runs; until [ -e go ]; do sleep 0.1; done";
-    // One loss would be one too many, did it count.
+    // If a loss counted, one would exceed the crash limit.
     pool.submit("held.sh", held, &["--array", "1-6", "--crash-limit", "1"]);
     pool.until_lines("runs", SCRIPTS);
     slurm.0.lock().unwrap().lose("n3").unwrap();
     let urgent = urgent(&slurm);
-    // Nobody knows the job on the lost node any more, and another waits for the node that is taken.
+    // Slurm no longer knows the job on the lost node, and a new job waits for the preempted node.
     eventually(limit(LONG), || {
         let (known, here) = (pool.jobs(), pool.workers().len());
         let new = known.iter().filter(|job| !first.contains(job)).count();
@@ -46,7 +46,7 @@ fn a_worker_on_a_lost_node_works_on_and_one_that_makes_way_is_replaced() {
     eventually(limit(LONG), || slurm.jobs().is_empty().then_some(()));
 }
 
-/// A job that takes the first node from whoever has it.
+/// Submits a job that preempts the first node.
 fn urgent(slurm: &Slurm) -> String {
     let args = ["--parsable", "--partition=urgent", "--nodelist=n1", "--output=/dev/null"];
     let said = slurm.run("sbatch", &[&args[..], &["--wrap=sleep 600"]].concat());

@@ -1,4 +1,4 @@
-//! How many workers there are: more than fit, as many as there is work for, and some that die young.
+//! The number of workers: more than fit, as many as there is work for, and short-lived ones.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ fn pool(slurm: &Rc<Slurm>, args: &[&str]) -> Pool {
     Pool::prepare(Box::new(Shared(Rc::clone(slurm))), args)
 }
 
-/// How many workers were ever asked for: each has a log.
+/// The number of workers ever requested: each has a log.
 fn launches(pool: &Pool) -> usize {
     std::fs::read_dir(pool.place.path("pool/workers")).unwrap().count()
 }
@@ -64,7 +64,7 @@ fn as_many_as_there_is_work_for(slurm: &Rc<Slurm>) {
     pool.stop();
 }
 
-/// A loss would be one too many: they end in good time before their allocations do.
+/// A loss would exceed the crash limit: the workers stop before their allocations end.
 fn workers_whose_time_is_short(slurm: &Rc<Slurm>) {
     let pool = pool(slurm, &["--workers", "1", "--nthr", "1", "--time", "5s"]);
     pool.start_server().ok();

@@ -1,5 +1,5 @@
-//! On each scheduler the same life of a pool: two hundred scripts, a worker that is killed, an
-//! allocation that is cancelled, a server that is killed while fifty scripts run, and the end.
+//! The same sequence on each scheduler: two hundred scripts, a killed worker, a cancelled allocation,
+//! a server killed while fifty scripts run, and the stop.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use crate::dispatch::kit::{LONG, Pool, counted, signal};
 use crate::support::{eventually, limit};
 
 const SCRIPTS: usize = 200;
-/// Threads of each of two workers, whatever their nodes have.
+/// Threads of each of two workers, regardless of their nodes' processors.
 const THREADS: usize = 25;
 const BOTH: usize = 2 * THREADS;
 
@@ -42,7 +42,7 @@ fn a_life(cluster: impl Cluster + 'static) {
     eventually(limit(LONG), || cluster.jobs().is_empty().then_some(()));
 }
 
-/// Two workers, none of which is `gone`.
+/// Waits for two workers other than `gone`.
 fn until_replaced(pool: &Pool, gone: u32) {
     eventually(limit(LONG), || {
         let now = pool.workers();
@@ -66,12 +66,12 @@ fn a_worker_is_killed(pool: &Pool) {
     until_replaced(pool, killed);
 }
 
-/// A script that notes in a file that it runs, and ends once it is let go.
+/// A script that records its run in a file, and ends once the file `go` exists.
 fn held(runs: &str, go: &str) -> String {
     format!("echo $LONGSHORE_ARRAY_INDEX >> {runs}; until [ -e {go} ]; do sleep 0.1; done")
 }
 
-/// One loss would be one too many, did it count.
+/// If a loss counted, one would exceed the crash limit.
 fn an_allocation_is_cancelled(pool: &Pool) {
     let all = format!("1-{BOTH}");
     pool.submit("held.sh", &held("twice", "go"), &["--array", &all, "--crash-limit", "1"]);

@@ -1,5 +1,5 @@
-//! What a pool on Slurm is not told, or too late: the id of a job that was submitted, the end of a
-//! job's time.
+//! What a pool on Slurm does not learn, or learns too late: the id of a submitted job, the end of a
+//! job's time limit.
 
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
@@ -9,8 +9,8 @@ use crate::dispatch::base::Base;
 use crate::dispatch::kit::{LONG, Pool};
 use crate::support::{Place, eventually, limit};
 
-/// Slurm whose `sbatch` kills the server once it has submitted its job, and says nothing: the job is
-/// held, so that its worker cannot come by itself.
+/// A Slurm with an `sbatch` that kills the server after submitting the job, and prints nothing. The job is
+/// held, so that its worker cannot register by itself.
 struct Murderous {
     slurm: Rc<Slurm>,
     bin: Place,
@@ -68,13 +68,13 @@ fn a_job_whose_id_a_killed_server_never_heard_is_found_again_and_not_asked_for_t
     eventually(limit(LONG), || slurm.jobs().is_empty().then_some(()));
 }
 
-/// Slurm looks for jobs whose time is over twice a minute: this takes as long.
+/// Slurm checks time limits twice a minute: the test takes that long.
 #[test]
 fn scripts_of_a_job_whose_time_is_over_run_again_and_that_is_not_counted() {
     let slurm = Rc::new(Slurm::start());
     let base = Box::new(Shared(Rc::clone(&slurm)));
     let pool = Pool::start_on(base, &["--workers", "1", "--nthr", "2"]);
-    // One loss would be one too many, did it count. One of them does not listen to Slurm's warning.
+    // If a loss counted, one would exceed the crash limit. One script ignores Slurm's SIGTERM.
     let held = "echo >> runs; until [ -e go ]; do sleep 0.1; done";
     let polite = pool.unit("polite.sh", held, &["--crash-limit", "1"]);
     let deaf = format!("trap '' TERM; {held}");

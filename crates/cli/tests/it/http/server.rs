@@ -1,4 +1,4 @@
-//! A little server on loopback: each connection is one request, answered as the test says.
+//! A small server on loopback: each connection is one request, answered as the test says.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::SOON;
 
-/// What was asked.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub method: String,
@@ -18,14 +18,14 @@ pub struct Request {
     pub body: String,
 }
 
-/// A server that lives as long as the test's process.
+/// A server that lives as long as the test process.
 pub struct Server {
     pub url: String,
     requests: Mutex<Receiver<Request>>,
 }
 
 impl Server {
-    /// Answers request number `n`, from 0, by what `answer` writes.
+    /// Answers request number `n`, from 0, with what `answer` writes.
     pub fn new(answer: impl Fn(usize, &Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -37,7 +37,7 @@ impl Server {
                     (Arc::clone(&answer), send.clone(), stream.unwrap());
                 std::thread::spawn(move || {
                     let request = read(&stream);
-                    // Before the answer: who has that may ask what was seen.
+                    // Forward before answering: after the answer, the test may ask for the request.
                     let _ = send.send(request.clone());
                     answer(n, &request, &mut stream);
                 });
@@ -46,7 +46,7 @@ impl Server {
         Self { url, requests: Mutex::new(requests) }
     }
 
-    /// Answers with these, one after the other, and the last for ever.
+    /// Answers with these in turn, repeating the last.
     pub fn saying(answers: &[String]) -> Self {
         let answers = answers.to_vec();
         Self::new(move |n, _, stream| {
@@ -55,7 +55,7 @@ impl Server {
         })
     }
 
-    /// Never answers; ends with its caller, and then says so.
+    /// Never answers; when the client disconnects, sends to the receiver.
     pub fn silent() -> (Self, Receiver<()>) {
         let (gone, goes) = channel();
         let gone = Mutex::new(gone);
@@ -66,19 +66,19 @@ impl Server {
         (server, goes)
     }
 
-    /// The next request that came.
+    /// The next request.
     #[track_caller]
     pub fn request(&self) -> Request {
         self.requests.lock().unwrap().recv_timeout(SOON).unwrap()
     }
 
-    /// Whether nobody asked (any more).
+    /// Whether there is no (further) request.
     pub fn is_untouched(&self) -> bool {
         self.requests.lock().unwrap().try_recv().is_err()
     }
 }
 
-/// A whole answer; `headers` are lines that end with `\r\n`.
+/// A complete response; `headers` are lines that end with `\r\n`.
 pub fn answer(status: u16, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
