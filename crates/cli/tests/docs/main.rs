@@ -1,7 +1,7 @@
 //! Runs every command in README.md, docs/*.md, docs/guides/*.md and examples/*/README.md.
 //!
 //! Each ```` ```sh ```` block is a test of its own, named by file and line: a script in a fresh directory, with
-//! the binary under test as `longshore`. Blocks that are not run are named in [`LEFT_OUT`].
+//! the binary under test as `longshore`. Blocks that are not run are named in [`SKIPPED_BLOCKS`].
 
 #![expect(
     clippy::panic,
@@ -20,11 +20,11 @@ use std::process::{Command, Stdio};
 
 use libtest_mimic::{Arguments, Trial};
 
-use support::{Place, Run};
+use support::{CliOutput, TestDir};
 
 /// The only blocks that are not run, by file and first line: blocks marked ```` ```sh no-run ````,
 /// and blocks that only build and test this repository.
-const LEFT_OUT: [(&str, &str); 3] = [
+const SKIPPED_BLOCKS: [(&str, &str); 3] = [
     ("README.md", "./check"),
     ("docs/contributing.md", "./check"),
     ("docs/contributing.md", "bench/compare main queues -- --only throughput --units 20000"),
@@ -54,7 +54,7 @@ struct Block {
 impl Block {
     /// The code as a script, or `None` if the block is not run.
     fn script(&self) -> Option<String> {
-        let lines: Vec<String> = self.code.lines().filter_map(command).collect();
+        let lines: Vec<String> = self.code.lines().filter_map(substitute_binary).collect();
         let ours = ["./check", "./test", "cargo ", "bench/"];
         let builds = |line: &String| ours.iter().any(|ours| line.starts_with(ours));
         let left_out = self.language == "sh no-run" || lines.iter().all(builds);
@@ -63,7 +63,7 @@ impl Block {
 }
 
 /// Replaces the binary that a reader builds with the binary under test.
-fn command(line: &str) -> Option<String> {
+fn substitute_binary(line: &str) -> Option<String> {
     if line.starts_with("alias longshore=") || line.starts_with("cargo build ") {
         return None;
     }
@@ -87,7 +87,7 @@ fn blocks(text: &str) -> Vec<Block> {
             (None, None) => {}
         }
     }
-    assert_eq!(open, None, "a block is not closed");
+    assert_eq!(open, None, "unclosed block");
     blocks
 }
 
@@ -96,17 +96,17 @@ fn root() -> PathBuf {
 }
 
 /// The entries of a folder of the repository, prefixed with the folder's name.
-fn listed(dir: &str) -> impl Iterator<Item = String> {
+fn list_folder(dir: &str) -> impl Iterator<Item = String> {
     let entries = std::fs::read_dir(root().join(dir)).unwrap();
     entries.map(move |entry| format!("{dir}/{}", entry.unwrap().file_name().display()))
 }
 
 /// README.md, docs/*.md, docs/guides/*.md and the examples' README.md, with their blocks of commands.
 fn documents() -> Vec<(String, Vec<Block>)> {
-    let pages = listed("docs").chain(listed("docs/guides"));
+    let pages = list_folder("docs").chain(list_folder("docs/guides"));
     let mut names: Vec<String> = pages.filter(|name| name.ends_with(".md")).collect();
     // Examples that a page of docs/ describes have no README of their own.
-    let readmes = listed("examples").map(|example| format!("{example}/README.md"));
+    let readmes = list_folder("examples").map(|example| format!("{example}/README.md"));
     names.extend(readmes.filter(|readme| root().join(readme).exists()));
     names.push("README.md".to_owned());
     names.sort();
@@ -124,12 +124,12 @@ fn documents() -> Vec<(String, Vec<Block>)> {
 }
 
 /// Copies a folder as a fresh clone has it: without the databases that a run creates.
-fn copy(from: &Path, to: &Path) {
+fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         if source.is_dir() {
-            copy(&source, &target);
+            copy_folder(&source, &target);
         } else if !entry.file_name().to_string_lossy().contains(".db") {
             std::fs::copy(source, target).unwrap();
         }
@@ -137,10 +137,10 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Runs a script as a reader would, and waits for everything it started in the background.
-fn run(script: &str) -> Run {
-    let place = Place::new();
-    copy(&root().join("examples"), &place.path("examples"));
-    copy(&root().join("sdk/python"), &place.path("sdk/python"));
+fn run_script(script: &str) -> CliOutput {
+    let dir = TestDir::new();
+    copy_folder(&root().join("examples"), &dir.path("examples"));
+    copy_folder(&root().join("sdk/python"), &dir.path("sdk/python"));
     let binary = Path::new(env!("CARGO_BIN_EXE_longshore"));
     let mut path = binary.parent().unwrap().as_os_str().to_owned();
     path.push(":");
@@ -152,9 +152,9 @@ fn run(script: &str) -> Run {
             bash.env_remove(name);
         }
     }
-    bash.env("PATH", path).current_dir(place.path("")).process_group(0);
+    bash.env("PATH", path).current_dir(dir.path("")).process_group(0);
     bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Run::of(bash.spawn().unwrap())
+    CliOutput::of(bash.spawn().unwrap())
 }
 
 fn main() {
@@ -172,7 +172,9 @@ fn main() {
     for (name, blocks) in documents() {
         let scripts = blocks.into_iter().filter_map(|block| Some((block.line, block.script()?)));
         tests.extend(
-            scripts.map(|(line, script)| trial(format!("{name}:{line}"), move || works(&script))),
+            scripts.map(|(line, script)| {
+                trial(format!("{name}:{line}"), move || assert_runs(&script))
+            }),
         );
     }
     libtest_mimic::run(&Arguments::from_args(), tests).exit()
@@ -185,8 +187,8 @@ fn trial(name: impl Into<String>, test: impl FnOnce() + Send + 'static) -> Trial
     })
 }
 
-fn works(script: &str) {
-    let run = run(script);
+fn assert_runs(script: &str) {
+    let run = run_script(script);
     assert_eq!(run.code, 0, "{script}\nstdout: {}\nstderr: {}", run.out, run.err);
 }
 
@@ -198,7 +200,7 @@ fn only_the_named_blocks_are_left_out() {
             left_out.push((name.clone(), first.to_owned()));
         }
     }
-    let named = LEFT_OUT.map(|(name, line)| (name.to_owned(), line.to_owned()));
+    let named = SKIPPED_BLOCKS.map(|(name, line)| (name.to_owned(), line.to_owned()));
     assert_eq!(left_out, named);
     let ran: usize = documents().iter().map(|(_, blocks)| blocks.len()).sum();
     assert!(ran >= 60, "only {ran} blocks were found");
@@ -234,8 +236,8 @@ fn blocks_are_found_with_their_line_and_read_as_scripts() {
 }
 
 fn a_block_that_fails_is_noticed() {
-    assert_ne!(run("longshore frobnicate\ntrue").code, 0, "the first failure ends it");
-    assert_ne!(run("longshore batch list | grep nothing-like-it").code, 0, "in a pipe too");
-    assert_ne!(run("echo $NO_SUCH_VARIABLE").code, 0);
-    assert_eq!(run("longshore batch list").code, 0);
+    assert_ne!(run_script("longshore frobnicate\ntrue").code, 0, "the first failure ends it");
+    assert_ne!(run_script("longshore batch list | grep nothing-like-it").code, 0, "in a pipe too");
+    assert_ne!(run_script("echo $NO_SUCH_VARIABLE").code, 0);
+    assert_eq!(run_script("longshore batch list").code, 0);
 }

@@ -5,16 +5,16 @@
 //! Tests count calls, rows, pages, notifications and attempts; no assertion is about time.
 
 mod batches;
-mod dying;
-mod files;
-mod idle;
-mod kit;
+mod claim_cost;
+mod dead_tuples;
+mod fixture;
+mod idle_cost;
 mod memory;
-mod once;
 mod outage;
-mod pages;
-mod sharing;
-mod versions;
+mod single_run;
+mod sqlite_locks;
+mod tenant_fairness;
+mod worker_death;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Pools on real schedulers, or on fakes where a scheduler cannot be installed.
 
-mod bases;
-mod fakes;
-mod habits;
-mod sizes;
+mod fake_schedulers;
+mod missed_events;
+mod node_loss;
+mod pool_size;
+mod schedulers;
 mod storm;
-mod untold;

@@ -8,23 +8,28 @@ use std::rc::Rc;
 
 use longshore_testkit::servers::PrivatePostgres;
 
-use crate::batch_job::Server;
-use crate::batch_storm::{AHEAD, Storm, kill_initiators_and_workers, kill_runs};
-use crate::support::soaked;
+use crate::batch_job::SharedPostgres;
+use crate::batch_storm::{BOUNDED_ENQUEUE, BatchStorm, kill_initiators_and_workers, kill_runs};
+use crate::support::pick_size;
 
-fn server() -> Server {
+fn server() -> SharedPostgres {
     Rc::new(RefCell::new(PrivatePostgres::start_with(&[("fsync", "on")]).unwrap()))
 }
 
-fn restart(server: &Server) {
+fn restart(server: &SharedPostgres) {
     server.borrow_mut().restart_immediate().unwrap();
 }
 
 /// A storm with rows and store on these servers.
-fn storm(rows: &Server, store: &Server, keys: &[(&str, &str)], more: &[(&str, &str)]) -> Storm {
+fn storm(
+    rows: &SharedPostgres,
+    store: &SharedPostgres,
+    keys: &[(&str, &str)],
+    more: &[(&str, &str)],
+) -> BatchStorm {
     let database = format!("database = \"{}\"", rows.borrow().url());
     let edits = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
-    Storm::new(soaked(800, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
+    BatchStorm::new(pick_size(800, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
 }
 
 #[test]
@@ -37,7 +42,7 @@ fn effects_exactly_once_in_a_storm_of_killed_runs_on_one_postgres() {
 #[test]
 fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers_on_one_postgres() {
     let server = server();
-    let storm = storm(&server, &server, &[], &[AHEAD]);
+    let storm = storm(&server, &server, &[], &[BOUNDED_ENQUEUE]);
     kill_initiators_and_workers(&storm, || restart(&server));
 }
 

@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// A fresh directory that is removed after the test.
-pub struct Place {
-    dir: tempfile::TempDir,
+pub struct TestDir {
+    root: tempfile::TempDir,
 }
 
 /// The exit code and output of the binary.
-pub struct Run {
+pub struct CliOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { root: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.root.path().join(name)
     }
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
@@ -49,31 +49,31 @@ impl Place {
                 command.env_remove(name);
             }
         }
-        command.args(args).current_dir(self.dir.path());
+        command.args(args).current_dir(self.root.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> Run {
-        Run::of(self.command(args).spawn().unwrap())
+    pub fn run(&self, args: &[&str]) -> CliOutput {
+        CliOutput::of(self.command(args).spawn().unwrap())
     }
 
     /// Runs with input; the binary may stop reading early.
-    pub fn run_with(&self, args: &[&str], input: impl AsRef<[u8]>) -> Run {
+    pub fn run_with(&self, args: &[&str], input: impl AsRef<[u8]>) -> CliOutput {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         let input = input.as_ref().to_vec();
         let feed = std::thread::spawn(move || _ = pipe.write_all(&input));
-        let run = Run::of(child);
+        let run = CliOutput::of(child);
         feed.join().unwrap();
         run
     }
 
-    pub fn start(&self, args: &[&str]) -> Running {
+    pub fn start(&self, args: &[&str]) -> ChildGuard {
         let err = std::fs::File::options().create(true).append(true).open(self.path("stderr"));
         let mut command = self.command(args);
         command.stdout(Stdio::null()).stderr(err.unwrap());
-        Running(command.spawn().unwrap())
+        ChildGuard(command.spawn().unwrap())
     }
 
     /// Sends a unit of kind `exec` that runs a shell script.
@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// Runs a worker until idle.
-    pub fn work(&self) -> Run {
+    pub fn work(&self) -> CliOutput {
         self.run(&["worker", "--slots", "4", "--until-idle"]).ok()
     }
 
@@ -110,7 +110,7 @@ impl Place {
         let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
         let here = std::fs::read_link(process.join("cwd")).ok();
         words.split(|byte| *byte == 0).any(|word| word == script.as_bytes())
-            && here == self.dir.path().canonicalize().ok()
+            && here == self.root.path().canonicalize().ok()
             && is_alive(pid)
     }
 
@@ -119,14 +119,14 @@ impl Place {
     }
 }
 
-impl Run {
-    /// Waits for the child's end; kills it after [`LIMIT`], so that no test hangs.
+impl CliOutput {
+    /// Waits for the child's end; kills it after [`MAX_RUN_TIME`], so that no test hangs.
     pub fn of(child: Child) -> Self {
         use std::os::unix::process::ExitStatusExt;
-        let (ended, waits) = mpsc::channel::<()>();
+        let (ended, end) = mpsc::channel::<()>();
         let pid = child.id();
-        let dog = std::thread::spawn(move || {
-            if waits.recv_timeout(limit(LIMIT)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let watchdog = std::thread::spawn(move || {
+            if end.recv_timeout(stretch(MAX_RUN_TIME)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 signal(pid, "KILL");
                 // Also kill its group, if it leads one: a process that holds the pipes would block
                 // the wait.
@@ -136,7 +136,7 @@ impl Run {
         });
         let output = child.wait_with_output().unwrap();
         drop(ended);
-        dog.join().unwrap();
+        watchdog.join().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let code = output.status.code();
         let code = code.unwrap_or_else(|| -output.status.signal().unwrap());
@@ -168,9 +168,9 @@ impl Run {
 }
 
 /// A child process that is killed on drop.
-pub struct Running(pub Child);
+pub struct ChildGuard(pub Child);
 
-impl Running {
+impl ChildGuard {
     pub fn signal(&self, name: &str) {
         assert!(signal(self.0.id(), name));
     }
@@ -188,7 +188,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         self.kill();
     }
@@ -199,7 +199,7 @@ pub fn signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args(args).status().unwrap().success()
 }
 
-/// Polls until there is a value; fails after `limit`.
+/// Polls until there is a value; fails after `stretch`.
 #[track_caller]
 pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + limit;
@@ -207,7 +207,7 @@ pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < until, "it did not happen within {limit:?}");
+        assert!(Instant::now() < until, "condition not reached within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -219,16 +219,16 @@ pub fn is_alive(pid: &str) -> bool {
 }
 
 /// The large number in a soak (`./test --soak`), the small one otherwise.
-pub fn soaked<T>(small: T, large: T) -> T {
+pub fn pick_size<T>(small: T, large: T) -> T {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { large } else { small }
 }
 
 /// A timeout that is ten times longer in a soak.
-pub fn limit(small: Duration) -> Duration {
-    soaked(small, small * 10)
+pub fn stretch(small: Duration) -> Duration {
+    pick_size(small, small * 10)
 }
 
 /// The timeout for an operation that takes a moment on an idle machine.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest that one run of the binary may take.
-const LIMIT: Duration = Duration::from_secs(180);
+const MAX_RUN_TIME: Duration = Duration::from_secs(180);
