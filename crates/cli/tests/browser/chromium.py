@@ -1,6 +1,6 @@
-"""Drives a headless Chromium by its DevTools protocol, with nothing but Python's own library.
+"""Drives a headless Chromium over its DevTools protocol, with only Python's standard library.
 
-One browser, one page, one WebSocket. What a page complains of in its console is gathered.
+One browser, one page, one WebSocket. Errors and warnings of the page's console are collected in `complaints`.
 """
 
 import base64
@@ -20,11 +20,11 @@ FLAGS = [
     "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb",
     "--remote-debugging-port=0",
 ]
-SOON = 60.0
+TIMEOUT = 60.0
 
 
-class Broken(Exception):
-    """The page did not come to what was waited for."""
+class BrowserError(Exception):
+    """The browser failed, or the page did not reach an expected state in time."""
 
 
 class Chromium:
@@ -37,10 +37,10 @@ class Chromium:
         try:
             port = self._port()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
-                pages = [one for one in json.load(answer) if one["type"] == "page"]
-            self.line = Line("127.0.0.1", port, pages[0]["webSocketDebuggerUrl"].split(str(port), 1)[1])
+                pages = [target for target in json.load(answer) if target["type"] == "page"]
+            self.websocket = WebSocket("127.0.0.1", port, pages[0]["webSocketDebuggerUrl"].split(str(port), 1)[1])
             for domain in ["Page", "Runtime", "Log"]:
-                self.say(f"{domain}.enable")
+                self.call(f"{domain}.enable")
         except BaseException:
             self.close()
             raise
@@ -53,10 +53,10 @@ class Chromium:
 
     def _port(self):
         path = os.path.join(self.folder, "DevToolsActivePort")
-        end = time.monotonic() + SOON
+        end = time.monotonic() + TIMEOUT
         while time.monotonic() < end:
             if self.process.poll() is not None:
-                raise Broken(f"chromium ended with {self.process.returncode}")
+                raise BrowserError(f"chromium ended with {self.process.returncode}")
             try:
                 with open(path) as file:
                     lines = file.read().split("\n")
@@ -65,7 +65,7 @@ class Chromium:
             except FileNotFoundError:
                 pass
             time.sleep(0.05)
-        raise Broken("chromium does not listen")
+        raise BrowserError("chromium does not listen")
 
     def close(self):
         self.process.terminate()
@@ -76,24 +76,24 @@ class Chromium:
             self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def say(self, method, **params):
-        """Asks the browser for something, and returns its answer."""
+    def call(self, method, **params):
+        """Calls a DevTools method and returns its result."""
         self.number += 1
         number = self.number
-        self.line.send(json.dumps({"id": number, "method": method, "params": params}))
+        self.websocket.send(json.dumps({"id": number, "method": method, "params": params}))
         while True:
-            told = json.loads(self.line.receive())
-            if told.get("id") == number:
-                if "error" in told:
-                    raise Broken(f"{method}: {told['error']}")
-                return told["result"]
-            self._hear(told)
+            message = json.loads(self.websocket.receive())
+            if message.get("id") == number:
+                if "error" in message:
+                    raise BrowserError(f"{method}: {message['error']}")
+                return message["result"]
+            self._handle_event(message)
 
-    def _hear(self, told):
-        method, params = told.get("method"), told.get("params", {})
+    def _handle_event(self, message):
+        method, params = message.get("method"), message.get("params", {})
         if method == "Page.javascriptDialogOpening":
             self.number += 1
-            self.line.send(json.dumps({"id": self.number, "method": "Page.handleJavaScriptDialog",
+            self.websocket.send(json.dumps({"id": self.number, "method": "Page.handleJavaScriptDialog",
                                        "params": {"accept": True}}))
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(params["exceptionDetails"]))
@@ -103,60 +103,60 @@ class Chromium:
             self.complaints.append(json.dumps(params["entry"]))
 
     def eval(self, script):
-        answer = self.say("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
-            raise Broken(f"{script}: {answer['exceptionDetails']}")
+            raise BrowserError(f"{script}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def until(self, script, limit=SOON):
-        """Waits until a script is true of the page."""
+    def until(self, script, limit=TIMEOUT):
+        """Waits until a script evaluates to true on the page."""
         end = time.monotonic() + limit
         while time.monotonic() < end:
             try:
                 if self.eval(script):
                     return
-            except Broken as broken:
-                # Between two pages there is none to ask, or one without a body.
-                if not any(word in str(broken) for word in ["context", "navigat", "of null"]):
+            except BrowserError as error:
+                # While a navigation is in progress the page has no execution context, or no body yet.
+                if not any(word in str(error) for word in ["context", "navigat", "of null"]):
                     raise
             time.sleep(0.05)
         words = self.eval("document.body.innerText")
-        raise Broken(f"it never came to: {script}\n{words}")
+        raise BrowserError(f"never true: {script}\n{words}")
 
     def go(self, url):
-        self.say("Page.navigate", url=url)
+        self.call("Page.navigate", url=url)
         self.until(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def press(self, words):
-        """Presses the button with these words on it."""
+        """Clicks the button with this text."""
         find = f"[...document.querySelectorAll('button')].find(b => b.textContent.trim() === {json.dumps(words)})"
         self.until(f"!!({find})")
         self.eval(f"({find}).click()")
 
     def screen(self, width, height, dark=False, phone=False):
-        self.say("Emulation.setDeviceMetricsOverride", width=width, height=height,
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                  deviceScaleFactor=2 if phone else 1, mobile=phone)
-        self.say("Emulation.setEmulatedMedia",
+        self.call("Emulation.setEmulatedMedia",
                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
     def picture(self, path):
-        shot = self.say("Page.captureScreenshot", format="png")
+        shot = self.call("Page.captureScreenshot", format="png")
         with open(path, "wb") as file:
             file.write(base64.b64decode(shot["data"]))
 
 
-class Line:
-    """A WebSocket, as far as DevTools needs one."""
+class WebSocket:
+    """The part of a WebSocket client that DevTools needs."""
 
     def __init__(self, host, port, path):
-        self.socket = socket.create_connection((host, port), timeout=SOON)
+        self.socket = socket.create_connection((host, port), timeout=TIMEOUT)
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall((f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\n"
                              f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
                              "Sec-WebSocket-Version: 13\r\n\r\n").encode())
         self.reader = self.socket.makefile("rb")
         if b" 101 " not in self.reader.readline():
-            raise Broken("chromium does not speak WebSocket")
+            raise BrowserError("chromium does not speak WebSocket")
         while self.reader.readline() != b"\r\n":
             pass
 
@@ -171,24 +171,24 @@ class Line:
         self.socket.sendall(head + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(data)))
 
     def receive(self):
-        whole = b""
+        payload = b""
         while True:
-            first, second = self._exactly(2)
+            first, second = self._read_exactly(2)
             length = second & 0x7F
             if length == 126:
-                length = struct.unpack("!H", self._exactly(2))[0]
+                length = struct.unpack("!H", self._read_exactly(2))[0]
             elif length == 127:
-                length = struct.unpack("!Q", self._exactly(8))[0]
-            data = self._exactly(length)
+                length = struct.unpack("!Q", self._read_exactly(8))[0]
+            data = self._read_exactly(length)
             if first & 0x0F == 8:
-                raise Broken("chromium hung up")
+                raise BrowserError("chromium closed the WebSocket")
             if first & 0x0F in (0, 1):
-                whole += data
+                payload += data
                 if first & 0x80:
-                    return whole.decode()
+                    return payload.decode()
 
-    def _exactly(self, count):
+    def _read_exactly(self, count):
         data = self.reader.read(count)
         if len(data) < count:
-            raise Broken("chromium went away")
+            raise BrowserError("chromium closed the connection")
         return data

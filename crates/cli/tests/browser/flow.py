@@ -1,5 +1,5 @@
-"""The main flow in a real browser: a batch is watched, paused, resumed, its failures retried, its cost
-seen; nothing complains. The pages are not loaded anew by us: they keep themselves as things are.
+"""The main flow in a real browser: watches a batch, pauses and resumes it, retries its failures and checks its
+cost, with no console error. The script never reloads a page: pages update themselves.
 
     flow.py http://ADDRESS BATCH
 """
@@ -15,7 +15,7 @@ site, batch = sys.argv[1:3]
 
 
 def tile(name):
-    """A figure of the page, as a number; null if it is not there."""
+    """A script for the number in a tile of the page; null if there is no such tile."""
     return (f"((t) => t ? Number(t.querySelector('b').textContent.replace(/[^0-9.]/g, '')) : null)"
             f"([...document.querySelectorAll('.tile')].find(t => t.querySelector('span').textContent === {json.dumps(name)}))")
 
@@ -46,9 +46,9 @@ with Chromium() as browser:
     assert cost and cost > 0, "answers cost something"
     ended = browser.eval(tile("failed"))
     browser.press("Retry failures")
-    # They fail again, and are asked and paid for again.
+    # The retried rows fail again; each costs another answer.
     browser.until(f"{tile('cost')} > {cost} && {tile('failed')} === {ended} && {tile('waiting')} === 0")
-    # One failed row: its unit, with its attempts, and what it carries masked.
+    # A failed row's unit page shows its attempts and masks its payload.
     browser.go(f"{site}/batches/{batch}?state=failed")
     browser.eval("document.querySelector('td a[href^=\"/units/\"]').click()")
     browser.until("document.body.innerText.includes('Failed runs')")

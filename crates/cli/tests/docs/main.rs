@@ -1,7 +1,7 @@
 //! Runs every command in README.md, docs/*.md, docs/guides/*.md and examples/*/README.md.
 //!
 //! Each ```` ```sh ```` block is a test of its own, named by file and line: a script in a fresh directory, with
-//! the binary under test as `longshore`. Blocks that are not run are named in [`LEFT_OUT`].
+//! the binary under test as `longshore`. Blocks that are not run are named in [`SKIPPED_BLOCKS`].
 
 #![expect(
     clippy::panic,
@@ -20,40 +20,41 @@ use std::process::{Command, Stdio};
 
 use libtest_mimic::{Arguments, Trial};
 
-use support::{Place, Run};
+use support::{CliOutput, TestDir};
 
-/// The only blocks that are not run, by file and first line: those that are marked
-/// ```` ```sh no-run ```` or only build and test the repository, which is what we are in.
-const LEFT_OUT: [(&str, &str); 3] = [
+/// The only blocks that are not run, by file and first line: blocks marked ```` ```sh no-run ````,
+/// and blocks that only build and test this repository.
+const SKIPPED_BLOCKS: [(&str, &str); 3] = [
     ("README.md", "./check"),
     ("docs/contributing.md", "./check"),
     ("docs/contributing.md", "bench/compare main queues -- --only throughput --units 20000"),
 ];
 
-/// What blocks may be beside `sh`. A block of `bash` or `console` would hide from this test.
+/// Languages that blocks may have beside `sh`. This test would not see a block of `bash` or
+/// `console`.
 const OTHER_LANGUAGES: [&str; 9] =
     ["", "js", "json", "python", "rust", "rust,ignore", "sql", "text", "toml"];
 
-/// How a reader runs the binary before it is installed.
+/// Command prefixes with which a reader runs the binary before it is installed.
 const FROM_SOURCE: [&str; 2] = ["cargo run --release -- ", "cargo run -- "];
 
-/// What `cargo quickstart` runs (`.cargo/config.toml`).
+/// The command that `cargo quickstart` runs (`.cargo/config.toml`).
 const QUICKSTART: &str = "longshore batch run examples/purchase-orders";
 
-/// A fenced block.
+/// A fenced code block.
 #[derive(Debug, PartialEq, Eq)]
 struct Block {
-    /// The line of its fence, from 1.
+    /// The number of the opening fence's line, from 1.
     line: usize,
-    /// What stands behind the fence.
+    /// The text after the opening fence.
     language: String,
     code: String,
 }
 
 impl Block {
-    /// The code as a script, or `None` if it is not to be run.
+    /// The code as a script, or `None` if the block is not run.
     fn script(&self) -> Option<String> {
-        let lines: Vec<String> = self.code.lines().filter_map(command).collect();
+        let lines: Vec<String> = self.code.lines().filter_map(substitute_binary).collect();
         let ours = ["./check", "./test", "cargo ", "bench/"];
         let builds = |line: &String| ours.iter().any(|ours| line.starts_with(ours));
         let left_out = self.language == "sh no-run" || lines.iter().all(builds);
@@ -61,8 +62,8 @@ impl Block {
     }
 }
 
-/// A line with the binary under test in the place of the one that a reader builds.
-fn command(line: &str) -> Option<String> {
+/// Replaces the binary that a reader builds with the binary under test.
+fn substitute_binary(line: &str) -> Option<String> {
     if line.starts_with("alias longshore=") || line.starts_with("cargo build ") {
         return None;
     }
@@ -86,7 +87,7 @@ fn blocks(text: &str) -> Vec<Block> {
             (None, None) => {}
         }
     }
-    assert_eq!(open, None, "a block is not closed");
+    assert_eq!(open, None, "unclosed block");
     blocks
 }
 
@@ -94,18 +95,18 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What is in a folder of the repository, with the folder's name.
-fn listed(dir: &str) -> impl Iterator<Item = String> {
+/// The entries of a folder of the repository, prefixed with the folder's name.
+fn list_folder(dir: &str) -> impl Iterator<Item = String> {
     let entries = std::fs::read_dir(root().join(dir)).unwrap();
     entries.map(move |entry| format!("{dir}/{}", entry.unwrap().file_name().display()))
 }
 
 /// README.md, docs/*.md, docs/guides/*.md and the examples' README.md, with their blocks of commands.
 fn documents() -> Vec<(String, Vec<Block>)> {
-    let pages = listed("docs").chain(listed("docs/guides"));
+    let pages = list_folder("docs").chain(list_folder("docs/guides"));
     let mut names: Vec<String> = pages.filter(|name| name.ends_with(".md")).collect();
-    // Programs that a page of docs/ is about have none of their own.
-    let readmes = listed("examples").map(|example| format!("{example}/README.md"));
+    // Examples that a page of docs/ describes have no README of their own.
+    let readmes = list_folder("examples").map(|example| format!("{example}/README.md"));
     names.extend(readmes.filter(|readme| root().join(readme).exists()));
     names.push("README.md".to_owned());
     names.sort();
@@ -122,24 +123,24 @@ fn documents() -> Vec<(String, Vec<Block>)> {
     names.into_iter().map(read).collect()
 }
 
-/// The examples as a fresh clone has them: without the databases that running them makes.
-fn copy(from: &Path, to: &Path) {
+/// Copies a folder as a fresh clone has it: without the databases that a run creates.
+fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         if source.is_dir() {
-            copy(&source, &target);
+            copy_folder(&source, &target);
         } else if !entry.file_name().to_string_lossy().contains(".db") {
             std::fs::copy(source, target).unwrap();
         }
     }
 }
 
-/// Runs a script as a reader would, to the end of everything it left in the background.
-fn run(script: &str) -> Run {
-    let place = Place::new();
-    copy(&root().join("examples"), &place.path("examples"));
-    copy(&root().join("sdk/python"), &place.path("sdk/python"));
+/// Runs a script as a reader would, and waits for everything it started in the background.
+fn run_script(script: &str) -> CliOutput {
+    let dir = TestDir::new();
+    copy_folder(&root().join("examples"), &dir.path("examples"));
+    copy_folder(&root().join("sdk/python"), &dir.path("sdk/python"));
     let binary = Path::new(env!("CARGO_BIN_EXE_longshore"));
     let mut path = binary.parent().unwrap().as_os_str().to_owned();
     path.push(":");
@@ -151,9 +152,9 @@ fn run(script: &str) -> Run {
             bash.env_remove(name);
         }
     }
-    bash.env("PATH", path).current_dir(place.path("")).process_group(0);
+    bash.env("PATH", path).current_dir(dir.path("")).process_group(0);
     bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Run::of(bash.spawn().unwrap())
+    CliOutput::of(bash.spawn().unwrap())
 }
 
 fn main() {
@@ -171,7 +172,9 @@ fn main() {
     for (name, blocks) in documents() {
         let scripts = blocks.into_iter().filter_map(|block| Some((block.line, block.script()?)));
         tests.extend(
-            scripts.map(|(line, script)| trial(format!("{name}:{line}"), move || works(&script))),
+            scripts.map(|(line, script)| {
+                trial(format!("{name}:{line}"), move || assert_runs(&script))
+            }),
         );
     }
     libtest_mimic::run(&Arguments::from_args(), tests).exit()
@@ -184,8 +187,8 @@ fn trial(name: impl Into<String>, test: impl FnOnce() + Send + 'static) -> Trial
     })
 }
 
-fn works(script: &str) {
-    let run = run(script);
+fn assert_runs(script: &str) {
+    let run = run_script(script);
     assert_eq!(run.code, 0, "{script}\nstdout: {}\nstderr: {}", run.out, run.err);
 }
 
@@ -197,13 +200,13 @@ fn only_the_named_blocks_are_left_out() {
             left_out.push((name.clone(), first.to_owned()));
         }
     }
-    let named = LEFT_OUT.map(|(name, line)| (name.to_owned(), line.to_owned()));
+    let named = SKIPPED_BLOCKS.map(|(name, line)| (name.to_owned(), line.to_owned()));
     assert_eq!(left_out, named);
     let ran: usize = documents().iter().map(|(_, blocks)| blocks.len()).sum();
     assert!(ran >= 60, "only {ran} blocks were found");
 }
 
-/// Blocks run at the same time.
+/// Blocks run concurrently.
 fn no_two_blocks_listen_on_one_port() {
     let mut taken = BTreeMap::new();
     for (name, blocks) in documents() {
@@ -233,8 +236,8 @@ fn blocks_are_found_with_their_line_and_read_as_scripts() {
 }
 
 fn a_block_that_fails_is_noticed() {
-    assert_ne!(run("longshore frobnicate\ntrue").code, 0, "the first failure ends it");
-    assert_ne!(run("longshore batch list | grep nothing-like-it").code, 0, "in a pipe too");
-    assert_ne!(run("echo $NO_SUCH_VARIABLE").code, 0);
-    assert_eq!(run("longshore batch list").code, 0);
+    assert_ne!(run_script("longshore frobnicate\ntrue").code, 0, "the first failure ends it");
+    assert_ne!(run_script("longshore batch list | grep nothing-like-it").code, 0, "in a pipe too");
+    assert_ne!(run_script("echo $NO_SUCH_VARIABLE").code, 0);
+    assert_eq!(run_script("longshore batch list").code, 0);
 }

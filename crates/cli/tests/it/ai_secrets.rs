@@ -1,17 +1,17 @@
-//! `secrets_never_printed`, part 2: a marked key goes out to a provider that fails in every way, and
-//! says it back; then every byte that came out is searched, and every file that was written.
+//! `secrets_never_printed`, part 2: a marked key is sent to a provider that fails in every way and
+//! echoes the key. Every byte of output and every written file is then searched for it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use longshore_testkit::fake_ai::Act;
 
-use crate::ai_rig::Port;
-use crate::secrets::{Heard, SECRET, files};
-use crate::support::{SOON, eventually};
+use crate::ai_fixture::AiFixture;
+use crate::secrets::{CapturedOutput, SECRET, capture_files};
+use crate::support::{TIMEOUT, eventually};
 
-/// What the provider does, the key in its words wherever there are words.
-fn acts(port: &Port) -> Vec<Act> {
+/// The provider's responses, with the key in every text they contain.
+fn hostile_responses(fixture: &AiFixture) -> Vec<Act> {
     let refuse = |status, body: String| {
         let headers = vec![("x-request-id".to_owned(), SECRET.to_owned())];
         Act::Refuse { status, headers, body: Some(body) }
@@ -23,15 +23,15 @@ fn acts(port: &Port) -> Vec<Act> {
         refuse(400, error.clone()),
         refuse(500, format!("Authorization: Bearer {SECRET}")),
         refuse(429, error),
-        Act::Redirect(format!("{}/elsewhere?key={SECRET}", port.fake.url())),
+        Act::Redirect(format!("{}/elsewhere?key={SECRET}", fixture.fake.url())),
         Act::ResetRead,
         Act::Truncated,
         Act::Html(403),
     ]
 }
 
-/// One question over HTTP.
-fn post(address: &str) -> Vec<u8> {
+/// Sends one chat completion over HTTP and returns the raw response.
+fn post_chat(address: &str) -> Vec<u8> {
     let body = r#"{"model":"fake","messages":[{"role":"user","content":"hi"}]}"#;
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
@@ -48,52 +48,58 @@ fn post(address: &str) -> Vec<u8> {
 
 #[test]
 fn secrets_never_printed_by_who_asks() {
-    let mut heard = Heard::default();
+    let mut captured = CapturedOutput::default();
     for form in ["human", "json"] {
-        let port = Port::new(SECRET);
+        let fixture = AiFixture::new(SECRET);
         let logs = ["--log-level", "trace", "--log-format", form];
         let json: &[&str] = if form == "json" { &["--json"] } else { &[] };
-        let mut gateway = port.place.start(
+        let mut gateway = fixture.dir.start(
             &[&["ai", "gateway", "--listen", "127.0.0.1:0", "--log-dir", "logs"], &logs[..]]
                 .concat(),
         );
-        let mut worker = port.worker(&logs);
-        for (i, act) in acts(&port).into_iter().enumerate() {
-            port.fake.usually(act);
-            for (how, args) in [
+        let mut worker = fixture.worker(&logs);
+        for (i, act) in hostile_responses(&fixture).into_iter().enumerate() {
+            fixture.fake.usually(act);
+            for (source, args) in [
                 ("ask", &["ai", "ask", "--profile", "fake", "--timeout", "1s", "hi"][..]),
                 ("queue", &["ai", "ask", "--queue", "--profile", "fake", "--timeout", "1s", "hi"]),
                 ("health", &["ai", "health", "fake"]),
                 ("test", &["profile", "test", "fake", "--ask"]),
             ] {
-                let run = port.place.run(&[args, &logs, json].concat());
-                heard.hear(format!("stdout of {how} {i} {form}"), run.out);
-                heard.hear(format!("stderr of {how} {i} {form}"), run.err);
+                let run = fixture.dir.run(&[args, &logs, json].concat());
+                captured.add(format!("stdout of {source} {i} {form}"), run.out);
+                captured.add(format!("stderr of {source} {i} {form}"), run.err);
             }
         }
         assert!(
-            port.fake.seen().iter().any(|seen| seen.header("authorization").contains(SECRET)),
+            fixture.fake.seen().iter().any(|seen| seen.header("authorization").contains(SECRET)),
             "the key was used"
         );
-        let listening = eventually(SOON, || {
+        let listen_port = eventually(TIMEOUT, || {
             let pid = gateway.0.id();
             listening_port(pid)
         });
-        port.fake.usually(acts(&port).swap_remove(3));
-        heard.hear(format!("the gateway {form}"), post(&format!("127.0.0.1:{listening}")));
+        fixture.fake.usually(hostile_responses(&fixture).swap_remove(3));
+        captured.add(format!("the gateway {form}"), post_chat(&format!("127.0.0.1:{listen_port}")));
         for running in [&mut gateway, &mut worker] {
             running.signal("TERM");
-            running.ends_within(SOON);
+            running.ends_within(TIMEOUT);
         }
-        files(&port.place.path(""), &[], &mut heard);
+        capture_files(&fixture.dir.path(""), &[], &mut captured);
     }
-    assert!(heard.0.iter().any(|(how, _)| how.ends_with("longshore.db")), "the store was searched");
-    assert!(heard.0.iter().any(|(how, _)| how.contains("logs")), "so were the log files");
-    assert!(heard.0.iter().any(|(how, _)| how.ends_with("stderr")), "and what workers said");
-    heard.holds_no_mark();
+    assert!(
+        captured.0.iter().any(|(source, _)| source.ends_with("longshore.db")),
+        "the store was searched"
+    );
+    assert!(captured.0.iter().any(|(source, _)| source.contains("logs")), "so were the log files");
+    assert!(
+        captured.0.iter().any(|(source, _)| source.ends_with("stderr")),
+        "and what workers said"
+    );
+    captured.assert_no_secret();
 }
 
-/// The port of loopback that a process listens on.
+/// The loopback port on which a process listens.
 fn listening_port(pid: u32) -> Option<u16> {
     let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -106,7 +112,7 @@ fn listening_port(pid: u32) -> Option<u16> {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // Local address, state (0A is listening) and inode.
+        // Fields: local address, state (0A is listening) and inode.
         let ours = fields[3] == "0A" && sockets.iter().any(|inode| inode == fields[9]);
         let (_, port) = fields[1].split_once(':')?;
         ours.then(|| u16::from_str_radix(port, 16).ok())?

@@ -1,46 +1,46 @@
-//! What `ai worker` has from the configuration: prompts by reference, and whose libraries are whose.
+//! What `ai worker` takes from the configuration: prompts by reference, and each tenant's libraries.
 
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::TestDir;
 
-/// A place with a profile `parrot` of acme that repeats what it is asked, and these settings.
-fn place(settings: &str) -> Place {
-    let place = Place::new();
-    place.write("longshore.toml", settings);
-    place.run(&["--tenant", "acme", "profile", "add", "parrot", "--provider", "echo"]).ok();
-    place
+/// A test directory with these settings and an echo profile `parrot` of tenant acme.
+fn dir_with_settings(settings: &str) -> TestDir {
+    let dir = TestDir::new();
+    dir.write("longshore.toml", settings);
+    dir.run(&["--tenant", "acme", "profile", "add", "parrot", "--provider", "echo"]).ok();
+    dir
 }
 
-/// A request of acme, as it is when all who wait were answered.
-fn answered(place: &Place, more: &Value) -> Value {
+/// Sends a request of tenant acme, runs the workers until idle, and returns the unit.
+fn run_request(dir: &TestDir, more: &Value) -> Value {
     let mut request = json!({ "version": "1.0", "request_id": "r-1", "customer": "acme",
         "profile_ref": "parrot" });
     request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let send = ["--tenant", "acme", "submit", "ai", "-", "--queue", "ai", "--json"];
-    let id = place.run_with(&send, request.to_string()).ok().json()["unit"].clone();
-    place.run(&["ai", "worker", "--until-idle"]).ok();
-    place.unit(id.as_str().unwrap())
+    let id = dir.run_with(&send, request.to_string()).ok().json()["unit"].clone();
+    dir.run(&["ai", "worker", "--until-idle"]).ok();
+    dir.unit(id.as_str().unwrap())
 }
 
-const TABLE: &str = "[ai]\nprompts_sql = \"SELECT :tenant || ' asks by ' || :id\"\n";
+const PROMPTS_BY_QUERY: &str = "[ai]\nprompts_sql = \"SELECT :tenant || ' asks by ' || :id\"\n";
 
 #[test]
 fn a_prompt_may_be_looked_up_by_a_query_of_the_operators() {
-    let place = place(TABLE);
-    let unit = answered(&place, &json!({ "prompt_ref": "ACME_5DTA.AI_PROMPTS.r-1" }));
+    let dir = dir_with_settings(PROMPTS_BY_QUERY);
+    let unit = run_request(&dir, &json!({ "prompt_ref": "ACME_5DTA.AI_PROMPTS.r-1" }));
     assert_eq!(unit["result"]["response"], "acme asks by r-1", "{unit}");
 }
 
 #[test]
 fn a_prompt_may_be_in_a_file_of_the_tenants_folder() {
-    let place = place("[ai]\nprompts_dir = \"prompts\"\n");
-    std::fs::create_dir_all(place.path("prompts/acme")).unwrap();
-    place.write("prompts/acme/one.txt", "from a file");
-    let unit = answered(&place, &json!({ "prompt_ref": "one.txt" }));
+    let dir = dir_with_settings("[ai]\nprompts_dir = \"prompts\"\n");
+    std::fs::create_dir_all(dir.path("prompts/acme")).unwrap();
+    dir.write("prompts/acme/one.txt", "from a file");
+    let unit = run_request(&dir, &json!({ "prompt_ref": "one.txt" }));
     assert_eq!(unit["result"]["response"], "from a file", "{unit}");
     let other = json!({ "prompt_ref": "../evil/one.txt", "request_id": "r-2" });
-    let unit = answered(&place, &other);
+    let unit = run_request(&dir, &other);
     assert_eq!(unit["result"]["error_code"], "INVALID_REQUEST", "{unit}");
 }
 
@@ -55,9 +55,9 @@ fn settings_that_could_leak_or_make_no_sense_are_refused_with_a_hint() {
         ("libraries = { QGPL = \"acme\", qgpl = \"evil\" }", "`QGPL` and `qgpl`"),
         ("libraries = { QGPL = \"no name\" }", "ai.libraries"),
     ] {
-        let place = Place::new();
-        place.write("longshore.toml", format!("[ai]\n{settings}\n"));
-        let run = place.run(&["ai", "worker", "--until-idle"]);
+        let dir = TestDir::new();
+        dir.write("longshore.toml", format!("[ai]\n{settings}\n"));
+        let run = dir.run(&["ai", "worker", "--until-idle"]);
         assert!(run.code != 0, "{settings}");
         run.says(why).says("hint:");
     }
@@ -67,13 +67,13 @@ fn settings_that_could_leak_or_make_no_sense_are_refused_with_a_hint() {
 fn a_library_is_its_tenants_as_the_operator_says_and_nobody_elses() {
     let settings =
         "[ai]\nlibrary_suffixes = [\"_LIB\"]\nlibraries = { QGPL = \"acme\", EVIL = \"evil\" }\n";
-    let place = place(settings);
+    let dir = dir_with_settings(settings);
     for (n, (library, code)) in [
-        // Nobody reads these queues; but they would be acme's.
+        // These libraries are acme's; the queues have no reader.
         ("QGPL", "REPLY_QUEUE_GONE"),
         ("acme_lib", "REPLY_QUEUE_GONE"),
         ("ACME", "REPLY_QUEUE_GONE"),
-        // These are not.
+        // These libraries are not acme's.
         ("EVIL", "INVALID_REQUEST"),
         ("ACME_5DTA", "INVALID_REQUEST"),
         ("OTHER", "INVALID_REQUEST"),
@@ -83,7 +83,7 @@ fn a_library_is_its_tenants_as_the_operator_says_and_nobody_elses() {
     {
         let to = json!({ "library": library, "name": "R" });
         let request = json!({ "request_id": format!("r-{n}"), "prompt": "hi", "reply_queue": to });
-        let unit = answered(&place, &request);
+        let unit = run_request(&dir, &request);
         assert_eq!(unit["failure"]["code"], code, "{library}: {unit}");
     }
 }

@@ -1,99 +1,99 @@
-//! Batches whose PRE and POST are commands, under SIGKILL: whoever dies, the command's processes, the
-//! run or the workers, each row comes to one end and its effects are there once.
+//! Batches with PRE and POST as commands, under SIGKILL of the command's processes, the run and the
+//! workers: each row ends once and its effects exist once.
 
 use serde_json::json;
 
-use crate::batch_commands::{alive, assert_nobody_is_left, job, kill};
-use crate::batch_job::{Dice, Job};
-use crate::support::{Running, SOON, eventually, limit, soaked};
+use crate::batch_commands::{assert_no_process_left, job, kill, live_processes_in};
+use crate::batch_job::{BatchJob, Rng};
+use crate::support::{ChildGuard, TIMEOUT, eventually, pick_size, stretch};
 
 /// Slow enough for many kills. A worker's death uses an attempt.
-const EDITS: [(&str, &str); 3] = [
+const STORM_EDITS: [(&str, &str); 3] = [
     ("workers = 8", "workers = 12"),
     ("attempts = 2", "attempts = 30"),
     ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"5ms\""),
 ];
 
-const PAUSE: (&str, &str) = ("PAUSE", "0.01");
+const SLOW_POST: (&str, &str) = ("PAUSE", "0.01");
 
-/// Kills one of the command's processes, if one is at work. One that is killed before it is ready is
-/// one that cannot be started: rows wait longer.
-fn kill_one(job: &Job, dice: &mut Dice) -> usize {
-    let at_work = alive(job, "at-work");
+/// Kills one of the command's processes that has already handled a call. A process killed before it
+/// is ready counts as a failed start, after which rows wait longer.
+fn kill_one_process(job: &BatchJob, rng: &mut Rng) -> usize {
+    let at_work = live_processes_in(job, "at-work");
     if at_work.is_empty() {
         return 0;
     }
-    kill(&at_work[usize::try_from(dice.roll(at_work.len() as u64)).unwrap()]);
+    kill(&at_work[usize::try_from(rng.below(at_work.len() as u64)).unwrap()]);
     1
 }
 
-/// Processes of the program are killed again and again, and the run itself now and then.
+/// Kills the command's processes repeatedly, and the run itself three times.
 #[test]
 fn effects_exactly_once_in_a_storm_of_killed_commands() {
-    let rows = soaked(250, 6_000);
-    let job = job(rows, "'good'", &EDITS, &[PAUSE]);
+    let rows = pick_size(250, 6_000);
+    let job = job(rows, "'good'", &STORM_EDITS, &[SLOW_POST]);
     job.create();
-    let _watcher = job.watcher();
-    let (mut dice, mut kills) = (Dice(3), 0);
+    let _maintainer = job.start_maintainer();
+    let (mut rng, mut kills) = (Rng(3), 0);
     for round in 1..=3_u64 {
         let before = job.count("effects");
         let mut run = job.start(&[]);
-        eventually(limit(2 * SOON), || (job.count("effects") > before).then_some(()));
+        eventually(stretch(2 * TIMEOUT), || (job.count("effects") > before).then_some(()));
         let share = rows * round / 4;
-        eventually(limit(6 * SOON), || {
-            dice.moment(150);
-            kills += kill_one(&job, &mut dice);
-            assert_eq!(run.0.try_wait().unwrap(), None, "{}", job.place.read("stderr"));
+        eventually(stretch(6 * TIMEOUT), || {
+            rng.sleep_up_to(150);
+            kills += kill_one_process(&job, &mut rng);
+            assert_eq!(run.0.try_wait().unwrap(), None, "{}", job.dir.read("stderr"));
             (job.count("effects") >= share).then_some(())
         });
         run.kill();
-        assert_nobody_is_left(&job);
+        assert_no_process_left(&job);
     }
-    assert!(kills >= 10, "{kills} kills are no storm");
+    assert!(kills >= 10, "only {kills} kills");
     let last = job.run(&[]).ok().says("taking up batch").json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(rows), &json!(0)), "{last}");
     assert_eq!(job.count("effects"), rows);
     assert_eq!(job.batch()["sums"]["answers"], rows, "no answer was paid for twice");
     assert_eq!(job.count("ends"), 1);
     job.assert_exact();
-    assert_nobody_is_left(&job);
+    assert_no_process_left(&job);
 }
 
-/// One row in twenty is hopeless: its PRE says so.
-const SORTS: &str = "CASE WHEN i % 20 = 7 THEN 'hopeless' ELSE 'good' END";
+/// One row in twenty fails in PRE.
+const FAIL_SOME_PRE: &str = "CASE WHEN i % 20 = 7 THEN 'hopeless' ELSE 'good' END";
 
-/// Processes of the program are killed again and again, and the workers that have them now and then.
+/// Kills the command's processes repeatedly, and their workers now and then.
 #[test]
 fn tally_is_exact_in_a_storm_of_killed_commands_and_workers() {
-    let rows = soaked(200, 6_000);
-    let job = job(rows, SORTS, &EDITS, &[PAUSE]);
+    let rows = pick_size(200, 6_000);
+    let job = job(rows, FAIL_SOME_PRE, &STORM_EDITS, &[SLOW_POST]);
     job.create();
-    let _watcher = job.watcher();
-    job.place.run(&["batch", "start", "."]).ok();
-    let work = || job.place.start(&["worker", "--slots", "6"]);
-    let mut workers: [Running; 2] = std::array::from_fn(|_| work());
-    let (mut dice, mut kills) = (Dice(4), [0, 0]);
-    let (deaths, failed) = (soaked(6, 40), rows / 20);
+    let _maintainer = job.start_maintainer();
+    job.dir.run(&["batch", "start", "."]).ok();
+    let work = || job.dir.start(&["worker", "--slots", "6"]);
+    let mut workers: [ChildGuard; 2] = std::array::from_fn(|_| work());
+    let (mut rng, mut kills) = (Rng(4), [0, 0]);
+    let (deaths, failed) = (pick_size(6, 40), rows / 20);
     for death in 1..=deaths {
-        // Each death finds a share of the rows done, so that not all are at the start.
+        // Each kill waits for its share of the rows, so that the kills are spread over the batch.
         let share = (rows - failed) * death / (deaths + 1);
-        eventually(limit(6 * SOON), || {
-            dice.moment(150);
-            kills[0] += kill_one(&job, &mut dice);
+        eventually(stretch(6 * TIMEOUT), || {
+            rng.sleep_up_to(150);
+            kills[0] += kill_one_process(&job, &mut rng);
             (job.count("effects") >= share).then_some(())
         });
         let victim = &mut workers[usize::try_from(death % 2).unwrap()];
-        assert_eq!(victim.0.try_wait().unwrap(), None, "{}", job.place.read("stderr"));
+        assert_eq!(victim.0.try_wait().unwrap(), None, "{}", job.dir.read("stderr"));
         victim.kill();
         *victim = work();
         kills[1] += 1;
     }
-    assert!(kills[0] >= 6 && kills[1] >= 6, "{kills:?} kills are no storm");
-    eventually(limit(6 * SOON), || (job.batch()["status"] == "complete").then_some(()));
-    eventually(SOON, || (job.count("ends") > 0).then_some(()));
+    assert!(kills[0] >= 6 && kills[1] >= 6, "only {kills:?} kills");
+    eventually(stretch(6 * TIMEOUT), || (job.batch()["status"] == "complete").then_some(()));
+    eventually(TIMEOUT, || (job.count("ends") > 0).then_some(()));
     for worker in &mut workers {
         worker.signal("TERM");
-        assert_eq!(worker.ends_within(SOON), 0, "{}", job.place.read("stderr"));
+        assert_eq!(worker.ends_within(TIMEOUT), 0, "{}", job.dir.read("stderr"));
     }
     let batch = job.batch();
     assert_eq!((&batch["total"], &batch["cancelled"]), (&json!(rows), &json!(0)), "{batch}");
@@ -101,8 +101,8 @@ fn tally_is_exact_in_a_storm_of_killed_commands_and_workers() {
     assert_eq!(batch["sums"]["answers"], rows - failed, "no answer was paid for twice");
     assert_eq!(job.count("effects"), rows - failed);
     assert_eq!(job.count("failures WHERE code = 'PRE_ERROR' AND row % 20 = 7"), failed);
-    assert_eq!(job.count("failures"), failed, "each is told of once");
+    assert_eq!(job.count("failures"), failed, "POST ran once for each failure");
     assert_eq!(job.count("ends"), 1);
     job.assert_exact();
-    assert_nobody_is_left(&job);
+    assert_no_process_left(&job);
 }

@@ -1,15 +1,15 @@
-//! PRE and POST as commands in another language: they may be killed, hang, print or not even start, and
-//! each row still comes to one end with its effects there once.
+//! PRE and POST as commands in another language. The commands are killed, hang, print or do not
+//! start, and each row still ends once with its effects applied once.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::batch_job::Job;
-use crate::support::{SOON, eventually, limit};
+use crate::batch_job::BatchJob;
+use crate::support::{TIMEOUT, eventually, stretch};
 
 /// The batch file with a command for PRE and POST.
-const EDITS: [(&str, &str); 2] = [
+const COMMAND_EDITS: [(&str, &str); 2] = [
     (
         "[pre]\nsql = \"SELECT id, sort FROM rows WHERE id = :key AND sort <> 'gone'\"\nprompt = \"Row {{ id }} is {{ sort }}.\"",
         "[pre]\ncommand = [\"python3\", \"steps.py\"]\nsql = \"SELECT id, sort FROM rows WHERE id = :key\"",
@@ -20,8 +20,9 @@ const EDITS: [(&str, &str); 2] = [
     ),
 ];
 
-/// A worker with both operations, by the SDK of this repository. It does to each row what its sort says.
-const STEPS: &str = r#"
+/// A worker with both operations, written with this repository's SDK. The row's `sort` selects its
+/// behaviour.
+const STEPS_PROGRAM: &str = r#"
 import os, sys, time
 sys.path.insert(0, SDK)
 with open("pids", "a") as pids:
@@ -78,43 +79,43 @@ def apply(given: dict):
 worker.run()
 "#;
 
-/// So many rows, with PRE and POST by the worker above; `change` edits it.
-pub fn job(rows: u64, sort: &str, edits: &[(&str, &str)], change: &[(&str, &str)]) -> Job {
-    let job = Job::new(rows, sort).with(&[&EDITS, edits].concat());
+/// A job of `rows` rows with PRE and POST in the worker above; `change` edits the worker's source.
+pub fn job(rows: u64, sort: &str, edits: &[(&str, &str)], change: &[(&str, &str)]) -> BatchJob {
+    let job = BatchJob::new(rows, sort).with(&[&COMMAND_EDITS, edits].concat());
     write_steps(&job, change);
     job
 }
 
-fn write_steps(job: &Job, change: &[(&str, &str)]) {
+fn write_steps(job: &BatchJob, change: &[(&str, &str)]) {
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
-    let mut steps = STEPS.replace("SDK", &format!("{:?}", sdk.display().to_string()));
+    let mut steps = STEPS_PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string()));
     for (right, wrong) in change {
         assert!(steps.contains(right), "there is no {right} to be edited");
         steps = steps.replace(right, wrong);
     }
-    job.place.write("steps.py", steps.replace("PAUSE", "0"));
+    job.dir.write("steps.py", steps.replace("PAUSE", "0"));
 }
 
-/// The processes that live.
-fn living(job: &Job) -> Vec<String> {
-    alive(job, "pids")
+/// The live processes of the command.
+fn live_processes(job: &BatchJob) -> Vec<String> {
+    live_processes_in(job, "pids")
 }
 
-/// Those processes in a list that live.
-pub fn alive(job: &Job, list: &str) -> Vec<String> {
-    let pids = job.place.read(list);
-    pids.lines().filter(|pid| job.place.is_running("steps.py", pid)).map(str::to_owned).collect()
+/// The live processes among those in a list.
+pub fn live_processes_in(job: &BatchJob, list: &str) -> Vec<String> {
+    let pids = job.dir.read(list);
+    pids.lines().filter(|pid| job.dir.is_running("steps.py", pid)).map(str::to_owned).collect()
 }
 
-pub fn assert_nobody_is_left(job: &Job) {
-    eventually(SOON, || living(job).is_empty().then_some(()));
+pub fn assert_no_process_left(job: &BatchJob) {
+    eventually(TIMEOUT, || live_processes(job).is_empty().then_some(()));
 }
 
 pub fn kill(pid: &str) {
     let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
 }
 
-fn failed(job: &Job) -> Vec<Value> {
+fn failed_rows(job: &BatchJob) -> Vec<Value> {
     job.rows(&job.name(), "failed")
 }
 
@@ -128,29 +129,29 @@ fn rows_go_through_a_program_in_another_language() {
     assert_eq!(job.count("effects"), 40);
     assert_eq!(job.count("failures WHERE code = 'skipped' AND row % 10 = 3"), 5);
     assert_eq!(job.count("failures WHERE code = 'PRE_ERROR' AND row % 10 = 7"), 5);
-    assert_eq!(job.batch()["sums"]["answers"], 40, "nobody was asked about the others");
-    for row in failed(&job) {
+    assert_eq!(job.batch()["sums"]["answers"], 40, "skipped and failed rows asked no model");
+    for row in failed_rows(&job) {
         let reason = row["reason"].as_str().unwrap();
         assert!(reason.contains("there is nothing to ask"), "{row}");
         assert_eq!(row["attempt"], 1, "{row}");
     }
-    let started = job.place.read("pids").lines().count();
+    let started = job.dir.read("pids").lines().count();
     assert!((1..=4).contains(&started), "{started} processes for 50 rows");
     job.assert_exact();
-    assert_nobody_is_left(&job);
+    assert_no_process_left(&job);
 }
 
 #[test]
 fn workers_elsewhere_start_the_program_themselves() {
     let job = job(40, "'good'", &[], &[]);
     job.create();
-    job.place.run(&["batch", "start", "."]).ok();
-    assert_nobody_is_left(&job);
-    job.place.work();
+    job.dir.run(&["batch", "start", "."]).ok();
+    assert_no_process_left(&job);
+    job.dir.work();
     let batch = job.batch();
     assert_eq!((&batch["done"], &batch["status"]), (&json!(40), &json!("complete")), "{batch}");
     job.assert_exact();
-    assert_nobody_is_left(&job);
+    assert_no_process_left(&job);
 }
 
 #[test]
@@ -162,8 +163,8 @@ fn a_dry_run_asks_the_program_for_prompts() {
     assert_eq!(prompts[0]["skipped"], "nobody need know", "{shown}");
     assert!(prompts[1]["error"].as_str().unwrap().contains("nothing to ask"), "{shown}");
     assert_eq!(prompts[2]["prompt"], "Row 3 is good.", "{shown}");
-    assert!(!job.place.path("rows.db").exists());
-    assert_nobody_is_left(&job);
+    assert!(!job.dir.path("rows.db").exists());
+    assert_no_process_left(&job);
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn what_a_program_prints_harms_nobody() {
 fn a_program_that_does_not_start_is_one_clear_error_and_no_batch() {
     let change = [("# BEFORE", "import walrus")];
     let job = job(5, "'good'", &[], &change);
-    let line = job.place.read("batch.toml");
+    let line = job.dir.read("batch.toml");
     let line = line.lines().position(|line| line.starts_with("command")).unwrap() + 1;
     for args in [&[][..], &["--dry-run"]] {
         let run = job.run(args).ends(1);
@@ -189,7 +190,7 @@ fn a_program_that_does_not_start_is_one_clear_error_and_no_batch() {
             .says("hint: it must speak the worker protocol");
     }
     assert_eq!(job.batches(), Vec::<Value>::new());
-    assert_nobody_is_left(&job);
+    assert_no_process_left(&job);
 }
 
 #[test]
@@ -198,7 +199,7 @@ fn a_program_that_is_no_worker_or_not_one_for_this_is_refused() {
     let limit = [("[ai]", "start_timeout = \"300ms\"\n\n[ai]")];
     let hangs = job(5, "'good'", &limit, &hang);
     hangs.run(&[]).ends(1).says("`pre.command`: `python3 steps.py`").says("300ms");
-    assert_nobody_is_left(&hangs);
+    assert_no_process_left(&hangs);
     let lacks = job(5, "'good'", &[], &[("operation(\"apply\")", "operation(\"aply\")")]);
     lacks.run(&[]).ends(1).says("has no operation `apply`; it has").says("hint: give the worker");
     let absent = [("command = [\"python3\", \"steps.py\"]\nsql", "command = [\"./no.sh\"]\nsql")];
@@ -213,31 +214,31 @@ fn a_call_that_hangs_costs_its_own_row_only() {
     let job = job(30, "CASE WHEN i = 11 THEN 'hanging' ELSE 'good' END", &limit, &[]);
     let last = job.run(&[]).ends(3).json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(29), &json!(1)), "{last}");
-    let row = &failed(&job)[0];
+    let row = &failed_rows(&job)[0];
     assert_eq!((&row["key"], &row["code"]), (&json!(11), &json!("pre-error")), "{row}");
     assert!(row["reason"].as_str().unwrap().contains("not done within"), "{row}");
     job.assert_exact();
-    assert_nobody_is_left(&job);
+    assert_no_process_left(&job);
 }
 
-/// The program is broken while the batch runs, and mended later: no row pays for it.
+/// The program breaks while the batch runs and is repaired later: rows wait and use no attempt.
 #[test]
 fn rows_wait_for_a_program_that_does_not_start_any_more() {
     let job = job(300, "'good'", &[], &[("PAUSE", "0.02")]);
     job.create();
     let mut run = job.start(&[]);
-    job.until_done(10);
+    job.wait_for_effects(10);
     write_steps(&job, &[("# BEFORE", "import walrus")]);
-    eventually(limit(2 * SOON), || {
-        living(&job).iter().for_each(|pid| kill(pid));
-        job.place.read("stderr").contains("No module named 'walrus'").then_some(())
+    eventually(stretch(2 * TIMEOUT), || {
+        live_processes(&job).iter().for_each(|pid| kill(pid));
+        job.dir.read("stderr").contains("No module named 'walrus'").then_some(())
     });
     let before = job.count("effects");
-    assert!(before < 300, "it was broken too late");
+    assert!(before < 300, "the batch ended before the program was broken");
     write_steps(&job, &[]);
-    assert_eq!(run.ends_within(limit(4 * SOON)), 0, "{}", job.place.read("stderr"));
+    assert_eq!(run.ends_within(stretch(4 * TIMEOUT)), 0, "{}", job.dir.read("stderr"));
     let batch = job.batch();
     assert_eq!((&batch["done"], &batch["failed"]), (&json!(300), &json!(0)), "{batch}");
     job.assert_exact();
-    assert_nobody_is_left(&job);
+    assert_no_process_left(&job);
 }

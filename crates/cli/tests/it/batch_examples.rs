@@ -1,4 +1,4 @@
-//! The examples do what their README says: they are what a newcomer runs first.
+//! The examples do what their README says; newcomers run them first.
 
 use std::path::Path;
 
@@ -6,38 +6,38 @@ use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::rusqlite::types::FromSql;
 use serde_json::{Value, json};
 
-use crate::support::{Place, Run};
+use crate::support::{CliOutput, TestDir};
 
-/// A copy of an example, as it is in the repository.
-pub(crate) fn copied(name: &str) -> Place {
-    let place = Place::new();
+/// Copies an example from the repository.
+pub(crate) fn copy_example(name: &str) -> TestDir {
+    let dir = TestDir::new();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
-    std::fs::create_dir(place.path(name)).unwrap();
+    std::fs::create_dir(dir.path(name)).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let file = entry.unwrap();
-        // A database there is what somebody's own run left.
+        // A database in the folder is left over from a developer's own run.
         if !file.file_name().display().to_string().contains(".db") {
-            std::fs::copy(file.path(), place.path(name).join(file.file_name())).unwrap();
+            std::fs::copy(file.path(), dir.path(name).join(file.file_name())).unwrap();
         }
     }
-    place
+    dir
 }
 
-fn column<T: FromSql>(place: &Place, database: &str, sql: &str) -> Vec<T> {
-    let db = Connection::open(place.path(database)).unwrap();
+fn column<T: FromSql>(dir: &TestDir, database: &str, sql: &str) -> Vec<T> {
+    let db = Connection::open(dir.path(database)).unwrap();
     let mut query = db.prepare(sql).unwrap();
     let rows = query.query_map([], |row| row.get(0)).unwrap();
     rows.map(Result::unwrap).collect()
 }
 
-fn orders<T: FromSql>(place: &Place, sql: &str) -> Vec<T> {
-    column(place, "purchase-orders/orders.db", sql)
+fn orders<T: FromSql>(dir: &TestDir, sql: &str) -> Vec<T> {
+    column(dir, "purchase-orders/orders.db", sql)
 }
 
 #[test]
 fn the_purchase_orders_come_to_the_verdicts_that_the_readme_promises() {
-    let place = copied("purchase-orders");
-    let run = place.run(&["batch", "run", "purchase-orders"]).ok().says("created");
+    let dir = copy_example("purchase-orders");
+    let run = dir.run(&["batch", "run", "purchase-orders"]).ok().says("created");
     assert!(run.out.contains("done    400"), "{}", run.out);
     assert!(run.out.contains("(simulated)"), "{}", run.out);
     let samples = run.out.lines().filter(|line| line.contains("\"verdict\""));
@@ -47,51 +47,51 @@ fn the_purchase_orders_come_to_the_verdicts_that_the_readme_promises() {
         assert!(samples.iter().any(|line| line.contains(verdict)), "{samples:?}");
     }
     let verdicts = "SELECT review_status || ' ' || count(*) FROM po_lines GROUP BY review_status";
-    assert_eq!(orders::<String>(&place, verdicts), ["APPROVE 372", "QUERY 16", "REJECT 12"]);
+    assert_eq!(orders::<String>(&dir, verdicts), ["APPROVE 372", "QUERY 16", "REJECT 12"]);
     let ends = "SELECT status || ' ' || generation || ' ' || done || ' ' || failed FROM batch_log";
-    assert_eq!(orders::<String>(&place, ends), ["complete 1 400 0"]);
+    assert_eq!(orders::<String>(&dir, ends), ["complete 1 400 0"]);
     let store = ["--store", "sqlite:purchase-orders/orders.db"];
-    place.run(&[&store[..], &["verify"]].concat()).ok();
-    let batches = place.run(&[&store[..], &["batch", "list", "--json"]].concat()).ok().json();
+    dir.run(&[&store[..], &["verify"]].concat()).ok();
+    let batches = dir.run(&[&store[..], &["batch", "list", "--json"]].concat()).ok().json();
     let answers = &batches[0]["sums"]["answers"];
     assert_eq!(answers, 406, "six were unsure and asked again; a refusal is no answer");
-    assert!(!place.path("longshore.db").exists(), "kept beside its rows, nowhere else");
+    assert!(!dir.path("longshore.db").exists(), "the store is in the rows' database");
 }
 
 #[test]
 fn the_mistaken_lines_are_those_of_the_readme() {
-    let place = copied("purchase-orders");
-    place.run(&["batch", "run", "purchase-orders"]).ok();
-    let readme = place.read("purchase-orders/README.md");
+    let dir = copy_example("purchase-orders");
+    dir.run(&["batch", "run", "purchase-orders"]).ok();
+    let readme = dir.read("purchase-orders/README.md");
     for verdict in ["query", "reject"] {
         let rows = readme.lines().filter_map(|line| line.split_once(&format!("| {verdict} |")));
-        let mut told: Vec<i64> = Vec::new();
+        let mut documented: Vec<i64> = Vec::new();
         for (_, lines) in rows {
             let numbers = lines.trim_matches(['|', ' ']).split_whitespace();
-            told.extend(numbers.map(|number| number.parse::<i64>().unwrap()));
+            documented.extend(numbers.map(|number| number.parse::<i64>().unwrap()));
         }
-        told.sort_unstable();
+        documented.sort_unstable();
         let sql = format!(
             "SELECT po_line_id FROM po_lines WHERE review_status = upper('{verdict}') ORDER BY 1"
         );
-        assert_eq!(orders::<i64>(&place, &sql), told, "{verdict}");
+        assert_eq!(orders::<i64>(&dir, &sql), documented, "{verdict}");
     }
 }
 
 #[test]
 fn a_second_run_of_the_purchase_orders_finds_nothing_to_do() {
-    let place = copied("purchase-orders");
-    let run = || place.run(&["batch", "run", "purchase-orders", "--json"]).ok().json();
+    let dir = copy_example("purchase-orders");
+    let run = || dir.run(&["batch", "run", "purchase-orders", "--json"]).ok().json();
     let (first, second) = (run(), run());
     assert_eq!((&first["total"], &second["total"]), (&json!(400), &json!(0)));
     assert_ne!(first["batch"], second["batch"]);
-    assert_eq!(orders::<i64>(&place, "SELECT count(*) FROM batch_log"), [2], "one for each");
+    assert_eq!(orders::<i64>(&dir, "SELECT count(*) FROM batch_log"), [2], "one for each");
 }
 
 #[test]
 fn the_last_line_for_scripts_has_the_keys_of_the_contract() {
-    let place = copied("purchase-orders");
-    let run = place.run(&["batch", "run", "purchase-orders", "--json", "--limit", "40"]).ok();
+    let dir = copy_example("purchase-orders");
+    let run = dir.run(&["batch", "run", "purchase-orders", "--json", "--limit", "40"]).ok();
     let line = run.out.lines().last().unwrap();
     assert_eq!(run.out.lines().count(), 1, "{}", run.out);
     let keys = ["batch", "status", "total", "done", "failed", "cancelled", "seconds", "cost"];
@@ -105,30 +105,30 @@ fn the_last_line_for_scripts_has_the_keys_of_the_contract() {
 
 #[test]
 fn the_purchase_orders_can_be_narrowed_by_a_parameter() {
-    let place = copied("purchase-orders");
+    let dir = copy_example("purchase-orders");
     let args = ["batch", "run", "purchase-orders", "--json", "--param", "since=2026-05-01"];
-    let total = place.run(&args).ok().json()["total"].as_u64().unwrap();
+    let total = dir.run(&args).ok().json()["total"].as_u64().unwrap();
     let expected = "SELECT count(*) FROM po_lines WHERE created_at >= '2026-05-01'";
-    assert_eq!(orders::<u64>(&place, expected), [total]);
+    assert_eq!(orders::<u64>(&dir, expected), [total]);
     assert!((1..400).contains(&total), "{total}");
 }
 
 #[test]
 fn the_arithmetic_has_the_acceptance_values_and_five_workers() {
-    let place = copied("arithmetic");
-    let last = place.run(&["batch", "run", "arithmetic", "--json"]).ok().json();
+    let dir = copy_example("arithmetic");
+    let last = dir.run(&["batch", "run", "arithmetic", "--json"]).ok().json();
     assert_eq!((&last["done"], &last["total"]), (&json!(5), &json!(5)), "{last}");
-    let ask = |sql: &str| column::<String>(&place, "arithmetic/arithmetic.db", sql);
+    let ask = |sql: &str| column::<String>(&dir, "arithmetic/arithmetic.db", sql);
     let verdicts = ask("SELECT AI_VERDICT FROM DEMO_INPUT ORDER BY ROW_ID");
     assert_eq!(verdicts, ask("SELECT EXPECTED_CORRECT FROM DEMO_INPUT ORDER BY ROW_ID"));
     assert_eq!(verdicts, ["Y", "N", "Y", "N", "Y"]);
     let sums = ask("SELECT CAST(AI_ACTUAL_SUM AS TEXT) FROM DEMO_INPUT ORDER BY ROW_ID");
     assert_eq!(sums, ["2", "7", "25", "14", "300"]);
     assert_eq!(ask("SELECT DISTINCT WORKER_ID FROM DEMO_INPUT").len(), 5, "all at once");
-    // The example belongs to a tenant of its own.
+    // The example belongs to its own tenant.
     let list = |tenant: &str| {
         let store = ["--store", "sqlite:arithmetic/arithmetic.db", "--tenant", tenant];
-        place.run(&[&store[..], &["batch", "list", "--json"]].concat()).ok().json()
+        dir.run(&[&store[..], &["batch", "list", "--json"]].concat()).ok().json()
     };
     assert_eq!(list("demo").as_array().unwrap().len(), 1);
     assert_eq!(list("default"), json!([]));
@@ -136,11 +136,11 @@ fn the_arithmetic_has_the_acceptance_values_and_five_workers() {
 
 #[test]
 fn the_support_tickets_go_through_python_to_what_the_readme_promises() {
-    let place = copied("support-tickets");
+    let dir = copy_example("support-tickets");
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
     let run = |more: &[&str]| {
         let args = [&["batch", "run", "support-tickets", "--json"], more].concat();
-        Run::of(place.command(&args).env("PYTHONPATH", &sdk).spawn().unwrap()).ok().json()
+        CliOutput::of(dir.command(&args).env("PYTHONPATH", &sdk).spawn().unwrap()).ok().json()
     };
     let shown = run(&["--dry-run"]);
     let prompt = shown["prompts"][0]["prompt"].as_str().unwrap();
@@ -148,8 +148,8 @@ fn the_support_tickets_go_through_python_to_what_the_readme_promises() {
     assert!(!prompt.contains("invoice"), "what it quotes is cut: {prompt}");
     let last = run(&[]);
     assert_eq!((&last["done"], &last["total"]), (&json!(60), &json!(60)), "{last}");
-    let ask = |sql: &str| column::<String>(&place, "support-tickets/tickets.db", sql);
-    let readme = place.read("support-tickets/README.md");
+    let ask = |sql: &str| column::<String>(&dir, "support-tickets/tickets.db", sql);
+    let readme = dir.read("support-tickets/README.md");
     let counts = "SELECT status || '|' || coalesce(category, '') || '|' || count(*) FROM tickets \
                   GROUP BY status, category";
     assert!(readme.contains(&ask(counts).join("\n")), "{:?}", ask(counts));

@@ -1,6 +1,5 @@
-//! Batches over generated rows: a folder with a batch file, a script that answers, and a database
-//! in which each effect leaves a line. The rows' database is the store as well, unless a job says
-//! otherwise.
+//! Batches over generated rows: a folder with a batch file, a script that answers, and a database in
+//! which each effect leaves a row. The rows' database is also the store, unless a job says otherwise.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -12,10 +11,10 @@ use longshore_sqlite::rusqlite::types::{FromSql, Value as SqlValue};
 use longshore_testkit::servers::PrivatePostgres;
 use serde_json::Value;
 
-use crate::support::{Place, Run, Running, SOON, eventually};
+use crate::support::{ChildGuard, CliOutput, TIMEOUT, TestDir, eventually};
 
-/// A batch file that is right. Tests write it with edits.
-pub const BATCH: &str = r#"type = "review"
+/// A valid batch file. Tests apply edits to it.
+pub const BATCH_FILE: &str = r#"type = "review"
 database = "sqlite:rows.db"
 seed = "seed.sql"
 workers = 8
@@ -62,8 +61,8 @@ limit = "none"
 sql = "INSERT INTO ends VALUES (:batch_id, :generation, :status, :total, :done, :failed)"
 "#;
 
-/// Answers by the sort of a row.
-const SCRIPT: &str = r#"
+/// Answers by the row's `sort`.
+const ANSWER_SCRIPT: &str = r#"
 [[answer]]
 match = 'is bad\.'
 reply = 'I am sorry, as a model of language I cannot.'
@@ -86,8 +85,8 @@ match = 'Row (?<id>\d+) is'
 reply = '{"n": {{ id }}}'
 "#;
 
-/// No table has a key that would hide a repeat.
-const SEED: &str = "
+/// No table has a unique key, which would hide a repeated effect.
+const SEED_SQL: &str = "
 CREATE TABLE rows (id INTEGER PRIMARY KEY, sort TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE effects (row INTEGER, batch TEXT, worker TEXT, n INTEGER CHECK (n > 0));
 CREATE TABLE failures (row INTEGER, batch TEXT, code TEXT);
@@ -97,90 +96,95 @@ WITH RECURSIVE count (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM count WHERE i 
 INSERT INTO rows (id, sort) SELECT i, :sort FROM count;
 ";
 
-/// Dead workers are found fast, and every command looks into the rows' database.
+/// Short session TTL, so dead workers are found fast; the store is the rows' database.
 const CONFIG: &str = "store = \"sqlite:rows.db\"\n[worker]\nttl = \"1s\"\n";
 
-/// A server that a test restarts while its job looks into it.
-pub type Server = Rc<RefCell<PrivatePostgres>>;
+/// A server that a test restarts while its job queries it.
+pub type SharedPostgres = Rc<RefCell<PrivatePostgres>>;
 
-/// A folder with a batch in it.
-pub struct Job {
-    pub place: Place,
-    /// Where the rows are, if not in the file `rows.db`.
-    server: Option<Server>,
+/// A folder with a batch.
+pub struct BatchJob {
+    pub dir: TestDir,
+    /// The server that holds the rows, if they are not in the file `rows.db`.
+    server: Option<SharedPostgres>,
 }
 
-impl Job {
-    /// So many rows, numbered from 1. `sort` is SQL over `i`: `good`, `slow`, or what makes a row
-    /// fail, `bad`, `silent`, `refused` or `gone`.
+impl BatchJob {
+    /// A job with `rows` rows, numbered from 1. `sort` is an SQL expression over `i`: `good`, `slow`,
+    /// or a failing sort: `bad`, `silent`, `refused` or `gone`.
     pub fn new(rows: u64, sort: &str) -> Self {
-        let job = Self { place: Place::new(), server: None };
-        job.place.write("longshore.toml", CONFIG);
-        job.place.write("script.toml", SCRIPT);
-        job.place
-            .write("seed.sql", SEED.replace(":rows", &rows.to_string()).replace(":sort", sort));
+        let job = Self { dir: TestDir::new(), server: None };
+        job.dir.write("longshore.toml", CONFIG);
+        job.dir.write("script.toml", ANSWER_SCRIPT);
+        job.dir
+            .write("seed.sql", SEED_SQL.replace(":rows", &rows.to_string()).replace(":sort", sort));
         job.write("batch.toml", &[]);
         job
     }
 
-    /// So many rows, all good.
+    /// A job with only good rows.
     pub fn good(rows: u64) -> Self {
         Self::new(rows, "'good'")
     }
 
-    /// The same with the rows in the database of `rows`, and the store in that of `store`. `keys` are
-    /// edits of the seed.
-    pub fn move_to(mut self, rows: &Server, store: &Server, keys: &[(&str, &str)]) -> Self {
+    /// Moves the rows to the database of `rows` and the store to that of `store`. `keys` are edits of
+    /// the seed.
+    pub fn move_to(
+        mut self,
+        rows: &SharedPostgres,
+        store: &SharedPostgres,
+        keys: &[(&str, &str)],
+    ) -> Self {
         let config = CONFIG.replace("sqlite:rows.db", &store.borrow().url());
-        self.place.write("longshore.toml", config);
-        self.place.write("seed.sql", replaced(self.place.read("seed.sql"), keys));
+        self.dir.write("longshore.toml", config);
+        self.dir.write("seed.sql", replace_all(self.dir.read("seed.sql"), keys));
         self.server = Some(Rc::clone(rows));
         self
     }
 
-    /// Makes the rows, wherever they are.
+    /// Creates the rows in their database.
     pub fn seed(&self) {
         match &self.server {
             None => drop(self.create()),
-            Some(_) => self.execute(&self.place.read("seed.sql")),
+            Some(_) => self.execute(&self.dir.read("seed.sql")),
         }
     }
 
-    /// With these edits of the batch file.
+    /// Applies edits to the batch file.
     pub fn with(self, edits: &[(&str, &str)]) -> Self {
         self.write("batch.toml", edits);
         self
     }
 
-    /// Writes the batch file under this name, each first text replaced by the second.
+    /// Writes the batch file under this name, replacing each first text by the second.
     pub fn write(&self, name: &str, edits: &[(&str, &str)]) -> PathBuf {
-        self.place.write(name, edited(edits))
+        self.dir.write(name, edit_batch(edits))
     }
 
-    /// Makes the database, as the first run would.
+    /// Creates the database as the first run would.
     pub fn create(&self) -> Connection {
-        let db = Connection::open(self.place.path("rows.db")).unwrap();
-        db.execute_batch(&self.place.read("seed.sql")).unwrap();
+        let db = Connection::open(self.dir.path("rows.db")).unwrap();
+        db.execute_batch(&self.dir.read("seed.sql")).unwrap();
         db
     }
 
-    /// `batch run` of the batch file to its end, with the last line it printed.
-    pub fn run(&self, more: &[&str]) -> Run {
-        self.place.run(&[&["batch", "run", ".", "--json"], more].concat())
+    /// Runs `batch run` to its end.
+    pub fn run(&self, more: &[&str]) -> CliOutput {
+        self.dir.run(&[&["batch", "run", ".", "--json"], more].concat())
     }
 
-    /// `batch run` of the batch file, in the background.
-    pub fn start(&self, more: &[&str]) -> Running {
-        self.place.start(&[&["batch", "run", "."], more].concat())
+    /// Starts `batch run` in the background.
+    pub fn start(&self, more: &[&str]) -> ChildGuard {
+        self.dir.start(&[&["batch", "run", "."], more].concat())
     }
 
-    /// Somebody who finds the dead and wakes the waiting, and takes no rows. Without it, a run that
-    /// was killed would count as the one that does so for some seconds more.
-    pub fn watcher(&self) -> Running {
-        self.place.start(&["worker", "--slots", "1", "--kind", "exec"])
+    /// Starts a worker that does maintenance (reaps dead sessions, wakes waiting units) and claims no
+    /// rows. Without it, a killed run would stay the elected maintainer for some seconds.
+    pub fn start_maintainer(&self) -> ChildGuard {
+        self.dir.start(&["worker", "--slots", "1", "--kind", "exec"])
     }
 
-    /// What a query of one value says.
+    /// The value of a query with one row and column.
     #[track_caller]
     pub fn query<T: FromSql>(&self, sql: &str) -> T {
         if let Some(server) = &self.server {
@@ -188,35 +192,35 @@ impl Job {
             let value = text.parse().map_or(SqlValue::Text(text), SqlValue::Integer);
             return T::column_result((&value).into()).unwrap();
         }
-        let db = Connection::open(self.place.path("rows.db")).unwrap();
-        db.busy_timeout(SOON).unwrap();
+        let db = Connection::open(self.dir.path("rows.db")).unwrap();
+        db.busy_timeout(TIMEOUT).unwrap();
         db.query_one(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// What a query of one number says.
+    /// The number of rows that match.
     #[track_caller]
     pub fn count(&self, sql: &str) -> u64 {
         self.query::<u64>(&format!("SELECT count(*) FROM {sql}"))
     }
 
-    /// Changes rows, as their owner might.
+    /// Changes rows as the application that owns them might.
     pub fn execute(&self, sql: &str) {
         if let Some(server) = &self.server {
             server.borrow().run(sql).unwrap();
             return;
         }
-        let db = Connection::open(self.place.path("rows.db")).unwrap();
-        db.busy_timeout(SOON).unwrap();
+        let db = Connection::open(self.dir.path("rows.db")).unwrap();
+        db.busy_timeout(TIMEOUT).unwrap();
         db.execute_batch(sql).unwrap();
     }
 
     /// The batches, newest first.
     pub fn batches(&self) -> Vec<Value> {
-        let run = self.place.run(&["batch", "list", "--json"]).ok();
+        let run = self.dir.run(&["batch", "list", "--json"]).ok();
         run.json().as_array().unwrap().clone()
     }
 
-    /// The only batch, once there is one.
+    /// The only batch.
     pub fn batch(&self) -> Value {
         let mut batches = self.batches();
         assert_eq!(batches.len(), 1, "{batches:?}");
@@ -229,24 +233,24 @@ impl Job {
     }
 
     /// Runs `batch VERB NAME …` on the only batch.
-    pub fn operate(&self, verb: &str, more: &[&str]) -> Run {
-        self.place.run(&[&["batch", verb, &self.name(), "--json"], more].concat())
+    pub fn operate(&self, verb: &str, more: &[&str]) -> CliOutput {
+        self.dir.run(&[&["batch", verb, &self.name(), "--json"], more].concat())
     }
 
-    /// Waits until so many rows of the only batch have left an effect.
-    pub fn until_done(&self, rows: u64) {
-        let done = || self.place.path("rows.db").exists() && self.count("effects") >= rows;
-        eventually(4 * SOON, || done().then_some(()));
+    /// Waits until this many rows have left an effect.
+    pub fn wait_for_effects(&self, rows: u64) {
+        let done = || self.dir.path("rows.db").exists() && self.count("effects") >= rows;
+        eventually(4 * TIMEOUT, || done().then_some(()));
     }
 
-    /// All rows in this state.
+    /// The batch's rows in this state.
     pub fn rows(&self, batch: &str, state: &str) -> Vec<Value> {
         let args = ["batch", "rows", batch, "--state", state, "--limit", "10000", "--json"];
-        self.place.run(&args).ok().json().as_array().unwrap().clone()
+        self.dir.run(&args).ok().json().as_array().unwrap().clone()
     }
 
-    /// What must hold whenever no batch runs: each effect once and for its own row, the counters
-    /// exact, nothing held by anybody.
+    /// Checks the invariants of a batch at rest: each effect once and for its own row, exact
+    /// counters, no lease left.
     #[track_caller]
     pub fn assert_exact(&self) {
         assert_eq!(
@@ -261,16 +265,16 @@ impl Job {
         for batch in self.batches() {
             assert_eq!(batch["leased"], 0, "{batch}");
         }
-        self.place.run(&["verify"]).ok();
+        self.dir.run(&["verify"]).ok();
     }
 }
 
 /// The batch file with each first text replaced by the second.
-pub fn edited(edits: &[(&str, &str)]) -> String {
-    replaced(BATCH.to_owned(), edits)
+pub fn edit_batch(edits: &[(&str, &str)]) -> String {
+    replace_all(BATCH_FILE.to_owned(), edits)
 }
 
-fn replaced(mut text: String, edits: &[(&str, &str)]) -> String {
+fn replace_all(mut text: String, edits: &[(&str, &str)]) -> String {
     for (right, wrong) in edits {
         assert!(text.contains(right), "there is no {right} to be edited");
         text = text.replacen(right, wrong, 1);
@@ -278,20 +282,20 @@ fn replaced(mut text: String, edits: &[(&str, &str)]) -> String {
     text
 }
 
-/// Numbers that look random and are the same in every run of a test.
-pub struct Dice(pub u64);
+/// A deterministic random number generator.
+pub struct Rng(pub u64);
 
-impl Dice {
-    /// A number below `most`.
-    pub fn roll(&mut self, most: u64) -> u64 {
+impl Rng {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
+        (self.0 >> 33) % bound
     }
 
-    /// Lets something live for a moment of up to `most` milliseconds: whatever it does then is
-    /// what the next kill hits.
-    pub fn moment(&mut self, most: u64) {
-        std::thread::sleep(Duration::from_millis(self.roll(most)));
+    /// Sleeps for a random time of less than `max` milliseconds, so that the next kill hits a random
+    /// step.
+    pub fn sleep_up_to(&mut self, bound: u64) {
+        std::thread::sleep(Duration::from_millis(self.below(bound)));
     }
 }

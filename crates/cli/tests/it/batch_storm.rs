@@ -1,92 +1,97 @@
-//! Batches under SIGKILL: whatever dies and whenever, each row comes to one end, its effects are
-//! there once, and no answer that was kept is asked for again.
+//! Batches under SIGKILL of any process at any time: each row ends once, its effects exist once, and
+//! no recorded answer is requested again.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use serde_json::json;
 
-use crate::batch_job::{Dice, Job, Server};
-use crate::support::{Running, SOON, eventually, limit, soaked};
+use crate::batch_job::{BatchJob, Rng, SharedPostgres};
+use crate::support::{ChildGuard, TIMEOUT, eventually, pick_size, stretch};
 
-/// One row in a hundred is poison, of four sorts in turn.
-const SORTS: &str = "CASE WHEN i % 100 <> 7 THEN 'good' WHEN i % 400 = 7 THEN 'bad' \
+/// One row in a hundred fails, in four ways in turn.
+const SORT_SQL: &str = "CASE WHEN i % 100 <> 7 THEN 'good' WHEN i % 400 = 7 THEN 'bad' \
      WHEN i % 400 = 107 THEN 'silent' WHEN i % 400 = 207 THEN 'refused' ELSE 'gone' END";
 
-/// The sorts that fail: bad JSON, no answer in time, a POST and a PRE that do not work.
-const POISON: [&str; 4] = ["bad", "silent", "refused", "gone"];
+/// The sorts that fail: invalid JSON, no answer in time, a failing POST, a failing PRE.
+const FAILING_SORTS: [&str; 4] = ["bad", "silent", "refused", "gone"];
 
-/// With a clock for the silent ones that others never hear, however busy the machine is, and slow
-/// enough for many kills on a fast one. A worker's death uses an attempt.
-const EDITS: [(&str, &str); 4] = [
+/// The timeout ends silent rows early, yet is long enough for all others on a busy machine. The delay
+/// allows many kills on a fast one. A worker's death uses an attempt.
+const STORM_EDITS: [(&str, &str); 4] = [
     ("workers = 8", "workers = 20"),
     ("timeout = \"30s\"", "timeout = \"2s\""),
     ("attempts = 2", "attempts = 9"),
     ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"15ms\""),
 ];
 
-/// An initiator that waits for the workers, so that it can be killed midway.
-pub const AHEAD: (&str, &str) = ("key = \"id\"", "key = \"id\"\nahead = 200");
+/// Bounds how far the initiator runs ahead, so that it can be killed midway.
+pub const BOUNDED_ENQUEUE: (&str, &str) = ("key = \"id\"", "key = \"id\"\nahead = 200");
 
-/// A batch with poison in it.
-pub struct Storm {
-    job: Job,
+/// A batch with failing rows, and how many.
+pub struct BatchStorm {
+    job: BatchJob,
     rows: u64,
-    /// The code of a row whose SQL is refused: by the store, or by the rows' own database.
-    refused: &'static str,
+    /// The failure code of a row with refused SQL: by the store, or by the rows' own database.
+    refused_code: &'static str,
 }
 
-impl Storm {
+impl BatchStorm {
     pub fn new(rows: u64, more: &[(&str, &str)]) -> Self {
-        let job = Job::new(rows, SORTS).with(&[&EDITS, more].concat());
-        Self { job, rows, refused: "effect" }
+        let job = BatchJob::new(rows, SORT_SQL).with(&[&STORM_EDITS, more].concat());
+        Self { job, rows, refused_code: "effect" }
     }
 
-    /// The same with the rows and the store on these servers.
-    pub fn move_to(self, rows: &Server, store: &Server, keys: &[(&str, &str)]) -> Self {
-        let refused = if Rc::ptr_eq(rows, store) { "effect" } else { "post-error" };
-        Self { job: self.job.move_to(rows, store, keys), refused, ..self }
+    /// Moves the rows and the store to these servers.
+    pub fn move_to(
+        self,
+        rows: &SharedPostgres,
+        store: &SharedPostgres,
+        keys: &[(&str, &str)],
+    ) -> Self {
+        let refused_code = if Rc::ptr_eq(rows, store) { "effect" } else { "post-error" };
+        Self { job: self.job.move_to(rows, store, keys), refused_code, ..self }
     }
 
-    /// What a row of this sort comes to.
-    fn code(&self, sort: &str) -> &'static str {
+    /// The failure code expected for a row of this sort.
+    fn expected_code(&self, sort: &str) -> &'static str {
         match sort {
             "bad" => "bad-answer",
             "silent" => "timeout",
-            "refused" => self.refused,
+            "refused" => self.refused_code,
             "gone" => "pre-error",
             other => panic!("a row of sort {other} failed"),
         }
     }
 
-    /// Every other process brings the batch a step further before it is killed: on a slow machine
-    /// they would all be killed at their start.
-    fn until_its_share_is_done(&self, kill: usize) {
+    /// Lets every other process bring the batch a step further before it is killed: on a slow machine
+    /// all would be killed at their start.
+    fn wait_for_share(&self, kill: usize) {
         if kill % 2 == 1 {
-            let share = self.rows * kill as u64 / (kills() as u64 + 2);
-            eventually(limit(2 * SOON), || (self.job.count("effects") >= share).then_some(()));
+            let share = self.rows * kill as u64 / (kill_count() as u64 + 2);
+            eventually(stretch(2 * TIMEOUT), || (self.job.count("effects") >= share).then_some(()));
         }
     }
 
-    /// How often the batch was taken up where it was left.
-    fn taken_up(&self) -> usize {
-        self.job.place.read("stderr").matches("taking up batch").count()
+    /// How many runs resumed the batch.
+    fn resume_count(&self) -> usize {
+        self.job.dir.read("stderr").matches("taking up batch").count()
     }
 
-    fn until_taken_up(&self, before: usize) {
-        eventually(limit(2 * SOON), || (self.taken_up() > before).then_some(()));
+    fn wait_for_resume(&self, before: usize) {
+        eventually(stretch(2 * TIMEOUT), || (self.resume_count() > before).then_some(()));
     }
 
-    fn assert_alive(&self, process: &mut Running, kill: usize) {
+    fn assert_alive(&self, process: &mut ChildGuard, kill: usize) {
         let ended = process.0.try_wait().unwrap();
-        assert_eq!(ended, None, "it ended before kill {kill}: {}", self.job.place.read("stderr"));
+        assert_eq!(ended, None, "it ended before kill {kill}: {}", self.job.dir.read("stderr"));
     }
 
-    /// The books after it: every row has ended once, as its sort wants.
+    /// Checks the final state: every row ended once, as its sort demands.
     fn assert_exact(&self) {
         let batch = self.job.batch();
         let of = |sort: &str| self.job.count(&format!("rows WHERE sort = '{sort}'"));
-        let failed: u64 = POISON.iter().map(|sort| of(sort)).sum();
+        let failed: u64 = FAILING_SORTS.iter().map(|sort| of(sort)).sum();
         assert_eq!((of("good"), failed), (self.rows - self.rows / 100, self.rows / 100));
         assert_eq!(batch["status"], "complete", "{batch}");
         assert_eq!((&batch["total"], &batch["cancelled"]), (&json!(self.rows), &json!(0)));
@@ -101,15 +106,15 @@ impl Storm {
         self.assert_no_answer_paid_twice();
     }
 
-    /// Each failure is listed with its code and words, and POST heard of it once. (Where POST is
-    /// what failed, there is nobody to hear.)
+    /// Each failure is listed with its code and message, and POST's `fail` ran once for it. (It did
+    /// not run where POST itself failed.)
     fn assert_failures_have_their_reasons(&self) {
         let listed = self.job.rows(&self.job.name(), "failed");
         let mut found = BTreeMap::new();
         for row in &listed {
             let sort = format!("SELECT sort FROM rows WHERE id = {}", row["key"]);
             let code = row["code"].as_str().unwrap();
-            assert_eq!(code, self.code(&self.job.query::<String>(&sort)), "{row}");
+            assert_eq!(code, self.expected_code(&self.job.query::<String>(&sort)), "{row}");
             assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
             assert_eq!(
                 found.insert(row["key"].as_u64().unwrap(), code),
@@ -118,13 +123,13 @@ impl Storm {
             );
         }
         assert_eq!(found.len() as u64, self.rows / 100);
-        let told = found.values().filter(|code| **code != self.refused).count() as u64;
-        assert_eq!(self.job.count("failures"), told);
-        assert_eq!(self.job.query::<u64>("SELECT count(DISTINCT row) FROM failures"), told);
+        let reported = found.values().filter(|code| **code != self.refused_code).count() as u64;
+        assert_eq!(self.job.count("failures"), reported);
+        assert_eq!(self.job.query::<u64>("SELECT count(DISTINCT row) FROM failures"), reported);
     }
 
-    /// Each answer that is kept is counted in the same transaction, so a row that was asked again
-    /// after that would be counted again. The silent and the gone have none.
+    /// An answer is recorded and counted in one transaction, so a row asked again afterwards would be
+    /// counted again. Silent and gone rows have no answer.
     fn assert_no_answer_paid_twice(&self) {
         let answered = self.job.count("rows WHERE sort IN ('good', 'bad', 'refused')");
         let sums = &self.job.batch()["sums"];
@@ -140,60 +145,60 @@ impl Storm {
     }
 }
 
-/// Before which kill the middle of a storm is.
-const MIDDLE: usize = 6;
+/// The kill before which `middle` runs.
+const MIDDLE_KILL: usize = 6;
 
-/// How often a process is killed.
-fn kills() -> usize {
-    soaked(8, 24)
+/// How many times a process is killed.
+fn kill_count() -> usize {
+    pick_size(8, 24)
 }
 
-/// Lets a run be killed again and again, with something else in the `middle` of the storm.
-pub fn kill_runs(storm: &Storm, mut middle: impl FnMut()) {
+/// Kills a run repeatedly, and calls `middle` halfway.
+pub fn kill_runs(storm: &BatchStorm, mut middle: impl FnMut()) {
     storm.job.seed();
-    let _watcher = storm.job.watcher();
-    let mut dice = Dice(1);
-    for kill in 0..kills() {
-        let before = storm.taken_up();
+    let _maintainer = storm.job.start_maintainer();
+    let mut rng = Rng(1);
+    for kill in 0..kill_count() {
+        let before = storm.resume_count();
         let mut run = storm.job.start(&[]);
-        if kill == MIDDLE {
-            storm.until_taken_up(before);
+        if kill == MIDDLE_KILL {
+            storm.wait_for_resume(before);
             middle();
         }
-        storm.until_its_share_is_done(kill);
-        dice.moment(400);
+        storm.wait_for_share(kill);
+        rng.sleep_up_to(400);
         storm.assert_alive(&mut run, kill);
         run.kill();
     }
     let last = storm.job.run(&[]).ends(3).says("taking up batch");
-    // Whoever looks first takes back: the watcher, one that was killed later, or this last one.
-    let said = storm.job.place.read("stderr") + &last.err;
-    assert!(said.contains("rescued units of dead workers"), "{said}");
+    // Any process may rescue the units: the watcher, a later killed run, or the last run.
+    let log = storm.job.dir.read("stderr") + &last.err;
+    assert!(log.contains("rescued units of dead workers"), "{log}");
     let last = last.json();
     assert_eq!((&last["total"], &last["status"]), (&json!(storm.rows), &json!("complete")));
     storm.assert_exact();
     storm.assert_ended_once();
 }
 
-/// The initiator and two workers, each a process of its own, are killed in turn, with something
-/// else in the `middle` of the storm.
-pub fn kill_initiators_and_workers(storm: &Storm, mut middle: impl FnMut()) {
+/// Kills the initiator and two workers, each a process of its own, in turn, and calls `middle`
+/// halfway.
+pub fn kill_initiators_and_workers(storm: &BatchStorm, mut middle: impl FnMut()) {
     const WORKERS: usize = 2;
     storm.job.seed();
-    let _watcher = storm.job.watcher();
-    let work = || storm.job.place.start(&["worker", "--slots", "10"]);
-    let initiate = || storm.job.place.start(&["batch", "start", "."]);
-    let mut workers: [Running; WORKERS] = std::array::from_fn(|_| work());
-    let mut dice = Dice(2);
-    for kill in 0..kills() {
-        let before = storm.taken_up();
+    let _maintainer = storm.job.start_maintainer();
+    let work = || storm.job.dir.start(&["worker", "--slots", "10"]);
+    let initiate = || storm.job.dir.start(&["batch", "start", "."]);
+    let mut workers: [ChildGuard; WORKERS] = std::array::from_fn(|_| work());
+    let mut rng = Rng(2);
+    for kill in 0..kill_count() {
+        let before = storm.resume_count();
         let mut initiator = initiate();
-        if kill == MIDDLE {
-            storm.until_taken_up(before);
+        if kill == MIDDLE_KILL {
+            storm.wait_for_resume(before);
             middle();
         }
-        storm.until_its_share_is_done(kill);
-        dice.moment(220);
+        storm.wait_for_share(kill);
+        rng.sleep_up_to(220);
         storm.assert_alive(&mut initiator, kill);
         initiator.kill();
         if kill % 2 == 0 {
@@ -202,13 +207,13 @@ pub fn kill_initiators_and_workers(storm: &Storm, mut middle: impl FnMut()) {
             *victim = work();
         }
     }
-    assert_eq!(initiate().ends_within(limit(4 * SOON)), 0);
+    assert_eq!(initiate().ends_within(stretch(4 * TIMEOUT)), 0);
     let ended = || storm.job.batch()["status"] == "complete";
-    eventually(limit(2 * SOON), || ended().then_some(()));
-    eventually(SOON, || (storm.job.count("ends") > 0).then_some(()));
+    eventually(stretch(2 * TIMEOUT), || ended().then_some(()));
+    eventually(TIMEOUT, || (storm.job.count("ends") > 0).then_some(()));
     for worker in &mut workers {
         worker.signal("TERM");
-        assert_eq!(worker.ends_within(SOON), 0);
+        assert_eq!(worker.ends_within(TIMEOUT), 0);
     }
     storm.assert_exact();
     storm.assert_ended_once();
@@ -216,31 +221,33 @@ pub fn kill_initiators_and_workers(storm: &Storm, mut middle: impl FnMut()) {
 
 #[test]
 fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
-    kill_runs(&Storm::new(soaked(3_000, 10_000), &[]), || {});
+    kill_runs(&BatchStorm::new(pick_size(3_000, 10_000), &[]), || {});
 }
 
 #[test]
 fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
-    kill_initiators_and_workers(&Storm::new(soaked(2_000, 10_000), &[AHEAD]), || {});
+    kill_initiators_and_workers(
+        &BatchStorm::new(pick_size(2_000, 10_000), &[BOUNDED_ENQUEUE]),
+        || {},
+    );
 }
 
-/// Rows whose POST does not work for a while, however often it is tried and by whom, are asked
-/// once.
+/// While POST keeps failing, a row is asked once, no matter how many attempts and workers try POST.
 #[test]
 fn no_answer_paid_twice_when_post_fails_and_runs_are_killed() {
     const ROWS: u64 = 200;
-    // POST must change the row of the gate, and there is none yet.
+    // POST must update the row in `gate`, which does not exist yet.
     let gate = "{ sql = \"UPDATE gate SET passed = passed + 1\", rows = 1 },";
     let gate = format!("success = [\n  {gate}");
     let edits = [("attempts = 2", "attempts = 100000"), ("success = [", &gate)];
-    let job = Job::good(ROWS).with(&edits);
+    let job = BatchJob::good(ROWS).with(&edits);
     job.create().execute_batch("CREATE TABLE gate (passed INTEGER)").unwrap();
-    let _watcher = job.watcher();
+    let _maintainer = job.start_maintainer();
     let answers = || job.batches().first().and_then(|batch| batch["sums"]["answers"].as_u64());
     for kills in 1..=3 {
         let mut run = job.start(&[]);
-        // Each time some more rows have been answered, and all of them tried in vain.
-        eventually(SOON, || answers().filter(|answers| *answers >= kills * ROWS / 3));
+        // Each time more rows are answered, and all of them have tried POST in vain.
+        eventually(TIMEOUT, || answers().filter(|answers| *answers >= kills * ROWS / 3));
         run.kill();
     }
     assert_eq!(job.count("effects"), 0);
@@ -255,20 +262,20 @@ fn no_answer_paid_twice_when_post_fails_and_runs_are_killed() {
 #[test]
 fn a_batch_in_which_everything_fails_pauses_and_goes_on_once_it_is_mended() {
     const ROWS: u64 = 2_000;
-    let job = Job::new(ROWS, "'bad'").with(&[("limit = \"none\"", "limit = 25")]);
+    let job = BatchJob::new(ROWS, "'bad'").with(&[("limit = \"none\"", "limit = 25")]);
     job.run(&[]).ends(4);
     let paused = job.batch();
     assert_eq!(paused["status"], "paused", "{paused}");
     let reason = paused["reason"].as_str().unwrap();
     assert!(reason.contains("threshold is 25"), "{reason}");
     let failed = paused["failed"].as_u64().unwrap();
-    // Those that were under way when it was reached still came to their end.
+    // Rows in flight when the threshold was reached still ended.
     assert!((25..150).contains(&failed), "{paused}");
-    assert_eq!(paused["sums"]["answers"], failed, "no more were asked");
+    assert_eq!(paused["sums"]["answers"], failed, "no other rows asked");
 
-    let said = job.run(&[]).ends(1).says("is paused").says("hint:").err;
-    assert!(said.contains(reason), "{said}");
-    assert_eq!(job.batch()["failed"], failed, "a paused batch is left alone");
+    let log = job.run(&[]).ends(1).says("is paused").says("hint:").err;
+    assert!(log.contains(reason), "{log}");
+    assert_eq!(job.batch()["failed"], failed, "a paused batch does not run");
     job.execute("UPDATE rows SET sort = 'good'");
     job.operate("resume", &[]).ok();
     let last = job.run(&[]).ends(3).says("taking up batch").json();
@@ -282,7 +289,7 @@ fn a_batch_in_which_everything_fails_pauses_and_goes_on_once_it_is_mended() {
 fn a_batch_that_fails_at_its_threshold_gives_up_the_rest() {
     const ROWS: u64 = 2_000;
     let edits = [("limit = \"none\"", "limit = \"5%\"\nthen = \"fail\"")];
-    let job = Job::new(ROWS, "'bad'").with(&edits);
+    let job = BatchJob::new(ROWS, "'bad'").with(&edits);
     job.run(&[]).ends(3);
     let batch = job.batch();
     assert_eq!(batch["status"], "failed", "{batch}");
@@ -291,21 +298,21 @@ fn a_batch_that_fails_at_its_threshold_gives_up_the_rest() {
         (batch["failed"].as_u64().unwrap(), batch["cancelled"].as_u64().unwrap());
     assert_eq!((failed + cancelled, &batch["done"]), (batch["total"].as_u64().unwrap(), &json!(0)));
     assert!(failed < ROWS / 2, "{batch}");
-    assert_eq!(batch["sums"]["answers"], failed, "no more were asked");
+    assert_eq!(batch["sums"]["answers"], failed, "no other rows asked");
     assert_eq!(job.query::<String>("SELECT status FROM ends"), "failed");
     job.assert_exact();
 }
 
-/// Where a question may have been billed and must not be asked again, a row fails with its worker.
+/// With `on_lost = "fail"`, a row fails with its worker if its question may have been billed.
 #[test]
 fn rows_that_were_out_when_the_run_was_killed_are_not_asked_again_if_the_file_says_so() {
     let sorts = "CASE WHEN i <= 5 THEN 'silent' ELSE 'good' END";
     let edits = [("workers = 8", "workers = 8\non_lost = \"fail\"")];
-    let job = Job::new(100, sorts).with(&edits);
+    let job = BatchJob::new(100, sorts).with(&edits);
     job.create();
-    let _watcher = job.watcher();
+    let _maintainer = job.start_maintainer();
     let mut run = job.start(&[]);
-    job.until_done(95);
+    job.wait_for_effects(95);
     run.kill();
     let last = job.run(&[]).ends(3).json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(95), &json!(5)), "{last}");

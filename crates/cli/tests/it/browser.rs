@@ -3,31 +3,31 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::batch_job::Job;
-use crate::serve::Served;
+use crate::batch_job::BatchJob;
+use crate::serve::ServeProcess;
 
-/// What the browser does is in `tests/browser/flow.py`.
+/// The browser's steps are in `tests/browser/flow.py`.
 #[test]
 fn a_batch_is_watched_and_steered_in_a_browser_and_its_console_stays_silent() {
-    let job = Job::new(150, "CASE WHEN i % 10 = 0 THEN 'bad' ELSE 'good' END")
+    let job = BatchJob::new(150, "CASE WHEN i % 10 = 0 THEN 'bad' ELSE 'good' END")
         .with(&[("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"150ms\"")]);
     job.create();
-    let served = Served::start(&job.place, &[]);
-    job.place.run(&["batch", "start", "."]).ok();
+    let server = ServeProcess::start(&job.dir, &[]);
+    job.dir.run(&["batch", "start", "."]).ok();
     let flow = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser/flow.py");
     let batch = job.batch()["batch"].as_str().unwrap().to_owned();
     let mut run = Command::new("python3")
-        .args(["-B", flow, &format!("http://{}", served.address), &batch])
+        .args(["-B", flow, &format!("http://{}", server.address), &batch])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Work begins when somebody watches.
+    // The worker starts once the browser shows the page.
     let (mut said, mut out) = (String::new(), BufReader::new(run.stdout.take().unwrap()));
     out.read_line(&mut said).unwrap();
     assert_eq!(said, "open\n");
-    let mut worker = job.place.start(&["worker", "--slots", "2"]);
+    let mut worker = job.dir.start(&["worker", "--slots", "2"]);
     out.read_to_string(&mut said).unwrap();
     assert!(run.wait().unwrap().success() && said.ends_with("good\n"), "{said}");
     worker.kill();
-    served.stop();
+    server.stop();
 }

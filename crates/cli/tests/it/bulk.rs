@@ -1,5 +1,5 @@
-//! Batches that ask with a provider's batches, as processes: killed at every step, cancelled, and what people
-//! see of them.
+//! Batches that use a provider's batch API, as processes: killed at every step, cancelled, and shown
+//! to users.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,13 +10,13 @@ use longshore_testkit::servers::PrivatePostgres;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::batch_job::Job;
-use crate::support::{Running, SOON, eventually};
+use crate::batch_job::BatchJob;
+use crate::support::{ChildGuard, TIMEOUT, eventually};
 
 const ROWS: u64 = 60;
 
-/// Rows ask together, for what they are to say back.
-const EDITS: [(&str, &str); 3] = [
+/// Rows ask in provider batches; each prompt is the answer that it expects.
+const PROVIDER_BATCH_EDITS: [(&str, &str); 3] = [
     ("profile = \"script\"", "profile = \"@fake\"\nmode = \"provider-batch\""),
     (
         "[ai.schema]",
@@ -25,50 +25,50 @@ const EDITS: [(&str, &str); 3] = [
     ("Row {{ id }} is {{ sort }}.", "{\\\"n\\\": {{ id }} }"),
 ];
 
-/// A batch of rows that ask a fake.
-struct Harbour {
-    job: Job,
+/// A batch of rows and the fake provider that they ask.
+struct ProviderBatchFixture {
+    job: BatchJob,
     fake: FakeAi,
     _runtime: Runtime,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum StoreKind {
     Sqlite,
     Postgres,
 }
 
-impl Harbour {
-    fn new(provider: &str, kept: Kept) -> Self {
+impl ProviderBatchFixture {
+    fn new(provider: &str, store: StoreKind) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
         let fake = runtime.block_on(FakeAi::start()).unwrap();
-        let job = job(kept);
-        let run = |args: &[&str]| job.place.run(args).ok();
+        let job = job(store);
+        let run = |args: &[&str]| job.dir.run(args).ok();
         job.seed();
         run(&["key", "init"]);
-        job.place.run_with(&["key", "add", "k"], "sk-one").ok();
+        job.dir.run_with(&["key", "add", "k"], "sk-one").ok();
         let add = ["profile", "add", "fake", "--provider", provider, "--model", "m", "--key", "k"];
         let prices = ["--price-input", "4", "--price-output", "20", "--price-batch", "0.5"];
         run(&[&add[..], &prices, &["--endpoint", &fake.url()]].concat());
         Self { job, fake, _runtime: runtime }
     }
 
-    /// Fills the batch; nobody works on it yet.
-    fn fill(&self) -> String {
-        self.job.place.run(&["batch", "start", "."]).ok();
+    /// Enqueues the batch's rows; no worker runs yet.
+    fn enqueue(&self) -> String {
+        self.job.dir.run(&["batch", "start", "."]).ok();
         self.job.name()
     }
 
-    fn worker(&self) -> Running {
-        self.job.place.start(&["worker", "--slots", "8", "--ttl", "1s"])
+    fn worker(&self) -> ChildGuard {
+        self.job.dir.start(&["worker", "--slots", "8", "--ttl", "1s"])
     }
 
-    /// How often each question was handed over.
-    fn sent(&self) -> BTreeMap<String, usize> {
+    /// How often each request was submitted to the provider.
+    fn submissions(&self) -> BTreeMap<String, usize> {
         let mut sent = BTreeMap::new();
         for id in self.fake.batches().into_iter().flat_map(|batch| batch.ids) {
             *sent.entry(id).or_default() += 1;
@@ -76,25 +76,25 @@ impl Harbour {
         sent
     }
 
-    fn is_over(&self) -> bool {
-        self.job.batch()["status"] == "complete" && self.conductors() == 0
+    fn is_complete(&self) -> bool {
+        self.job.batch()["status"] == "complete" && self.live_runners() == 0
     }
 
-    /// Live units that take questions to the provider.
-    fn conductors(&self) -> usize {
+    /// The number of live units that run provider batches.
+    fn live_runners(&self) -> usize {
         let list = ["unit", "list", "--kind", "batch.bulk", "--json"];
-        let units = self.job.place.run(&list).ok().json();
+        let units = self.job.dir.run(&list).ok().json();
         let live = |unit: &&Value| {
             !["done", "failed", "cancelled"].contains(&unit["state"].as_str().unwrap())
         };
         units.as_array().unwrap().iter().filter(live).count()
     }
 
-    /// Nothing is parked, out or open, and what was paid is the price of batches.
-    fn assert_books(&self, calls: u64) {
+    /// Checks that no request is parked, submitted or open, and that each call cost the batch price.
+    fn assert_billing(&self, calls: u64) {
         assert_eq!(self.job.count("longshore_parked"), 0);
         assert_eq!(self.job.count("longshore_shipment"), 0);
-        let usage = self.job.place.run(&["usage", "--by", "batch", "--json"]).ok().json();
+        let usage = self.job.dir.run(&["usage", "--by", "batch", "--json"]).ok().json();
         let groups = usage["groups"].as_array().unwrap();
         assert_eq!(groups.len(), 1, "{usage}");
         let group = &groups[0];
@@ -103,27 +103,28 @@ impl Harbour {
         let number = |key: &str| group[key].as_i64().unwrap();
         let plain = number("tokens_in") * 4_000_000 + number("tokens_out") * 20_000_000;
         assert_eq!(number("cost_picos"), plain / 2, "{usage}");
-        // Computed anew, it is the same.
-        let recost = self.job.place.run(&["usage", "recost", "--json"]).ok().json();
+        // Recomputing the costs changes nothing.
+        let recost = self.job.dir.run(&["usage", "recost", "--json"]).ok().json();
         assert_eq!((&recost["changed"], &recost["right"]), (&json!(0), &json!(calls)), "{recost}");
     }
 }
 
-fn job(kept: Kept) -> Job {
-    match kept {
-        Kept::Sqlite => Job::good(ROWS).with(&EDITS),
-        Kept::Postgres => {
+fn job(store: StoreKind) -> BatchJob {
+    match store {
+        StoreKind::Sqlite => BatchJob::good(ROWS).with(&PROVIDER_BATCH_EDITS),
+        StoreKind::Postgres => {
             let server = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
             let database = format!("database = \"{}\"", server.borrow().url());
             let moved = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
-            let edits = [&EDITS[..], &moved].concat();
-            Job::good(ROWS).with(&edits).move_to(&server, &server, &[])
+            let edits = [&PROVIDER_BATCH_EDITS[..], &moved].concat();
+            BatchJob::good(ROWS).with(&edits).move_to(&server, &server, &[])
         }
     }
 }
 
-/// After how many questions a worker meets its end, and whether the provider had heard the last.
-const DOORS: [(usize, Act); 7] = [
+/// After how many requests a worker is killed, and whether the provider carries out the next one
+/// (`Mute`) or not (`Hang`).
+const KILL_POINTS: [(usize, Act); 7] = [
     (0, Act::Hang),
     (0, Act::Mute),
     (1, Act::Hang),
@@ -133,12 +134,12 @@ const DOORS: [(usize, Act); 7] = [
     (3, Act::Mute),
 ];
 
-/// Kills a worker when it is at its first, second, third … question to the provider, before it was heard and
-/// after; and while rows are parked and while answers are applied.
-fn killed_at_every_step(provider: &str, kept: Kept) {
-    let harbour = Harbour::new(provider, kept);
-    let (job, fake) = (&harbour.job, &harbour.fake);
-    let name = harbour.fill();
+/// Kills a worker at its first, second, third … request to the provider, before and after the provider
+/// has carried it out; also while rows are parked and while answers are applied.
+fn kill_at_every_step(provider: &str, store: StoreKind) {
+    let fixture = ProviderBatchFixture::new(provider, store);
+    let (job, fake) = (&fixture.job, &fixture.fake);
+    let name = fixture.enqueue();
     let units: Vec<String> = job
         .rows(&name, "ready")
         .iter()
@@ -151,105 +152,105 @@ fn killed_at_every_step(provider: &str, kept: Kept) {
     }
     fake.plan([BatchPlan { polls: 2, ..BatchPlan::default() }]);
 
-    let _watcher = job.watcher();
+    let _maintainer = job.start_maintainer();
 
-    // While rows are parked.
+    // Kill while rows are parked.
     fake.next([Act::Hang]);
-    let mut worker = harbour.worker();
-    eventually(SOON, || (job.count("longshore_parked") > 0).then_some(()));
+    let mut worker = fixture.worker();
+    eventually(TIMEOUT, || (job.count("longshore_parked") > 0).then_some(()));
     worker.kill();
-    // At the provider's door.
-    for (passes, act) in DOORS {
+    // Kill during a request to the provider.
+    for (served, act) in KILL_POINTS {
         let before = fake.seen().len();
         fake.clear();
-        fake.next(vec![Act::default(); passes]);
+        fake.next(vec![Act::default(); served]);
         fake.next([act]);
-        let mut worker = harbour.worker();
-        eventually(SOON, || {
-            (fake.seen().len() > before + passes || job.count("effects") > 0).then_some(())
+        let mut worker = fixture.worker();
+        eventually(TIMEOUT, || {
+            (fake.seen().len() > before + served || job.count("effects") > 0).then_some(())
         });
         worker.kill();
     }
     fake.clear();
-    // While answers are applied.
-    let mut worker = harbour.worker();
-    eventually(2 * SOON, || (job.count("effects") > 5).then_some(()));
+    // Kill while answers are applied.
+    let mut worker = fixture.worker();
+    eventually(2 * TIMEOUT, || (job.count("effects") > 5).then_some(()));
     worker.kill();
-    let mut worker = harbour.worker();
-    eventually(2 * SOON, || harbour.is_over().then_some(()));
+    let mut worker = fixture.worker();
+    eventually(2 * TIMEOUT, || fixture.is_complete().then_some(()));
     worker.signal("TERM");
-    assert_eq!(worker.ends_within(SOON), 0);
+    assert_eq!(worker.ends_within(TIMEOUT), 0);
 
     assert_eq!(job.count("effects"), ROWS);
     job.assert_exact();
-    let sent = harbour.sent();
+    let sent = fixture.submissions();
     assert_eq!(sent.len() as u64, ROWS);
     for (at, unit) in units.iter().enumerate() {
         let times = if [3, 17, 40].contains(&at) { 2 } else { 1 };
         assert_eq!(sent[&format!("{unit}-1")], times, "row {at}: by missing id only");
     }
-    harbour.assert_books(ROWS);
+    fixture.assert_billing(ROWS);
 }
 
 #[test]
 fn provider_batches_with_restarts_at_every_step_with_anthropic() {
-    killed_at_every_step("anthropic", Kept::Sqlite);
+    kill_at_every_step("anthropic", StoreKind::Sqlite);
 }
 
 #[test]
 fn provider_batches_with_restarts_at_every_step_with_openai() {
-    killed_at_every_step("openai", Kept::Sqlite);
+    kill_at_every_step("openai", StoreKind::Sqlite);
 }
 
 #[test]
 fn provider_batches_with_restarts_at_every_step_with_anthropic_on_postgres() {
-    killed_at_every_step("anthropic", Kept::Postgres);
+    kill_at_every_step("anthropic", StoreKind::Postgres);
 }
 
 #[test]
 fn provider_batches_with_restarts_at_every_step_with_openai_on_postgres() {
-    killed_at_every_step("openai", Kept::Postgres);
+    kill_at_every_step("openai", StoreKind::Postgres);
 }
 
 #[test]
 fn a_batch_run_carries_its_questions_itself_and_leaves_nothing_behind() {
-    let harbour = Harbour::new("openai", Kept::Sqlite);
-    let run = harbour.job.run(&[]).ok();
-    assert_eq!(harbour.job.count("effects"), ROWS, "{}", run.err);
-    harbour.job.assert_exact();
-    assert_eq!(harbour.conductors(), 0);
-    harbour.assert_books(ROWS);
+    let fixture = ProviderBatchFixture::new("openai", StoreKind::Sqlite);
+    let run = fixture.job.run(&[]).ok();
+    assert_eq!(fixture.job.count("effects"), ROWS, "{}", run.err);
+    fixture.job.assert_exact();
+    assert_eq!(fixture.live_runners(), 0);
+    fixture.assert_billing(ROWS);
 }
 
 #[test]
 fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
-    let harbour = Harbour::new("anthropic", Kept::Sqlite);
-    // Rows that come later go with another.
-    harbour.fake.plan(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; ROWS as usize]);
-    let mut run = harbour.job.start(&[]);
-    let shown = eventually(SOON, || {
-        harbour.job.place.path("rows.db").exists().then_some(())?;
-        let name = harbour.job.batches().first()?["batch"].as_str()?.to_owned();
-        let shown = harbour.job.place.batch(&name);
+    let fixture = ProviderBatchFixture::new("anthropic", StoreKind::Sqlite);
+    // Rows parked later go into another provider batch, so every batch needs a plan.
+    fixture.fake.plan(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; ROWS as usize]);
+    let mut run = fixture.job.start(&[]);
+    let shown = eventually(TIMEOUT, || {
+        fixture.job.dir.path("rows.db").exists().then_some(())?;
+        let name = fixture.job.batches().first()?["batch"].as_str()?.to_owned();
+        let shown = fixture.job.dir.batch(&name);
         (shown["parked"]["out"] == ROWS && shown["scheduled"] == ROWS).then_some(shown)
     });
     assert_eq!(shown["parked"], json!({ "waiting": 0, "out": ROWS, "answered": 0 }));
-    let words = harbour.job.place.run(&["batch", "status", &harbour.job.name()]).ok();
+    let words = fixture.job.dir.run(&["batch", "status", &fixture.job.name()]).ok();
     assert!(words.out.contains("60 out, 0 waiting to go, 0 answered"), "{}", words.out);
-    let watched = ["batch", "watch", &harbour.job.name(), "--limit", "100ms"];
-    let watched = harbour.job.place.run(&watched);
+    let watched = ["batch", "watch", &fixture.job.name(), "--limit", "100ms"];
+    let watched = fixture.job.dir.run(&watched);
     assert!(watched.out.contains("60 parked with the provider"), "{}", watched.out);
-    harbour.job.operate("cancel", &[]).ok();
-    run.ends_within(SOON);
-    let cancels = harbour.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
-    assert_eq!(cancels, harbour.fake.batches().len());
-    assert_eq!((harbour.job.count("effects"), harbour.conductors()), (0, 0));
-    harbour.assert_books(ROWS);
+    fixture.job.operate("cancel", &[]).ok();
+    run.ends_within(TIMEOUT);
+    let cancels = fixture.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
+    assert_eq!(cancels, fixture.fake.batches().len());
+    assert_eq!((fixture.job.count("effects"), fixture.live_runners()), (0, 0));
+    fixture.assert_billing(ROWS);
 }
 
 #[test]
 fn a_batch_file_for_a_provider_without_batches_is_refused_with_a_hint() {
-    let job = Job::good(1)
+    let job = BatchJob::good(1)
         .with(&[("profile = \"script\"", "profile = \"script\"\nmode = \"provider-batch\"")]);
     let refused = job.run(&[]).ends(1);
     assert!(refused.err.contains("provider `scripted` has no batch API"), "{}", refused.err);
@@ -264,7 +265,7 @@ fn what_it_would_cost_is_told_at_the_price_of_batches() {
     let estimate = |mode: &str| {
         let asked = format!("profile = \"script\"\nmode = \"{mode}\"");
         let edits = [("profile = \"script\"", asked.as_str()), (scripted, real), prices];
-        let shown = Job::good(3).with(&edits).run(&["--dry-run"]).ok().json();
+        let shown = BatchJob::good(3).with(&edits).run(&["--dry-run"]).ok().json();
         shown["cost_at_most"].as_f64().unwrap()
     };
     let (direct, bulk) = (estimate("direct"), estimate("provider-batch"));

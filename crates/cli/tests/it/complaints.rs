@@ -1,25 +1,25 @@
-//! What users of other queues complain about, one test per complaint: the same trouble is looked for
-//! here, on SQLite and on PostgreSQL, and must not be found. `docs/complaints.md` has the list, with
-//! who suffers and why it cannot happen here.
+//! Problems that users of other queues report, one test per problem: each test provokes it here, on
+//! SQLite and on PostgreSQL, and it must not occur. `docs/complaints.md` lists them, with affected
+//! products and why it cannot happen here.
 //!
-//! Calls, rows, pages, notices and attempts are counted; no assertion is about time.
+//! Tests count calls, rows, pages, notifications and attempts; no assertion is about time.
 
 mod batches;
-mod dying;
-mod files;
-mod idle;
-mod kit;
+mod claim_cost;
+mod dead_tuples;
+mod fixture;
+mod idle_cost;
 mod memory;
-mod once;
 mod outage;
-mod pages;
-mod sharing;
-mod versions;
+mod single_run;
+mod sqlite_locks;
+mod tenant_fairness;
+mod worker_death;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The table names exactly the tests that are here.
+/// The table names exactly the tests in this folder.
 #[test]
 fn every_complaint_of_the_table_has_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,41 +1,41 @@
-//! Where settings come from: flags over environment over file over defaults.
+//! The order of settings: flags over environment over file over defaults.
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 #[test]
 fn an_unknown_key_is_refused_with_file_line_and_suggestion() {
-    let place = Place::new();
-    place.write("longshore.toml", "[worker]\n\nslot = 3\n");
-    let run = place.run(&["queue", "list"]).ends(1);
+    let dir = TestDir::new();
+    dir.write("longshore.toml", "[worker]\n\nslot = 3\n");
+    let run = dir.run(&["queue", "list"]).ends(1);
     run.says("longshore.toml, line 3").says("did you mean `slots`?");
 }
 
 #[test]
 fn a_flag_overrides_a_variable_and_a_variable_the_file() {
-    let place = Place::new();
-    let file = place.write("my.toml", "store = \"sqlite:file.db\"\n");
+    let dir = TestDir::new();
+    let file = dir.write("my.toml", "store = \"sqlite:file.db\"\n");
     let run = |var: Option<&str>, flag: Option<&str>| {
         let mut args = vec!["queue", "list"];
         args.extend(flag.iter().flat_map(|flag| ["--store", flag]));
-        let mut command = place.command(&args);
+        let mut command = dir.command(&args);
         command.env("LONGSHORE_CONFIG", &file);
         var.map(|var| command.env("LONGSHORE_STORE", var));
         assert!(command.status().unwrap().success());
     };
     run(None, None);
-    assert!(place.path("file.db").exists() && !place.path("var.db").exists());
+    assert!(dir.path("file.db").exists() && !dir.path("var.db").exists());
     run(Some("sqlite:var.db"), None);
-    assert!(place.path("var.db").exists() && !place.path("flag.db").exists());
-    std::fs::remove_file(place.path("var.db")).unwrap();
+    assert!(dir.path("var.db").exists() && !dir.path("flag.db").exists());
+    std::fs::remove_file(dir.path("var.db")).unwrap();
     run(Some("sqlite:var.db"), Some("sqlite:flag.db"));
-    assert!(place.path("flag.db").exists() && !place.path("var.db").exists());
+    assert!(dir.path("flag.db").exists() && !dir.path("var.db").exists());
 }
 
 #[test]
 fn bad_values_are_named_by_where_they_stand() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let with = |name: &str, value: &str| {
-        let output = place.command(&["queue", "list"]).env(name, value).output().unwrap();
+        let output = dir.command(&["queue", "list"]).env(name, value).output().unwrap();
         assert!(!output.status.success(), "{name}={value}");
         String::from_utf8(output.stderr).unwrap()
     };
@@ -48,12 +48,12 @@ fn bad_values_are_named_by_where_they_stand() {
 
 #[test]
 fn logs_go_into_daily_files_as_json_when_asked() {
-    let place = Place::new();
-    std::fs::create_dir(place.path("logs")).unwrap();
+    let dir = TestDir::new();
+    std::fs::create_dir(dir.path("logs")).unwrap();
     let args =
         ["worker", "--until-idle", "--slots", "1", "--log-dir", "logs", "--log-format", "json"];
-    place.run(&args).ok();
-    let files: Vec<_> = std::fs::read_dir(place.path("logs")).unwrap().collect();
+    dir.run(&args).ok();
+    let files: Vec<_> = std::fs::read_dir(dir.path("logs")).unwrap().collect();
     let file = files[0].as_ref().unwrap().path();
     assert!(file.to_string_lossy().ends_with(".log"));
     let text = std::fs::read_to_string(file).unwrap();

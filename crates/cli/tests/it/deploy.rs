@@ -1,4 +1,4 @@
-//! What is in `deploy/` fits what the binary is: metrics that exist, units that systemd takes.
+//! The files in `deploy/` match the binary: metrics that exist, units that systemd accepts.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,36 +8,36 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Place, Running, SOON};
+use crate::support::{ChildGuard, TIMEOUT, TestDir};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-/// The names of metrics in a text.
-fn names(text: &str) -> BTreeSet<String> {
+/// The metric names in a text.
+fn metric_names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
     words.filter(|word| word.starts_with("longshore_")).map(str::to_owned).collect()
 }
 
-/// What `/metrics` says where there is a unit and a pool.
-fn metrics() -> String {
-    let place = Place::new();
-    place.submit_script("true", &[]);
-    place.run(&["pool", "init", "licence", "--max", "2"]).ok();
-    let mut serve = place.command(&["serve", "--listen", "127.0.0.1:0", "--json"]);
-    let mut served = Running(serve.stderr(Stdio::null()).spawn().unwrap());
+/// The `/metrics` response of a server with a unit and a pool.
+fn fetch_metrics() -> String {
+    let dir = TestDir::new();
+    dir.submit_script("true", &[]);
+    dir.run(&["pool", "init", "licence", "--max", "2"]).ok();
+    let mut serve = dir.command(&["serve", "--listen", "127.0.0.1:0", "--json"]);
+    let mut server = ChildGuard(serve.stderr(Stdio::null()).spawn().unwrap());
     let mut line = String::new();
-    BufReader::new(served.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let said: Value = serde_json::from_str(&line).expect(&line);
-    let mut stream = TcpStream::connect(said["listen"].as_str().unwrap()).unwrap();
+    BufReader::new(server.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let output: Value = serde_json::from_str(&line).expect(&line);
+    let mut stream = TcpStream::connect(output["listen"].as_str().unwrap()).unwrap();
     let ask = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     stream.write_all(ask.as_bytes()).unwrap();
-    let mut told = String::new();
-    stream.read_to_string(&mut told).unwrap();
-    served.signal("TERM");
-    assert_eq!(served.ends_within(SOON), 0);
-    told
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    server.signal("TERM");
+    assert_eq!(server.ends_within(TIMEOUT), 0);
+    response
 }
 
 #[test]
@@ -47,23 +47,23 @@ fn the_dashboard_for_grafana_asks_for_metrics_that_there_are() {
     let mut asked = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().unwrap() {
-            asked.extend(names(target["expr"].as_str().unwrap()));
+            asked.extend(metric_names(target["expr"].as_str().unwrap()));
         }
     }
-    let told = metrics();
-    let there = names(&told);
+    let response = fetch_metrics();
+    let there = metric_names(&response);
     assert!(asked.len() > 10, "{asked:?}");
-    assert_eq!(asked.difference(&there).collect::<Vec<_>>(), Vec::<&String>::new(), "{told}");
+    assert_eq!(asked.difference(&there).collect::<Vec<_>>(), Vec::<&String>::new(), "{response}");
     for state in ["ready", "leased", "failed", "scheduled", "blocked"] {
-        assert!(told.contains(&format!("state=\"{state}\"")), "{state} in {told}");
+        assert!(response.contains(&format!("state=\"{state}\"")), "{state} in {response}");
     }
     for state in ["in_use", "max", "waiting"] {
-        assert!(told.contains(&format!("state=\"{state}\"")), "{state} in {told}");
+        assert!(response.contains(&format!("state=\"{state}\"")), "{state} in {response}");
     }
 }
 
-/// The units, with the binary under test in the place of the installed one.
-fn units(place: &Place) -> Vec<PathBuf> {
+/// The systemd units, with the binary under test instead of the installed one.
+fn systemd_units(dir: &TestDir) -> Vec<PathBuf> {
     let binary = env!("CARGO_BIN_EXE_longshore");
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -71,7 +71,7 @@ fn units(place: &Place) -> Vec<PathBuf> {
             let text = std::fs::read_to_string(&entry).unwrap();
             assert!(text.contains("ExecStart=/usr/local/bin/longshore "), "{text}");
             let name = entry.file_name().unwrap().to_str().unwrap();
-            all.push(place.write(name, text.replace("/usr/local/bin/longshore", binary)));
+            all.push(dir.write(name, text.replace("/usr/local/bin/longshore", binary)));
         }
     }
     assert_eq!(all.len(), 3);
@@ -80,17 +80,17 @@ fn units(place: &Place) -> Vec<PathBuf> {
 
 #[test]
 fn systemd_takes_the_units_and_finds_them_closed() {
-    let place = Place::new();
-    for unit in units(&place) {
+    let dir = TestDir::new();
+    for unit in systemd_units(&dir) {
         let verify = |args: &[&str]| {
             let output = Command::new("systemd-analyze").args(args).arg(&unit).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "{}: {said}", unit.display());
-            said
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{}: {stderr}", unit.display());
+            stderr
         };
-        let said = verify(&["verify", "--man=no"]);
+        let stderr = verify(&["verify", "--man=no"]);
         let name = unit.file_name().unwrap().to_str().unwrap().replace("@.", "@i.");
-        let about: Vec<&str> = said
+        let about: Vec<&str> = stderr
             .lines()
             .filter(|line| line.contains(&name) || line.contains("longshore-"))
             .collect();
@@ -101,15 +101,15 @@ fn systemd_takes_the_units_and_finds_them_closed() {
 
 #[test]
 fn the_commands_of_the_units_are_ours() {
-    let place = Place::new();
-    for unit in units(&place) {
+    let dir = TestDir::new();
+    for unit in systemd_units(&dir) {
         let text = std::fs::read_to_string(unit).unwrap();
         let command = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
         let command = command.replace("%i", "mail");
         let words: Vec<&str> = command.split(' ').skip(1).collect();
-        // Unknown words are refused before help is given.
-        place.run(&[&words[..], &["--help"]].concat()).ok();
+        // The parser rejects unknown words before it prints help.
+        dir.run(&[&words[..], &["--help"]].concat()).ok();
         let wrong = [&words[..], &["--no-such-option", "--help"]].concat();
-        place.run(&wrong).ends(2);
+        dir.run(&wrong).ends(2);
     }
 }

@@ -1,13 +1,13 @@
-//! Digests whose members, trackers and store are one PostgreSQL.
+//! Digests with members, trackers and store in one PostgreSQL database.
 
 use std::collections::BTreeSet;
 
 use longshore_testkit::servers::PrivatePostgres;
 
-use crate::batch_job::Dice;
-use crate::support::{Place, SOON, eventually, limit, soaked};
+use crate::batch_job::Rng;
+use crate::support::{TIMEOUT, TestDir, eventually, pick_size, stretch};
 
-const FILE: &str = r#"
+const BATCH_FILE: &str = r#"
 type = "news"
 database = "DATABASE"
 workers = 16
@@ -47,8 +47,9 @@ SET last = greatest(t.last, excluded.last), day = excluded.day, items = excluded
 rows = 1
 "#;
 
-/// Columns have the types that they would have there. A tracker knows the transaction that moved it.
-const SEED: &str = "
+/// Columns have the types of a typical PostgreSQL schema. A tracker records the transaction that
+/// moved it.
+const SEED_SQL: &str = "
 CREATE TABLE members (id bigint PRIMARY KEY);
 CREATE TABLE posts (id bigint PRIMARY KEY, words text NOT NULL);
 CREATE TABLE trackers (
@@ -59,8 +60,8 @@ INSERT INTO members SELECT generate_series(1, MEMBERS);
 INSERT INTO posts SELECT i, 'post <' || i || '>' FROM generate_series(8, 11) AS i;
 ";
 
-/// Writes down in which transactions units stop being leased.
-const WATCH: &str = "
+/// Records the transactions in which units stop being leased.
+const END_TRIGGERS: &str = "
 CREATE TABLE ends (unit uuid NOT NULL, tx bigint NOT NULL DEFAULT txid_current());
 CREATE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN INSERT INTO ends (unit) VALUES (OLD.id); RETURN NULL; END $$;
@@ -69,147 +70,160 @@ FOR EACH ROW WHEN (OLD.state = 3 AND NEW.state <> 3) EXECUTE FUNCTION note_end()
 CREATE TRIGGER left_by_delete AFTER DELETE ON longshore_unit FOR EACH ROW EXECUTE FUNCTION note_end();
 ";
 
-struct News {
-    place: Place,
+struct PgDigestFixture {
+    dir: TestDir,
     server: PrivatePostgres,
 }
 
-impl News {
+impl PgDigestFixture {
     fn new(members: usize) -> Self {
         let server = PrivatePostgres::start().unwrap();
-        server.run(&SEED.replace("MEMBERS", &members.to_string())).unwrap();
-        let place = Place::new();
+        server.run(&SEED_SQL.replace("MEMBERS", &members.to_string())).unwrap();
+        let dir = TestDir::new();
         let config = format!("store = \"{}\"\n[worker]\nttl = \"1s\"\n", server.url());
-        place.write("longshore.toml", config);
-        place.write("batch.toml", FILE.replace("DATABASE", &server.url()));
-        Self { place, server }
+        dir.write("longshore.toml", config);
+        dir.write("batch.toml", BATCH_FILE.replace("DATABASE", &server.url()));
+        Self { dir, server }
     }
 
-    fn digest(&self, mode: &str) {
-        self.place.run(&["mail", "digest", "batch.toml", "--mode", mode]).ok();
+    fn run_digest(&self, mode: &str) {
+        self.dir.run(&["mail", "digest", "batch.toml", "--mode", mode]).ok();
     }
 
     #[track_caller]
-    fn ask(&self, sql: &str) -> usize {
+    fn query_number(&self, sql: &str) -> usize {
         self.server.run(&format!("SELECT {sql}")).unwrap().trim().parse().unwrap()
     }
 
     fn trackers(&self, that: &str) -> usize {
-        self.ask(&format!("count(*) FROM trackers WHERE {that}"))
+        self.query_number(&format!("count(*) FROM trackers WHERE {that}"))
     }
 
-    fn kept(&self) -> usize {
-        std::fs::read_dir(self.place.path("spool/keys")).map_or(0, Iterator::count)
+    fn messages(&self) -> usize {
+        std::fs::read_dir(self.dir.path("spool/keys")).map_or(0, Iterator::count)
     }
 
-    /// Who got a message into the folder `out`, each of them one.
-    fn recipients(&self) -> usize {
+    /// The number of recipients in the folder `out`; fails if one has two messages.
+    fn recipient_count(&self) -> usize {
         let mut all = BTreeSet::new();
-        for file in std::fs::read_dir(self.place.path("out")).unwrap() {
+        for file in std::fs::read_dir(self.dir.path("out")).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-            let to = text.lines().find_map(|line| line.strip_prefix("To: ")).expect("somebody");
-            assert!(all.insert(to.to_owned()), "{to} has two");
+            let to = text.lines().find_map(|line| line.strip_prefix("To: ")).expect("a To header");
+            assert!(all.insert(to.to_owned()), "{to} has two messages");
         }
         all.len()
     }
 
-    fn is_pending(&self) -> usize {
-        std::fs::read_dir(self.place.path("spool/pending")).map_or(0, Iterator::count)
+    fn pending(&self) -> usize {
+        std::fs::read_dir(self.dir.path("spool/pending")).map_or(0, Iterator::count)
     }
 }
 
 #[test]
 fn on_postgres_each_member_gets_one_a_day_and_at_once_whatever_is_new() {
-    let news = News::new(40);
-    news.digest("daily");
-    assert_eq!((news.kept(), news.is_pending()), (40, 40));
-    assert_eq!(news.trackers("mode = 'daily' AND last = 11 AND items = 4 AND sent = 1"), 40);
-    news.digest("immediate");
-    assert_eq!((news.kept(), news.trackers("mode = 'immediate' AND last = 11")), (80, 40));
-    news.server.run("INSERT INTO posts VALUES (100, 'late')").unwrap();
+    let fixture = PgDigestFixture::new(40);
+    fixture.run_digest("daily");
+    assert_eq!((fixture.messages(), fixture.pending()), (40, 40));
+    assert_eq!(fixture.trackers("mode = 'daily' AND last = 11 AND items = 4 AND sent = 1"), 40);
+    fixture.run_digest("immediate");
+    assert_eq!(
+        (fixture.messages(), fixture.trackers("mode = 'immediate' AND last = 11")),
+        (80, 40)
+    );
+    fixture.server.run("INSERT INTO posts VALUES (100, 'late')").unwrap();
     for mode in ["daily", "immediate"] {
-        news.place
+        fixture
+            .dir
             .run(&["mail", "digest", "batch.toml", "--mode", mode, "--mod", "4", "--val", "1"])
             .ok();
     }
-    assert_eq!(news.kept(), 90, "the day's is written; ten are told at once");
-    assert_eq!(news.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"), 10);
-    assert_eq!(news.trackers("mode = 'daily' AND last = 11 AND sent = 1"), 40);
-    // The next day it is in the daily one.
-    news.server.run("UPDATE trackers SET day = day - 1 WHERE mode = 'daily'").unwrap();
-    std::fs::remove_dir_all(news.place.path("spool")).unwrap();
-    news.digest("daily");
-    assert_eq!(news.trackers("mode = 'daily' AND last = 100 AND items = 1 AND sent = 2"), 40);
-    news.place.run(&["verify"]).ok();
+    assert_eq!(fixture.messages(), 90, "no second daily digest; ten immediate ones");
+    assert_eq!(
+        fixture.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"),
+        10
+    );
+    assert_eq!(fixture.trackers("mode = 'daily' AND last = 11 AND sent = 1"), 40);
+    // The next day's digest contains it.
+    fixture.server.run("UPDATE trackers SET day = day - 1 WHERE mode = 'daily'").unwrap();
+    std::fs::remove_dir_all(fixture.dir.path("spool")).unwrap();
+    fixture.run_digest("daily");
+    assert_eq!(fixture.trackers("mode = 'daily' AND last = 100 AND items = 1 AND sent = 2"), 40);
+    fixture.dir.run(&["verify"]).ok();
 }
 
 #[test]
 fn on_postgres_the_tracker_moves_in_the_transaction_that_ends_the_row() {
-    let news = News::new(40);
-    news.place.run(&["migrate"]).ok();
-    news.server.run(WATCH).unwrap();
-    news.digest("daily");
-    assert_eq!(news.trackers("true"), 40);
+    let fixture = PgDigestFixture::new(40);
+    fixture.dir.run(&["migrate"]).ok();
+    fixture.server.run(END_TRIGGERS).unwrap();
+    fixture.run_digest("daily");
+    assert_eq!(fixture.trackers("true"), 40);
     let with_its_end =
         "EXISTS (SELECT 1 FROM ends e WHERE e.unit = trackers.unit AND e.tx = trackers.tx)";
-    assert_eq!(news.trackers(with_its_end), 40);
-    // What refuses the tracker refuses the end: no row is done of which the tracker does not know.
+    assert_eq!(fixture.trackers(with_its_end), 40);
+    // If the tracker's update is refused, so is the row's end: no row is done without its tracker.
     let few = "[retry]\nattempts = 2\nbase = \"10ms\"\ncap = \"10ms\"\n";
-    news.place.write("batch.toml", news.place.read("batch.toml") + few);
-    news.server.run("ALTER TABLE trackers ADD CHECK (member % 10 <> 3 OR mode = 'daily')").unwrap();
-    news.place.run(&["mail", "digest", "batch.toml", "--mode", "immediate"]).ends(3);
-    assert_eq!(news.trackers("mode = 'immediate'"), 36);
-    let batches = news.place.run(&["batch", "list", "--json"]).ok().json();
+    fixture.dir.write("batch.toml", fixture.dir.read("batch.toml") + few);
+    fixture
+        .server
+        .run("ALTER TABLE trackers ADD CHECK (member % 10 <> 3 OR mode = 'daily')")
+        .unwrap();
+    fixture.dir.run(&["mail", "digest", "batch.toml", "--mode", "immediate"]).ends(3);
+    assert_eq!(fixture.trackers("mode = 'immediate'"), 36);
+    let batches = fixture.dir.run(&["batch", "list", "--json"]).ok().json();
     let count = |what: &str| -> u64 {
         batches.as_array().unwrap().iter().map(|batch| batch[what].as_u64().unwrap()).sum()
     };
     assert_eq!((count("done"), count("failed")), (76, 4), "{batches}");
-    news.place.run(&["verify"]).ok();
+    fixture.dir.run(&["verify"]).ok();
 }
 
 #[test]
 fn on_postgres_a_rerun_moves_the_tracker_to_what_is_in_the_message_that_is_kept() {
-    let news = News::new(20);
+    let fixture = PgDigestFixture::new(20);
     for mode in ["daily", "immediate"] {
-        news.digest(mode);
+        fixture.run_digest(mode);
     }
-    assert_eq!(news.kept(), 40);
-    // As if all had died before their ends were recorded, and something came meanwhile.
-    news.server.run("DELETE FROM trackers; INSERT INTO posts VALUES (100, 'late')").unwrap();
+    assert_eq!(fixture.messages(), 40);
+    // As if all processes had died before they recorded the rows' ends, and a post arrived meanwhile.
+    fixture.server.run("DELETE FROM trackers; INSERT INTO posts VALUES (100, 'late')").unwrap();
     for mode in ["daily", "immediate"] {
-        news.digest(mode);
-        assert_eq!(news.kept(), 40, "they are the same messages: {mode}");
-        let told = format!("mode = '{mode}' AND last = 11 AND items = 4 AND sent = 1");
-        assert_eq!(news.trackers(&told), 20, "{mode}");
+        fixture.run_digest(mode);
+        assert_eq!(fixture.messages(), 40, "the same messages: {mode}");
+        let expected = format!("mode = '{mode}' AND last = 11 AND items = 4 AND sent = 1");
+        assert_eq!(fixture.trackers(&expected), 20, "{mode}");
     }
-    news.digest("immediate");
-    assert_eq!(news.kept(), 60, "the late one comes with the next");
-    assert_eq!(news.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"), 20);
+    fixture.run_digest("immediate");
+    assert_eq!(fixture.messages(), 60, "the late post is in the next message");
+    assert_eq!(
+        fixture.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"),
+        20
+    );
 }
 
 #[test]
 fn on_postgres_a_storm_of_kills_on_digests_leaves_one_file_per_member() {
-    let (members, kills) = soaked((400, 8), (10_000, 40));
-    let news = News::new(members);
-    let mut dice = Dice(members as u64);
+    let (members, kills) = pick_size((400, 8), (10_000, 40));
+    let fixture = PgDigestFixture::new(members);
+    let mut rng = Rng(members as u64);
     for kill in 1..=kills {
-        let mut running = news.place.start(&["mail", "digest", "batch.toml", "--mode", "daily"]);
-        // Every other one brings it a step further, and then any moment is right.
+        let mut running = fixture.dir.start(&["mail", "digest", "batch.toml", "--mode", "daily"]);
+        // Every other run brings the batch a step further; then the kill hits a random moment.
         if kill % 2 == 1 {
             let share = members * kill / (kills + 2);
-            eventually(limit(4 * SOON), || (news.kept() >= share).then_some(()));
+            eventually(stretch(4 * TIMEOUT), || (fixture.messages() >= share).then_some(()));
         }
-        dice.moment(700);
+        rng.sleep_up_to(700);
         running.kill();
     }
-    news.digest("daily");
-    assert_eq!(news.kept(), members, "one file per member and day");
-    assert_eq!(news.trackers("last = 11 AND items = 4 AND sent = 1"), members);
-    assert_eq!(news.trackers("true"), members);
-    let run = news.place.run(&["mail", "digest", "batch.toml", "--mode", "daily"]).ok();
+    fixture.run_digest("daily");
+    assert_eq!(fixture.messages(), members, "one file per member and day");
+    assert_eq!(fixture.trackers("last = 11 AND items = 4 AND sent = 1"), members);
+    assert_eq!(fixture.trackers("true"), members);
+    let run = fixture.dir.run(&["mail", "digest", "batch.toml", "--mode", "daily"]).ok();
     run.says("nobody is due");
-    // Whoever died before its message was pending left that to the next sender.
-    news.place.run(&["mail", "send", "--folder", "out"]).ok();
-    assert_eq!(news.recipients(), members);
-    news.place.run(&["verify"]).ok();
+    // If the writer died before its message became pending, the next sender completes it.
+    fixture.dir.run(&["mail", "send", "--folder", "out"]).ok();
+    assert_eq!(fixture.recipient_count(), members);
+    fixture.dir.run(&["verify"]).ok();
 }

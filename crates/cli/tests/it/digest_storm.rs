@@ -1,5 +1,5 @@
-//! Digests under SIGKILL: whoever writes, renders, gives permits or sends dies again and again, and each
-//! user gets one message of the period all the same.
+//! Digests under SIGKILL of writer, renderer, permit store and sender: each user still gets one
+//! message per period.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener;
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::servers::{MailSecurity, PrivateRedis, PrivateSmtp, Remembers};
 
-use crate::support::{Place, Running, SOON, eventually, limit, signal, soaked};
+use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, pick_size, signal, stretch};
 
-/// Messages in the making at once.
-const PERMITS: usize = 16;
-/// Messages on their way to the server at once.
-const CONNECTIONS: usize = 4;
+/// Messages rendered concurrently.
+const DIGEST_PERMITS: usize = 16;
+/// Messages sent to the server concurrently.
+const SMTP_CONNECTIONS: usize = 4;
 
-/// A process that renders: any text, at any path, as adrianrudnik/mjml-server takes and gives it.
+/// A render process: any text, at any path, with the protocol of adrianrudnik/mjml-server.
 const RENDERER: &str = "
 import http.server, sys
 class Page(http.server.BaseHTTPRequestHandler):
@@ -34,7 +34,7 @@ http.server.ThreadingHTTPServer.allow_reuse_address = True
 http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Page).serve_forever()
 ";
 
-const FILE: &str = r#"
+const BATCH_FILE: &str = r#"
 type = "storm"
 database = "sqlite:users.db"
 workers = 32
@@ -62,45 +62,45 @@ cap = "200ms"
 limit = "none"
 "#;
 
-/// Who renders, and is killed.
+/// The renderer that is killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Renders {
-    /// A process that stands in for a server, over HTTP.
+enum RendererKind {
+    /// A process that stands in for a render server, over HTTP.
     Server,
-    /// npm's mjml, in Node processes of the writer's own.
+    /// npm's mjml in the writer's own Node processes.
     Node,
 }
 
-struct Storm {
-    place: Place,
-    renders: Renders,
+struct DigestStorm {
+    dir: TestDir,
+    renderer_kind: RendererKind,
     port: u16,
     sink: PrivateSmtp,
     redis: PrivateRedis,
 }
 
-impl Storm {
-    fn new(users: usize, renders: Renders) -> Self {
-        let place = Place::new();
+impl DigestStorm {
+    fn new(users: usize, renderer_kind: RendererKind) -> Self {
+        let dir = TestDir::new();
         let sink = PrivateSmtp::start(MailSecurity::None).unwrap();
         let redis = PrivateRedis::start(Remembers::EverySecond).unwrap();
-        // Free a moment ago, and for us alone: nobody else binds on purpose what was given by lot.
+        // The port was free a moment ago; no other process binds an ephemeral port on purpose.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let renderer = match renders {
-            Renders::Server => format!("renderer = \"http://127.0.0.1:{port}/\""),
-            Renders::Node => format!("renderer = \"reference\"\nmjml_dir = {:?}", mjml()),
+        let renderer = match renderer_kind {
+            RendererKind::Server => format!("renderer = \"http://127.0.0.1:{port}/\""),
+            RendererKind::Node => format!("renderer = \"reference\"\nmjml_dir = {:?}", mjml_dir()),
         };
         let config = format!(
             "permits = \"{}\"\n[worker]\nttl = \"2s\"\n\
-             [pools.digest]\nmax = {PERMITS}\nlease = \"2s\"\n[pools.mjml]\nmax = 4\nlease = \"2s\"\n\
+             [pools.digest]\nmax = {DIGEST_PERMITS}\nlease = \"2s\"\n[pools.mjml]\nmax = 4\nlease = \"2s\"\n\
              [mail]\n{renderer}\npool = \"mjml\"\n\
-             [mail.smtp]\nserver = \"127.0.0.1:{}\"\nsecurity = \"none\"\nconnections = {CONNECTIONS}\n",
+             [mail.smtp]\nserver = \"127.0.0.1:{}\"\nsecurity = \"none\"\nconnections = {SMTP_CONNECTIONS}\n",
             redis.url(),
             sink.port(),
         );
-        place.write("longshore.toml", config);
-        place.write("batch.toml", FILE);
-        let db = Connection::open(place.path("users.db")).unwrap();
+        dir.write("longshore.toml", config);
+        dir.write("batch.toml", BATCH_FILE);
+        let db = Connection::open(dir.path("users.db")).unwrap();
         db.execute_batch(&format!(
             "PRAGMA journal_mode = WAL;
              CREATE TABLE users (id INTEGER PRIMARY KEY, last INTEGER NOT NULL DEFAULT 0, day TEXT,
@@ -111,49 +111,50 @@ impl Storm {
              INSERT INTO items VALUES (1, 'one'), (2, 'two <b>'), (3, 'three & more');"
         ))
         .unwrap();
-        Self { place, renders, port, sink, redis }
+        Self { dir, renderer_kind, port, sink, redis }
     }
 
-    fn start(&self, args: &[&str]) -> Running {
-        let mut command = self.place.command(args);
-        Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    fn start(&self, args: &[&str]) -> ChildGuard {
+        let mut command = self.dir.command(args);
+        ChildGuard(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// The server that renders, unless the writer's own processes do.
-    fn renderer(&self) -> Option<Running> {
+    /// Starts the render server, unless the writer's own processes render.
+    fn start_renderer(&self) -> Option<ChildGuard> {
         let mut command = Command::new("python3");
         command.args(["-c", RENDERER, &self.port.to_string()]).stderr(Stdio::null());
-        (self.renders == Renders::Server).then(|| Running(command.spawn().unwrap()))
+        (self.renderer_kind == RendererKind::Server).then(|| ChildGuard(command.spawn().unwrap()))
     }
 
-    /// Kills whoever renders for this writer, which gets over it.
-    fn strike(&self, renderer: &mut Option<Running>, writer: &Running, users: usize) {
+    /// Kills this writer's renderer, and waits until the writer has recovered.
+    fn kill_renderer(&self, renderer: &mut Option<ChildGuard>, writer: &ChildGuard, users: usize) {
         match renderer {
             Some(server) => {
                 server.kill();
-                *renderer = self.renderer();
+                *renderer = self.start_renderer();
             }
-            None => eventually(limit(2 * SOON), || {
-                let nodes = nodes_of(writer.0.id());
+            None => eventually(stretch(2 * TIMEOUT), || {
+                let nodes = node_descendants(writer.0.id());
                 nodes.iter().for_each(|node| _ = signal(*node, "KILL"));
                 (!nodes.is_empty()).then_some(())
             }),
         }
-        // More than may have been rendered before and not been kept: each holds a permit of `digest`.
-        let enough = (self.kept() + PERMITS + 1).min(users);
-        eventually(limit(4 * SOON), || (self.kept() >= enough).then_some(()));
+        // More messages than may have been rendered before the kill without being spooled: each holds
+        // a permit of `digest`.
+        let enough = (self.spooled_count() + DIGEST_PERMITS + 1).min(users);
+        eventually(stretch(4 * TIMEOUT), || (self.spooled_count() >= enough).then_some(()));
     }
 
-    fn writer(&self) -> Running {
+    fn start_writer(&self) -> ChildGuard {
         self.start(&["mail", "digest", "batch.toml", "--daemon", "--every", "100ms"])
     }
 
-    fn sender(&self) -> Running {
+    fn start_sender(&self) -> ChildGuard {
         self.start(&["mail", "send", "--daemon"])
     }
 
-    fn kept(&self) -> usize {
-        std::fs::read_dir(self.place.path("spool/keys")).map_or(0, Iterator::count)
+    fn spooled_count(&self) -> usize {
+        std::fs::read_dir(self.dir.path("spool/keys")).map_or(0, Iterator::count)
     }
 
     fn arrived(&self) -> HashMap<String, usize> {
@@ -164,15 +165,15 @@ impl Storm {
         times
     }
 
-    fn ask(&self, sql: &str) -> usize {
-        let db = Connection::open(self.place.path("users.db")).unwrap();
-        db.busy_timeout(SOON).unwrap();
+    fn query_number(&self, sql: &str) -> usize {
+        let db = Connection::open(self.dir.path("users.db")).unwrap();
+        db.busy_timeout(TIMEOUT).unwrap();
         usize::try_from(db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()).unwrap()
     }
 }
 
 /// Where `./test` installs npm's mjml.
-fn mjml() -> PathBuf {
+fn mjml_dir() -> PathBuf {
     let folder = std::env::var_os("LONGSHORE_MJML").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"),
         PathBuf::from,
@@ -181,8 +182,8 @@ fn mjml() -> PathBuf {
     folder
 }
 
-/// The Node processes below a process. (None of them is anybody else's.)
-fn nodes_of(parent: u32) -> Vec<u32> {
+/// The Node processes below a process; all of them belong to this test.
+fn node_descendants(parent: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = tasks.map(|task| std::fs::read_to_string(task.path().join("children")));
     let children: Vec<u32> = lists
@@ -195,68 +196,69 @@ fn nodes_of(parent: u32) -> Vec<u32> {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         words.split(|byte| *byte == 0).next().is_some_and(|word| word.ends_with(b"node"))
     };
-    let below = children.iter().flat_map(|child| nodes_of(*child));
+    let below = children.iter().flat_map(|child| node_descendants(*child));
     children.iter().copied().filter(is_node).chain(below).collect()
 }
 
 #[test]
 fn a_storm_on_digests_leaves_one_message_per_user_and_repeats_only_what_was_in_hand() {
-    storm_on_digests(soaked((250, 6), (20_000, 40)), Renders::Server);
+    storm_on_digests(pick_size((250, 6), (20_000, 40)), RendererKind::Server);
 }
 
 #[test]
 fn a_storm_on_digests_does_no_harm_where_node_renders_and_is_killed() {
-    storm_on_digests(soaked((120, 4), (2_000, 20)), Renders::Node);
+    storm_on_digests(pick_size((120, 4), (2_000, 20)), RendererKind::Node);
 }
 
-fn storm_on_digests((users, kills): (usize, usize), renders: Renders) {
-    let mut storm = Storm::new(users, renders);
-    let (mut renderer, mut sender) = (storm.renderer(), storm.sender());
+fn storm_on_digests((users, kills): (usize, usize), renderer_kind: RendererKind) {
+    let mut storm = DigestStorm::new(users, renderer_kind);
+    let (mut renderer, mut sender) = (storm.start_renderer(), storm.start_sender());
     let mut sender_kills = 0;
     for kill in 1..=kills {
-        let mut writer = storm.writer();
+        let mut writer = storm.start_writer();
         let share = users * kill / (kills + 2);
-        // Further each time: by what was kept, not by time.
-        eventually(limit(10 * SOON), || (storm.kept() >= share).then_some(()));
+        // Progress is measured by spooled messages, not by time.
+        eventually(stretch(10 * TIMEOUT), || (storm.spooled_count() >= share).then_some(()));
         if kill % 3 == 0 {
-            storm.strike(&mut renderer, &writer, users);
+            storm.kill_renderer(&mut renderer, &writer, users);
         }
         writer.kill();
         if kill % 2 == 0 {
             sender.kill();
             sender_kills += 1;
-            sender = storm.sender();
+            sender = storm.start_sender();
         }
         if kill % 4 == 0 {
             storm.redis.restart_killed().unwrap();
         }
     }
-    let mut writer = storm.writer();
-    eventually(limit(20 * SOON), || {
-        (storm.ask("SELECT count(*) FROM users WHERE day IS NOT NULL") == users).then_some(())
+    let mut writer = storm.start_writer();
+    eventually(stretch(20 * TIMEOUT), || {
+        (storm.query_number("SELECT count(*) FROM users WHERE day IS NOT NULL") == users)
+            .then_some(())
     });
     writer.signal("TERM");
-    assert_eq!(writer.ends_within(limit(SOON)), 0);
-    eventually(limit(20 * SOON), || (storm.arrived().len() >= users).then_some(()));
-    eventually(limit(SOON), || {
-        let stats = storm.place.run(&["mail", "stats", "--json"]).ok().json();
+    assert_eq!(writer.ends_within(stretch(TIMEOUT)), 0);
+    eventually(stretch(20 * TIMEOUT), || (storm.arrived().len() >= users).then_some(()));
+    eventually(stretch(TIMEOUT), || {
+        let stats = storm.dir.run(&["mail", "stats", "--json"]).ok().json();
         (stats["pending"] == 0 && stats["sending"] == 0).then_some(())
     });
     sender.signal("TERM");
-    assert_eq!(sender.ends_within(limit(SOON)), 0);
-    assert_eq!(storm.kept(), users, "one file per user and period");
-    assert_eq!(storm.ask("SELECT count(*) FROM users WHERE last = 3 AND sent = 1"), users);
+    assert_eq!(sender.ends_within(stretch(TIMEOUT)), 0);
+    assert_eq!(storm.spooled_count(), users, "one file per user and period");
+    assert_eq!(storm.query_number("SELECT count(*) FROM users WHERE last = 3 AND sent = 1"), users);
     let times = storm.arrived();
-    assert_eq!(times.len(), users, "none is lost, and all are known by their ids");
+    assert_eq!(times.len(), users, "no message is lost, and each has its id");
     let to: BTreeSet<String> =
         storm.sink.arrived().unwrap().iter().map(|one| one["to"].to_string()).collect();
     assert_eq!(to.len(), users);
     let repeats: usize = times.values().map(|times| times - 1).sum();
-    assert!(repeats <= sender_kills * CONNECTIONS, "{repeats} after {sender_kills} kills");
-    storm.place.run(&["--store", "sqlite:users.db", "verify"]).ok();
-    // One that failed would have been due again.
+    assert!(repeats <= sender_kills * SMTP_CONNECTIONS, "{repeats} after {sender_kills} kills");
+    storm.dir.run(&["--store", "sqlite:users.db", "verify"]).ok();
+    // A failed row would have been due again.
     let list = ["--store", "sqlite:users.db", "batch", "list", "--limit", "1000", "--json"];
-    let batches = storm.place.run(&list).ok().json();
+    let batches = storm.dir.run(&list).ok().json();
     let failed = |batch: &serde_json::Value| batch["failed"].as_u64().unwrap();
     assert_eq!(batches.as_array().unwrap().iter().map(failed).sum::<u64>(), 0, "{batches}");
     drop(renderer);

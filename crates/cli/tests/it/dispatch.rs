@@ -1,15 +1,15 @@
-//! Pools of script workers as users meet them: the binary, real processes, and what can happen to them.
+//! Pools of script workers as users see them: the binary, real processes, and their failures.
 
-pub mod base;
-mod conditions;
+mod bad_folders;
+pub mod fixture;
+mod hanging_launcher;
 mod kills;
-pub mod kit;
 mod late;
+pub mod launcher;
 mod network;
-mod odd_folders;
-mod rules;
+mod pool_lifecycle;
+mod resources;
+mod scheduling;
 mod scripts;
 mod sentinels;
-mod silent_system;
 mod storm;
-mod weights;

@@ -1,8 +1,8 @@
-//! Pools whose workers are started by real schedulers, and by imitations where there are none.
+//! Pools on real schedulers, or on fakes where a scheduler cannot be installed.
 
-mod bases;
-mod fakes;
-mod habits;
-mod sizes;
+mod fake_schedulers;
+mod missed_events;
+mod node_loss;
+mod pool_size;
+mod schedulers;
 mod storm;
-mod untold;

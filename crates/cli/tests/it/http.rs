@@ -1,4 +1,5 @@
-//! The kind `http`: what servers get, what is kept of their answers, and where no call goes.
+//! The kind `http`: what servers get, what is recorded of their answers, and which addresses are
+//! refused.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -7,54 +8,54 @@ use std::sync::mpsc::channel;
 
 use serde_json::{Value, json};
 
-use crate::support::{Place, Run, SOON, eventually};
-use server::{Server, answer};
+use crate::support::{CliOutput, TIMEOUT, TestDir, eventually};
+use server::{HttpServer, answer};
 
 pub mod server;
 
 /// Sends one payload.
-fn send(place: &Place, payload: &Value, more: &[&str]) -> String {
+fn send_payload(dir: &TestDir, payload: &Value, more: &[&str]) -> String {
     let text = payload.to_string();
-    place.run(&[&["submit", "http", &text], more].concat()).ok().out.trim().to_owned()
+    dir.run(&[&["submit", "http", &text], more].concat()).ok().out.trim().to_owned()
 }
 
 /// Runs one payload to its end.
-fn run(place: &Place, payload: &Value, more: &[&str]) -> Value {
-    let id = send(place, payload, more);
-    place.work();
-    place.unit(&id)
+fn run_payload(dir: &TestDir, payload: &Value, more: &[&str]) -> Value {
+    let id = send_payload(dir, payload, more);
+    dir.work();
+    dir.unit(&id)
 }
 
-/// Runs one payload by a worker with these variables, which logs all it can.
-fn run_with(place: &Place, payload: &Value, vars: &[(&str, &str)]) -> (Value, Run) {
-    let id = send(place, payload, &["--max-attempts", "1"]);
-    let mut worker = place.command(&["worker", "--until-idle", "--log-level", "trace"]);
-    let ended = Run::of(worker.envs(vars.iter().copied()).spawn().unwrap()).ok();
-    (place.unit(&id), ended)
+/// Runs one payload on a worker with these variables that logs at trace level.
+fn run_payload_with(dir: &TestDir, payload: &Value, vars: &[(&str, &str)]) -> (Value, CliOutput) {
+    let id = send_payload(dir, payload, &["--max-attempts", "1"]);
+    let mut worker = dir.command(&["worker", "--until-idle", "--log-level", "trace"]);
+    let ended = CliOutput::of(worker.envs(vars.iter().copied()).spawn().unwrap()).ok();
+    (dir.unit(&id), ended)
 }
 
 #[track_caller]
-fn code(unit: &Value) -> &str {
+fn failure_code(unit: &Value) -> &str {
     assert_eq!(unit["state"], "failed", "{unit}");
     unit["failure"]["code"].as_str().unwrap()
 }
 
-fn message(unit: &Value) -> &str {
+fn failure_message(unit: &Value) -> &str {
     unit["failure"]["message"].as_str().unwrap()
 }
 
 #[test]
 fn a_call_goes_out_as_it_was_written_and_its_answer_is_kept() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let headers = "content-type: application/json\r\netag: \"7\"\r\nx-other: no\r\n";
-    let server = Server::saying(&[answer(201, headers, r#"{"id": 7}"#)]);
+    let server = HttpServer::answering(&[answer(201, headers, r#"{"id": 7}"#)]);
     let payload = format!(
         r#"{{"url": "{}/things?a=b", "method": "put", "headers": {{"X-Mine": "yes"}},
             "body": {{"z": 1,  "a": 1.50}}, "timeout": "5s"}}"#,
         server.url
     );
-    let id = place.run(&["submit", "http", &payload]).ok().out.trim().to_owned();
-    place.work();
+    let id = dir.run(&["submit", "http", &payload]).ok().out.trim().to_owned();
+    dir.work();
     let request = server.request();
     assert_eq!((&*request.method, &*request.path), ("PUT", "/things?a=b"));
     assert_eq!(request.body, r#"{"z": 1,  "a": 1.50}"#, "as it was written");
@@ -64,7 +65,7 @@ fn a_call_goes_out_as_it_was_written_and_its_answer_is_kept() {
     assert_eq!(sent("longshore-time-left"), "5.000");
     assert!(sent("user-agent").starts_with("longshore/"), "{request:?}");
 
-    let unit = place.unit(&id);
+    let unit = dir.unit(&id);
     let result = &unit["result"];
     assert_eq!((&unit["state"], &result["status"]), (&json!("done"), &json!(201)));
     assert_eq!(result["headers"], json!({ "content-type": "application/json", "etag": "\"7\"" }));
@@ -73,18 +74,18 @@ fn a_call_goes_out_as_it_was_written_and_its_answer_is_kept() {
 
 #[test]
 fn a_server_learns_the_deadline_if_that_comes_first() {
-    let place = Place::new();
-    let server = Server::saying(&[answer(200, "", "")]);
-    run(&place, &json!({ "url": server.url, "timeout": "1h" }), &["--deadline", "10m"]);
+    let dir = TestDir::new();
+    let server = HttpServer::answering(&[answer(200, "", "")]);
+    run_payload(&dir, &json!({ "url": server.url, "timeout": "1h" }), &["--deadline", "10m"]);
     let left: f64 = server.request().headers["longshore-time-left"].parse().unwrap();
     assert!(left > 0.0 && left <= 600.0, "{left}");
 }
 
 #[test]
 fn a_busy_server_is_called_again_with_the_same_key() {
-    let place = Place::new();
-    let server = Server::saying(&[answer(503, "", "not now"), answer(200, "", "fine")]);
-    let unit = run(&place, &json!({ "url": server.url }), &[]);
+    let dir = TestDir::new();
+    let server = HttpServer::answering(&[answer(503, "", "not now"), answer(200, "", "fine")]);
+    let unit = run_payload(&dir, &json!({ "url": server.url }), &[]);
     assert_eq!((&unit["state"], &unit["attempt"]), (&json!("done"), &json!(2)));
     assert_eq!(unit["result"]["body"], "fine");
     assert_eq!(unit["failures"][0]["code"], "http-503", "{unit}");
@@ -96,82 +97,82 @@ fn a_busy_server_is_called_again_with_the_same_key() {
 
 #[test]
 fn a_server_is_left_alone_for_as_long_as_it_asks() {
-    let place = Place::new();
-    let _worker = place.start(&["worker", "--slots", "2"]);
+    let dir = TestDir::new();
+    let _worker = dir.start(&["worker", "--slots", "2"]);
     for (retry_after, seconds) in [("3600", 3600), ("Thu, 31 Dec 2099 23:59:59 GMT", 86_400)] {
         let headers = format!("retry-after: {retry_after}\r\n");
-        let server = Server::saying(&[answer(429, &headers, "")]);
-        let id = send(&place, &json!({ "url": server.url }), &[]);
+        let server = HttpServer::answering(&[answer(429, &headers, "")]);
+        let id = send_payload(&dir, &json!({ "url": server.url }), &[]);
         let unit =
-            eventually(SOON, || Some(place.unit(&id)).filter(|unit| unit["state"] == "scheduled"));
+            eventually(TIMEOUT, || Some(dir.unit(&id)).filter(|unit| unit["state"] == "scheduled"));
         let time = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
         let waits = time(&unit["since"]).duration_since(time(&unit["failures"][0]["at"]));
-        // A date was read a moment before the failure was recorded.
+        // A date is parsed a moment before the failure is recorded.
         assert!((0..60).contains(&(seconds - waits.as_secs())), "{waits}: {unit}");
     }
 }
 
 #[test]
 fn a_refusal_is_final_and_tells_what_the_server_said() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let words = "no such thing ".repeat(10_000);
-    let server = Server::saying(&[answer(404, "", &words)]);
-    let unit = run(&place, &json!({ "url": server.url, "method": "GET" }), &[]);
-    assert_eq!((code(&unit), &unit["attempt"]), ("http-404", &json!(1)));
-    let message = message(&unit);
+    let server = HttpServer::answering(&[answer(404, "", &words)]);
+    let unit = run_payload(&dir, &json!({ "url": server.url, "method": "GET" }), &[]);
+    assert_eq!((failure_code(&unit), &unit["attempt"]), ("http-404", &json!(1)));
+    let message = failure_message(&unit);
     assert!(message.starts_with("the server answered 404 Not Found: no such thing"), "{message}");
     assert!(message.len() < 2100, "{}", message.len());
 }
 
 #[test]
 fn the_payload_says_what_is_good_and_what_is_tried_again() {
-    let place = Place::new();
-    let gone = Server::saying(&[answer(410, "", "gone")]);
+    let dir = TestDir::new();
+    let gone = HttpServer::answering(&[answer(410, "", "gone")]);
     let payload = json!({ "url": gone.url, "method": "DELETE", "expect": ["2xx", 404, 410] });
-    assert_eq!(run(&place, &payload, &[])["result"]["status"], 410);
+    assert_eq!(run_payload(&dir, &payload, &[])["result"]["status"], 410);
 
-    let conflict = Server::saying(&[answer(409, "", ""), answer(200, "", "")]);
+    let conflict = HttpServer::answering(&[answer(409, "", ""), answer(200, "", "")]);
     let payload = json!({ "url": conflict.url, "retry_on": [409] });
-    assert_eq!(run(&place, &payload, &[])["attempt"], 2);
+    assert_eq!(run_payload(&dir, &payload, &[])["attempt"], 2);
 
-    let broken = Server::saying(&[answer(500, "", "")]);
-    let unit = run(&place, &json!({ "url": broken.url, "retry_on": [] }), &[]);
-    assert_eq!((code(&unit), &unit["attempt"]), ("http-500", &json!(1)));
+    let broken = HttpServer::answering(&[answer(500, "", "")]);
+    let unit = run_payload(&dir, &json!({ "url": broken.url, "retry_on": [] }), &[]);
+    assert_eq!((failure_code(&unit), &unit["attempt"]), ("http-500", &json!(1)));
 }
 
 #[test]
 fn a_slow_server_is_not_waited_for_longer_than_was_said() {
-    let place = Place::new();
-    let (server, gone) = Server::silent();
+    let dir = TestDir::new();
+    let (server, gone) = HttpServer::silent();
     let payload = json!({ "url": server.url, "timeout": "200ms" });
-    let unit = run(&place, &payload, &["--max-attempts", "2"]);
-    assert_eq!((code(&unit), &unit["attempt"]), ("timeout", &json!(2)));
-    assert!(message(&unit).contains("no answer within 200 ms"), "{unit}");
-    gone.recv_timeout(SOON).unwrap();
+    let unit = run_payload(&dir, &payload, &["--max-attempts", "2"]);
+    assert_eq!((failure_code(&unit), &unit["attempt"]), ("timeout", &json!(2)));
+    assert!(failure_message(&unit).contains("no answer within 200 ms"), "{unit}");
+    gone.recv_timeout(TIMEOUT).unwrap();
 
-    let unit = run(&place, &json!({ "url": server.url }), &["--deadline", "500ms"]);
-    assert_eq!(code(&unit), "deadline");
+    let unit = run_payload(&dir, &json!({ "url": server.url }), &["--deadline", "500ms"]);
+    assert_eq!(failure_code(&unit), "deadline");
 }
 
 #[test]
 fn a_body_that_drips_counts_against_the_same_time() {
-    let place = Place::new();
-    let server = Server::new(|_, _, stream| {
+    let dir = TestDir::new();
+    let server = HttpServer::new(|_, _, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 So\r\ncontent-length: 1000\r\n\r\n");
         while stream.write_all(b"x").is_ok() {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     });
     let payload = json!({ "url": server.url, "timeout": "500ms" });
-    assert_eq!(code(&run(&place, &payload, &["--max-attempts", "1"])), "timeout");
+    assert_eq!(failure_code(&run_payload(&dir, &payload, &["--max-attempts", "1"])), "timeout");
 }
 
 #[test]
 fn of_an_endless_body_only_the_beginning_is_read() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let (written, ends) = channel();
     let written = Mutex::new(written);
-    let server = Server::new(move |_, _, stream| {
+    let server = HttpServer::new(move |_, _, stream| {
         let mut bytes = 0_usize;
         let _ = stream.write_all(b"HTTP/1.1 200 So\r\nconnection: close\r\n\r\n");
         while stream.write_all(&[b'x'; 65536]).is_ok() {
@@ -179,39 +180,39 @@ fn of_an_endless_body_only_the_beginning_is_read() {
         }
         written.lock().unwrap().send(bytes).unwrap();
     });
-    let unit = run(&place, &json!({ "url": server.url }), &[]);
+    let unit = run_payload(&dir, &json!({ "url": server.url }), &[]);
     assert_eq!((&unit["state"], &unit["result"]["truncated"]), (&json!("done"), &json!(true)));
     assert_eq!(unit["result"]["body"], "x".repeat(64 * 1024));
-    let bytes = ends.recv_timeout(SOON).unwrap();
+    let bytes = ends.recv_timeout(TIMEOUT).unwrap();
     assert!(bytes < 64 << 20, "{bytes} bytes were taken");
 }
 
 #[test]
 fn a_server_that_is_not_there_is_tried_again() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/secret-path", listener.local_addr().unwrap());
     drop(listener);
-    let unit = run(&place, &json!({ "url": url }), &["--max-attempts", "2"]);
-    assert_eq!((code(&unit), &unit["attempt"]), ("connection", &json!(2)));
-    let message = message(&unit);
+    let unit = run_payload(&dir, &json!({ "url": url }), &["--max-attempts", "2"]);
+    assert_eq!((failure_code(&unit), &unit["attempt"]), ("connection", &json!(2)));
+    let message = failure_message(&unit);
     assert!(message.contains("refused") && !message.contains("secret-path"), "{message}");
 }
 
 #[test]
 fn an_answer_that_breaks_off_is_no_answer() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let half = "HTTP/1.1 200 So\r\ncontent-length: 1000\r\n\r\nhalf".to_owned();
-    let server = Server::saying(&[half, answer(200, "", "whole")]);
-    let unit = run(&place, &json!({ "url": server.url }), &[]);
+    let server = HttpServer::answering(&[half, answer(200, "", "whole")]);
+    let unit = run_payload(&dir, &json!({ "url": server.url }), &[]);
     assert_eq!((&unit["attempt"], &unit["result"]["body"]), (&json!(2), &json!("whole")));
     assert_eq!(unit["failures"][0]["code"], "connection");
 }
 
 #[test]
 fn a_redirect_is_followed_only_by_request_and_round_in_a_circle_never() {
-    let place = Place::new();
-    let server = Server::new(|_, request, stream| {
+    let dir = TestDir::new();
+    let server = HttpServer::new(|_, request, stream| {
         let reply = match &*request.path {
             "/a" => answer(302, "location: /b\r\n", ""),
             "/b" => answer(200, "", "here"),
@@ -221,29 +222,29 @@ fn a_redirect_is_followed_only_by_request_and_round_in_a_circle_never() {
     });
     let url = format!("{}/a", server.url);
     let payload = json!({ "url": url, "body": "x", "expect": ["2xx", 302] });
-    let unit = run(&place, &payload, &[]);
+    let unit = run_payload(&dir, &payload, &[]);
     assert_eq!(
         (&unit["result"]["status"], &unit["result"]["headers"]["location"]),
         (&json!(302), &json!("/b"))
     );
-    assert_eq!(code(&run(&place, &json!({ "url": url }), &[])), "http-302");
-    let unit = run(&place, &json!({ "url": url, "body": "x", "follow": true }), &[]);
+    assert_eq!(failure_code(&run_payload(&dir, &json!({ "url": url }), &[])), "http-302");
+    let unit = run_payload(&dir, &json!({ "url": url, "body": "x", "follow": true }), &[]);
     assert_eq!(unit["result"]["body"], "here");
     let circle = json!({ "url": format!("{}/circle", server.url), "follow": true });
-    assert_eq!(code(&run(&place, &circle, &[])), "redirect");
+    assert_eq!(failure_code(&run_payload(&dir, &circle, &[])), "redirect");
 }
 
 #[test]
 fn a_redirect_takes_no_secret_to_another_server() {
-    let place = Place::new();
-    let other = Server::saying(&[answer(200, "", "")]);
+    let dir = TestDir::new();
+    let other = HttpServer::answering(&[answer(200, "", "")]);
     let location = format!("location: {}/there\r\n", other.url);
-    let server = Server::saying(&[answer(307, &location, "")]);
+    let server = HttpServer::answering(&[answer(307, &location, "")]);
     let payload = json!({
         "url": server.url, "follow": true,
         "headers": { "X-Api-Key": "env:TOKEN", "Authorization": "Basic abc", "X-Open": "yes" },
     });
-    run_with(&place, &payload, &[("TOKEN", "hunter2"), ("LONGSHORE_HTTP_ENV", "TOKEN")]);
+    run_payload_with(&dir, &payload, &[("TOKEN", "hunter2"), ("LONGSHORE_HTTP_ENV", "TOKEN")]);
     let (first, second) = (server.request().headers, other.request().headers);
     assert_eq!((&*first["x-api-key"], &*first["authorization"]), ("hunter2", "Basic abc"));
     assert!(!second.contains_key("x-api-key") && !second.contains_key("authorization"));
@@ -252,13 +253,13 @@ fn a_redirect_takes_no_secret_to_another_server() {
 
 #[test]
 fn secrets_never_printed() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let echo = |status: u16| {
-        Server::new(move |_, request, stream| {
-            let said = &request.headers["authorization"];
-            let headers = format!("x-echo: {said}\r\n");
-            // At the edge of what is kept, too.
-            let body = format!("{said} {} {said}", "x".repeat(64 * 1024 - said.len() - 10));
+        HttpServer::new(move |_, request, stream| {
+            let header = &request.headers["authorization"];
+            let headers = format!("x-echo: {header}\r\n");
+            // Also at the edge of what is recorded.
+            let body = format!("{header} {} {header}", "x".repeat(64 * 1024 - header.len() - 10));
             let _ = stream.write_all(answer(status, &headers, &body).as_bytes());
         })
     };
@@ -269,13 +270,13 @@ fn secrets_never_printed() {
             "headers": { "Authorization": "Bearer env:TOKEN" },
         });
         let vars = [("TOKEN", "hunter2hunter2"), ("LONGSHORE_HTTP_ENV", "OTHER,TOKEN")];
-        let (unit, worker) = run_with(&place, &payload, &vars);
+        let (unit, worker) = run_payload_with(&dir, &payload, &vars);
         assert_eq!(server.request().headers["authorization"], "Bearer hunter2hunter2");
-        let kept = unit.to_string();
-        assert!(kept.contains("Bearer ***") && !kept.contains("hunter2"), "{kept}");
+        let recorded = unit.to_string();
+        assert!(recorded.contains("Bearer ***") && !recorded.contains("hunter2"), "{recorded}");
         assert!(!worker.err.is_empty() && !worker.err.contains("hunter2"), "{}", worker.err);
     }
-    for file in std::fs::read_dir(place.path("")).unwrap() {
+    for file in std::fs::read_dir(dir.path("")).unwrap() {
         let bytes = std::fs::read(file.unwrap().path()).unwrap();
         assert!(!bytes.windows(7).any(|part| part == b"hunter2"));
     }
@@ -283,74 +284,74 @@ fn secrets_never_printed() {
 
 #[test]
 fn a_variable_is_given_away_only_if_it_is_listed() {
-    let place = Place::new();
-    let server = Server::saying(&[answer(200, "", "")]);
+    let dir = TestDir::new();
+    let server = HttpServer::answering(&[answer(200, "", "")]);
     let payload = json!({ "url": server.url, "headers": { "A": "env:DATABASE_PASSWORD" } });
     for vars in
         [&[("DATABASE_PASSWORD", "hunter2")][..], &[("LONGSHORE_HTTP_ENV", "DATABASE_PASSWORD")]]
     {
-        let (unit, _) = run_with(&place, &payload, vars);
-        assert_eq!(code(&unit), "secret");
-        assert!(message(&unit).contains("DATABASE_PASSWORD"), "{unit}");
+        let (unit, _) = run_payload_with(&dir, &payload, vars);
+        assert_eq!(failure_code(&unit), "secret");
+        assert!(failure_message(&unit).contains("DATABASE_PASSWORD"), "{unit}");
     }
-    assert!(server.is_untouched());
+    assert!(server.has_no_request());
 }
 
 #[test]
 fn calls_go_only_where_they_may() {
-    let place = Place::new();
-    let server = Server::saying(&[answer(200, "", "")]);
+    let dir = TestDir::new();
+    let server = HttpServer::answering(&[answer(200, "", "")]);
     let metadata = json!({ "url": "http://169.254.169.254/latest/meta-data/" });
-    let (unit, _) = run_with(&place, &metadata, &[]);
-    assert_eq!(code(&unit), "not-allowed");
+    let (unit, _) = run_payload_with(&dir, &metadata, &[]);
+    assert_eq!(failure_code(&unit), "not-allowed");
 
     let here = json!({ "url": server.url });
     let list = [("LONGSHORE_HTTP_ALLOW", "https://api.example.com")];
-    let (unit, _) = run_with(&place, &here, &list);
-    assert_eq!(code(&unit), "not-allowed");
-    assert!(message(&unit).contains("`http.allow`"), "{unit}");
-    assert!(server.is_untouched());
+    let (unit, _) = run_payload_with(&dir, &here, &list);
+    assert_eq!(failure_code(&unit), "not-allowed");
+    assert!(failure_message(&unit).contains("`http.allow`"), "{unit}");
+    assert!(server.has_no_request());
 
-    place.write("longshore.toml", "[http]\nallow = [\"http://127.0.0.1:*\"]\n");
-    assert_eq!(run(&place, &here, &[])["state"], "done");
+    dir.write("longshore.toml", "[http]\nallow = [\"http://127.0.0.1:*\"]\n");
+    assert_eq!(run_payload(&dir, &here, &[])["state"], "done");
     let elsewhere = format!("location: {}\r\n", server.url.replace("127.0.0.1", "localhost"));
-    let away = Server::saying(&[answer(307, &elsewhere, "")]);
-    let unit = run(&place, &json!({ "url": away.url, "follow": true }), &[]);
-    assert_eq!(code(&unit), "not-allowed", "a redirect is no way around");
+    let away = HttpServer::answering(&[answer(307, &elsewhere, "")]);
+    let unit = run_payload(&dir, &json!({ "url": away.url, "follow": true }), &[]);
+    assert_eq!(failure_code(&unit), "not-allowed", "a redirect does not bypass the allowlist");
 
-    place.write("longshore.toml", "[http]\nallow = [\"api.example.com\"]\n");
-    place.run(&["worker", "--until-idle"]).ends(2).says("http.allow").says("no `://`");
+    dir.write("longshore.toml", "[http]\nallow = [\"api.example.com\"]\n");
+    dir.run(&["worker", "--until-idle"]).ends(2).says("http.allow").says("no `://`");
 }
 
 #[test]
 fn cancelling_a_unit_ends_its_call() {
-    let place = Place::new();
-    let (server, gone) = Server::silent();
-    let id = send(&place, &json!({ "url": server.url }), &[]);
-    let _worker = place.start(&["worker", "--slots", "1"]);
+    let dir = TestDir::new();
+    let (server, gone) = HttpServer::silent();
+    let id = send_payload(&dir, &json!({ "url": server.url }), &[]);
+    let _worker = dir.start(&["worker", "--slots", "1"]);
     server.request();
-    place.run(&["unit", "cancel", &id]).ok();
-    gone.recv_timeout(SOON).unwrap();
-    eventually(SOON, || (place.unit(&id)["state"] == "cancelled").then_some(()));
+    dir.run(&["unit", "cancel", &id]).ok();
+    gone.recv_timeout(TIMEOUT).unwrap();
+    eventually(TIMEOUT, || (dir.unit(&id)["state"] == "cancelled").then_some(()));
 }
 
 #[test]
 fn a_worker_that_stops_ends_its_calls_and_gives_the_units_back() {
-    let place = Place::new();
-    let (server, gone) = Server::silent();
-    let id = send(&place, &json!({ "url": server.url }), &[]);
-    let mut worker = place.start(&["worker", "--slots", "1", "--drain-timeout", "200ms"]);
+    let dir = TestDir::new();
+    let (server, gone) = HttpServer::silent();
+    let id = send_payload(&dir, &json!({ "url": server.url }), &[]);
+    let mut worker = dir.start(&["worker", "--slots", "1", "--drain-timeout", "200ms"]);
     server.request();
     worker.signal("TERM");
-    gone.recv_timeout(SOON).unwrap();
-    assert_eq!(worker.ends_within(SOON), 130);
-    let unit = place.unit(&id);
+    gone.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!(worker.ends_within(TIMEOUT), 130);
+    let unit = dir.unit(&id);
     assert_eq!((&unit["state"], &unit["attempt"]), (&json!("ready"), &json!(0)));
 }
 
 #[test]
 fn a_payload_that_makes_no_sense_is_answered_with_the_reason() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for (payload, why) in [
         (json!({ "url": "nowhere" }), "`url`"),
         (json!({ "url": "http://h/", "timeuot": 3 }), "unknown field `timeuot`"),
@@ -358,25 +359,25 @@ fn a_payload_that_makes_no_sense_is_answered_with_the_reason() {
         (json!([1, 2, 3]), "not an http payload"),
         (json!(null), "not an http payload"),
     ] {
-        let unit = run(&place, &payload, &[]);
-        assert_eq!((code(&unit), &unit["attempt"]), ("bad-input", &json!(1)), "{payload}");
-        assert!(message(&unit).contains(why), "{unit}");
+        let unit = run_payload(&dir, &payload, &[]);
+        assert_eq!((failure_code(&unit), &unit["attempt"]), ("bad-input", &json!(1)), "{payload}");
+        assert!(failure_message(&unit).contains(why), "{unit}");
     }
 }
 
 #[test]
 fn a_call_can_be_typed_without_json() {
-    let place = Place::new();
-    let server = Server::saying(&[answer(200, "", "")]);
-    place.write("body.txt", "two\nlines");
+    let dir = TestDir::new();
+    let server = HttpServer::answering(&[answer(200, "", "")]);
+    dir.write("body.txt", "two\nlines");
     let url = ["submit", "http", "--url", &server.url];
-    place.run(&[&url[..], &["--body", r#"{"n": 1}"#, "--header", "X-A: b: c"]].concat()).ok();
-    place.work();
+    dir.run(&[&url[..], &["--body", r#"{"n": 1}"#, "--header", "X-A: b: c"]].concat()).ok();
+    dir.work();
     let request = server.request();
     assert_eq!((&*request.method, &*request.body), ("POST", r#"{"n": 1}"#));
     assert_eq!(&*request.headers["x-a"], "b: c");
-    place.run(&[&url[..], &["--method", "PUT", "--body-file", "body.txt"]].concat()).ok();
-    place.work();
+    dir.run(&[&url[..], &["--method", "PUT", "--body-file", "body.txt"]].concat()).ok();
+    dir.work();
     let request = server.request();
     assert_eq!((&*request.method, &*request.body), ("PUT", "two\nlines"));
     assert_eq!(&*request.headers["content-type"], "text/plain; charset=utf-8");
@@ -384,8 +385,8 @@ fn a_call_can_be_typed_without_json() {
 
 #[test]
 fn a_call_that_makes_no_sense_is_refused_when_it_is_typed() {
-    let place = Place::new();
-    let refused = |args: &[&str]| place.run(&[&["submit"], args].concat()).ends(2);
+    let dir = TestDir::new();
+    let refused = |args: &[&str]| dir.run(&[&["submit"], args].concat()).ends(2);
     refused(&["http", "--url", "example.com"]).says("`url`");
     refused(&["exec", "--url", "http://h/"]).says("kind `exec` has no --url");
     refused(&["http", "--url", "http://h/", "--header", "A"]).says("no `:`");

@@ -1,11 +1,13 @@
-//! The binary as users and scripts meet it: real processes on real stores.
+//! The binary as users and scripts see it: real processes on real stores.
 
 #![expect(unreachable_pub, reason = "a test exports nothing")]
 
 #[cfg(test)]
+mod admin;
+#[cfg(test)]
 mod ai_fair_storm;
 #[cfg(test)]
-mod ai_rig;
+mod ai_fixture;
 #[cfg(test)]
 mod ai_secrets;
 #[cfg(test)]
@@ -13,25 +15,25 @@ mod ai_settings;
 #[cfg(test)]
 mod ai_worker;
 #[cfg(test)]
-mod alarms;
+mod alert_sinks;
 #[cfg(test)]
 mod bad_input;
-#[cfg(test)]
-mod batch_bad_files;
 #[cfg(test)]
 mod batch_command_storm;
 mod batch_commands;
 #[cfg(test)]
-mod batch_ends;
+mod batch_completion;
+#[cfg(test)]
+mod batch_control;
 #[cfg(test)]
 mod batch_examples;
 #[cfg(test)]
+mod batch_file_errors;
+mod batch_inspect;
+#[cfg(test)]
+mod batch_interruption;
+#[cfg(test)]
 mod batch_job;
-#[cfg(test)]
-mod batch_left;
-mod batch_looks;
-#[cfg(test)]
-mod batch_operate;
 #[cfg(test)]
 mod batch_overlap;
 #[cfg(test)]
@@ -71,11 +73,13 @@ mod dispatch;
 #[cfg(test)]
 mod dispatch_clusters;
 #[cfg(test)]
-mod dispatch_more;
+mod dispatch_commands;
 #[cfg(test)]
 mod doctor;
 #[cfg(test)]
 mod exec;
+#[cfg(test)]
+mod external_workers;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
@@ -83,23 +87,17 @@ mod http;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
-mod looks;
-#[cfg(test)]
 mod mail;
-#[cfg(test)]
-mod operate;
-#[cfg(test)]
-mod over_server;
 #[cfg(test)]
 mod pg_batch_storm;
 #[cfg(test)]
 mod pg_storm;
 #[cfg(test)]
-mod pools;
-#[cfg(test)]
-mod pools_in_use;
+mod pool_permits;
 #[cfg(test)]
 mod profiles;
+#[cfg(test)]
+mod remote_commands;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
@@ -114,6 +112,8 @@ mod serve_storm;
 mod signals;
 #[cfg(test)]
 mod slow_renderer;
+#[cfg(test)]
+mod snapshots;
 #[cfg(test)]
 mod supervise;
 #[cfg(test)]

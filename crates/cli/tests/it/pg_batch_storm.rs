@@ -1,30 +1,35 @@
-//! The storms of `batch_storm` on PostgreSQL, with a server that dies and comes back in the middle.
+//! The storms of `batch_storm` on PostgreSQL, with a server crash and restart in the middle.
 //!
-//! Where the rows and the store are one database, effects are exactly once. Where they are two, POST is
-//! at least once, and the rows' own keys recognise a repeat.
+//! If rows and store are one database, effects are exactly once. If they are two, POST is at least
+//! once, and the rows' own keys recognise a repeat.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use longshore_testkit::servers::PrivatePostgres;
 
-use crate::batch_job::Server;
-use crate::batch_storm::{AHEAD, Storm, kill_initiators_and_workers, kill_runs};
-use crate::support::soaked;
+use crate::batch_job::SharedPostgres;
+use crate::batch_storm::{BOUNDED_ENQUEUE, BatchStorm, kill_initiators_and_workers, kill_runs};
+use crate::support::pick_size;
 
-fn server() -> Server {
+fn server() -> SharedPostgres {
     Rc::new(RefCell::new(PrivatePostgres::start_with(&[("fsync", "on")]).unwrap()))
 }
 
-fn restart(server: &Server) {
+fn restart(server: &SharedPostgres) {
     server.borrow_mut().restart_immediate().unwrap();
 }
 
-/// A storm whose rows and store are where these servers have them.
-fn storm(rows: &Server, store: &Server, keys: &[(&str, &str)], more: &[(&str, &str)]) -> Storm {
+/// A storm with rows and store on these servers.
+fn storm(
+    rows: &SharedPostgres,
+    store: &SharedPostgres,
+    keys: &[(&str, &str)],
+    more: &[(&str, &str)],
+) -> BatchStorm {
     let database = format!("database = \"{}\"", rows.borrow().url());
     let edits = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
-    Storm::new(soaked(800, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
+    BatchStorm::new(pick_size(800, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
 }
 
 #[test]
@@ -37,18 +42,18 @@ fn effects_exactly_once_in_a_storm_of_killed_runs_on_one_postgres() {
 #[test]
 fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers_on_one_postgres() {
     let server = server();
-    let storm = storm(&server, &server, &[], &[AHEAD]);
+    let storm = storm(&server, &server, &[], &[BOUNDED_ENQUEUE]);
     kill_initiators_and_workers(&storm, || restart(&server));
 }
 
-/// What a table needs to recognise a repeat.
+/// The unique keys that recognise a repeat.
 const KEYS: [(&str, &str); 3] = [
     ("n INTEGER CHECK (n > 0)", "n INTEGER CHECK (n > 0), unit TEXT UNIQUE"),
     ("code TEXT", "code TEXT, unit TEXT UNIQUE"),
     ("failed INTEGER)", "failed INTEGER, UNIQUE (batch, generation))"),
 ];
 
-/// SQL that does no harm twice.
+/// Idempotent SQL.
 const REPEATABLE: [(&str, &str); 4] = [
     ("SET done = done + 1", "SET done = 1"),
     (

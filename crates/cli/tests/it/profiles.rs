@@ -1,25 +1,26 @@
-//! `profile`: documents made, checked, extended, changed and shown; defaults and limits of a tenant.
+//! `profile`: documents created, checked, extended, changed and shown; defaults and limits of a
+//! tenant.
 
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::TestDir;
 
-fn show(place: &Place, name: &str) -> Value {
-    place.run(&["profile", "show", name, "--json"]).ok().json()
+fn show_profile(dir: &TestDir, name: &str) -> Value {
+    dir.run(&["profile", "show", name, "--json"]).ok().json()
 }
 
 #[test]
 fn a_profile_is_added_shown_changed_suspended_and_removed() {
-    let place = Place::new();
-    assert_eq!(place.run(&["profile", "list", "--json"]).ok().json(), json!([]));
+    let dir = TestDir::new();
+    assert_eq!(dir.run(&["profile", "list", "--json"]).ok().json(), json!([]));
     let add = ["profile", "add", "fast", "--provider", "anthropic", "--model", "haiku"];
     let prices = ["--price-input", "0.1", "--price-output", "0.5", "--price-cache-read", "0.01"];
     let limits = ["--rpm", "1000", "--tpm", "2M", "--in-flight", "8", "--when-full", "refuse"];
     let more = ["--key", "env:CLAUDE", "--max-tokens", "500", "--set", "wire.sampling=true"];
     let add = [&add[..], &prices, &limits, &more].concat();
-    place.run(&add).ok();
-    place.run(&add).ends(1).says("already").says("profile set fast");
-    let fast = show(&place, "fast");
+    dir.run(&add).ok();
+    dir.run(&add).ends(1).says("already").says("profile set fast");
+    let fast = show_profile(&dir, "fast");
     assert_eq!(
         fast["body"],
         json!({
@@ -29,33 +30,32 @@ fn a_profile_is_added_shown_changed_suspended_and_removed() {
             "wire": { "sampling": true },
         })
     );
-    place
-        .run(&["profile", "set", "fast", "--model", "opus", "--rpm", "none", "--unset", "wire"])
+    dir.run(&["profile", "set", "fast", "--model", "opus", "--rpm", "none", "--unset", "wire"])
         .ok();
-    let fast = show(&place, "fast");
+    let fast = show_profile(&dir, "fast");
     assert_eq!((&fast["body"]["model"], &fast["revision"]), (&json!("opus"), &json!(2)));
     assert_eq!(
         (&fast["body"]["limits"]["requests"], &fast["body"]["wire"]),
         (&Value::Null, &Value::Null)
     );
-    place.run(&["profile", "suspend", "fast"]).ok();
-    assert_eq!(show(&place, "fast")["suspended"], true);
-    let list = place.run(&["profile", "list"]).ok().out;
+    dir.run(&["profile", "suspend", "fast"]).ok();
+    assert_eq!(show_profile(&dir, "fast")["suspended"], true);
+    let list = dir.run(&["profile", "list"]).ok().out;
     assert!(list.contains("suspended") && list.contains("env:CLAUDE"), "{list}");
-    place.run(&["profile", "resume", "fast"]).ok();
-    let shown = place.run(&["profile", "show", "fast"]).ok().out;
+    dir.run(&["profile", "resume", "fast"]).ok();
+    let shown = dir.run(&["profile", "show", "fast"]).ok().out;
     assert!(shown.contains("in $0.1, out $0.5, cache read $0.01"), "{shown}");
-    place.run(&["profile", "remove", "fast"]).ok();
-    place.run(&["profile", "show", "fast"]).ends(1).says("no profile `fast`");
+    dir.run(&["profile", "remove", "fast"]).ok();
+    dir.run(&["profile", "show", "fast"]).ends(1).says("no profile `fast`");
 }
 
 #[test]
 fn a_mistake_in_a_profile_is_refused_with_what_was_meant() {
-    let place = Place::new();
-    place.run(&["profile", "add", "fast", "--provider", "echo"]).ok();
-    place.write("bad.toml", "provider = \"echo\"\nmodle = \"m\"\n");
-    place.write("bad.json", "{\"provider\": }");
-    place.write("named.json", "{\"provider\": \"echo\", \"name\": \"x\"}");
+    let dir = TestDir::new();
+    dir.run(&["profile", "add", "fast", "--provider", "echo"]).ok();
+    dir.write("bad.toml", "provider = \"echo\"\nmodle = \"m\"\n");
+    dir.write("bad.json", "{\"provider\": }");
+    dir.write("named.json", "{\"provider\": \"echo\", \"name\": \"x\"}");
     for (args, code, words) in [
         (&["profile", "add", "p"][..], 2, "needs a provider"),
         (&["profile", "add", "p", "--provider", "opnai"], 2, "did you mean `openai`?"),
@@ -100,21 +100,18 @@ fn a_mistake_in_a_profile_is_refused_with_what_was_meant() {
         (&["profile", "default", "fats"], 1, "did you mean `fast`?"),
         (&["profile", "limits", "--rpm", "0"], 2, "above zero"),
     ] {
-        let run = place.run(args).ends(code).says(words);
+        let run = dir.run(args).ends(code).says(words);
         assert!(run.err.contains("hint:") || run.err.contains("--help"), "{}", run.err);
     }
-    let names = place.run(&["profile", "list", "--json"]).ok().json();
+    let names = dir.run(&["profile", "list", "--json"]).ok().json();
     assert_eq!(names.as_array().unwrap().len(), 1, "nothing was written: {names}");
 }
 
 #[test]
 fn what_is_doubtful_is_done_with_a_warning() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let add = |name: &str, more: &[&str]| {
-        place
-            .run(
-                &[&["profile", "add", name, "--provider", "openai", "--model", "m"], more].concat(),
-            )
+        dir.run(&[&["profile", "add", name, "--provider", "openai", "--model", "m"], more].concat())
             .ok()
     };
     add("a", &["--endpoint", "http://10.1.2.3/v1"]).says("in the clear");
@@ -127,56 +124,55 @@ fn what_is_doubtful_is_done_with_a_warning() {
 
 #[test]
 fn a_profile_extends_a_template_of_the_house_and_does_not_show_its_key() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let house =
         ["profile", "add", "house", "--template", "--provider", "openai", "--key", "env:HOUSE"];
-    place
-        .run(&[&house[..], &["--rpm", "500", "--price-input", "1", "--price-output", "2"]].concat())
+    dir.run(&[&house[..], &["--rpm", "500", "--price-input", "1", "--price-output", "2"]].concat())
         .ok();
     let draft = ["profile", "add", "draft", "--tenant", "acme", "--extends", "house"];
-    place.run(&[&draft[..], &["--model", "mini", "--tpm", "1k"]].concat()).ok();
-    let draft = place.run(&["profile", "show", "draft", "--tenant", "acme", "--json"]).ok().json();
+    dir.run(&[&draft[..], &["--model", "mini", "--tpm", "1k"]].concat()).ok();
+    let draft = dir.run(&["profile", "show", "draft", "--tenant", "acme", "--json"]).ok().json();
     assert_eq!(draft["whole"]["provider"], "openai");
     assert_eq!(draft["whole"]["limits"], json!({ "requests": 500, "tokens": 1000 }));
     assert_eq!(draft["whole"]["key"], Value::Null);
-    let shown = place.run(&["profile", "show", "draft", "--tenant", "acme"]).ok().out;
+    let shown = dir.run(&["profile", "show", "draft", "--tenant", "acme"]).ok().out;
     assert!(shown.contains("its template's") && !shown.contains("env:HOUSE"), "{shown}");
     let cheaper = ["profile", "set", "draft", "--tenant", "acme", "--price-input", "0"];
-    let refused = place.run(&[&cheaper[..], &["--price-output", "0"]].concat()).ends(2);
+    let refused = dir.run(&[&cheaper[..], &["--price-output", "0"]].concat()).ends(2);
     refused.says("the template's prices").says("a key of your own");
-    place.run(&["profile", "default", "house"]).ends(2).says("is a template");
-    place.run(&["profile", "test", "house"]).ends(2).says("is a template");
-    place.run(&["profile", "show", "house", "--tenant", "acme"]).ends(1);
-    place.run(&["profile", "set", "house", "--extends", "house"]).ends(2).says("extends itself");
+    dir.run(&["profile", "default", "house"]).ends(2).says("is a template");
+    dir.run(&["profile", "test", "house"]).ends(2).says("is a template");
+    dir.run(&["profile", "show", "house", "--tenant", "acme"]).ends(1);
+    dir.run(&["profile", "set", "house", "--extends", "house"]).ends(2).says("extends itself");
 }
 
 #[test]
 fn a_profile_is_read_from_a_file_and_flags_go_on_top() {
-    let place = Place::new();
-    place.write(
+    let dir = TestDir::new();
+    dir.write(
         "fast.toml",
         "provider = \"ollama\"\nmodel = \"llama3\"\nfallback = [\"other\"]\n\n[prices]\ninput = 3\n\
          output = 15\nrates = [{ from = 2027-01-01, input = 2, output = 10 }]\n\n[wire]\nnum_ctx = 8192\n",
     );
-    place.run(&["profile", "add", "fast", "--from", "fast.toml", "--model", "llama4"]).ok();
-    let body = show(&place, "fast")["body"].clone();
+    dir.run(&["profile", "add", "fast", "--from", "fast.toml", "--model", "llama4"]).ok();
+    let body = show_profile(&dir, "fast")["body"].clone();
     assert_eq!((&body["model"], &body["wire"]["num_ctx"]), (&json!("llama4"), &json!(8192)));
     assert_eq!(body["prices"]["rates"][0]["from"], "2027-01-01");
-    let shown = place.run(&["profile", "show", "fast"]).ok().out;
+    let shown = dir.run(&["profile", "show", "fast"]).ok().out;
     assert!(shown.contains("prices from 2027-01-01T00:00:00"), "{shown}");
-    place.write("again.json", body.to_string());
-    place.run(&["profile", "add", "again", "--from", "again.json"]).ok();
-    assert_eq!(show(&place, "again")["body"], body);
+    dir.write("again.json", body.to_string());
+    dir.run(&["profile", "add", "again", "--from", "again.json"]).ok();
+    assert_eq!(show_profile(&dir, "again")["body"], body);
 }
 
 #[test]
 fn a_tenant_has_a_default_profile_and_limits_for_all() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for name in ["a", "b"] {
-        place.run(&["profile", "add", name, "--provider", "echo", "--tenant", "acme"]).ok();
+        dir.run(&["profile", "add", name, "--provider", "echo", "--tenant", "acme"]).ok();
     }
     let acme =
-        |args: &[&str]| place.run(&[args, &["--tenant", "acme", "--json"]].concat()).ok().json();
+        |args: &[&str]| dir.run(&[args, &["--tenant", "acme", "--json"]].concat()).ok().json();
     assert_eq!(acme(&["profile", "default"])["default"], Value::Null);
     acme(&["profile", "default", "a"]);
     acme(&["profile", "limits", "--rpm", "600", "--when-full", "refuse", "--fallback", "b"]);
@@ -188,26 +184,25 @@ fn a_tenant_has_a_default_profile_and_limits_for_all() {
     );
     let names = acme(&["profile", "list"]);
     assert_eq!(names.as_array().unwrap().len(), 2, "the settings are no profile: {names}");
-    let list = place.run(&["profile", "list"]).ok().out;
+    let list = dir.run(&["profile", "list"]).ok().out;
     assert!(list.contains("default") && list.contains("open"), "{list}");
     assert_eq!(acme(&["profile", "default", "none"])["default"], Value::Null);
-    let shown = place.run(&["profile", "limits", "--tenant", "acme"]).ok().out;
+    let shown = dir.run(&["profile", "limits", "--tenant", "acme"]).ok().out;
     assert!(shown.contains("tokens/min") && shown.contains("1000000"), "{shown}");
 }
 
 #[test]
 fn a_test_reads_the_profile_and_opens_its_key_without_asking_anybody() {
-    let place = super::keys::place();
-    place.run_with(&["key", "add", "k"], "sk-abc").ok();
-    place.run(&["profile", "add", "p", "--provider", "ollama", "--model", "m", "--key", "k"]).ok();
-    let tested = place.run(&["profile", "test", "p", "--offline", "--json"]).ok().json();
+    let dir = super::keys::dir_with_master_key();
+    dir.run_with(&["key", "add", "k"], "sk-abc").ok();
+    dir.run(&["profile", "add", "p", "--provider", "ollama", "--model", "m", "--key", "k"]).ok();
+    let tested = dir.run(&["profile", "test", "p", "--offline", "--json"]).ok().json();
     assert_eq!((&tested["document"], &tested["key"]), (&json!("ok"), &json!("ok")));
-    place.run(&["key", "revoke", "k"]).ok();
-    place
-        .run(&["profile", "test", "p", "--offline"])
+    dir.run(&["key", "revoke", "k"]).ok();
+    dir.run(&["profile", "test", "p", "--offline"])
         .ends(1)
         .says("may not be used any more")
         .says("key rotate k");
-    place.run(&["profile", "set", "p", "--key", "env:NO_SUCH_VARIABLE_HERE"]).ok();
-    place.run(&["profile", "test", "p", "--offline"]).ends(1).says("NO_SUCH_VARIABLE_HERE");
+    dir.run(&["profile", "set", "p", "--key", "env:NO_SUCH_VARIABLE_HERE"]).ok();
+    dir.run(&["profile", "test", "p", "--offline"]).ends(1).says("NO_SUCH_VARIABLE_HERE");
 }

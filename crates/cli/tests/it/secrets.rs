@@ -1,47 +1,51 @@
 //! `secrets_never_printed`, part 1: a marked key goes through every command that touches keys, in
-//! every form, at every log level, in failures too; then every byte that came out is searched, and
-//! every file that was written.
+//! every format, at trace level, in failures too. Every byte of output and every written file is then
+//! searched for it.
 
 use std::path::Path;
 
-use crate::support::Place;
+use crate::support::TestDir;
 
-/// Parts of the secret that would be recognised; whole or in pieces, none may appear.
-const MARKS: [&str; 3] = ["sk-ant-mArKeD", "zQ7secretZQ7", "mArKeD-zQ7secret"];
+/// Recognisable fragments of the secret; none may appear.
+const SECRET_FRAGMENTS: [&str; 3] = ["sk-ant-mArKeD", "zQ7secretZQ7", "mArKeD-zQ7secret"];
 pub const SECRET: &str = "sk-ant-mArKeD-zQ7secretZQ7-0123456789";
 
-/// Everything that came out, with how it came.
+/// All output, each with its source.
 #[derive(Default)]
-pub struct Heard(pub Vec<(String, Vec<u8>)>);
+pub struct CapturedOutput(pub Vec<(String, Vec<u8>)>);
 
-impl Heard {
-    pub fn hear(&mut self, how: String, bytes: impl Into<Vec<u8>>) {
-        self.0.push((how, bytes.into()));
+impl CapturedOutput {
+    pub fn add(&mut self, source: String, bytes: impl Into<Vec<u8>>) {
+        self.0.push((source, bytes.into()));
     }
 
-    pub fn holds_no_mark(&self) {
-        for (how, bytes) in &self.0 {
-            for mark in MARKS {
-                let found = bytes.windows(mark.len()).any(|part| part == mark.as_bytes());
-                assert!(!found, "`{mark}` came out of {how}: {}", String::from_utf8_lossy(bytes));
+    pub fn assert_no_secret(&self) {
+        for (source, bytes) in &self.0 {
+            for fragment in SECRET_FRAGMENTS {
+                let found = bytes.windows(fragment.len()).any(|part| part == fragment.as_bytes());
+                assert!(
+                    !found,
+                    "`{fragment}` came out of {source}: {}",
+                    String::from_utf8_lossy(bytes)
+                );
             }
         }
     }
 }
 
-/// All files of a directory and those below; what the test itself wrote is named.
-pub fn files(dir: &Path, ours: &[&str], heard: &mut Heard) {
+/// Captures all files below a directory, except files that the test itself wrote.
+pub fn capture_files(dir: &Path, ours: &[&str], captured: &mut CapturedOutput) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let name = entry.file_name().to_string_lossy().into_owned();
         if entry.path().is_dir() {
-            files(&entry.path(), ours, heard);
+            capture_files(&entry.path(), ours, captured);
         } else if !ours.contains(&name.as_str()) {
-            heard.hear(entry.path().display().to_string(), std::fs::read(entry.path()).unwrap());
+            captured.add(entry.path().display().to_string(), std::fs::read(entry.path()).unwrap());
         }
     }
 }
 
-/// Commands that take the secret on stdin, that must not hear of it, and that are wrong.
+/// Commands that take the secret on stdin, that get it in a wrong argument, and that are invalid.
 const COMMANDS: [&[&str]; 30] = [
     &["key", "init"],
     &["key", "add", "k", "--provider", "anthropic"],
@@ -83,11 +87,11 @@ const COMMANDS: [&[&str]; 30] = [
 
 #[test]
 fn secrets_never_printed() {
-    let mut heard = Heard::default();
+    let mut captured = CapturedOutput::default();
     for form in ["human", "json"] {
-        let place = Place::new();
-        place.write("secret.txt", SECRET);
-        place.write(
+        let dir = TestDir::new();
+        dir.write("secret.txt", SECRET);
+        dir.write(
             "leaky.toml",
             format!("provider = \"openai\"\nmodel = \"m\"\nkey = \"{SECRET}\"\n"),
         );
@@ -96,28 +100,31 @@ fn secrets_never_printed() {
             if form == "json" {
                 args.push("--json");
             }
-            // Every other one logs into a file.
+            // Every other command logs into a file.
             if i % 2 == 1 {
                 args.extend(["--log-dir", "logs"]);
             }
-            let run = place.run_with(&args, SECRET);
-            heard.hear(format!("stdout of {i} {form}"), run.out);
-            heard.hear(format!("stderr of {i} {form}"), run.err);
+            let run = dir.run_with(&args, SECRET);
+            captured.add(format!("stdout of {i} {form}"), run.out);
+            captured.add(format!("stderr of {i} {form}"), run.err);
         }
-        let keys = place.run(&["key", "list", "--json"]).ok().json();
-        assert_eq!(keys.as_array().unwrap().len(), 3, "the good ones were kept: {keys}");
-        files(&place.path(""), &["secret.txt", "leaky.toml"], &mut heard);
+        let keys = dir.run(&["key", "list", "--json"]).ok().json();
+        assert_eq!(keys.as_array().unwrap().len(), 3, "the valid keys are stored: {keys}");
+        capture_files(&dir.path(""), &["secret.txt", "leaky.toml"], &mut captured);
     }
-    assert!(heard.0.iter().any(|(how, _)| how.ends_with("longshore.db")), "the store was searched");
-    assert!(heard.0.iter().any(|(how, _)| how.contains("logs")), "so were the log files");
-    heard.holds_no_mark();
+    assert!(
+        captured.0.iter().any(|(source, _)| source.ends_with("longshore.db")),
+        "the store was searched"
+    );
+    assert!(captured.0.iter().any(|(source, _)| source.contains("logs")), "so were the log files");
+    captured.assert_no_secret();
 }
 
-/// The search itself works: where the secret is, it is found.
+/// The search itself works: it finds the secret.
 #[test]
 #[should_panic(expected = "came out of a file")]
 fn a_secret_that_comes_out_is_noticed() {
-    let mut heard = Heard::default();
-    heard.hear("a file".to_owned(), format!("key = {SECRET}"));
-    heard.holds_no_mark();
+    let mut captured = CapturedOutput::default();
+    captured.add("a file".to_owned(), format!("key = {SECRET}"));
+    captured.assert_no_secret();
 }

@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Place, eventually, limit, signal};
+use crate::support::{TestDir, eventually, signal, stretch};
 
-/// A server on a port of its own choosing.
-pub struct Served {
+/// A server on an ephemeral port.
+pub struct ServeProcess {
     pub child: Child,
     pub address: String,
 }
 
-impl Served {
-    pub fn start(place: &Place, more: &[&str]) -> Self {
-        Self::start_at("127.0.0.1:0", place, more)
+impl ServeProcess {
+    pub fn start(dir: &TestDir, more: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", dir, more)
     }
 
-    pub fn start_at(address: &str, place: &Place, more: &[&str]) -> Self {
+    pub fn start_at(address: &str, dir: &TestDir, more: &[&str]) -> Self {
         let args = [&["serve", "--listen", address, "--json"], more].concat();
-        let mut child = place.command(&args).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = dir.command(&args).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).expect(&line);
-        Self { address: said["listen"].as_str().unwrap().to_owned(), child }
+        let greeting: Value = serde_json::from_str(&line).expect(&line);
+        Self { address: greeting["listen"].as_str().unwrap().to_owned(), child }
     }
 
-    /// The status and body of an answer.
-    pub fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
+    /// Sends a request and returns the response's status and body.
+    pub fn send(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
         let token =
             token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
-        self.ask_with(method, path, &token, body)
+        self.send_with(method, path, &token, body)
     }
 
-    /// The same, with headers of one's own; each ends its line.
-    pub fn ask_with(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+    /// Sends a request with additional headers; each ends its line.
+    pub fn send_with(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!(
@@ -46,25 +46,25 @@ impl Served {
             self.address
         );
         stream.write_all(head.as_bytes()).unwrap();
-        let mut told = String::new();
-        stream.read_to_string(&mut told).unwrap();
-        let (head, body) = told.split_once("\r\n\r\n").expect(&told);
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").expect(&response);
         (head[9..12].parse().unwrap(), body.to_owned())
     }
 
     pub fn stop(self) {
         assert!(signal(self.child.id(), "TERM"));
-        self.ends_well();
+        self.wait_for_exit();
     }
 
-    /// Waits for its end, which somebody has asked for.
-    pub fn ends_well(mut self) {
+    /// Waits for the server's end after a signal.
+    pub fn wait_for_exit(mut self) {
         assert!(self.child.wait().unwrap().success());
     }
 }
 
-impl Drop for Served {
-    /// A test that fails leaves nobody behind.
+impl Drop for ServeProcess {
+    /// A failed test leaves no process behind.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -73,133 +73,133 @@ impl Drop for Served {
 
 #[test]
 fn what_is_sent_over_http_is_run_by_any_worker_and_its_result_read() {
-    let place = Place::new();
-    let served = Served::start(&place, &[]);
+    let dir = TestDir::new();
+    let server = ServeProcess::start(&dir, &[]);
     let unit = r#"{"kind": "exec", "payload": {"argv": ["echo", "hello"]}}"#;
-    let (status, body) = served.ask("POST", "/api/v1/units", None, unit);
+    let (status, body) = server.send("POST", "/api/v1/units", None, unit);
     assert_eq!(status, 201, "{body}");
     let id = serde_json::from_str::<Value>(&body).unwrap()["unit"].as_str().unwrap().to_owned();
-    place.work();
-    let (status, body) = served.ask("GET", &format!("/api/v1/units/{id}?wait=60"), None, "");
+    dir.work();
+    let (status, body) = server.send("GET", &format!("/api/v1/units/{id}?wait=60"), None, "");
     assert_eq!(status, 200);
     assert!(body.contains(r#""state":"done""#) && body.contains("hello"), "{body}");
-    let (status, page) = served.ask("GET", "/queues", None, "");
+    let (status, page) = server.send("GET", "/queues", None, "");
     assert_eq!(status, 200);
     assert!(page.contains("<title>Queues"), "{page}");
-    served.stop();
+    server.stop();
 }
 
 #[test]
 fn a_token_opens_the_door_until_it_is_revoked() {
-    let place = Place::new();
-    let quiet = place.run(&["--quiet", "token", "add", "--role", "admin"]).ok().out;
-    assert!(quiet.starts_with("lsh_"), "nobody can ask for it again: {quiet}");
-    let added = place.run(&["token", "add", "--for", "acme", "--json"]).ok().json();
+    let dir = TestDir::new();
+    let quiet = dir.run(&["--quiet", "token", "add", "--role", "admin"]).ok().out;
+    assert!(quiet.starts_with("lsh_"), "the token is printed even with --quiet: {quiet}");
+    let added = dir.run(&["token", "add", "--for", "acme", "--json"]).ok().json();
     let (secret, id) = (added["secret"].as_str().unwrap(), added["token"].as_str().unwrap());
-    let served = Served::start(&place, &[]);
-    assert_eq!(served.ask("GET", "/api/v1/whoami", None, "").0, 401);
-    let (status, me) = served.ask("GET", "/api/v1/whoami", Some(secret), "");
+    let server = ServeProcess::start(&dir, &[]);
+    assert_eq!(server.send("GET", "/api/v1/whoami", None, "").0, 401);
+    let (status, me) = server.send("GET", "/api/v1/whoami", Some(secret), "");
     assert_eq!(status, 200);
     assert!(me.contains(r#""tenant":"acme""#), "{me}");
-    let listed = place.run(&["token", "list"]).ok().out;
+    let listed = dir.run(&["token", "list"]).ok().out;
     assert!(listed.contains(id) && !listed.contains(secret), "{listed}");
-    assert!(!place.read("longshore.db").contains(secret));
-    place.run(&["token", "revoke", id]).ok();
-    assert_eq!(served.ask("GET", "/api/v1/whoami", Some(secret), "").0, 401);
-    served.stop();
+    assert!(!dir.read("longshore.db").contains(secret));
+    dir.run(&["token", "revoke", id]).ok();
+    assert_eq!(server.send("GET", "/api/v1/whoami", Some(secret), "").0, 401);
+    server.stop();
 }
 
 #[test]
 fn an_address_that_others_can_reach_demands_tls_and_a_token() {
-    let place = Place::new();
-    let run = place.run(&["serve", "--listen", "0.0.0.0:0"]).ends(2);
+    let dir = TestDir::new();
+    let run = dir.run(&["serve", "--listen", "0.0.0.0:0"]).ends(2);
     assert!(run.err.contains("there is no TLS") && run.err.contains("hint:"), "{}", run.err);
-    let run = place.run(&["serve", "--listen", "0.0.0.0:0", "--no-tls"]).ends(2);
+    let run = dir.run(&["serve", "--listen", "0.0.0.0:0", "--no-tls"]).ends(2);
     assert!(run.err.contains("there is no token yet"), "{}", run.err);
-    let run = place.run(&["serve", "--tls-cert", "none.pem"]).ends(2);
+    let run = dir.run(&["serve", "--tls-cert", "none.pem"]).ends(2);
     assert!(run.err.contains("belong together"), "{}", run.err);
 }
 
 #[test]
 fn a_tenants_profiles_are_asked_through_the_gateway_with_its_own_token() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for tenant in ["acme", "other"] {
         let name = format!("{tenant}-echo");
         let add = ["profile", "add", &name, "--provider", "echo", "--tenant", tenant];
-        place.run(&add).ok();
+        dir.run(&add).ok();
     }
     let token = |role: &str| {
-        let run = place.run(&["token", "add", "--for", "acme", "--role", role, "--json"]).ok();
+        let run = dir.run(&["token", "add", "--for", "acme", "--role", role, "--json"]).ok();
         run.json()["secret"].as_str().unwrap().to_owned()
     };
     let (submit, read) = (token("submit"), token("read"));
-    let served = Served::start(&place, &[]);
+    let server = ServeProcess::start(&dir, &[]);
     let ask = |profile: &str, token: Option<&str>| {
         let body = format!(
             r#"{{"model": "{profile}", "messages": [{{"role": "user", "content": "good day"}}]}}"#
         );
-        served.ask("POST", "/v1/chat/completions", token, &body)
+        server.send("POST", "/v1/chat/completions", token, &body)
     };
     let (status, body) = ask("acme-echo", Some(&submit));
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("good day"), "{body}");
     assert_eq!(ask("acme-echo", None).0, 401);
-    assert_eq!(ask("acme-echo", Some(&read)).0, 401, "who only reads asks nothing");
+    assert_eq!(ask("acme-echo", Some(&read)).0, 401, "a read token may not call models");
     assert_eq!(ask("other-echo", Some(&submit)).0, 404, "another tenant's profile");
-    let (_, models) = served.ask("GET", "/v1/models", Some(&submit), "");
+    let (_, models) = server.send("GET", "/v1/models", Some(&submit), "");
     assert!(models.contains("acme-echo") && !models.contains("other-echo"), "{models}");
-    // Books are written behind the answer.
-    eventually(limit(Duration::from_secs(60)), || {
-        let (_, usage) = served.ask("GET", "/api/v1/usage?by=model", Some(&submit), "");
+    // Usage is recorded after the answer.
+    eventually(stretch(Duration::from_secs(60)), || {
+        let (_, usage) = server.send("GET", "/api/v1/usage?by=model", Some(&submit), "");
         usage.contains(r#""calls":1"#).then_some(())
     });
-    served.stop();
+    server.stop();
 }
 
 #[test]
 fn a_server_does_the_upkeep_where_there_is_no_worker() {
-    let place = Place::new();
-    let mut served = Served::start(&place, &[]);
-    let id = place.run(&["submit", "exec", r#"{"argv":["true"]}"#, "--delay", "5s"]).ok();
+    let dir = TestDir::new();
+    let mut server = ServeProcess::start(&dir, &[]);
+    let id = dir.run(&["submit", "exec", r#"{"argv":["true"]}"#, "--delay", "5s"]).ok();
     let id = id.out.trim().to_owned();
-    assert_eq!(place.unit(&id)["state"], "scheduled");
-    eventually(limit(Duration::from_secs(60)), || {
-        (place.unit(&id)["state"] == "ready").then_some(())
+    assert_eq!(dir.unit(&id)["state"], "scheduled");
+    eventually(stretch(Duration::from_secs(60)), || {
+        (dir.unit(&id)["state"] == "ready").then_some(())
     });
-    served.child.kill().unwrap();
-    served.child.wait().unwrap();
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
 }
 
 #[test]
 fn workers_go_on_when_the_server_is_killed_and_the_next_one_shows_what_they_did() {
-    let place = Place::new();
-    let mut served = Served::start(&place, &[]);
+    let dir = TestDir::new();
+    let mut server = ServeProcess::start(&dir, &[]);
     let exec = |script: &str| {
         json!({ "kind": "exec", "payload": { "argv": ["sh", "-c", script] } }).to_string() + "\n"
     };
     let (quick, waits) = (exec("true"), exec("while [ ! -e go ]; do sleep 0.05; done"));
     let lines = quick.repeat(30) + &waits.repeat(30);
-    let (status, told) = served.ask("POST", "/api/v1/units/stream", None, &lines);
-    assert_eq!(status, 200, "{told}");
-    let mut worker = place.start(&["worker", "--slots", "4", "--until-idle"]);
-    let done = || place.queue()["counts"]["done"].as_u64().unwrap();
-    eventually(limit(Duration::from_secs(60)), || (done() > 0).then_some(()));
-    served.child.kill().unwrap();
-    served.child.wait().unwrap();
+    let (status, response) = server.send("POST", "/api/v1/units/stream", None, &lines);
+    assert_eq!(status, 200, "{response}");
+    let mut worker = dir.start(&["worker", "--slots", "4", "--until-idle"]);
+    let done = || dir.queue()["counts"]["done"].as_u64().unwrap();
+    eventually(stretch(Duration::from_secs(60)), || (done() > 0).then_some(()));
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
     assert!(done() < 60, "it was killed before the end");
-    place.write("go", "");
-    assert_eq!(worker.ends_within(limit(Duration::from_secs(120))), 0);
+    dir.write("go", "");
+    assert_eq!(worker.ends_within(stretch(Duration::from_secs(120))), 0);
     assert_eq!(done(), 60);
-    let served = Served::start(&place, &[]);
-    let (_, queues) = served.ask("GET", "/api/v1/queues", None, "");
+    let server = ServeProcess::start(&dir, &[]);
+    let (_, queues) = server.send("GET", "/api/v1/queues", None, "");
     assert!(queues.contains(r#""done":60"#), "{queues}");
-    served.stop();
-    place.run(&["verify"]).ok();
+    server.stop();
+    dir.run(&["verify"]).ok();
 }
 
-/// A certificate that signed itself, for these names, and its key: two files.
-pub fn certificate(place: &Place, names: &str) -> (String, String) {
-    let [cert, key] = ["site.pem", "site.key"].map(|name| place.path(name).display().to_string());
+/// Creates a self-signed certificate for these names and its key; returns both paths.
+pub fn self_signed_certificate(dir: &TestDir, names: &str) -> (String, String) {
+    let [cert, key] = ["site.pem", "site.key"].map(|name| dir.path(name).display().to_string());
     let made = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
         .args(["-days", "2", "-subj", "/CN=localhost", "-out", &cert, "-keyout", &key])
@@ -212,34 +212,34 @@ pub fn certificate(place: &Place, names: &str) -> (String, String) {
 
 #[test]
 fn over_tls_only_who_speaks_it_is_answered() {
-    let place = Place::new();
-    let (cert, key) = certificate(&place, "DNS:localhost");
-    place.run(&["token", "add", "--role", "admin"]).ok();
-    let served = Served::start(&place, &["--tls-cert", &cert, "--tls-key", &key]);
-    let mut plain = TcpStream::connect(&served.address).unwrap();
+    let dir = TestDir::new();
+    let (cert, key) = self_signed_certificate(&dir, "DNS:localhost");
+    dir.run(&["token", "add", "--role", "admin"]).ok();
+    let server = ServeProcess::start(&dir, &["--tls-cert", &cert, "--tls-key", &key]);
+    let mut plain = TcpStream::connect(&server.address).unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    let mut told = Vec::new();
-    // It may hang up with or without a word.
-    let _ = plain.read_to_end(&mut told);
-    assert!(!String::from_utf8_lossy(&told).contains("200 OK"));
-    let mut spoken = std::process::Command::new("openssl")
+    let mut response = Vec::new();
+    // The server may close the connection with or without a response.
+    let _ = plain.read_to_end(&mut response);
+    assert!(!String::from_utf8_lossy(&response).contains("200 OK"));
+    let mut client = std::process::Command::new("openssl")
         .args(["s_client", "-quiet", "-servername", "localhost", "-verify_return_error"])
-        .args(["-verify_hostname", "localhost", "-CAfile", &cert, "-connect", &served.address])
+        .args(["-verify_hostname", "localhost", "-CAfile", &cert, "-connect", &server.address])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let asked = b"GET /login HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    spoken.stdin.as_mut().unwrap().write_all(asked).unwrap();
-    let heard = spoken.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&heard.stdout);
-    assert!(told.starts_with("HTTP/1.1 200") && told.contains("Log in"), "{heard:?}");
-    served.stop();
+    client.stdin.as_mut().unwrap().write_all(asked).unwrap();
+    let output = client.wait_with_output().unwrap();
+    let response = String::from_utf8_lossy(&output.stdout);
+    assert!(response.starts_with("HTTP/1.1 200") && response.contains("Log in"), "{output:?}");
+    server.stop();
 }
 
-/// What a program in Python does with a server.
-const PROGRAM: &str = r#"
+/// A Python program that uses a server.
+const CLIENT_PROGRAM: &str = r#"
 import sys
 from longshore.client import Client, Problem
 client = Client("http://" + sys.argv[1], token=sys.argv[2])
@@ -280,23 +280,23 @@ print("good")
 
 #[test]
 fn a_program_in_python_sends_waits_and_holds_permits() {
-    let place = Place::new();
-    place.write("longshore.toml", "[web]\nshared_pools = [\"erp\"]\n");
+    let dir = TestDir::new();
+    dir.write("longshore.toml", "[web]\nshared_pools = [\"erp\"]\n");
     for pool in ["erp", "internal", "acme/erp", "other/erp"] {
-        place.run(&["pool", "resize", pool, "1"]).ok();
+        dir.run(&["pool", "resize", pool, "1"]).ok();
     }
     let add = ["token", "add", "--for", "acme", "--role", "submit", "--json"];
-    let token = place.run(&add).ok().json()["secret"].as_str().unwrap().to_owned();
-    let served = Served::start(&place, &[]);
-    let mut worker = place.start(&["worker"]);
+    let token = dir.run(&add).ok().json()["secret"].as_str().unwrap().to_owned();
+    let server = ServeProcess::start(&dir, &[]);
+    let mut worker = dir.start(&["worker"]);
     let run = std::process::Command::new("python3")
-        .args(["-B", "-c", PROGRAM, &served.address, &token])
+        .args(["-B", "-c", CLIENT_PROGRAM, &server.address, &token])
         .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/python"))
         .output()
         .unwrap();
-    let (said, wrong) =
+    let (stdout, stderr) =
         (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success() && said == "good\n", "{said}\n{wrong}");
+    assert!(run.status.success() && stdout == "good\n", "{stdout}\n{stderr}");
     worker.kill();
-    served.stop();
+    server.stop();
 }

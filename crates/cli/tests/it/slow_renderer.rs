@@ -1,4 +1,4 @@
-//! A server that renders when it is let, and knows how much is asked of it at once.
+//! A render server that answers when the test allows it, and counts concurrent requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,56 +6,56 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Gives the same page to everybody. It lives as long as its test.
-pub struct Slow {
+/// Answers each request with the same page. It lives as long as the test.
+pub struct SlowRenderer {
     pub port: u16,
     page: String,
-    /// What each answer takes, once it is let out.
-    takes: Duration,
-    /// How many answers more are let out.
+    /// The delay of each answer, once it is allowed.
+    delay: Duration,
+    /// How many more answers are allowed.
     allowed: Mutex<usize>,
-    more: Condvar,
-    at_once: AtomicUsize,
-    most: AtomicUsize,
+    allowed_changed: Condvar,
+    in_flight: AtomicUsize,
+    max_in_flight: AtomicUsize,
 }
 
-impl Slow {
-    /// Answers nobody yet.
-    pub fn start(page: String, takes: Duration) -> Arc<Self> {
+impl SlowRenderer {
+    /// Starts the server; it answers no request yet.
+    pub fn start(page: String, delay: Duration) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let slow = Arc::new(Self {
+        let renderer = Arc::new(Self {
             port: listener.local_addr().unwrap().port(),
             page,
-            takes,
+            delay,
             allowed: Mutex::default(),
-            more: Condvar::new(),
-            at_once: AtomicUsize::new(0),
-            most: AtomicUsize::new(0),
+            allowed_changed: Condvar::new(),
+            in_flight: AtomicUsize::new(0),
+            max_in_flight: AtomicUsize::new(0),
         });
-        let server = Arc::clone(&slow);
+        let server = Arc::clone(&renderer);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let slow = Arc::clone(&server);
-                std::thread::spawn(move || slow.serve(stream.unwrap()));
+                let renderer = Arc::clone(&server);
+                std::thread::spawn(move || renderer.serve(stream.unwrap()));
             }
         });
-        slow
+        renderer
     }
 
-    /// Lets so many answers more out.
+    /// Allows this many more answers.
     pub fn allow(&self, answers: usize) {
         *self.allowed.lock().unwrap() += answers;
-        self.more.notify_all();
+        self.allowed_changed.notify_all();
     }
 
-    /// How many wait for their answers now.
-    pub fn at_once(&self) -> usize {
-        self.at_once.load(Ordering::SeqCst)
+    /// The requests that wait now.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// How many waited at once, at most.
-    pub fn most(&self) -> usize {
-        self.most.load(Ordering::SeqCst)
+    /// The peak of waiting requests.
+    pub fn max_in_flight(&self) -> usize {
+        self.max_in_flight.load(Ordering::SeqCst)
     }
 
     fn serve(&self, stream: TcpStream) -> Option<()> {
@@ -63,12 +63,12 @@ impl Slow {
         let mut stream = stream;
         loop {
             read_request(&mut reader)?;
-            let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(now, Ordering::SeqCst);
+            let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+            self.max_in_flight.fetch_max(now, Ordering::SeqCst);
             let allowed = self.allowed.lock().unwrap();
-            *self.more.wait_while(allowed, |allowed| *allowed == 0).unwrap() -= 1;
-            std::thread::sleep(self.takes);
-            self.at_once.fetch_sub(1, Ordering::SeqCst);
+            *self.allowed_changed.wait_while(allowed, |allowed| *allowed == 0).unwrap() -= 1;
+            std::thread::sleep(self.delay);
+            self.in_flight.fetch_sub(1, Ordering::SeqCst);
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length";
             let length = self.page.len();
             stream.write_all(format!("{head}: {length}\r\n\r\n{}", self.page).as_bytes()).ok()?;
@@ -76,7 +76,7 @@ impl Slow {
     }
 }
 
-/// Reads one to its end; `None` if there is none.
+/// Reads one request to its end; `None` if the connection is closed.
 fn read_request(reader: &mut BufReader<TcpStream>) -> Option<()> {
     let mut length = 0;
     loop {

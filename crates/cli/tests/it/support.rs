@@ -1,4 +1,4 @@
-//! A directory with a store, and the binary run in it.
+//! A test directory with a store, and the binary run in it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A fresh directory that is gone after the test.
-pub struct Place {
-    dir: tempfile::TempDir,
+/// A fresh directory that is removed after the test.
+pub struct TestDir {
+    root: tempfile::TempDir,
 }
 
-/// What a run of the binary said.
-pub struct Run {
+/// The exit code and output of the binary.
+pub struct CliOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { root: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.root.path().join(name)
     }
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
@@ -49,31 +49,31 @@ impl Place {
                 command.env_remove(name);
             }
         }
-        command.args(args).current_dir(self.dir.path());
+        command.args(args).current_dir(self.root.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    pub fn run(&self, args: &[&str]) -> Run {
-        Run::of(self.command(args).spawn().unwrap())
+    pub fn run(&self, args: &[&str]) -> CliOutput {
+        CliOutput::of(self.command(args).spawn().unwrap())
     }
 
     /// Runs with input; the binary may stop reading early.
-    pub fn run_with(&self, args: &[&str], input: impl AsRef<[u8]>) -> Run {
+    pub fn run_with(&self, args: &[&str], input: impl AsRef<[u8]>) -> CliOutput {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         let input = input.as_ref().to_vec();
         let feed = std::thread::spawn(move || _ = pipe.write_all(&input));
-        let run = Run::of(child);
+        let run = CliOutput::of(child);
         feed.join().unwrap();
         run
     }
 
-    pub fn start(&self, args: &[&str]) -> Running {
+    pub fn start(&self, args: &[&str]) -> ChildGuard {
         let err = std::fs::File::options().create(true).append(true).open(self.path("stderr"));
         let mut command = self.command(args);
         command.stdout(Stdio::null()).stderr(err.unwrap());
-        Running(command.spawn().unwrap())
+        ChildGuard(command.spawn().unwrap())
     }
 
     /// Sends a unit of kind `exec` that runs a shell script.
@@ -83,8 +83,8 @@ impl Place {
         self.run(&args).ok().out.trim().to_owned()
     }
 
-    /// Works until nothing is left.
-    pub fn work(&self) -> Run {
+    /// Runs a worker until idle.
+    pub fn work(&self) -> CliOutput {
         self.run(&["worker", "--slots", "4", "--until-idle"]).ok()
     }
 
@@ -103,14 +103,14 @@ impl Place {
         self.run(&[&args[..], &more].concat()).ok().json().as_array().unwrap().clone()
     }
 
-    /// Whether a process is there that runs this script in this directory. A test that kills by number
-    /// must ask: numbers are given again, to anybody.
+    /// Whether this pid runs this script in this directory. A test must check this before it kills by
+    /// pid: the kernel reuses pids for other processes.
     pub fn is_running(&self, script: &str, pid: &str) -> bool {
         let process = Path::new("/proc").join(pid);
         let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
         let here = std::fs::read_link(process.join("cwd")).ok();
         words.split(|byte| *byte == 0).any(|word| word == script.as_bytes())
-            && here == self.dir.path().canonicalize().ok()
+            && here == self.root.path().canonicalize().ok()
             && is_alive(pid)
     }
 
@@ -119,30 +119,31 @@ impl Place {
     }
 }
 
-impl Run {
-    /// Waits for its end; no test hangs, so after [`LIMIT`] it is killed.
+impl CliOutput {
+    /// Waits for the child's end; kills it after [`MAX_RUN_TIME`], so that no test hangs.
     pub fn of(child: Child) -> Self {
         use std::os::unix::process::ExitStatusExt;
-        let (ended, waits) = mpsc::channel::<()>();
+        let (ended, end) = mpsc::channel::<()>();
         let pid = child.id();
-        let dog = std::thread::spawn(move || {
-            if waits.recv_timeout(limit(LIMIT)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let watchdog = std::thread::spawn(move || {
+            if end.recv_timeout(stretch(MAX_RUN_TIME)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 signal(pid, "KILL");
-                // And its group, if it leads one: what holds the pipes would keep us waiting.
+                // Also kill its group, if it leads one: a process that holds the pipes would block
+                // the wait.
                 let group = format!("-{pid}");
                 let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
             }
         });
         let output = child.wait_with_output().unwrap();
         drop(ended);
-        dog.join().unwrap();
+        watchdog.join().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let code = output.status.code();
         let code = code.unwrap_or_else(|| -output.status.signal().unwrap());
         Self { code, out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Demands exit code 0.
+    /// Asserts exit code 0.
     pub fn ok(self) -> Self {
         self.ends(0)
     }
@@ -153,7 +154,7 @@ impl Run {
         self
     }
 
-    /// Demands these words on stderr.
+    /// Asserts that stderr contains these words.
     #[track_caller]
     pub fn says(self, words: &str) -> Self {
         assert!(self.err.contains(words), "no `{words}` in: {}", self.err);
@@ -166,15 +167,15 @@ impl Run {
     }
 }
 
-/// A child that is killed with its test.
-pub struct Running(pub Child);
+/// A child process that is killed on drop.
+pub struct ChildGuard(pub Child);
 
-impl Running {
+impl ChildGuard {
     pub fn signal(&self, name: &str) {
         assert!(signal(self.0.id(), name));
     }
 
-    /// Its exit code, or minus the signal that ended it.
+    /// Waits for the exit code, or minus the signal that ended the process.
     pub fn ends_within(&mut self, limit: Duration) -> i32 {
         use std::os::unix::process::ExitStatusExt;
         let status = eventually(limit, || self.0.try_wait().unwrap());
@@ -187,7 +188,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         self.kill();
     }
@@ -198,7 +199,7 @@ pub fn signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args(args).status().unwrap().success()
 }
 
-/// Asks again and again until there is an answer; fails after `limit`.
+/// Polls until there is a value; fails after `stretch`.
 #[track_caller]
 pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + limit;
@@ -206,28 +207,28 @@ pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < until, "it did not happen within {limit:?}");
+        assert!(Instant::now() < until, "condition not reached within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is not a zombie.
 pub fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
 }
 
 /// The large number in a soak (`./test --soak`), the small one otherwise.
-pub fn soaked<T>(small: T, large: T) -> T {
+pub fn pick_size<T>(small: T, large: T) -> T {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { large } else { small }
 }
 
-/// Patience with large storms.
-pub fn limit(small: Duration) -> Duration {
-    soaked(small, small * 10)
+/// A timeout that is ten times longer in a soak.
+pub fn stretch(small: Duration) -> Duration {
+    pick_size(small, small * 10)
 }
 
-/// How long a thing may take that happens at once on a machine at rest.
-pub const SOON: Duration = Duration::from_secs(60);
-/// How long a whole run of the binary may take.
-const LIMIT: Duration = Duration::from_secs(180);
+/// The timeout for an operation that takes a moment on an idle machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest that one run of the binary may take.
+const MAX_RUN_TIME: Duration = Duration::from_secs(180);

@@ -1,4 +1,4 @@
-//! Traces across processes, seen by a collector of OpenTelemetry's.
+//! Traces across processes, received by an OpenTelemetry collector.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,19 +11,19 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::json;
 
-use crate::serve::Served;
-use crate::support::{Place, Run, Running, SOON, eventually, limit};
+use crate::serve::ServeProcess;
+use crate::support::{ChildGuard, CliOutput, TIMEOUT, TestDir, eventually, stretch};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// Takes what programs send to `/v1/traces`.
-struct Collector {
+/// Receives spans at `/v1/traces`.
+struct TraceCollector {
     url: String,
     spans: Arc<Mutex<Vec<Span>>>,
 }
 
-impl Collector {
+impl TraceCollector {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -32,15 +32,15 @@ impl Collector {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let seen = Arc::clone(&seen);
-                std::thread::spawn(move || take(stream.unwrap(), &seen));
+                std::thread::spawn(move || receive_spans(stream.unwrap(), &seen));
             }
         });
         Self { url, spans }
     }
 
-    /// The span of this name in our trace, once it is there.
+    /// Waits for the span of this name in the test's trace.
     fn span(&self, name: &str) -> Span {
-        eventually(limit(SOON), || {
+        eventually(stretch(TIMEOUT), || {
             let spans = self.spans.lock().unwrap();
             let ours = |span: &&Span| span.name == name && hex(&span.trace_id) == TRACE;
             spans.iter().find(ours).cloned()
@@ -48,8 +48,8 @@ impl Collector {
     }
 }
 
-/// Takes one request after the other.
-fn take(stream: TcpStream, seen: &Mutex<Vec<Span>>) {
+/// Handles the requests of one connection.
+fn receive_spans(stream: TcpStream, seen: &Mutex<Vec<Span>>) {
     let mut lines = BufReader::new(stream);
     loop {
         let (mut head, mut length) = (String::new(), 0);
@@ -61,8 +61,8 @@ fn take(stream: TcpStream, seen: &Mutex<Vec<Span>>) {
             if line == "\r\n" {
                 break;
             }
-            if let Some(said) = line.to_lowercase().strip_prefix("content-length:") {
-                length = said.trim().parse().unwrap();
+            if let Some(stdout) = line.to_lowercase().strip_prefix("content-length:") {
+                length = stdout.trim().parse().unwrap();
             }
             head += &line;
         }
@@ -85,7 +85,7 @@ fn attribute(span: &Span, name: &str) -> Option<Any> {
     found.value.clone()?.value
 }
 
-fn text(text: &str) -> Option<Any> {
+fn text_value(text: &str) -> Option<Any> {
     Some(Any::StringValue(text.to_owned()))
 }
 
@@ -101,98 +101,98 @@ fn assert_child(child: &Span, parent: &Span) {
 
 #[test]
 fn a_trace_leads_from_whoever_asked_through_the_server_to_the_worker_and_its_command() {
-    let place = Place::new();
-    let collector = Collector::start();
+    let dir = TestDir::new();
+    let collector = TraceCollector::start();
     let file = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
-    place.write("longshore.toml", file);
-    let served = Served::start(&place, &[]);
+    dir.write("longshore.toml", file);
+    let server = ServeProcess::start(&dir, &[]);
     let unit =
         json!({ "kind": "exec", "payload": { "argv": ["sh", "-c", "printenv TRACEPARENT"] } });
     let headers = format!("traceparent: 00-{TRACE}-{PARENT}-01\r\n");
-    let (status, told) = served.ask_with("POST", "/api/v1/units", &headers, &unit.to_string());
-    assert_eq!(status, 201, "{told}");
-    place.work();
+    let (status, response) = server.send_with("POST", "/api/v1/units", &headers, &unit.to_string());
+    assert_eq!(status, 201, "{response}");
+    dir.work();
     let request = collector.span("POST /api/v1/units");
     assert_eq!(hex(&request.parent_span_id), PARENT);
     assert_eq!(attribute(&request, "http.response.status_code"), Some(Any::IntValue(201)));
     assert_child(&collector.span("send"), &request);
-    // Another process, which knows of it by the unit alone.
+    // Another process, which knows the trace only by the unit.
     let run = collector.span("run exec");
     assert_child(&run, &request);
-    assert_eq!(attribute(&run, "outcome"), text("done"));
+    assert_eq!(attribute(&run, "outcome"), text_value("done"));
     let handler = collector.span("handler");
     assert_child(&handler, &run);
     let finish = collector.span("finish");
     assert_child(&finish, &run);
     assert!(finish.start_time_unix_nano >= handler.end_time_unix_nano);
-    let id = serde_json::from_str::<serde_json::Value>(&told).unwrap();
-    let said = place.unit(id["unit"].as_str().unwrap())["result"]["stdout"].to_string();
-    assert!(said.contains(&format!("00-{TRACE}-{}-01", hex(&handler.span_id))), "{said}");
-    served.stop();
+    let id = serde_json::from_str::<serde_json::Value>(&response).unwrap();
+    let stdout = dir.unit(id["unit"].as_str().unwrap())["result"]["stdout"].to_string();
+    assert!(stdout.contains(&format!("00-{TRACE}-{}-01", hex(&handler.span_id))), "{stdout}");
+    server.stop();
 }
 
 #[test]
 fn a_command_passes_on_the_trace_that_it_is_part_of_and_questions_are_part_of_it() {
-    let place = Place::new();
-    let collector = Collector::start();
-    place.run(&["profile", "add", "parrot", "--provider", "echo"]).ok();
+    let dir = TestDir::new();
+    let collector = TraceCollector::start();
+    dir.run(&["profile", "add", "parrot", "--provider", "echo"]).ok();
     let ask = ["ai", "ask", "--queue", "--profile", "parrot", "--timeout", "60s", "good day"];
-    let mut asking = place.command(&ask);
+    let mut asking = dir.command(&ask);
     asking.env("TRACEPARENT", format!("00-{TRACE}-{PARENT}-01"));
     let asking = asking.spawn().unwrap();
-    let mut worker = place.command(&["ai", "worker"]);
+    let mut worker = dir.command(&["ai", "worker"]);
     worker.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url).stderr(Stdio::null());
-    let mut worker = Running(worker.stdout(Stdio::null()).spawn().unwrap());
-    Run::of(asking).ok();
+    let mut worker = ChildGuard(worker.stdout(Stdio::null()).spawn().unwrap());
+    CliOutput::of(asking).ok();
     worker.signal("TERM");
-    assert_eq!(worker.ends_within(SOON), 0);
+    assert_eq!(worker.ends_within(TIMEOUT), 0);
     let run = collector.span("run ai");
-    assert_eq!(hex(&run.parent_span_id), PARENT, "nobody followed the command that sent it");
+    assert_eq!(hex(&run.parent_span_id), PARENT, "the worker's span has the sender's parent");
     let spans = collector.spans.lock().unwrap().clone();
     let chat = spans.iter().find(|span| span.name.starts_with("chat ")).expect("a call");
     assert_child(chat, &collector.span("handler"));
-    assert_eq!(attribute(chat, "gen_ai.provider.name"), text("echo"));
+    assert_eq!(attribute(chat, "gen_ai.provider.name"), text_value("echo"));
     assert!(matches!(attribute(chat, "gen_ai.usage.output_tokens"), Some(Any::IntValue(1..))));
     let all = format!("{spans:?}");
-    assert!(!all.contains("good day"), "what is asked is nobody's business");
+    assert!(!all.contains("good day"), "spans contain no prompts");
 }
 
 #[test]
 fn a_collector_that_is_dead_or_silent_is_complained_of_once_and_stops_no_work() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // Takes connections and never says a word.
+    // Accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for address in [dead, silent.local_addr().unwrap()] {
         let line = json!({ "argv": ["true"] }).to_string() + "\n";
-        let sent = place.run_with(&["submit", "exec", "--lines", "-"], line.repeat(200));
+        let sent = dir.run_with(&["submit", "exec", "--lines", "-"], line.repeat(200));
         sent.ok();
-        let mut worker = place.command(&["worker", "--slots", "4", "--until-idle", "--json"]);
+        let mut worker = dir.command(&["worker", "--slots", "4", "--until-idle", "--json"]);
         worker.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"));
         worker.env("OTEL_BSP_MAX_QUEUE_SIZE", "64");
-        let run = Run::of(worker.spawn().unwrap()).ok();
+        let run = CliOutput::of(worker.spawn().unwrap()).ok();
         let complaints = run.err.matches("takes no traces").count();
         let dropped = run.err.matches("dropped a Span due to queue full").count();
         assert!(complaints <= 1 && dropped <= 1, "{}", run.err);
         assert!(complaints + dropped > 0, "{}", run.err);
     }
-    assert_eq!(place.queue()["counts"]["done"], 400);
+    assert_eq!(dir.queue()["counts"]["done"], 400);
     drop(silent);
 }
 
 #[test]
 fn what_is_no_traceparent_is_left_behind() {
-    let place = Place::new();
-    let served = Served::start(&place, &[]);
+    let dir = TestDir::new();
+    let server = ServeProcess::start(&dir, &[]);
     let unit = json!({ "kind": "exec", "payload": { "argv": ["true"] } }).to_string();
-    let mut kept = Vec::new();
+    let mut traces = Vec::new();
     for given in ["nonsense", &format!("00-{TRACE}-{PARENT}-01")] {
         let headers = format!("traceparent: {given}\r\n");
-        let (status, told) = served.ask_with("POST", "/api/v1/units", &headers, &unit);
-        assert_eq!(status, 201, "{told}");
-        let id = serde_json::from_str::<serde_json::Value>(&told).unwrap();
-        kept.push(place.unit(id["unit"].as_str().unwrap())["trace"].clone());
+        let (status, response) = server.send_with("POST", "/api/v1/units", &headers, &unit);
+        assert_eq!(status, 201, "{response}");
+        let id = serde_json::from_str::<serde_json::Value>(&response).unwrap();
+        traces.push(dir.unit(id["unit"].as_str().unwrap())["trace"].clone());
     }
-    assert_eq!(kept, [json!(null), json!(format!("00-{TRACE}-{PARENT}-01"))]);
-    served.stop();
+    assert_eq!(traces, [json!(null), json!(format!("00-{TRACE}-{PARENT}-01"))]);
+    server.stop();
 }

@@ -1,4 +1,4 @@
-//! 7: workers that are there and do nothing any more after the database was away.
+//! 7: workers that stay idle after the database was unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,112 +8,114 @@ use longshore_testkit::FaultyStore;
 use longshore_testkit::servers::PrivatePostgres;
 use tokio::task::{JoinSet, block_in_place};
 
-use super::kit::{Ground, assert_in_order, brisk, counts, kind, units, until};
+use super::fixture::{
+    StoreFixture, assert_consistent, counts, fast_retry, kind, units, wait_until,
+};
 
-/// Units before, between and after outages.
-const EACH: usize = 40;
+/// Units sent before, during and after an outage.
+const UNITS_PER_STEP: usize = 40;
 
-/// Two workers that nobody starts again.
-struct Crew {
+/// Two workers that nothing restarts.
+struct WorkerPair {
     tasks: JoinSet<Result<longshore::WorkerReport, longshore::WorkerError>>,
     controls: Vec<WorkerControl>,
     sent: usize,
 }
 
-impl Crew {
+impl WorkerPair {
     fn start(stores: [Arc<dyn Store>; 2]) -> Self {
-        let mut crew = Self { tasks: JoinSet::new(), controls: Vec::new(), sent: 0 };
+        let mut workers = Self { tasks: JoinSet::new(), controls: Vec::new(), sent: 0 };
         for store in stores {
             let worker = Worker::builder(store)
                 .slots(4)
                 .ttl(Duration::from_secs(2))
-                .handle_fn(kind(), brisk(), |_: Context, _: u64| async {
+                .handle_fn(kind(), fast_retry(), |_: Context, _: u64| async {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     Ok::<(), String>(())
                 })
                 .build()
                 .unwrap();
-            crew.controls.push(worker.control());
-            crew.tasks.spawn(worker.run());
+            workers.controls.push(worker.control());
+            workers.tasks.spawn(worker.run());
         }
-        crew
+        workers
     }
 
     async fn send(&mut self, store: &Arc<dyn Store>) {
         let client = Client::new(Arc::clone(store));
-        client.send_many(units(EACH), WhenFull::Refuse).await.unwrap();
-        self.sent += EACH;
+        client.send_many(units(UNITS_PER_STEP), WhenFull::Refuse).await.unwrap();
+        self.sent += UNITS_PER_STEP;
     }
 
-    /// All that was sent so far is done.
-    async fn has_done_all(&self, store: &dyn Store) {
+    /// Waits until all sent units are done.
+    async fn wait_until_done(&self, store: &dyn Store) {
         let done = async || {
-            let totals = store.totals(&super::kit::ALL, &longshore::store::Queues::All).await;
+            let totals = store.totals(&super::fixture::ALL, &longshore::store::Queues::All).await;
             totals.is_ok_and(|totals| totals.counts.done == self.sent as u64)
         };
-        until(done).await;
+        wait_until(done).await;
     }
 
-    async fn ends_well(mut self, store: &dyn Store) {
-        self.has_done_all(store).await;
+    async fn drain_and_verify(mut self, store: &dyn Store) {
+        self.wait_until_done(store).await;
         self.controls.iter().for_each(WorkerControl::drain);
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap().unwrap();
         }
         assert_eq!(counts(store).await.finished(), self.sent as u64);
-        assert_in_order(store).await;
+        assert_consistent(store).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn complaint_07_workers_go_on_by_themselves_after_the_database_was_away() {
-    on_postgres().await;
-    on_sqlite().await;
+    outages_on_postgres().await;
+    outages_on_sqlite().await;
 }
 
-/// The server crashes, is restarted in good order, and cuts every connection, while workers work
-/// and while they rest.
-async fn on_postgres() {
-    let mut ground = block_in_place(Ground::postgres);
-    let store = ground.open().await;
-    let mut crew = Crew::start([ground.open().await, ground.open().await]);
-    let troubles: [fn(&mut PrivatePostgres); 3] = [
+/// The server crashes, restarts cleanly, and terminates every connection, both while workers run
+/// units and while they are idle.
+async fn outages_on_postgres() {
+    let mut fixture = block_in_place(StoreFixture::postgres);
+    let store = fixture.open().await;
+    let mut workers = WorkerPair::start([fixture.open().await, fixture.open().await]);
+    let outages: [fn(&mut PrivatePostgres); 3] = [
         |server| server.restart_immediate().unwrap(),
         |server| server.restart().unwrap(),
-        |server| drop(server.run(CUT).unwrap()),
+        |server| drop(server.run(TERMINATE_CONNECTIONS).unwrap()),
     ];
-    for trouble in troubles {
-        crew.send(&store).await;
-        block_in_place(|| trouble(ground.server.as_mut().unwrap()));
-        crew.send(&store).await;
-        crew.has_done_all(&*store).await;
-        block_in_place(|| trouble(ground.server.as_mut().unwrap()));
-        crew.send(&store).await;
-        crew.has_done_all(&*store).await;
+    for outage in outages {
+        workers.send(&store).await;
+        block_in_place(|| outage(fixture.server.as_mut().unwrap()));
+        workers.send(&store).await;
+        workers.wait_until_done(&*store).await;
+        block_in_place(|| outage(fixture.server.as_mut().unwrap()));
+        workers.send(&store).await;
+        workers.wait_until_done(&*store).await;
     }
-    crew.ends_well(&*store).await;
+    workers.drain_and_verify(&*store).await;
 }
 
-const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+const TERMINATE_CONNECTIONS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = 'longshore' AND pid <> pg_backend_pid()";
 
-/// There is no server, but a file can be out of reach for a while.
-async fn on_sqlite() {
-    let ground = Ground::sqlite();
-    let store = ground.open().await;
-    let first = Arc::new(FaultyStore::new(ground.open().await));
-    let second = Arc::new(FaultyStore::new(ground.open().await));
-    let mut crew = Crew::start([first.clone(), second.clone()]);
+/// There is no server, but a file can be unavailable for a while.
+async fn outages_on_sqlite() {
+    let fixture = StoreFixture::sqlite();
+    let store = fixture.open().await;
+    let first = Arc::new(FaultyStore::new(fixture.open().await));
+    let second = Arc::new(FaultyStore::new(fixture.open().await));
+    let mut workers = WorkerPair::start([first.clone(), second.clone()]);
     for _ in 0..3 {
-        crew.send(&store).await;
+        workers.send(&store).await;
         first.outage(true);
         second.outage(true);
         let tried = first.calls("beat");
-        until(async || first.calls("beat") > tried).await;
+        wait_until(async || first.calls("beat") > tried).await;
         first.outage(false);
         second.outage(false);
-        crew.send(&store).await;
-        crew.has_done_all(&*store).await;
+        workers.send(&store).await;
+        workers.wait_until_done(&*store).await;
     }
-    crew.ends_well(&*store).await;
+    workers.drain_and_verify(&*store).await;
 }

@@ -1,21 +1,21 @@
-//! Two hundred scripts, and everything that can be killed: a worker, an allocation, the server.
+//! Two hundred scripts, while a worker, an allocation or the server is killed.
 
-use super::base::{Base, Local};
-use super::kit::{Pool, counted, signal};
-use crate::support::{SOON, eventually};
+use super::fixture::{PoolFixture, count_lines, signal};
+use super::launcher::{LocalLauncher, TestLauncher};
+use crate::support::{TIMEOUT, eventually};
 
 const SCRIPTS: usize = 200;
-const ARRAY: &str = "1-200";
-/// Notes that it ran, and takes a little while.
-const SCRIPT: &str = "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.1";
-/// Notes that it ran, and takes until it is let go.
-const HELD: &str =
+const ARRAY_RANGE: &str = "1-200";
+/// Records that it ran, and takes a little while.
+const SHORT_SCRIPT: &str = "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.1";
+/// Records that it ran, and runs until the file `go` exists.
+const HELD_SCRIPT: &str =
     "echo $LONGSHORE_ARRAY_INDEX >> runs; until [ -e go ]; do sleep 0.05; done; echo x >> ends";
 
-/// Every case over one base system.
+/// Every case on one launcher.
 macro_rules! cases {
-    ($($base:ident: $make:expr;)*) => {$(
-        mod $base {
+    ($($launcher:ident: $make:expr;)*) => {$(
+        mod $launcher {
             use super::*;
 
             #[test]
@@ -42,85 +42,86 @@ macro_rules! cases {
 }
 
 cases! {
-    local: Local;
+    local: LocalLauncher;
 }
 
-fn two_hundred_scripts(base: Box<dyn Base>) {
-    let pool = Pool::start_on(base, &["--workers", "2", "--nthr", "4"]);
-    pool.submit("job.sh", SCRIPT, &["--array", ARRAY]);
-    // A drain ends what runs and begins nothing: what is left waits for the next pool.
-    pool.until_lines("runs", 20);
+fn two_hundred_scripts(launcher: Box<dyn TestLauncher>) {
+    let pool = PoolFixture::start_on(launcher, &["--workers", "2", "--nthr", "4"]);
+    pool.submit("job.sh", SHORT_SCRIPT, &["--array", ARRAY_RANGE]);
+    // A drain finishes running scripts and starts none; the rest waits for the next pool.
+    pool.wait_for_lines("runs", 20);
     pool.stop();
     let ran = pool.lines("runs");
-    assert!(counted(&ran).values().all(|times| *times == 1), "{ran:?}");
-    assert!(ran.len() < SCRIPTS, "it was drained before the end");
+    assert!(count_lines(&ran).values().all(|times| *times == 1), "{ran:?}");
+    assert!(ran.len() < SCRIPTS, "the drain came before the end");
     pool.start_server().ok();
-    let status = pool.at_rest();
+    let status = pool.wait_until_idle();
     assert_eq!((&status["done"], &status["failed"]), (&SCRIPTS.into(), &0.into()));
     let ran = pool.lines("runs");
-    assert!(counted(&ran).values().all(|times| *times == 1), "{ran:?}");
+    assert!(count_lines(&ran).values().all(|times| *times == 1), "{ran:?}");
     assert_eq!(ran.len(), SCRIPTS);
     pool.stop();
 }
 
-fn a_killed_worker(base: Box<dyn Base>) {
-    let pool = Pool::start_on(base, &["--workers", "2", "--nthr", "4"]);
-    pool.submit("job.sh", SCRIPT, &["--array", ARRAY]);
-    pool.until_lines("runs", 20);
-    let before = pool.workers();
+fn a_killed_worker(launcher: Box<dyn TestLauncher>) {
+    let pool = PoolFixture::start_on(launcher, &["--workers", "2", "--nthr", "4"]);
+    pool.submit("job.sh", SHORT_SCRIPT, &["--array", ARRAY_RANGE]);
+    pool.wait_for_lines("runs", 20);
+    let before = pool.worker_pids();
     signal(before[0], "KILL");
     assert_repeats_of_one_worker(&pool, 4);
-    eventually(SOON, || {
-        let now = pool.workers();
+    eventually(TIMEOUT, || {
+        let now = pool.worker_pids();
         (now.len() == 2 && !now.contains(&before[0])).then_some(())
     });
     pool.stop();
 }
 
-fn a_cancelled_allocation(base: Box<dyn Base>) {
-    let pool = Pool::start_on(base, &["--workers", "2", "--nthr", "4"]);
-    let jobs = pool.jobs();
+fn a_cancelled_allocation(launcher: Box<dyn TestLauncher>) {
+    let pool = PoolFixture::start_on(launcher, &["--workers", "2", "--nthr", "4"]);
+    let jobs = pool.job_ids();
     assert_eq!(jobs.len(), 2);
-    pool.submit("job.sh", SCRIPT, &["--array", ARRAY]);
-    pool.until_lines("runs", 20);
-    pool.base.cancel(&jobs[0]);
+    pool.submit("job.sh", SHORT_SCRIPT, &["--array", ARRAY_RANGE]);
+    pool.wait_for_lines("runs", 20);
+    pool.launcher.cancel(&jobs[0]);
     assert_repeats_of_one_worker(&pool, 4);
-    pool.until_workers(2);
+    pool.wait_for_workers(2);
     pool.stop();
 }
 
-/// All is done, and only what one worker can have had in its hands ran twice.
-fn assert_repeats_of_one_worker(pool: &Pool, threads: usize) {
-    let status = pool.at_rest();
+/// All scripts are done, and only scripts that one worker can have run at once ran twice.
+fn assert_repeats_of_one_worker(pool: &PoolFixture, threads: usize) {
+    let status = pool.wait_until_idle();
     assert_eq!((&status["done"], &status["failed"]), (&SCRIPTS.into(), &0.into()));
     let ran = pool.lines("runs");
-    let counts = counted(&ran);
+    let counts = count_lines(&ran);
     assert_eq!(counts.len(), SCRIPTS);
     let repeated = counts.values().filter(|times| **times > 1).count();
     assert!(repeated <= threads && counts.values().all(|times| *times <= 2), "{counts:?}");
 }
 
-fn a_killed_server(base: Box<dyn Base>) {
-    const RUNNING: usize = 50;
-    let pool = Pool::start_on(base, &["--workers", "2", "--nthr", "25"]);
-    let workers = pool.workers();
-    pool.submit("job.sh", HELD, &["--array", ARRAY]);
-    pool.until_lines("runs", RUNNING);
+fn a_killed_server(launcher: Box<dyn TestLauncher>) {
+    const RUNNING_SCRIPTS: usize = 50;
+    let pool = PoolFixture::start_on(launcher, &["--workers", "2", "--nthr", "25"]);
+    let workers = pool.worker_pids();
+    pool.submit("job.sh", HELD_SCRIPT, &["--array", ARRAY_RANGE]);
+    pool.wait_for_lines("runs", RUNNING_SCRIPTS);
     pool.kill_server();
     pool.start_server().ok();
-    pool.until_workers(2);
-    assert_eq!(pool.workers(), workers, "the same workers as before, and no others");
-    assert_eq!(pool.lines("runs").len(), RUNNING);
-    // A second time: they end while there is nobody to tell, known by claims of two lives ago.
+    pool.wait_for_workers(2);
+    assert_eq!(pool.worker_pids(), workers, "exactly the same workers as before");
+    assert_eq!(pool.lines("runs").len(), RUNNING_SCRIPTS);
+    // A second kill: the scripts end while no server runs, under claims made two server processes
+    // earlier.
     pool.kill_server();
-    pool.place.write("go", "");
-    pool.until_lines("ends", RUNNING);
+    pool.dir.write("go", "");
+    pool.wait_for_lines("ends", RUNNING_SCRIPTS);
     pool.start_server().ok();
-    let status = pool.at_rest();
+    let status = pool.wait_until_idle();
     assert_eq!((&status["done"], &status["failed"]), (&SCRIPTS.into(), &0.into()));
     let ran = pool.lines("runs");
-    assert!(counted(&ran).values().all(|times| *times == 1), "each ran once: {ran:?}");
+    assert!(count_lines(&ran).values().all(|times| *times == 1), "each ran once: {ran:?}");
     assert_eq!(ran.len(), SCRIPTS);
-    assert_eq!(pool.workers(), workers, "the same workers as before, and no others");
+    assert_eq!(pool.worker_pids(), workers, "exactly the same workers as before");
     pool.stop();
 }

@@ -1,45 +1,46 @@
-//! A storm: thousands of scripts, while workers and the server are killed at random.
+//! Thousands of scripts, while workers and the server are killed at random.
 
 use std::hash::{BuildHasher, RandomState};
 
-use super::kit::{LONG, Pool, counted, signal};
-use crate::support::{eventually, limit, soaked};
+use super::fixture::{POOL_TIMEOUT, PoolFixture, count_lines, signal};
+use crate::support::{eventually, pick_size, stretch};
 
-const THREADS: usize = 8;
+const THREADS_PER_WORKER: usize = 8;
 const WORKERS: usize = 4;
 
 #[test]
 fn dispatch_storm() {
-    let (scripts, kills): (usize, usize) = soaked((600, 6), (5_000, 40));
-    let pool = Pool::start(&["--workers", "4", "--nthr", "8"]);
+    let (scripts, kills): (usize, usize) = pick_size((600, 6), (5_000, 40));
+    let pool = PoolFixture::start(&["--workers", "4", "--nthr", "8"]);
     let array = format!("1-{scripts}");
     let more = ["--array", &array, "--output", "none", "--crash-limit", "1000"];
     pool.submit("job.sh", "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.0$((RANDOM % 10))", &more);
-    let chance = RandomState::new();
+    let random = RandomState::new();
     let mut servers = 0;
     for kill in 1..=kills {
-        pool.until_lines("runs", kill * scripts / (kills + 2));
-        // Every third time the server; else one of the workers that are here.
+        pool.wait_for_lines("runs", kill * scripts / (kills + 2));
+        // Every third kill hits the server, the others one of the live workers.
         if kill % 3 == 0 {
             servers += 1;
             pool.kill_server();
             pool.start_server().ok();
         } else {
-            let workers =
-                eventually(limit(LONG), || Some(pool.workers()).filter(|w| !w.is_empty()));
-            let victim = chance.hash_one(kill) as usize % workers.len();
+            let workers = eventually(stretch(POOL_TIMEOUT), || {
+                Some(pool.worker_pids()).filter(|w| !w.is_empty())
+            });
+            let victim = random.hash_one(kill) as usize % workers.len();
             signal(workers[victim], "KILL");
         }
     }
-    let status = pool.at_rest();
+    let status = pool.wait_until_idle();
     assert_eq!((&status["done"], &status["failed"]), (&scripts.into(), &0.into()));
     assert_eq!(status["cancelled"], 0);
     let ran = pool.lines("runs");
-    let counts = counted(&ran);
+    let counts = count_lines(&ran);
     assert_eq!(counts.len(), scripts, "every script ran");
     let repeats = ran.len() - scripts;
-    // A killed worker costs what it ran; a server that is killed nothing, unless a worker died beside it.
-    let most = (kills - servers) * THREADS + servers * THREADS * WORKERS;
+    // A killed worker costs what it ran; a killed server nothing, unless a worker died meanwhile.
+    let most = (kills - servers) * THREADS_PER_WORKER + servers * THREADS_PER_WORKER * WORKERS;
     assert!(repeats <= most, "{repeats} repeats, not {most}");
     eprintln!("{repeats} repeats after {kills} kills");
     pool.stop();

@@ -1,112 +1,122 @@
-//! On each scheduler the same life of a pool: two hundred scripts, a worker that is killed, an
-//! allocation that is cancelled, a server that is killed while fifty scripts run, and the end.
+//! The same sequence on each scheduler: two hundred scripts, a killed worker, a cancelled allocation,
+//! a server killed while fifty scripts run, and the stop.
 
 use std::rc::Rc;
 
-use super::bases::{Cluster, GridEngine, Shared, Slurm, Torque};
-use crate::dispatch::kit::{LONG, Pool, counted, signal};
-use crate::support::{eventually, limit};
+use super::schedulers::{Cluster, GridEngineCluster, SharedCluster, SlurmCluster, TorqueCluster};
+use crate::dispatch::fixture::{POOL_TIMEOUT, PoolFixture, count_lines, signal};
+use crate::support::{eventually, stretch};
 
 const SCRIPTS: usize = 200;
-/// Threads of each of two workers, whatever their nodes have.
-const THREADS: usize = 25;
-const BOTH: usize = 2 * THREADS;
+/// Threads of each of two workers, regardless of their nodes' processors.
+const THREADS_PER_WORKER: usize = 25;
+const THREADS: usize = 2 * THREADS_PER_WORKER;
 
 #[test]
 fn a_pool_on_slurm_loses_nothing_and_leaves_nothing() {
-    a_life(Slurm::start());
+    run_pool_lifecycle(SlurmCluster::start());
 }
 
 #[test]
 fn a_pool_on_grid_engine_loses_nothing_and_leaves_nothing() {
-    a_life(GridEngine::start());
+    run_pool_lifecycle(GridEngineCluster::start());
 }
 
 #[test]
 fn a_pool_on_torque_loses_nothing_and_leaves_nothing() {
-    a_life(Torque::start());
+    run_pool_lifecycle(TorqueCluster::start());
 }
 
-fn a_life(cluster: impl Cluster + 'static) {
+fn run_pool_lifecycle(cluster: impl Cluster + 'static) {
     let cluster = Rc::new(cluster);
     let options = cluster.overcommit();
-    let threads = THREADS.to_string();
+    let threads = THREADS_PER_WORKER.to_string();
     let args = ["--workers", "2", "--nthr", &threads, "--"];
-    let base = Box::new(Shared(Rc::clone(&cluster)));
-    let pool = Pool::start_on(base, &[&args[..], &options].concat());
-    assert_eq!(cluster.jobs(), pool.jobs().into_iter().collect());
+    let launcher = Box::new(SharedCluster(Rc::clone(&cluster)));
+    let pool = PoolFixture::start_on(launcher, &[&args[..], &options].concat());
+    assert_eq!(cluster.job_ids(), pool.job_ids().into_iter().collect());
     a_worker_is_killed(&pool);
     an_allocation_is_cancelled(&pool);
     the_server_is_killed(&pool, cluster.as_ref());
     pool.stop();
-    eventually(limit(LONG), || cluster.jobs().is_empty().then_some(()));
+    eventually(stretch(POOL_TIMEOUT), || cluster.job_ids().is_empty().then_some(()));
 }
 
-/// Two workers, none of which is `gone`.
-fn until_replaced(pool: &Pool, gone: u32) {
-    eventually(limit(LONG), || {
-        let now = pool.workers();
+/// Waits for two workers other than `gone`.
+fn wait_for_replacement(pool: &PoolFixture, gone: u32) {
+    eventually(stretch(POOL_TIMEOUT), || {
+        let now = pool.worker_pids();
         (now.len() == 2 && !now.contains(&gone)).then_some(())
     });
 }
 
-fn a_worker_is_killed(pool: &Pool) {
+fn a_worker_is_killed(pool: &PoolFixture) {
     let script = "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.05";
     pool.submit("short.sh", script, &["--array", "1-200"]);
-    pool.until_lines("runs", 20);
-    let killed = pool.workers()[0];
+    pool.wait_for_lines("runs", 20);
+    let killed = pool.worker_pids()[0];
     signal(killed, "KILL");
-    let status = pool.at_rest();
+    let status = pool.wait_until_idle();
     assert_eq!((&status["done"], &status["failed"]), (&SCRIPTS.into(), &0.into()));
     let ran = pool.lines("runs");
-    let counts = counted(&ran);
+    let counts = count_lines(&ran);
     assert_eq!(counts.len(), SCRIPTS);
     let repeated = counts.values().filter(|times| **times > 1).count();
-    assert!(repeated <= THREADS && counts.values().all(|times| *times <= 2), "{counts:?}");
-    until_replaced(pool, killed);
+    assert!(
+        repeated <= THREADS_PER_WORKER && counts.values().all(|times| *times <= 2),
+        "{counts:?}"
+    );
+    wait_for_replacement(pool, killed);
 }
 
-/// A script that notes in a file that it runs, and ends once it is let go.
-fn held(runs: &str, go: &str) -> String {
+/// A script that records its run in a file, and ends once the file `go` exists.
+fn held_script(runs: &str, go: &str) -> String {
     format!("echo $LONGSHORE_ARRAY_INDEX >> {runs}; until [ -e {go} ]; do sleep 0.1; done")
 }
 
-/// One loss would be one too many, did it count.
-fn an_allocation_is_cancelled(pool: &Pool) {
-    let all = format!("1-{BOTH}");
-    pool.submit("held.sh", &held("twice", "go"), &["--array", &all, "--crash-limit", "1"]);
-    pool.until_lines("twice", BOTH);
-    let (workers, jobs) = (pool.workers(), pool.jobs());
+/// If a loss counted, one would exceed the crash limit.
+fn an_allocation_is_cancelled(pool: &PoolFixture) {
+    let all = format!("1-{THREADS}");
+    pool.submit("held.sh", &held_script("twice", "go"), &["--array", &all, "--crash-limit", "1"]);
+    pool.wait_for_lines("twice", THREADS);
+    let (workers, jobs) = (pool.worker_pids(), pool.job_ids());
     assert_eq!(jobs.len(), 2, "one for each worker");
-    pool.base.cancel(&jobs[0]);
-    let gone = eventually(limit(LONG), || {
-        let now = pool.workers();
+    pool.launcher.cancel(&jobs[0]);
+    let gone = eventually(stretch(POOL_TIMEOUT), || {
+        let now = pool.worker_pids();
         workers.iter().find(|worker| !now.contains(worker)).copied()
     });
-    until_replaced(pool, gone);
-    pool.until_lines("twice", BOTH + THREADS);
-    pool.place.write("go", "");
-    let status = pool.at_rest();
-    assert_eq!((&status["done"], &status["failed"]), (&(SCRIPTS + BOTH).into(), &0.into()));
+    wait_for_replacement(pool, gone);
+    pool.wait_for_lines("twice", THREADS + THREADS_PER_WORKER);
+    pool.dir.write("go", "");
+    let status = pool.wait_until_idle();
+    assert_eq!((&status["done"], &status["failed"]), (&(SCRIPTS + THREADS).into(), &0.into()));
     let ran = pool.lines("twice");
-    let counts = counted(&ran);
+    let counts = count_lines(&ran);
     let repeated = counts.values().filter(|times| **times == 2).count();
-    assert_eq!((counts.len(), ran.len(), repeated), (BOTH, BOTH + THREADS, THREADS));
+    assert_eq!(
+        (counts.len(), ran.len(), repeated),
+        (THREADS, THREADS + THREADS_PER_WORKER, THREADS_PER_WORKER)
+    );
 }
 
-fn the_server_is_killed(pool: &Pool, cluster: &impl Cluster) {
-    let all = format!("1-{BOTH}");
-    pool.submit("once.sh", &held("once", "on"), &["--array", &all]);
-    pool.until_lines("once", BOTH);
-    let (workers, jobs) = (pool.workers(), cluster.jobs());
+fn the_server_is_killed(pool: &PoolFixture, cluster: &impl Cluster) {
+    let all = format!("1-{THREADS}");
+    pool.submit("once.sh", &held_script("once", "on"), &["--array", &all]);
+    pool.wait_for_lines("once", THREADS);
+    let (workers, jobs) = (pool.worker_pids(), cluster.job_ids());
     pool.kill_server();
     pool.start_server().ok();
-    assert_eq!(pool.workers(), workers, "the same workers");
-    assert_eq!(pool.lines("once").len(), BOTH);
-    pool.place.write("on", "");
-    let status = pool.at_rest();
-    assert_eq!((&status["done"], &status["failed"]), (&(SCRIPTS + 2 * BOTH).into(), &0.into()));
+    assert_eq!(pool.worker_pids(), workers, "the same workers");
+    assert_eq!(pool.lines("once").len(), THREADS);
+    pool.dir.write("on", "");
+    let status = pool.wait_until_idle();
+    assert_eq!((&status["done"], &status["failed"]), (&(SCRIPTS + 2 * THREADS).into(), &0.into()));
     let ran = pool.lines("once");
-    assert_eq!((counted(&ran).len(), ran.len()), (BOTH, BOTH), "each ran once");
-    assert_eq!((pool.workers(), cluster.jobs()), (workers, jobs), "and no others were asked for");
+    assert_eq!((count_lines(&ran).len(), ran.len()), (THREADS, THREADS), "each ran once");
+    assert_eq!(
+        (pool.worker_pids(), cluster.job_ids()),
+        (workers, jobs),
+        "no other workers were requested"
+    );
 }

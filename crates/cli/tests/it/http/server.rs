@@ -1,4 +1,4 @@
-//! A little server on loopback: each connection is one request, answered as the test says.
+//! A small server on loopback: each connection is one request, answered as the test says.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,11 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use crate::support::SOON;
+use crate::support::TIMEOUT;
 
-/// What was asked.
+/// A received request.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct ReceivedRequest {
     pub method: String,
     pub path: String,
     /// By lower-case name.
@@ -18,15 +18,17 @@ pub struct Request {
     pub body: String,
 }
 
-/// A server that lives as long as the test's process.
-pub struct Server {
+/// A server that lives as long as the test process.
+pub struct HttpServer {
     pub url: String,
-    requests: Mutex<Receiver<Request>>,
+    requests: Mutex<Receiver<ReceivedRequest>>,
 }
 
-impl Server {
-    /// Answers request number `n`, from 0, by what `answer` writes.
-    pub fn new(answer: impl Fn(usize, &Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+impl HttpServer {
+    /// Answers request number `n`, from 0, with what `answer` writes.
+    pub fn new(
+        answer: impl Fn(usize, &ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (send, requests) = channel();
@@ -36,8 +38,8 @@ impl Server {
                 let (answer, send, mut stream) =
                     (Arc::clone(&answer), send.clone(), stream.unwrap());
                 std::thread::spawn(move || {
-                    let request = read(&stream);
-                    // Before the answer: who has that may ask what was seen.
+                    let request = read_request(&stream);
+                    // Forward before answering: after the answer, the test may ask for the request.
                     let _ = send.send(request.clone());
                     answer(n, &request, &mut stream);
                 });
@@ -46,8 +48,8 @@ impl Server {
         Self { url, requests: Mutex::new(requests) }
     }
 
-    /// Answers with these, one after the other, and the last for ever.
-    pub fn saying(answers: &[String]) -> Self {
+    /// Answers with these in turn, repeating the last.
+    pub fn answering(answers: &[String]) -> Self {
         let answers = answers.to_vec();
         Self::new(move |n, _, stream| {
             let answer = answers.get(n).or(answers.last()).unwrap();
@@ -55,7 +57,7 @@ impl Server {
         })
     }
 
-    /// Never answers; ends with its caller, and then says so.
+    /// Never answers; when the client disconnects, sends to the receiver.
     pub fn silent() -> (Self, Receiver<()>) {
         let (gone, goes) = channel();
         let gone = Mutex::new(gone);
@@ -66,19 +68,19 @@ impl Server {
         (server, goes)
     }
 
-    /// The next request that came.
+    /// The next request.
     #[track_caller]
-    pub fn request(&self) -> Request {
-        self.requests.lock().unwrap().recv_timeout(SOON).unwrap()
+    pub fn request(&self) -> ReceivedRequest {
+        self.requests.lock().unwrap().recv_timeout(TIMEOUT).unwrap()
     }
 
-    /// Whether nobody asked (any more).
-    pub fn is_untouched(&self) -> bool {
+    /// Whether there is no (further) request.
+    pub fn has_no_request(&self) -> bool {
         self.requests.lock().unwrap().try_recv().is_err()
     }
 }
 
-/// A whole answer; `headers` are lines that end with `\r\n`.
+/// A complete response; `headers` are lines that end with `\r\n`.
 pub fn answer(status: u16, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -86,7 +88,7 @@ pub fn answer(status: u16, headers: &str, body: &str) -> String {
     )
 }
 
-fn read(stream: &TcpStream) -> Request {
+fn read_request(stream: &TcpStream) -> ReceivedRequest {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
@@ -102,5 +104,5 @@ fn read(stream: &TcpStream) -> Request {
     let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
     lines.read_exact(&mut body).unwrap();
-    Request { method, path, headers, body: String::from_utf8(body).unwrap() }
+    ReceivedRequest { method, path, headers, body: String::from_utf8(body).unwrap() }
 }
