@@ -1,4 +1,4 @@
-# The binary and what it needs to speak TLS; no shell, no package manager, nobody's root.
+# The binary and what it needs for TLS; no shell, no package manager, no root user.
 FROM rust:1-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
@@ -8,7 +8,7 @@ RUN cargo build --locked --profile dist -p longshore-cli --features mysql,otel,t
 
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /src/target/dist/longshore /usr/local/bin/longshore
-# A new volume takes its owner from here.
+# A new volume inherits its owner from here.
 COPY --from=build --chown=65532:65532 /state /var/lib/longshore
 WORKDIR /var/lib/longshore
 ENTRYPOINT ["/usr/local/bin/longshore"]

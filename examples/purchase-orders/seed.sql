@@ -20,7 +20,7 @@ CREATE TABLE items (
   pieces_per_unit INTEGER NOT NULL CHECK (pieces_per_unit > 0),  -- a box of 200 has 200
   list_price      REAL    NOT NULL CHECK (list_price > 0),       -- EUR for one unit
   usual_quantity  INTEGER NOT NULL CHECK (usual_quantity > 0),   -- of an order, in units
-  vendor_id       TEXT    NOT NULL REFERENCES vendors,           -- who supplies it
+  vendor_id       TEXT    NOT NULL REFERENCES vendors,           -- its supplier
   status          TEXT    NOT NULL CHECK (status IN ('ACTIVE', 'OBSOLETE')),
   replaced_by     TEXT    REFERENCES items
 );
@@ -54,7 +54,7 @@ CREATE TABLE po_lines (
 -- PRE looks for earlier orders of the same item.
 CREATE INDEX po_lines_by_item ON po_lines (item_no, created_at);
 
--- One row for each end of a batch; a batch whose failures were retried ends again.
+-- One row for each end of a batch; a batch ends again after its failures were retried.
 CREATE TABLE batch_log (
   batch_id   TEXT    NOT NULL,
   generation INTEGER NOT NULL,

@@ -15,7 +15,7 @@ worker = Worker()
 CARD = re.compile(r"\b\d(?:[ -]?\d){12,15}\b")
 MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 
-# Hours of the desk, Monday to Friday, until somebody must have answered.
+# Working hours, Monday to Friday, within which the desk must answer.
 HOURS = {("high", "gold"): 2, ("high", "basic"): 4, ("normal", "gold"): 8, ("low", "basic"): 24}
 
 PROMPT = """Sort this ticket of a customer (plan: {plan}).

@@ -1,4 +1,4 @@
-// A worker: operations that a pool can call, in a process that stays.
+// A worker: operations that a pool can call, in a persistent process.
 //
 //   import { Worker } from '@longshore/worker';
 //
@@ -32,7 +32,7 @@ export class Worker {
       throw new RangeError('a worker performs at least one call at a time');
     }
     this.#concurrency = concurrency;
-    // Under a pool, standard output is taken at once: what runs from here on may print.
+    // Under a pool, standard output is redirected at once: code that runs from here on may print.
     if (process.env.LONGSHORE_WORKER !== undefined) this.#channel = takeChannel();
   }
 
@@ -71,7 +71,7 @@ export class Worker {
     } catch (error) {
       if (error.code !== 'EPIPE') throw error;
     }
-    // Whatever is still open (timers, connections) must not keep a worker that was told to stop.
+    // Open timers and connections must not keep a stopped worker alive.
     process.exit();
   }
 
@@ -82,7 +82,7 @@ export class Worker {
     if (hello.version !== VERSION) {
       return this.#fail(new Error(`the pool speaks version ${hello.version}, this worker ${VERSION}`));
     }
-    // Until it is ready, the end of input means that nobody waits for it any more.
+    // Before `ready`, the end of input means that the pool no longer waits for this worker.
     const left = () => process.exit(0);
     input.once('end', left);
     let state;

@@ -1,5 +1,5 @@
-//! Everybody in a process of its own: this program again, in another role. It says where it listens, and
-//! ends when its input does.
+//! Runs each contestant in its own process: this program in another role. The process prints its address,
+//! and ends when its input does.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -42,7 +42,7 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) fn run(self) -> Result<()> {
         let mut runtime = match self {
-            // The upstream is no contestant: it shall take as little as it can.
+            // The upstream is no contestant: it must use as little CPU as possible.
             Self::Upstream => tokio::runtime::Builder::new_current_thread(),
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
@@ -58,14 +58,14 @@ impl Role {
     }
 }
 
-/// A socket on a free port, and word of it to whoever started this process.
+/// Listens on a free port, and prints the address for the parent process.
 pub(crate) async fn listen() -> Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("http://{}", listener.local_addr()?);
     Ok(listener)
 }
 
-/// Waits until whoever started this process is gone.
+/// Waits until the parent process is gone.
 pub(crate) async fn input_ended() {
     let mut rest = Vec::new();
     let _ = tokio::io::stdin().read_to_end(&mut rest).await;
@@ -121,7 +121,7 @@ impl Process {
         let output = child.stdout.take().context("no output")?;
         let mut process = Self { child, _input: input, url: String::new() };
         let mut lines = BufReader::new(output).lines();
-        // Others say other things first.
+        // Other programs print other lines first.
         let url = lines.find_map(|line| line.ok().filter(|line| line.starts_with("http://")));
         process.url = url.with_context(|| format!("{command:?} did not say where it listens"))?;
         Ok(process)

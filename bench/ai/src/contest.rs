@@ -1,5 +1,5 @@
-//! Everybody by turns in front of the same upstream: once with one that answers at once, to see how much
-//! they take, and once with one that needs 50 ms, to see how much they add.
+//! All contestants take turns before the same upstream: once it answers at once, to measure their throughput,
+//! and once after 50 ms, to measure the latency that they add.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Figures {
 
 type All = HashMap<&'static str, Figures>;
 
-/// Runs everybody, prints the table, and says which goals are reached.
+/// Runs all contestants, prints the table, and says which goals are reached.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     let folder = tempfile::tempdir_in(&args.dir)?;
     // Held here, too: it is needed even where it takes no part itself.
@@ -50,7 +50,7 @@ pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     contestants.retain(|one| args.wants(one.name));
     let mut all = All::new();
     for round in 0..args.rounds {
-        // Another one begins each round, so that none is always behind the same neighbour.
+        // Each round begins with another contestant, so that none always follows the same one.
         let turn = round % contestants.len().max(1);
         for one in contestants[turn..].iter().chain(&contestants[..turn]) {
             say(&format!("round {} of {}: {}", round + 1, args.rounds, one.name));
@@ -134,7 +134,7 @@ fn shown_all(contestants: &[Contestant], all: &All) -> String {
     table(&rows)
 }
 
-/// What somebody adds to the upstream's own time, round by round.
+/// The latency that a contestant adds to the upstream's own, round by round.
 fn added(all: &All, own: &Figures, of: fn(&Figures) -> &Vec<f64>) -> Vec<f64> {
     let Some(direct) = all.get("direct") else { return Vec::new() };
     of(own).iter().zip(of(direct)).map(|(own, direct)| own - direct).collect()

@@ -35,7 +35,7 @@ pub(crate) enum Way {
     Many,
     /// The same, with replies that go to a queue as well.
     Replies,
-    /// One caller who waits for each reply: the median, in milliseconds.
+    /// One caller that waits for each reply: the median, in milliseconds.
     Alone,
 }
 

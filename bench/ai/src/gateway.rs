@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use crate::child::{input_ended, listen};
 use crate::upstream;
 
-/// What guests must know.
+/// The API token of clients.
 pub(crate) const TOKEN: &str = "bench-token-0123456789";
 
-/// A desk on a new store.
+/// The inference layer on a new store.
 pub(crate) struct House {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ledger: Arc<dyn Ledger>,
@@ -46,12 +46,12 @@ pub(crate) async fn open(folder: &Path, profiles: &[(&str, Value)]) -> Result<Ho
     Ok(House { store, ledger, desk })
 }
 
-/// Limits that are kept, and never reached.
+/// Limits that are checked, and never reached.
 pub(crate) fn limits() -> Value {
     json!({ "requests": 60e6, "tokens": 600e9 })
 }
 
-/// Serves until whoever started this process is gone.
+/// Serves until the parent process is gone.
 pub(crate) async fn run(at: &str, folder: &Path) -> Result<()> {
     let profile = |delay| {
         json!({

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Whom to ask, and for what.
+/// The target of the requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// The whole address.

@@ -1,7 +1,7 @@
 //! What the AI gateway and the durable path cost, against the limit and against other gateways.
 //!
-//! `cargo run --profile dist -p bench-ai` prints two tables: everybody by turns in front of the same
-//! upstream, and our goals. Each is a process of its own, so that its CPU and its memory are its own.
+//! `cargo run --profile dist -p bench-ai` prints two tables: all gateways in turn before the same
+//! upstream, and our goals. Each is a separate process, so that its CPU and memory can be measured.
 //! `--peers` adds TensorZero's gateway and LiteLLM, which it installs first. Medians are shown, since a
 //! machine is never the same twice: trust the ratios, not the rates. `--once` runs everything small, so
 //! that the benchmark cannot rot unseen.
@@ -47,7 +47,7 @@ struct Args {
     /// Other gateways as well: installs them first.
     #[arg(long)]
     peers: bool,
-    /// Only those whose name contains one of these; `durable` and `memory` are names, too.
+    /// Only contestants with one of these in their name; `durable` and `memory` are names, too.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Everything once and small: only to see that it works.
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
     if args.once {
         (args.rounds, args.seconds, args.requests, args.crowd) = (1, 0.2, 50, 20);
     }
-    // One thread makes the load: the others are for who is measured.
+    // One thread makes the load: the others are for the measured process.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(&args))
 }

@@ -18,10 +18,10 @@ use crate::{Args, say, upstream};
 /// How long a peer may take to start.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// LiteLLM refuses keys that everybody knows.
+/// LiteLLM rejects well-known keys.
 const KEY: &str = "sk-7f1d0c5a9b3e48a6b2d40e1c8f65a7930b1e2d3c4f5a6978";
 
-/// Installs and starts those that are wanted.
+/// Installs and starts the requested gateways.
 pub(crate) async fn start(args: &Args, folder: &Path, upstream: &str) -> Result<Vec<Contestant>> {
     let mut peers = Vec::new();
     if args.wants("tensorzero") {

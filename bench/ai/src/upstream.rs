@@ -1,5 +1,5 @@
-//! The upstream that everybody asks: answers every question with the same completion, at once or after a
-//! while.
+//! The upstream of all contestants: answers every question with the same completion, at once or after a
+//! delay.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) fn base(delay_ms: u64) -> String {
     format!("/after/{delay_ms}/v1")
 }
 
-/// Answers for as long as somebody holds the process's input open.
+/// Answers until the process's input is closed.
 pub(crate) async fn run() -> Result<()> {
     serve(answer).await
 }

@@ -48,13 +48,13 @@ struct Args {
     /// Workers of the larger batch with the instant model.
     #[arg(long, default_value_t = 256)]
     many: u32,
-    /// Candidates of the batches whose memory is measured, fewest first.
+    /// Candidates of the batches for the memory measurement, fewest first.
     #[arg(long, value_delimiter = ',', default_value = "1000,100000,1000000")]
     candidates: Vec<u64>,
     /// Everything once and small: only to see that it works.
     #[arg(long)]
     once: bool,
-    /// Only the parts whose name contains this: paced, instant, python, memory.
+    /// Only the parts with this in their name: paced, instant, python, memory.
     #[arg(long, default_value = "")]
     only: String,
     /// Where the databases are made; must be a real disk.

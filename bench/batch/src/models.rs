@@ -62,7 +62,7 @@ impl Paced {
 fn serve(inbox: &mpsc::Receiver<Asked>) {
     while let Ok(Asked { due, answer }) = inbox.recv() {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        // Whoever asked may have gone.
+        // The caller may be gone.
         let _ = answer.send(());
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Review<'a> {
     pub(crate) rows: u64,
     /// How many are worked on at once.
     pub(crate) workers: u32,
-    /// Who answers.
+    /// The model that answers.
     pub(crate) model: Arc<dyn Provider>,
 }
 

@@ -40,7 +40,7 @@ struct Args {
     /// Other products as well: installs them first.
     #[arg(long)]
     peers: bool,
-    /// Only those parts whose name contains one of these.
+    /// Only the parts with one of these in their name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Everything once and small: only to see that it works.
@@ -114,7 +114,7 @@ fn measure(args: &Args) -> Result<()> {
     let mut figures = Figures::default();
     let peers = peers::all(args)?;
     if args.wants("scripts") {
-        let place = floor::Place::new(args.scripts)?;
+        let place = floor::ScriptFolder::new(args.scripts)?;
         for round in 0..args.rounds {
             println!("round {} of {}", round + 1, args.rounds);
             figures.note("spawn loop (the limit)", floor::run(&place)?);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use longshore::{BatchId, UnitId};
 use longshore_dispatch::request::Request;
 
-use crate::floor::Place;
+use crate::floor::ScriptFolder;
 use crate::ours::{Pool, array};
 
 /// Eight thousand threads, of which each script takes one for this long: a little more than ten thousand
@@ -26,7 +26,7 @@ pub(crate) struct Many {
 
 pub(crate) fn run(waiting: u64, once: bool) -> Result<Many> {
     let workers = if once { 5 } else { 1000 };
-    let place = Place::new(1)?;
+    let place = ScriptFolder::new(1)?;
     let pool = Pool::start(workers, 8, Some(TAKES))?;
     let batch = BatchId::new(format!("many-{}", UnitId::new()))?;
     pool.ask(&Request::Submit(Box::new(array(&place.script(), batch, waiting))))?;

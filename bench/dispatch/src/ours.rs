@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::floor::{Place, SLOTS};
+use crate::floor::{SLOTS, ScriptFolder};
 use crate::process::{Process, Used};
 
 /// How often an array is looked at.
@@ -230,14 +230,14 @@ pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
 }
 
 /// Scripts that do nothing, on one worker.
-pub(crate) fn scripts(place: &Place) -> Result<Run> {
+pub(crate) fn scripts(place: &ScriptFolder) -> Result<Run> {
     let pool = Pool::start(1, SLOTS as u32, None)?;
     pool.measured(|| pool.wait(&pool.submit(&place.script(), place.scripts)?, place.scripts))
 }
 
 /// Scripts that are not run at all, on one worker; they wait in the store when it starts.
 pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
-    let place = Place::new(count)?;
+    let place = ScriptFolder::new(count)?;
     let mut pool = Pool::without_workers()?;
     let batch = pool.submit(&place.script(), count)?;
     let (begin, server) = (Instant::now(), pool.server.used()?.cpu);
@@ -250,7 +250,7 @@ pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
 
 /// One script on an idle pool, from submission to recorded end, and bash by itself: medians.
 pub(crate) fn latency(count: usize) -> Result<(Duration, Duration)> {
-    let place = Place::new(1)?;
+    let place = ScriptFolder::new(1)?;
     let pool = Pool::start(1, SLOTS as u32, None)?;
     let (mut ours, mut bash) = (Vec::new(), Vec::new());
     let mut client = pool.runtime.block_on(Client::connect(pool.folder.path()))?;
@@ -277,7 +277,7 @@ pub(crate) fn submit(binary: Option<&Path>, count: usize) -> Result<Option<Durat
     if !binary.exists() {
         return Ok(None);
     }
-    let place = Place::new(1)?;
+    let place = ScriptFolder::new(1)?;
     let pool = Pool::start(1, SLOTS as u32, Some(0))?;
     let mut times = Vec::new();
     for _ in 0..count {

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::Args;
-use crate::floor::{Place, SLOTS};
+use crate::floor::{SLOTS, ScriptFolder};
 
-/// Who else runs scripts.
+/// Other products that run scripts.
 pub(crate) enum Peer {
     Xargs,
     Parallel,
     HyperQueue(PathBuf),
 }
 
-/// Those that take part: xargs always, the others when they are asked for.
+/// The peers to run: xargs always, the others on request.
 pub(crate) fn all(args: &Args) -> Result<Vec<Peer>> {
     let mut peers = vec![Peer::Xargs];
     if args.peers {
@@ -41,7 +41,7 @@ impl Peer {
     }
 
     /// Runs all scripts of the place.
-    pub(crate) fn run(&self, place: &Place) -> Result<Duration> {
+    pub(crate) fn run(&self, place: &ScriptFolder) -> Result<Duration> {
         let slots = SLOTS.to_string();
         match self {
             Self::Xargs => {
@@ -58,7 +58,7 @@ impl Peer {
 }
 
 /// A command that reads the scripts' paths.
-fn fed(command: &mut Command, place: &Place) -> Result<Duration> {
+fn fed(command: &mut Command, place: &ScriptFolder) -> Result<Duration> {
     let begin = Instant::now();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
@@ -74,7 +74,7 @@ fn fed(command: &mut Command, place: &Place) -> Result<Duration> {
 }
 
 /// It says itself how long it took: its client looks once a second.
-fn hyperqueue(python: &PathBuf, place: &Place) -> Result<Duration> {
+fn hyperqueue(python: &PathBuf, place: &ScriptFolder) -> Result<Duration> {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/hyperqueue_peer.py");
     let mut command = Command::new(python);
     command.arg(driver).arg(place.script()).arg(place.scripts.to_string()).arg(place.folder.path());

@@ -1,5 +1,5 @@
-//! The same digests as `mail digest` makes them: a batch whose rows are filled, claimed, written to and ended,
-//! each with its tracker, rows and store in one SQLite file.
+//! The same digests as `mail digest` makes them: rows of a batch are enqueued, claimed, rendered, put into the
+//! spool and finished, each with its tracker; rows and store are in one SQLite file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -92,7 +92,7 @@ impl Job {
     }
 }
 
-/// Whoever keeps the messages, and where.
+/// The spool that stores the messages, and its folder.
 pub(crate) async fn office(folder: &Path) -> anyhow::Result<(SpoolOffice, Spool)> {
     let spool = Spool::open(&folder.join("spool"))?;
     let letterbox = Letterbox::new(spool.clone(), Arc::new(SystemClock));

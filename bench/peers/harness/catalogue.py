@@ -22,7 +22,7 @@ class Product:
     store: str
     tool: str  # what installs and starts it: node, python, rust or ours
     program: str  # a file, a Cargo package or an option of our own driver
-    package: str  # whose version is shown
+    package: str  # the package with the version to show
     settings: str
     role: str = PEER
     durable: bool = True

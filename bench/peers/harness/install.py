@@ -89,7 +89,7 @@ def _run(program, arguments, folder, env=None):
     if path is None:
         raise Missing(f"{program} is not installed")
     env = os.environ | (env or {})
-    # Niced: whoever works on this machine meanwhile goes first.
+    # Niced: other work on this machine goes first.
     command = ["nice", "-n", "19", path, *arguments]
     done = subprocess.run(command, cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -62,7 +62,7 @@ def measure(product, command, stores, args, figures):
 
 
 def _on_postgres(command, postgres, args, figures):
-    # A checkpoint first: nobody pays for what the run before left to be written.
+    # A checkpoint first, so that this run does not pay for the previous run's writes.
     postgres.sql("DROP DATABASE IF EXISTS peer WITH (FORCE)", "CREATE DATABASE peer", "CHECKPOINT")
     before = postgres.sql("SELECT pg_current_wal_insert_lsn()")
     _take(_run(command, postgres.url("peer"), args), args, figures)
@@ -85,7 +85,7 @@ def _run(command, store, args):
     """Runs a product's program to its end, which comes in any case, and returns its output."""
     env = os.environ | {"STORE": store, "UNITS": str(args.n), "LIMIT": str(args.limit)}
     bound = args.limit + GRACE
-    # `timeout` as well: should we be killed, nobody is left to end it.
+    # `timeout` as well: it ends the run if this process is killed.
     command = ["timeout", "--signal=KILL", str(bound + 10), *command]
     process = subprocess.Popen(command, env=env, text=True, start_new_session=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

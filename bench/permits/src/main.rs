@@ -2,7 +2,7 @@
 //! (BLPOP and RPUSH on a list of tokens, a connection for each task) and two PINGs, which is the limit;
 //! then in memory, in a SQLite file and on PostgreSQL.
 //!
-//! `cargo run --profile dist -p bench-permits` lets everybody take turns on a private Redis and shows
+//! `cargo run --profile dist -p bench-permits` runs all contestants in turn on a private Redis and shows
 //! medians; trust the ratios, not the rates. `--peers` installs npm's redis-semaphore and lets it take its
 //! turns. `--once` runs everything small, so that the benchmark cannot rot unseen.
 

@@ -1,4 +1,4 @@
-//! Who takes part, and how a run goes.
+//! The contestants, and one run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) struct Load {
     pub(crate) name: &'static str,
 }
 
-/// Somebody to be measured.
+/// A contestant.
 #[async_trait]
 pub(crate) trait Contestant: Send + Sync {
     fn name(&self) -> &'static str;

@@ -1,4 +1,4 @@
-//! Calls that do nothing: one at a time, and 32 in flight; everybody by turns.
+//! Calls that do nothing: one at a time, and 32 in flight; all pools in turn.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ struct Figures {
 
 type All = HashMap<&'static str, Figures>;
 
-/// Runs everybody, prints the table, and says which goals are reached.
+/// Runs all contestants, prints the table, and says which goals are reached.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     let contestants = contest::all(args)?;
     let ways = Ways { part: args.part(), only: args.way };

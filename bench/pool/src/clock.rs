@@ -1,5 +1,5 @@
-//! The two ways of measuring, the same for all who are in this process: one call at a time, and so
-//! many in flight.
+//! The two ways of measuring, the same for all pools in this process: one call at a time, and many in
+//! flight.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ impl Ways {
     }
 }
 
-/// Somebody who calls; a clone is another one.
+/// A caller; a clone is another caller.
 pub(crate) trait Caller: Clone + Send + Sync + 'static {
     /// Makes one call and waits for it.
     fn call(&self) -> impl Future<Output = Result<()>> + Send;

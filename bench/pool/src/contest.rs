@@ -1,4 +1,4 @@
-//! Who is compared: one entry each, and how it is run once.
+//! The contestants: one entry each, and how it is run once.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     who: Who,
-    /// Whom of ours it is compared with.
+    /// Which of our pools it is compared with.
     pub(crate) beside: &'static str,
 }
 
@@ -44,7 +44,7 @@ const fn entry(
     Contestant { name, title, who, beside }
 }
 
-/// Everybody who takes part, in the order of the table.
+/// All contestants, in the order of the table.
 pub(crate) fn all(args: &Args) -> Result<Vec<Contestant>> {
     let mut all = vec![
         entry("ours-threads", "**Longshore, threads**", Who::Threads, ""),

@@ -90,7 +90,7 @@ pub(crate) fn goals(goals: &[Goal]) -> String {
     table(std::iter::once(head).chain(goals.iter().map(Goal::cells)).collect())
 }
 
-/// A table in Markdown whose columns stand below each other. The first row is the head.
+/// A table in Markdown with aligned columns. The first row is the head.
 pub(crate) fn table(rows: Vec<Vec<String>>) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let length = |cell: &String| cell.chars().count();

@@ -18,7 +18,7 @@ pub(crate) struct Foreign {
     program: &'static str,
     /// What the program is told to run, where it knows several.
     which: &'static str,
-    /// Whom of ours it is compared with.
+    /// Which of our pools it is compared with.
     pub(crate) beside: &'static str,
 }
 
@@ -35,7 +35,7 @@ const fn node(
     Foreign { name, title, tool: Tool::Node, program, which, beside: "ours-node" }
 }
 
-/// Everybody that we know how to run.
+/// All pools of other languages.
 pub(crate) const PEERS: [Foreign; 7] = [
     python("process-pool-executor", "Python ProcessPoolExecutor", Tool::PlainPython),
     python("loky", "loky", Tool::Python),

@@ -65,7 +65,7 @@ async fn open(isolation: &str) -> Result<WorkerPool> {
 
 async fn beside_pool(burn: Duration, pool: WorkerPool) -> Result<f64> {
     let burn_ms = burn.as_millis() as u64;
-    // Six sleep at a time, until those that burn are done.
+    // Six sleep at a time, until the calls that use CPU are done.
     let sleep_ms = burn_ms * 6 / SLEEP as u64;
     let burns = (0..BURN).map(|_| pool.call::<_, ()>("burn", &burn_ms));
     let sleeps = (0..SLEEP).map(|_| pool.call::<_, ()>("sleep", &sleep_ms));

@@ -1,7 +1,7 @@
 //! How fast the worker pools are, against the limit (a raw framed pipe) and against other pools.
 //!
-//! `cargo run --profile dist -p bench-pool` prints two tables: calls that do nothing, everybody by turns;
-//! and our goals. `--peers` installs other languages' pools first and lets them take their turns.
+//! `cargo run --profile dist -p bench-pool` prints two tables: calls that do nothing, all pools in turn;
+//! and our goals. `--peers` installs other languages' pools first and includes them.
 //! Medians are shown, since a machine is never the same twice: trust the ratios, not the rates.
 //! `--once` runs everything small, so that the benchmark cannot rot unseen.
 
@@ -40,7 +40,7 @@ struct Args {
     /// Other languages' pools as well: installs them first.
     #[arg(long)]
     peers: bool,
-    /// Only those whose name contains one of these.
+    /// Only contestants with one of these in their name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only one of the two ways of calling, to profile it.
@@ -66,7 +66,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    // First of all: as a worker, this process is nothing else.
+    // First: as a worker, this process does nothing else.
     if let Some(ended) =
         longshore_pool::child::run_if_worker(|_| Some(Box::new(ours::operations())))
     {

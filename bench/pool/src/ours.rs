@@ -37,7 +37,7 @@ pub(crate) fn burn(time: Duration) {
     }
 }
 
-/// Two workers that stay as long as the pool: nobody else replaces theirs, either.
+/// Two workers that live as long as the pool: the other pools do not replace theirs, either.
 pub(crate) fn settings() -> Settings {
     Settings { min: 2, max: 2, max_calls: None, ..Settings::default() }
 }
@@ -78,7 +78,7 @@ pub(crate) fn python_program() -> Result<PathBuf> {
     Ok(String::from_utf8(said.stdout)?.trim().into())
 }
 
-/// Somebody who calls an operation that does nothing.
+/// Calls an operation that does nothing.
 #[derive(Clone)]
 pub(crate) struct Ours {
     pub(crate) pool: WorkerPool,
@@ -97,7 +97,7 @@ impl Caller for Ours {
     }
 }
 
-/// Somebody who runs closures that do nothing on a pool of threads.
+/// Runs closures that do nothing on a pool of threads.
 #[derive(Clone)]
 pub(crate) struct Closures(pub(crate) WorkerPool);
 
@@ -107,7 +107,7 @@ impl Caller for Closures {
     }
 }
 
-/// Somebody who sends bytes and gets them back.
+/// Sends bytes and receives them back.
 #[derive(Clone)]
 pub(crate) struct Echo {
     pub(crate) pool: WorkerPool,

@@ -141,7 +141,7 @@ struct Lane {
     _child: Child,
     input: tokio::sync::Mutex<ChildStdin>,
     frame: Vec<u8>,
-    /// Who waits for an answer, in the order in which the calls were written.
+    /// Callers that wait for an answer, in the order of their calls.
     waiting: Arc<Mutex<VecDeque<oneshot::Sender<()>>>>,
 }
 

@@ -18,7 +18,7 @@ impl Caller for SpawnBlocking {
     }
 }
 
-/// The same with two threads, as everybody else has: those of a runtime beside ours.
+/// The same with two threads, as the other pools have: the threads of a second runtime.
 #[derive(Clone)]
 pub(crate) struct TwoBlocking {
     beside: Handle,

@@ -76,7 +76,7 @@ impl Limit {
         Ok(try_join_all(parts).await?.into_iter().sum())
     }
 
-    /// Writes `count` units in one state, as company for those that run.
+    /// Writes `count` units in one state, beside the units that run.
     pub(crate) async fn company(&self, count: usize, state: i16) -> Result<()> {
         let waits = i32::from(state == 0);
         let count = i64::try_from(count)?;

@@ -46,7 +46,7 @@ struct Args {
     /// Everything once and small: only to see that it works.
     #[arg(long)]
     once: bool,
-    /// Only the sections whose name contains this.
+    /// Only the sections with this in their name.
     #[arg(long, default_value = "")]
     only: String,
     /// Where the databases are made; must be a real disk.

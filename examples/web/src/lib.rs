@@ -1,6 +1,6 @@
-//! An axum app that stays responsive while it does what would block it: SQL, password hashes,
-//! pictures, a Python library. Its page shows each of them at work, and how long the event loop takes
-//! to answer meanwhile.
+//! An axum app that stays responsive while pools run blocking work: SQL, password hashes, pictures, a
+//! Python library. Its page shows each of them at work, and how long the event loop takes to answer
+//! meanwhile.
 
 mod orders;
 mod page;
@@ -70,7 +70,7 @@ async fn find_ports(workers: Workers) -> Result<Response, CallError> {
     progress_sse(workers.pool("python")?, "find", &misspelt, watched()).await
 }
 
-/// Whoever leaves the page, or presses Stop, wants no result.
+/// Cancels the call when the browser leaves the page or the user presses Stop.
 fn watched() -> CallOptions {
     CallOptions::default().cancel_on_drop()
 }

@@ -8,7 +8,7 @@ use longshore_pool::child;
 use tokio::net::TcpListener;
 
 fn main() -> ExitCode {
-    // First of all: so that no Python process outlives us, however we end.
+    // First, so that no Python process outlives this one, however it ends.
     if let Some(ended) = child::run_if_worker(|_| None) {
         return ended;
     }

@@ -10,7 +10,7 @@ for (const job of document.querySelectorAll('.job')) {
     bar.value = percent;
     share.value = `${Math.round(percent)} %`;
   };
-  // A stream that has ended would be asked for again, and the call made again: close it.
+  // A browser requests an ended stream again, which would repeat the call: close it.
   const end = (state, text, percent) => {
     source.close();
     source = null;
@@ -43,7 +43,7 @@ for (const job of document.querySelectorAll('.job')) {
   });
 }
 
-// The ticker: asks again and again, and shows how long each answer took.
+// The ticker: sends pings, and shows how long each answer took.
 const ticker = document.querySelector('#ticker');
 ticker.append(...Array.from({ length: 80 }, () => document.createElement('i')));
 const times = [];
@@ -69,7 +69,7 @@ async function ping() {
   document.querySelector('#pings').textContent = pings;
 }
 
-// The pools, as their own numbers tell.
+// The pools' own statistics.
 async function look() {
   try {
     const pools = await (await fetch('/pools/stats')).json();

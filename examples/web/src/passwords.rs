@@ -1,4 +1,4 @@
-//! Passwords: slow on purpose, and the CPU's business.
+//! Password hashes: slow on purpose, bound by the CPU.
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher};

@@ -45,7 +45,7 @@ impl Picture {
         Self { width: WIDTH, height: HEIGHT, points }
     }
 
-    /// A copy of another width, each of its points the mean of those that it stands for.
+    /// A copy of another width: each point is the mean of the points that it replaces.
     fn shrink(&self, width: usize) -> Self {
         let width = width.clamp(1, self.width);
         let height = (self.height * width / self.width).max(1);

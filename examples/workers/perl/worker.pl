@@ -7,7 +7,7 @@ use JSON::PP;
 use MIME::Base64;
 use Time::HiRes 'sleep';
 
-# The messages get a descriptor of their own. What anybody prints from here on goes to standard error.
+# Messages use their own descriptor. All prints from here on go to standard error.
 my ($in, $out);
 if (my $fd = $ENV{LONGSHORE_WORKER_FD}) {
     open $in,  '<&=', $fd or die "descriptor $fd: $!";
@@ -25,7 +25,7 @@ $SIG{INT} = 'IGNORE';      # Ctrl-C is the pool's business
 my $json = JSON::PP->new->utf8->allow_nonref;
 sub say_to_pool { my %message = @_; print {$out} $json->encode(\%message), "\n" }
 
-# What it can do. An operation gets its arguments and a function that tells how far it is; it dies
+# The operations. An operation gets its arguments and a function that reports progress; it dies
 # with a string, or with {kind => …, message => …} to say more.
 my %operations = (
     noop   => sub { undef },
@@ -58,7 +58,7 @@ sub perform {
     my $value     = $operation->($arguments, sub {
         say_to_pool(type => 'progress', id => $call->{id}, value => $_[0]) if $call->{progress};
     });
-    # Perl does not tell bytes from text: here, who came with bytes gets bytes.
+    # Perl does not distinguish bytes from text: a call with bytes gets bytes back.
     return $bytes ? (value_base64 => encode_base64($value // '', '')) : (value => $value);
 }
 
@@ -67,7 +67,7 @@ if ($hello->{version} != 1) {
     say_to_pool(type => 'failed', message => "no version $hello->{version} here");
     exit 1;
 }
-# Connect to a database here, load what is large: calls come only after `ready`.
+# Connect to a database or load large data here: calls arrive only after `ready`.
 say_to_pool(
     type => 'ready', version => 1, pid => $$ + 0, encoding => 'json', name => 'perl',
     operations => [map { { name => $_ } } sort keys %operations],
@@ -86,6 +86,6 @@ while (defined(my $line = <$in>)) {
     }
     elsif ($type eq 'ping') { say_to_pool(type => 'pong', id => $message->{id}) }
     elsif ($type eq 'stop') { last }
-    # A cancel is read when the call that it is about is done: nothing is left to be cancelled.
+    # A cancel is read only after its call is done: nothing is left to cancel.
 }
 # Clean up here.

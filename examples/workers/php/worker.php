@@ -2,7 +2,7 @@
 // A worker in PHP: JSON lines, no extensions but json. The protocol is in docs/worker-protocol.md.
 declare(strict_types=1);
 
-// What anybody echoes goes to standard error, and so do PHP's own messages: standard output is ours.
+// All output of `echo` and PHP's own messages go to standard error: standard output is for the protocol.
 ini_set('display_errors', 'stderr');
 ob_start(function (string $printed): string {
     fwrite(STDERR, $printed);
@@ -38,8 +38,8 @@ final class OperationError extends RuntimeException
     }
 }
 
-// What it can do. An operation gets its arguments (objects as stdClass, so that {} does not become [])
-// and a function that tells how far it is.
+// The operations. An operation gets its arguments (objects as stdClass, so that {} does not become [])
+// and a function that reports progress.
 $operations = [
     'noop' => fn () => null,
     'echo' => fn ($given) => $given,
@@ -75,7 +75,7 @@ function perform(stdClass $call, array $operations): array
             say_to_pool(['type' => 'progress', 'id' => $call->id, 'value' => $value]);
         }
     });
-    // PHP does not tell bytes from text: here, who came with bytes gets bytes.
+    // PHP does not distinguish bytes from text: a call with bytes gets bytes back.
     return $bytes ? ['value_base64' => base64_encode((string) $value)] : ['value' => $value];
 }
 
@@ -99,7 +99,7 @@ if ($hello->version !== 1) {
     say_to_pool(['type' => 'failed', 'message' => "no version {$hello->version} here"]);
     exit(1);
 }
-// Connect to a database here, load what is large: calls come only after `ready`.
+// Connect to a database or load large data here: calls arrive only after `ready`.
 say_to_pool(['type' => 'ready', 'version' => 1, 'pid' => getmypid(), 'encoding' => 'json', 'name' => 'php',
     'operations' => array_map(fn ($name) => ['name' => $name], array_keys($operations))]);
 while (($line = fgets($in)) !== false && str_ends_with($line, "\n")) { // half a line: the pool died

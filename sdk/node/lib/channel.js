@@ -1,4 +1,4 @@
-// The descriptors on which a worker and its pool talk, and nothing about what they say.
+// The descriptors between a worker and its pool. Knows nothing of the messages.
 
 import fs from 'node:fs';
 import net from 'node:net';
@@ -27,7 +27,7 @@ class PipeChannel {
     this.#writing = moveAway(1, 'w', `${FOLDER}/2`);
     const reading = moveAway(0, 'r', '/dev/null');
     this.#reading = new net.Socket({ fd: reading, readable: true, writable: false });
-    // Also where descriptor 1 could not be moved, and for a console that was made before us.
+    // Also if descriptor 1 could not be redirected, and for a console that was created before.
     process.stdout.write = process.stderr.write.bind(process.stderr);
   }
 

@@ -1,7 +1,7 @@
-// What an operation may throw to say more than "it failed", and how anything thrown is told to the
+// Errors that an operation may throw to give details, and how any thrown value is encoded for the
 // pool: kind, message, chain of causes, data.
 
-// Of a stack the beginning is worth keeping: that is where it happened.
+// Keeps the beginning of a stack: that is where the error occurred.
 const STACK_LIMIT = 8_000;
 const CHAIN_LIMIT = 16;
 

@@ -1,13 +1,13 @@
-// A worker's days: calls come in, at most `concurrency` run at a time, answers go out.
+// The worker's loop: calls come in, at most `concurrency` run at a time, answers go out.
 
 import { Call } from './call.js';
 import { describe } from './errors.js';
 import { LARGE } from './wire.js';
 
-// An answer may wait for the next one only if that is done in less (milliseconds), and only so many.
+// An answer may wait for the next one only if that takes less than this (milliseconds), and at most so many.
 const QUICK = 0.1;
 const HELD = 32;
-// Calls taken in before reading pauses.
+// Calls to buffer before reading pauses.
 const WAITING = 1024;
 
 export class Serving {
@@ -105,9 +105,9 @@ export class Serving {
     if (message.cancelled) {
       return this.#say(this.#wire.error(message.id, { kind: 'cancelled', message: 'cancelled before it began' }));
     }
-    // The pool takes the first call that has no answer as the one that runs, and those behind it as
-    // not begun: it would give them to another worker, were we to die. So answers may be held back
-    // only while calls run that may be repeated, and only for moments.
+    // If this worker dies, the pool treats the first unanswered call as started and sends the later
+    // ones to another worker. So answers may be held back only while calls run that may be repeated,
+    // and only for a moment.
     if (!operation.idempotent || !operation.quick) this.flush();
     const begun = performance.now();
     const call = new Call(message, this.#state, (id, value) => this.#say(this.#wire.progress(id, value)));

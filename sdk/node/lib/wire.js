@@ -1,9 +1,9 @@
-// What the two forms of messages (lines.js, frames.js) have in common.
+// Shared by the two encodings of messages (lines.js, frames.js).
 //
-// A form has `feed(chunk)`, which returns the messages that are whole with it: objects with `type`,
+// An encoding has `feed(chunk)`, which returns the messages that the chunk completes: objects with `type`,
 // `id` and, in calls, `operation`, `read()` (the arguments), `raw()` (the same, unread if possible),
 // `limit` (milliseconds, 0 for none) and `listens`. And it has `result`, `error`, `progress`, `pong`
-// and `retire`, which return what is to be written: a list of buffers.
+// and `retire`, which return the bytes to write: a list of buffers.
 
 import { BadArguments, OperationError } from './errors.js';
 

@@ -1,4 +1,4 @@
-// Workers for tests: a few lines of source, started as a process and spoken to as a pool would.
+// Workers for tests: a few lines of source, started as a process; the test acts as the pool.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,7 +24,7 @@ export class Pool {
       worker.run();`;
     const env = { ...process.env, LONGSHORE_WORKER: '1' };
     const command = [process.execPath, '--input-type=module', '-e', text];
-    // Node gives its children sockets; a pool gives them pipes. The exit code is then that of `cat`.
+    // Node gives its children sockets; a pool gives them pipes. The exit code is then the exit code of `cat`.
     if (pipes) command.unshift('sh', '-c', '{ { cat | "$0" "$@" 2>&3 | cat >&4; } 3>&1 | cat >&2; } 4>&1');
     this.process = spawn(command[0], command.slice(1), { env });
     this.exit = once(this.process, 'close').then(([code]) => code);

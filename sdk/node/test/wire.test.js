@@ -1,4 +1,4 @@
-// Both forms of messages, cut into pieces in every way.
+// Both encodings of messages, split into chunks in every way.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';

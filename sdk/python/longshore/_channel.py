@@ -50,7 +50,7 @@ class Channel:
             return data
         try:
             return os.read(self.reading, _CHUNK)
-        except ConnectionError:  # a socket whose other end died
+        except ConnectionError:  # the peer of the socket died
             return b""
 
     def fill(self, buffer: bytearray, have: int) -> bool:
@@ -108,4 +108,4 @@ def _unbuffer_stdout() -> None:
     try:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     except (AttributeError, ValueError):
-        pass  # somebody put something else there; it is theirs
+        pass  # other code replaced it meanwhile: leave it

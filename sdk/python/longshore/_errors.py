@@ -7,7 +7,7 @@ from __future__ import annotations
 import traceback
 from typing import Any, Dict, List, Optional
 
-# Of a traceback the end is worth keeping: that is where it happened.
+# Keeps the end of a traceback: that is where the error occurred.
 _TRACEBACK_LIMIT = 8_000
 _CHAIN_LIMIT = 16
 

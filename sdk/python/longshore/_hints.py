@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from ._errors import BadArguments
 
-#: Makes of a JSON value what the operation takes. The second parameter says where in the arguments
-#: the value stands. `None` in place of a reader: anything goes.
+#: Converts a JSON value to the operation's parameter. The second parameter is the value's path in the
+#: arguments. `None` in place of a reader: no check.
 Reader = Optional[Callable[[Any, str], Any]]
 
 _NONE = type(None)
@@ -81,7 +81,7 @@ class Shapes:
                     return reader(value, where)  # type: ignore[misc]
                 except BadArguments as error:
                     wrong.append(str(error))
-            # Of `Optional[X]`, what X says is what helps.
+            # For `Optional[X]`, the error of X is the helpful one.
             raise BadArguments(wrong[0] if len(wrong) == 2 and _NONE in of else "; or ".join(wrong))
 
         return {"anyOf": schemas}, read

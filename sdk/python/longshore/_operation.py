@@ -10,7 +10,7 @@ from ._call import Call
 from ._errors import BadArguments
 from ._hints import Field, Reader, Shapes, wrong
 
-#: What is done for a call: state, call (if wanted) and arguments in, result out.
+#: Performs a call: state, call (if wanted) and arguments in, result out.
 Run = Callable[[Any, Optional[Call], Any], Any]
 
 
@@ -23,10 +23,10 @@ class Operation:
         self.about = about
         self.run = run
         self.wants_call = wants_call
-        #: Takes the arguments as they came, and gives a result that needs no encoding.
+        #: Takes the raw arguments, and returns a result that needs no encoding.
         self.raw = raw
         self.idempotent = bool(about.get("idempotent"))
-        #: Whether it was done in no time the last time.
+        #: Whether the last call was very fast.
         self.quick = False
 
 

@@ -10,9 +10,9 @@ from ._errors import describe
 from ._operation import Operation
 from ._wire import CALL, PING, STOP, UNREADABLE, Message, Wire
 
-# An answer may wait for the next one only if that is done in less.
+# An answer may wait for the next one only if that takes less than this.
 _QUICK = 100e-6
-# And only so many.
+# At most so many answers wait.
 _HELD = 32
 
 
@@ -53,9 +53,9 @@ class Serial:
 
     def _perform(self, message: Message) -> None:
         wire, operation = self.wire, self.operations.get(message.operation)
-        # The pool takes the first call that has no answer as the one that runs, and those behind it
-        # as not begun: it would give them to another worker, were we to die. So answers may be held
-        # back only while calls run that may be repeated, and only for moments.
+        # If this worker dies, the pool treats the first unanswered call as started and sends the later
+        # ones to another worker. So answers may be held back only while calls run that may be
+        # repeated, and only for a moment.
         held = operation is not None and operation.idempotent
         if not held or not operation.quick:  # type: ignore[union-attr]
             wire.flush()

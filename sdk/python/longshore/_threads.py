@@ -13,7 +13,7 @@ from ._operation import Operation
 from ._serve import answer, answer_cancelled, answer_unreadable, call_for
 from ._wire import CALL, PING, STOP, UNREADABLE, Message, Wire
 
-# Calls taken in beyond those that run. A pool sends no more than we said we can do at a time.
+# Calls to buffer besides the running ones. A pool sends no more than our concurrency at a time.
 _WAITING = 1024
 
 
@@ -108,7 +108,7 @@ class Threaded:
                 self._say(lambda: answer_cancelled(self.wire, message))
                 return
             operation = self.operations.get(message.operation)
-            # The answer is collected in an outbox of its own: others must not wait for its JSON.
+            # The answer is encoded into its own outbox: other threads must not wait for its JSON.
             own = self.wire.beside()
             answer(own, operation, self.operations, self.state, call, message)
             self._say(lambda: self.wire.add(own))

@@ -15,9 +15,9 @@ from ._errors import OperationError
 
 CALL, CANCEL, PING, STOP = 1, 2, 3, 4
 RESULT, ERROR, PROGRESS, PONG, RETIRE = 129, 130, 131, 132, 133
-# Larger bodies are not copied: not out of the frame they came in, not to stand behind their header.
+# Larger bodies are not copied, neither out of their frame nor behind their header.
 LARGE = 32 * 1024
-# Not of the protocol: a call whose arguments could not be read; they hold the reason.
+# Not part of the protocol: a call with arguments that could not be parsed; they hold the reason.
 UNREADABLE = 0
 
 
@@ -48,8 +48,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
-# No NaN: it is no JSON. No escapes but where they must be: then what is not Unicode (half a
-# surrogate pair) is an error here, and not at the other end, where nobody could say whose it is.
+# No NaN: it is not JSON. No unnecessary escapes: so text that is not Unicode (half a surrogate
+# pair) is an error here, and not in the pool, which could not tell where it came from.
 _encoder = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
 )

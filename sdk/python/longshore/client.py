@@ -22,9 +22,9 @@ from contextlib import contextmanager
 
 __all__ = ["Client", "Problem"]
 
-# How long the server may take for an answer that nobody waits for.
+# Time limit of a request that does not wait for a unit.
 _PATIENCE = 60.0
-# The longest that one request waits for an end; then the next one goes on.
+# The longest that one request waits for a unit's end; then the client sends the next one.
 _WAIT = 60
 
 
@@ -129,7 +129,7 @@ class Client:
             told = self._ask("POST", path, body, {"wait": wait}, patience=wait)
             yield _Permit(self, path, told, ttl)
         finally:
-            # Also if the answer was lost: it may have been given.
+            # Also if the response was lost: the permit may have been granted.
             try:
                 self._ask("POST", f"{path}/{body['id']}/release")
             except (OSError, Problem):

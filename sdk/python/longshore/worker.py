@@ -48,7 +48,7 @@ class Worker:
         self._init: Callable[[], Any] = lambda: None
         self._cleanup: Optional[Callable[[Any], Any]] = None
         self._serving: Union[Serial, Threaded, None] = None
-        # Under a pool, standard output is taken at once: what is imported from here on may print.
+        # Under a pool, standard output is redirected at once: modules imported from here on may print.
         self._channel = Channel.take() if "LONGSHORE_WORKER" in os.environ else None
 
     def operation(
@@ -102,7 +102,7 @@ class Worker:
         try:
             self._live(channel)
         except PoolGone:
-            pass  # nobody is left to be told anything; `_live` has cleaned up
+            pass  # the pool is gone; `_live` has cleaned up
 
     def _live(self, channel: Channel) -> None:
         hello = greet(channel)

@@ -66,7 +66,7 @@ if __name__ == "__main__":
         in_flight(submit, SECONDS / 4)
         print("p50", one_at_a_time(submit, SECONDS))
         print("rate", in_flight(submit, SECONDS), flush=True)
-    # Nobody's way of ending a pool is measured; some take long.
+    # Shutdown is not measured; some pools take long.
     sys.stdout.flush()
     import multiprocessing
 

@@ -172,7 +172,7 @@ class Worker:
         if not self._corked:
             self._pump(0)
 
-    # Hearing
+    # Receiving
 
     def hear(self, patience: Optional[float] = None) -> Dict[str, Any]:
         """The next message."""
@@ -288,7 +288,7 @@ class Worker:
             self.stray.append(bytes(line))
         else:
             self._messages.append(_of_line(message))
-        # After `ready` the form may change: what follows must not be read in the old one.
+        # After `ready` the encoding may change: later messages must not be read in the old one.
         return not (isinstance(message, dict) and message.get("type") == "ready")
 
     def _take_frame(self) -> bool:
