@@ -1,11 +1,11 @@
-/** A worker: operations that a Longshore pool can call, in a process that stays. */
+/** A worker: operations that a Longshore pool can call, in a persistent process. */
 export class Worker<State = undefined> {
   constructor(options?: WorkerOptions);
 
   /**
-   * Adds an operation. One of the same name is replaced. The handler gets the call's arguments whole:
-   * any JSON value, or a `Buffer` if the caller sent bytes. What it returns, or its promise resolves
-   * to, is the result; a `Buffer`, another view or an `ArrayBuffer` goes back as bytes.
+   * Adds an operation, or replaces the one with the same name. The handler gets the call's arguments whole:
+   * any JSON value, or a `Buffer` if the caller sent bytes. Its return value, or the value of its promise,
+   * is the result; a `Buffer`, another view or an `ArrayBuffer` is returned as bytes.
    */
   operation<Arguments = any, Result = unknown>(
     name: string,
@@ -17,30 +17,30 @@ export class Worker<State = undefined> {
     handler: (args: Arguments, call: Call<State>) => Result | Promise<Result>,
   ): this;
 
-  /** Makes the state, before the first call. What it throws is told to the pool: the worker is not ready. */
+  /** Creates the state, before the first call. If it throws, the pool gets the error, and the worker is not ready. */
   init(make: () => State | Promise<State>): this;
 
-  /** Gets the state when the worker ends in good order. */
+  /** Called with the state when the worker ends normally. */
   cleanup(end: (state: State) => void | Promise<void>): this;
 
-  /** Asks the pool to replace this worker when it suits; calls may still come until then. */
+  /** Asks the pool to replace this worker; calls may still arrive until then. */
   retire(): void;
 
-  /** Works for the pool that started this process until it says stop, then ends the process. */
+  /** Runs calls of the pool that started this process until the pool stops it, then ends the process. */
   run(): Promise<never>;
 }
 
 export interface WorkerOptions {
-  /** How many calls may run at a time; 1 unless told. For operations that wait a lot. */
+  /** How many calls may run at a time; 1 by default. For operations that wait a lot. */
   concurrency?: number;
 }
 
 export interface OperationOptions {
   /** What it does, for people. */
   description?: string;
-  /** Seconds it may take where the caller says nothing. */
+  /** Time limit in seconds, unless the caller sets one. */
   timeout?: number;
-  /** Doing it twice is as good as once: a call whose worker died may be made again. */
+  /** The operation may be repeated: if a worker dies during a call, the pool makes the call again. */
   idempotent?: boolean;
   /** The JSON Schema of its arguments. Shown, not checked. */
   arguments?: object;
@@ -48,35 +48,35 @@ export interface OperationOptions {
   result?: object;
 }
 
-/** One call: what it may tell its caller, and whether to go on. */
+/** One call: reports progress, and tells whether it was cancelled. */
 export interface Call<State = undefined> {
   readonly id: number;
   readonly operation: string;
-  /** What `init` made. */
+  /** What `init` returned. */
   readonly state: State;
-  /** Milliseconds until the caller gives up; undefined if it never does. */
+  /** Milliseconds until the call's deadline; undefined without one. */
   readonly remaining: number | undefined;
-  /** Whether nobody wants the result any more: the caller took the call back, or its time is over. */
+  /** Whether the result is no longer needed: the caller cancelled the call, or its time is over. */
   readonly cancelled: boolean;
-  /** The same, for `fetch` and its like. */
+  /** Aborted when the call is cancelled; for `fetch` and similar functions. */
   readonly signal: AbortSignal;
-  /** Throws `Cancelled` if nobody wants the result any more. */
+  /** Throws `Cancelled` if the result is no longer needed. */
   check(): void;
-  /** Tells the caller how far it is. Costs nothing if nobody listens. */
+  /** Reports progress to the caller. Costs nothing if the caller does not listen. */
   progress(value: unknown): void;
 }
 
-/** The operation says no, with data that the caller's program can look at. */
+/** The operation failed, with data for the caller's program. */
 export class OperationError extends Error {
   constructor(message: string, more?: { data?: unknown; cause?: unknown });
   readonly kind: string;
   readonly data: unknown;
 }
 
-/** The arguments are not what the operation takes. */
+/** The arguments are invalid. */
 export class BadArguments extends OperationError {}
 
-/** Nobody wants the result any more. */
+/** The result is no longer needed. */
 export class Cancelled extends OperationError {
   constructor(message?: string, more?: { data?: unknown; cause?: unknown });
 }

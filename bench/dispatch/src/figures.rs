@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown.
+//! The measured figures and their table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

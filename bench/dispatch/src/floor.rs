@@ -8,7 +8,7 @@ use anyhow::Result;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
-/// Scripts at once.
+/// The number of concurrent scripts.
 pub(crate) const SLOTS: usize = 2;
 
 /// A folder with a script that does nothing.
@@ -29,7 +29,7 @@ impl ScriptFolder {
     }
 }
 
-/// Runs all of them.
+/// Runs all scripts.
 pub(crate) fn run(place: &ScriptFolder) -> Result<Duration> {
     let begin = Instant::now();
     let (mut started, mut running) = (0, 0);

@@ -1,4 +1,4 @@
-//! Other ways to run many scripts, two at a time.
+//! Other tools that run many scripts, two at a time.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use anyhow::{Context, Result, ensure};
 use crate::Args;
 use crate::floor::{SLOTS, ScriptFolder};
 
-/// Other products that run scripts.
+/// Another tool that runs scripts.
 pub(crate) enum Peer {
     Xargs,
     Parallel,
     HyperQueue(PathBuf),
 }
 
-/// The peers to run: xargs always, the others on request.
+/// The tools to measure: xargs always, the others with `--peers`.
 pub(crate) fn all(args: &Args) -> Result<Vec<Peer>> {
     let mut peers = vec![Peer::Xargs];
     if args.peers {
@@ -40,7 +40,7 @@ impl Peer {
         }
     }
 
-    /// Runs all scripts of the place.
+    /// Runs all scripts of the folder.
     pub(crate) fn run(&self, place: &ScriptFolder) -> Result<Duration> {
         let slots = SLOTS.to_string();
         match self {
@@ -57,7 +57,7 @@ impl Peer {
     }
 }
 
-/// A command that reads the scripts' paths.
+/// Runs a command that reads the scripts' paths from its input.
 fn fed(command: &mut Command, place: &ScriptFolder) -> Result<Duration> {
     let begin = Instant::now();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -73,7 +73,7 @@ fn fed(command: &mut Command, place: &ScriptFolder) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// It says itself how long it took: its client looks once a second.
+/// HyperQueue reports its own duration: its client polls only once per second.
 fn hyperqueue(python: &PathBuf, place: &ScriptFolder) -> Result<Duration> {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/hyperqueue_peer.py");
     let mut command = Command::new(python);

@@ -10,7 +10,7 @@ from ._errors import Cancelled, _words
 
 
 class Call:
-    """One call: what it may tell its caller, and whether to go on. An operation gets it by having a
+    """One call: reports progress, and tells whether it was cancelled. An operation gets it by having a
     parameter named ``call``.
     """
 
@@ -27,7 +27,7 @@ class Call:
     ) -> None:
         self.id = id
         self.operation = operation
-        #: When the caller gives up, on the clock of :func:`time.monotonic`; ``None`` if never.
+        #: The call's deadline, on the clock of :func:`time.monotonic`; ``None`` if never.
         self.deadline = deadline
         self._listens = listens
         self._tell = tell
@@ -36,12 +36,12 @@ class Call:
 
     @property
     def remaining(self) -> Optional[float]:
-        """Seconds until the caller gives up: for the time limits of what you call yourself."""
+        """Seconds until the call's deadline, for the time limits of your own calls."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more: the caller took the call back, or its time is
+        """Whether the result is no longer needed: the caller cancelled the call, or its time is
         over. Costs about a microsecond: a long operation looks now and then.
         """
         if self._cancelled or (self.deadline is not None and self.deadline <= time.monotonic()):
@@ -51,13 +51,13 @@ class Call:
         return self._cancelled
 
     def check(self) -> None:
-        """Raises :class:`Cancelled` if nobody wants the result any more."""
+        """Raises :class:`Cancelled` if the result is no longer needed."""
         if self.cancelled:
             raise Cancelled()
 
     def progress(self, value: Any) -> None:
-        """Tells the caller how far it is. Costs nothing if nobody listens; what cannot be sent is
-        dropped with a word in the log.
+        """Reports progress to the caller. Costs nothing if the caller does not listen; a value that
+        cannot be sent is dropped and logged.
         """
         if not self._listens or self._tell is None:
             return

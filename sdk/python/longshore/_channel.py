@@ -1,4 +1,4 @@
-"""The two descriptors on which a worker and its pool talk, and nothing about what they say."""
+"""The two descriptors between a worker and its pool. Knows nothing of the messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 64 * 1024
 
 
 class PoolGone(BaseException):
-    """Nobody reads what we write. No `Exception`: no operation should mistake it for its own."""
+    """The pool no longer reads. Not an `Exception`, so that no operation catches it by mistake."""
 
 
 class Channel:
@@ -29,8 +29,8 @@ class Channel:
 
     @classmethod
     def take(cls) -> "Channel":
-        """The channel that the pool gave us. From here on a stray ``print``, also one of a C library
-        or of a subprocess, goes to standard error, and nobody but us reads standard input.
+        """The channel that the pool passed. From here on a stray ``print``, also of a C library or of
+        a subprocess, goes to standard error, and only the SDK reads standard input.
         """
         number = os.environ.pop("LONGSHORE_WORKER_FD", None)
         if number is not None:
@@ -44,7 +44,7 @@ class Channel:
         return channel
 
     def read(self) -> bytes:
-        """What has come, or what comes next; empty at the end of input."""
+        """Returns buffered or new input; empty at the end of input."""
         if self.kept:
             data, self.kept = self.kept, b""
             return data
@@ -81,7 +81,7 @@ class Channel:
             self._write_rest(data, count)
 
     def write_parts(self, parts: Sequence[Buffer]) -> None:
-        """Writes all of them, without putting them together first."""
+        """Writes all parts, without joining them first."""
         try:
             count = os.writev(self.writing, parts)
         except ConnectionError:
@@ -104,7 +104,7 @@ class Channel:
 
 
 def _unbuffer_stdout() -> None:
-    """What is printed should be in the log when it is printed, not when the worker ends."""
+    """Flushes prints to the log line by line, not when the worker ends."""
     try:
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     except (AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""What an operation may raise to say more than "it failed", and how any exception is told to the
+"""Exceptions that an operation may raise to give details, and how any exception is encoded for the
 pool: kind, message, chain of causes, data.
 """
 
@@ -13,7 +13,7 @@ _CHAIN_LIMIT = 16
 
 
 class OperationError(Exception):
-    """The operation says no, with data that the caller's program can look at."""
+    """The operation failed, with data for the caller's program."""
 
     kind = "handler"
 
@@ -23,13 +23,13 @@ class OperationError(Exception):
 
 
 class BadArguments(OperationError):
-    """The arguments are not what the operation takes."""
+    """The arguments are invalid."""
 
     kind = "bad_arguments"
 
 
 class Cancelled(OperationError):
-    """Nobody wants the result any more; see :meth:`longshore.worker.Call.check`."""
+    """The result is no longer needed; see :meth:`longshore.worker.Call.check`."""
 
     kind = "cancelled"
 
@@ -54,7 +54,7 @@ def describe(error: BaseException) -> Dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    """``str(KeyError("x"))`` is ``'x'``: only with its type does an exception say anything."""
+    """``str(KeyError("x"))`` is ``'x'``: an exception is understandable only with its type."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -66,7 +66,7 @@ def _words(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> List[str]:
-    """The causes, outermost first. Causes can go in circles."""
+    """The causes, outermost first. Causes can form a cycle."""
     seen = {id(error)}
     chain: List[str] = []
     cause = _cause(error)

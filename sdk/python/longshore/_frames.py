@@ -55,7 +55,7 @@ class Frames(Wire):
         return at + 4 + int(length)
 
     def _complete(self, data: Union[bytes, bytearray], at: int, end: int) -> bytearray:
-        """The one frame of which only the beginning has come."""
+        """The frame that has not arrived completely."""
         frame = bytearray(data[at:end])
         for _ in ("header", "body"):
             have = len(frame)

@@ -1,4 +1,4 @@
-"""The first words between pool and worker."""
+"""The handshake between pool and worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ready(
     concurrency: int,
     name: str,
 ) -> Wire:
-    """Tells the pool that calls may come, in the best form that it offers."""
+    """Tells the pool that this worker is ready, in the best encoding that the pool offers."""
     binary = "binary" in hello.get("encodings", ())
     about: Dict[str, Any] = {"type": "ready", "version": VERSION, "pid": os.getpid()}
     about["encoding"] = "binary" if binary else "json"
@@ -54,7 +54,7 @@ def ready(
 
 
 def failed(channel: Channel, error: BaseException) -> None:
-    """Tells the pool that this worker cannot work."""
+    """Tells the pool that this worker failed to start."""
     about = describe(error)
     message = ": ".join([about["message"], *about.get("chain", ())])
     _say(channel, {"type": "failed", "message": message})

@@ -1,5 +1,5 @@
-"""Type hints, read twice: as the JSON Schema that `list_operations` shows, and as a reader that makes of
-a JSON value what the hint says or tells what is wrong with it.
+"""Type hints, used twice: for the JSON Schema that `list_operations` shows, and for a reader that
+converts and checks JSON values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Shapes:
         return {**schema, "$defs": self.defs} if self.defs else schema
 
     def of(self, hint: Any) -> Tuple[Dict[str, Any], Reader]:
-        """The schema and the reader of a hint. What we do not know, we let pass."""
+        """The schema and the reader of a hint. Unknown hints are not checked."""
         if hint in _SCHEMAS:
             return {"type": _SCHEMAS[hint]}, _plain(hint)
         if hint is None:
@@ -150,7 +150,7 @@ class Shapes:
     def fields(
         self, fields: List["Field"], closed: bool
     ) -> Tuple[Dict[str, Any], Callable[[Any, str], Dict[str, Any]]]:
-        """An object with these fields; `closed`: a field that is not one of them is a mistake."""
+        """An object with these fields; `closed`: an unknown field is an error."""
         both = {field.name: self.of(field.hint) for field in fields}
         required = [field.name for field in fields if field.required]
         schema: Dict[str, Any] = {
@@ -191,7 +191,7 @@ class Field(typing.NamedTuple):
 
 
 def wrong(value: Any, where: str, wanted: str) -> BadArguments:
-    """A value of another kind than the one that is wanted."""
+    """A value of the wrong type."""
     if isinstance(value, bytes):
         is_a = "bytes"
     else:
@@ -200,14 +200,14 @@ def wrong(value: Any, where: str, wanted: str) -> BadArguments:
 
 
 def inside(where: str, name: str) -> str:
-    """The place of a field."""
+    """The path of a field."""
     return f"{where}.{name}" if where else name
 
 
 def _maker(
     make: Callable[..., Any], fields: Callable[[Any, str], Dict[str, Any]]
 ) -> Callable[[Any, str], Any]:
-    """What the class itself has to say about its fields counts as bad arguments, too."""
+    """Errors that the class itself raises count as bad arguments, too."""
 
     def read(value: Any, where: str) -> Any:
         given = fields(value, where)

@@ -70,8 +70,8 @@ class Lines(Wire):
         )
 
     def _unreadable(self, line: bytes, error: Exception) -> None:
-        """JSON can say what Python cannot hold, such as a number of 5,000 digits. The caller hears
-        of it if the line says whose it is.
+        """JSON may contain values that Python cannot parse, such as a number of 5,000 digits. The
+        caller gets an error if the line has a call's id.
         """
         call = _CALL_ID.match(line)
         if call is not None:

@@ -15,7 +15,7 @@ Run = Callable[[Any, Optional[Call], Any], Any]
 
 
 class Operation:
-    """Something that can be called."""
+    """An operation."""
 
     __slots__ = ("about", "run", "wants_call", "raw", "idempotent", "quick")
 
@@ -31,7 +31,7 @@ class Operation:
 
 
 def built_in() -> List[Operation]:
-    """What every worker can do: pools use it to check one."""
+    """The built-in operations, which pools use to check a worker."""
     noop = {"name": "noop", "description": "Does nothing.", "idempotent": True}
     echo = {"name": "echo", "description": "Gives back its arguments.", "idempotent": True}
     return [
@@ -47,7 +47,7 @@ def operation(
     timeout: Optional[float],
     idempotent: bool,
 ) -> Operation:
-    """An operation out of a function."""
+    """An operation made from a function."""
     if inspect.iscoroutinefunction(function):
         raise TypeError(f"operation {name}: async functions are not called; use asyncio.run inside")
     parameters = Parameters(function, name)
@@ -114,7 +114,7 @@ class Parameters:
         self.result = Shapes().schema(hints["return"]) if "return" in hints else None
 
     def runner(self, function: Callable[..., Any]) -> Run:
-        """What fills the parameters and calls the function."""
+        """Returns a function that fills the parameters and calls the operation."""
         read, extras = self.read, self._extras()
         if self.whole is None:
             fields = read or _nothing

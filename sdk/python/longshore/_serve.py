@@ -1,4 +1,4 @@
-"""A worker's days: one call after the other."""
+"""The worker's loop: one call after the other."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HELD = 32
 
 
 class Serial:
-    """Performs calls one at a time, in the order in which they come, without a thread: what comes
-    meanwhile is looked at when the operation asks whether it is cancelled.
+    """Performs calls one at a time, in the order of arrival, without a thread: messages that arrive
+    meanwhile are read when the operation checks whether it is cancelled.
     """
 
     def __init__(self, wire: Wire, operations: Mapping[str, Operation], state: Any) -> None:
@@ -31,7 +31,7 @@ class Serial:
         wire.on_cancel = self._cancel
 
     def run(self) -> None:
-        """Until the pool says stop or input ends. What was sent before is done."""
+        """Runs until the pool sends `stop` or input ends. Calls that were sent before are performed."""
         wire, inbox = self.wire, self.wire.inbox
         while True:
             if not inbox:
@@ -114,7 +114,7 @@ def answer(
     call: Optional[Call],
     message: Message,
 ) -> None:
-    """Performs a call and collects its answer, whatever it comes to."""
+    """Performs a call and collects its result or error."""
     if operation is None:
         words = f"no such operation (known: {', '.join(sorted(operations))})"
         wire.error(message.id, {"kind": "unknown_operation", "message": words})
@@ -127,7 +127,7 @@ def answer(
 
 
 def answer_error(wire: Wire, id: int, about: Dict[str, Any]) -> None:
-    """Collects an error; of one that cannot be sent as it is, what can be."""
+    """Collects an error; if it cannot be encoded, the parts that can."""
     try:
         wire.error(id, about)
     except Exception:
@@ -136,10 +136,10 @@ def answer_error(wire: Wire, id: int, about: Dict[str, Any]) -> None:
 
 
 def answer_cancelled(wire: Wire, message: Message) -> None:
-    """Collects the answer to a call that was taken back before it began."""
+    """Collects the answer to a call that was cancelled before it started."""
     wire.error(message.id, {"kind": "cancelled", "message": "cancelled before it began"})
 
 
 def answer_unreadable(wire: Wire, message: Message) -> None:
-    """Collects the answer to a call whose arguments could not be read."""
+    """Collects the answer to a call with invalid arguments."""
     wire.error(message.id, {"kind": "bad_arguments", "message": message.arguments})

@@ -1,4 +1,4 @@
-"""A worker's days with several calls at a time: threads, for operations that wait a lot."""
+"""The worker's loop with several calls at a time: threads, for operations that wait a lot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Threaded:
         wire.on_cancel = self._cancel
 
     def run(self) -> None:
-        """Until the pool says stop or input ends. What was sent before is done."""
+        """Runs until the pool sends `stop` or input ends. Calls that were sent before are performed."""
         threads = [
             threading.Thread(target=self._work, name=f"longshore-{number}", daemon=True)
             for number in range(self.concurrency)
@@ -55,7 +55,7 @@ class Threaded:
             raise self._fatal
 
     def _wait(self) -> bool:
-        """Waits for the pool, or for the end of the worker by one of its calls."""
+        """Waits for input from the pool, or until one of the calls ends the worker."""
         if self.wire.channel.kept:
             self.wire.receive()
             return True

@@ -1,5 +1,5 @@
-"""What the two forms of messages (`_lines`, `_frames`) have in common: an inbox of what came, an outbox of
-what goes out at the next flush, and how values become JSON.
+"""Shared by the two encodings of messages (`_lines`, `_frames`): an inbox of received messages, an
+outbox for the next flush, and the encoding of values as JSON.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Message(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """Arguments that were not looked into, or a result that need not be."""
+    """Raw arguments, or a raw result."""
 
     bytes_form: bool
     body: Union[bytes, memoryview]
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, said in words that it has."""
+    """Converts values that JSON lacks."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Enum):
@@ -64,7 +64,7 @@ def to_json(value: Any) -> bytes:
 
 
 class Wire:
-    """What both forms have in common: the inbox, the outbox, and who was cancelled."""
+    """Shared by both encodings: the inbox, the outbox, and the cancelled calls."""
 
     def __init__(self, channel: Channel, max_frame: int) -> None:
         self.channel = channel
@@ -89,7 +89,7 @@ class Wire:
         outbox.clear()
 
     def beside(self) -> "Wire":
-        """Another wire of the same form, to collect in."""
+        """Another wire with the same encoding, to collect in."""
         return type(self)(self.channel, self.max_frame)
 
     def add(self, other: "Wire") -> None:
@@ -102,7 +102,7 @@ class Wire:
         raise NotImplementedError
 
     def look(self) -> None:
-        """Takes in what has already come, within bounds."""
+        """Reads input that has already arrived, up to a limit."""
         while not self.ended and len(self.inbox) < 1024 and self.channel.something_came():
             self.receive()
 
@@ -119,7 +119,7 @@ class Wire:
         raise NotImplementedError
 
     def progress(self, id: int, value: Any) -> None:
-        """Collects how far a call is."""
+        """Collects a call's progress."""
         raise NotImplementedError
 
     def pong(self, id: int) -> None:
@@ -127,7 +127,7 @@ class Wire:
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Collects the wish to be replaced."""
+        """Collects the request to be replaced."""
         raise NotImplementedError
 
     def _came(self, message: Message) -> None:
@@ -142,4 +142,4 @@ class Wire:
 
 
 class ProtocolError(Exception):
-    """The pool said something that is not the protocol; there is no going on."""
+    """The pool violated the protocol; the worker cannot continue."""

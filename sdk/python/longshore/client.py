@@ -6,7 +6,7 @@
     unit = client.submit("greet", {"name": "Ada"}, key="order-7")
     print(client.wait(unit)["result"])
 
-Python's own library and nothing else. One connection per request, so threads may share a client.
+Uses only Python's standard library. One connection per request, so threads may share a client.
 """
 
 import itertools
@@ -29,7 +29,7 @@ _WAIT = 60
 
 
 class Problem(Exception):
-    """What the server says went wrong: `status`, `kind` as `not-found`, and all of it as `body`."""
+    """An error response: `status`, `kind` as `not-found`, and the whole response as `body`."""
 
     def __init__(self, status, body):
         self.status = status
@@ -39,7 +39,7 @@ class Problem(Exception):
 
 
 class Client:
-    """A server, and who we are to it."""
+    """A server and the client's token."""
 
     def __init__(self, url="http://127.0.0.1:7717", token=None, cafile=None):
         self._base = url.rstrip("/") + "/api/v1"
@@ -47,8 +47,8 @@ class Client:
         self._tls = ssl.create_default_context(cafile=cafile) if url.startswith("https:") else None
 
     def submit(self, kind, payload=None, *, key=None, room=None, **more):
-        """Sends a unit and returns its id. One with the same `key` is sent once. `more` is what else a
-        unit may say: `queue`, `priority`, `not_before`, `deadline`, `after` and so on. Waits up to `room`
+        """Sends a unit and returns its id. A unit with the same `key` is sent once. `more` has further
+        fields of a unit: `queue`, `priority`, `not_before`, `deadline`, `after` and so on. Waits up to `room`
         seconds for room in a full queue."""
         unit = {"kind": kind, "payload": payload, **more}
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
@@ -62,11 +62,11 @@ class Client:
         return self._ask("POST", "/units/stream", body, {"room": room}, headers, patience=3_600)
 
     def unit(self, unit):
-        """A unit as it is."""
+        """The current state of a unit."""
         return self._ask("GET", f"/units/{_name(unit)}")
 
     def wait(self, unit, limit=None):
-        """A unit once it has ended. `TimeoutError` if it has not after `limit` seconds."""
+        """Waits until a unit has ended, and returns it. `TimeoutError` if it has not after `limit` seconds."""
         end = None if limit is None else time.monotonic() + limit
         while True:
             left = _WAIT if end is None else max(0, min(_WAIT, end - time.monotonic()))
@@ -77,17 +77,17 @@ class Client:
                 raise TimeoutError(f"unit {unit} is {found['state']} after {limit} s")
 
     def cancel(self, unit):
-        """Ends a unit that waits; asks one that runs to stop."""
+        """Cancels a waiting unit; asks a running one to stop."""
         return self._ask("POST", f"/units/{_name(unit)}/cancel")
 
     def retry(self, unit):
-        """Runs a unit again that has failed or was cancelled."""
+        """Retries a failed or cancelled unit."""
         return self._ask("POST", f"/units/{_name(unit)}/retry")
 
     def send_batch(self, batch, units, *, chunk=1_000, room=None, **more):
-        """Sends a batch of units, each a dict with its `kind` and `payload`, and returns it. Run again with the
-        same units after a failure, it goes on where the batch is: nothing is lost, nothing is sent twice.
-        `more` is what else a batch may say: `type`, `notes`, `threshold` and so on."""
+        """Sends a batch of units, each a dict with its `kind` and `payload`, and returns it. Call it
+        again with the same units after a failure, and it resumes at the batch's position: no unit is
+        lost or sent twice. `more` has further fields of a batch: `type`, `notes`, `threshold` and so on."""
         found = self._ask("POST", "/batches", {"id": batch, **more})["batch"]
         if found["sealed"]:
             return found
@@ -106,11 +106,11 @@ class Client:
         return self._ask("GET", f"/batches/{_name(batch)}")
 
     def operate(self, batch, verb):
-        """Has a batch `pause`, `resume`, `retry` its failures or `cancel`."""
+        """Performs `pause`, `resume`, `retry` (of its failures) or `cancel` on a batch."""
         return self._ask("POST", f"/batches/{_name(batch)}/{_name(verb)}")
 
     def all(self, path, **query):
-        """Everything of a list, as `all("/units", state="failed")`, page by page."""
+        """All items of a list, as `all("/units", state="failed")`, page by page."""
         after = None
         while True:
             page = self._ask("GET", path, query={**query, "after": after})
@@ -121,8 +121,8 @@ class Client:
 
     @contextmanager
     def permit(self, pool, *, wait=60, ttl=60, owner=None, weight=1):
-        """Holds a permit of a bounded pool. What takes longer than `ttl` seconds calls `extend()` of what
-        it is given, before that time is over; `fence` is there too."""
+        """Holds a permit of a bounded pool. Work that takes longer than `ttl` seconds calls `extend()`
+        of the permit before that time is over; the permit also has `fence`."""
         body = {"id": str(uuid.uuid4()), "ttl_seconds": ttl, "weight": weight, "owner": owner}
         path = f"/pools/{_name(pool)}/permits"
         try:
@@ -160,7 +160,7 @@ class _Permit:
         self.id, self.fence = told["permit"], told["fence"]
 
     def extend(self, ttl=None):
-        """Begins the lease anew. A `Problem` with status 409 says that it was lost."""
+        """Renews the lease. A `Problem` with status 409 means that it was lost."""
         self._client._ask("POST", f"{self._path}/{self.id}/extend", {"ttl_seconds": ttl or self._ttl})
 
 

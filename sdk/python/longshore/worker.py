@@ -1,4 +1,4 @@
-"""A worker: operations that a pool can call, in a process that stays.
+"""A worker: operations that a pool can call, in a persistent process.
 
     from longshore.worker import Worker
 
@@ -34,10 +34,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Worker:
-    """Operations by name, and the state that they share from call to call.
+    """Operations by name, and the state that they share between calls.
 
-    ``concurrency`` above 1 lets so many calls run at a time, on threads: for operations that wait a
-    lot. They share one state.
+    ``concurrency`` is how many calls run at a time, on threads: for operations that wait a lot. They
+    share one state.
     """
 
     def __init__(self, *, concurrency: int = 1) -> None:
@@ -59,13 +59,13 @@ class Worker:
         timeout: Optional[float] = None,
         idempotent: bool = False,
     ) -> Callable[[Function], Function]:
-        """Makes a function an operation; the function itself stays as it is.
+        """Registers a function as an operation; the function itself is unchanged.
 
         A single parameter takes the call's arguments whole; several take the fields of an object.
         Parameters named ``call`` and ``state`` get the :class:`Call` and what ``init`` returned. Type
         hints are checked, and become the schema. The description is the docstring's first paragraph
-        unless given; ``timeout`` is in seconds, for callers that say nothing; ``idempotent`` says
-        that doing it twice is as good as once.
+        unless given; ``timeout`` is in seconds, for callers that set none; ``idempotent`` says that a
+        call may be repeated.
         """
 
         def add(function: Function) -> Function:
@@ -76,24 +76,24 @@ class Worker:
         return add
 
     def init(self, function: Function) -> Function:
-        """Makes a function the one that makes the state, before the first call. Raised errors are
-        told to the pool, which does not take the worker for ready.
+        """Registers the function that creates the state, before the first call. If it raises, the pool
+        gets the error, and the worker is not ready.
         """
         self._init = function
         return function
 
     def cleanup(self, function: Function) -> Function:
-        """Makes a function the one that gets the state when the worker ends in good order."""
+        """Registers the function that gets the state when the worker ends normally."""
         self._cleanup = function
         return function
 
     def retire(self) -> None:
-        """Asks the pool to replace this worker when it suits; calls may still come until then."""
+        """Asks the pool to replace this worker; calls may still arrive until then."""
         if self._serving is not None:
             self._serving.retire()
 
     def run(self) -> None:
-        """Works for the pool that started this process, until it says stop."""
+        """Runs calls of the pool that started this process, until the pool stops it."""
         if self._channel is None and sys.stdin is not None and sys.stdin.isatty():
             print("This is a worker: a Longshore pool starts it and talks to it.", file=sys.stderr)
             print(f"To try it: python3 -m longshore.check -- python3 {sys.argv[0]}", file=sys.stderr)
@@ -133,8 +133,7 @@ class Worker:
 
 
 def _shrug_at_interrupts() -> None:
-    """Ctrl-C is the pool's business. Not `SIG_IGN`: the programs that an operation starts would
-    inherit it.
+    """The pool handles Ctrl-C. Not `SIG_IGN`: programs that an operation starts would inherit it.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, lambda number, frame: None)

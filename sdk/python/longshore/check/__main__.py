@@ -17,7 +17,7 @@ _FORMS: Dict[str, Dict[str, Any]] = {
 
 
 class Report:
-    """What was seen, one line a case."""
+    """The results, one line per case."""
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
@@ -41,7 +41,7 @@ class Report:
 
 
 class Checker:
-    """Runs the cases in each form that the worker speaks."""
+    """Runs the cases in each encoding that the worker supports."""
 
     def __init__(self, command: List[str], patience: float, only: str, report: Report) -> None:
         self.command = command
@@ -50,7 +50,7 @@ class Checker:
         self.report = report
 
     def run(self) -> None:
-        """All of it."""
+        """The summary."""
         for form, options in _FORMS.items():
             print(f"{form}:")
             self._form(form, options)
@@ -95,7 +95,7 @@ class Checker:
         return Worker(self.command, patience=self.patience, **options)
 
     def _other_version(self) -> None:
-        """A pool of another version is told no, one way or another."""
+        """A pool of another version is rejected, one way or another."""
         print("a pool of another version:")
         fault = None
         with Worker(self.command, patience=self.patience, version=99) as worker:
@@ -109,7 +109,7 @@ class Checker:
 
 
 def main() -> None:
-    """Checks the worker on the command line; the exit code says whether it is a good one."""
+    """Checks the worker on the command line; the exit code says whether it passed."""
     parser = argparse.ArgumentParser(
         prog="python3 -m longshore.check", description="Checks that a program is a good worker."
     )

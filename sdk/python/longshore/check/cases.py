@@ -1,4 +1,4 @@
-"""What is checked. Each case gets a worker of its own that is ready, and the notes it may add to.
+"""The cases. Each gets its own ready worker, and the notes it may add to.
 
 A worker that has operations of these names gets more cases: `double` (a number), `fail` (raises),
 `print` (prints to standard output, returns anything), `slow` (`{"steps": N, "ms": M}`: N steps of M
@@ -18,7 +18,7 @@ _FOR_EVER = {"steps": 6000, "ms": 10}
 
 
 class Case(NamedTuple):
-    """A sentence about workers, and how to see whether it is true."""
+    """A statement about workers, and how to check it."""
 
     sentence: str
     check: Callable[[Worker, Note], None]

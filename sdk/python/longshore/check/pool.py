@@ -1,4 +1,4 @@
-"""Plays the pool for one worker: starts it, sends, reads what it says, ends it."""
+"""Acts as the pool for one worker: starts it, sends, reads its messages, ends it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _FROM_WORKER = {129: "result", 130: "error", 131: "progress", 132: "pong", 133: 
 
 
 class Fault(Exception):
-    """The worker did what it must not, or did not what it must."""
+    """The worker violated the protocol."""
 
 
 class Silence(Fault):
-    """It did not say in time what was due."""
+    """A message did not arrive in time."""
 
 
 class Worker:
-    """A worker process and the messages between us."""
+    """A worker process and its messages."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Worker:
         progress: bool = False,
         timeout_ms: int = 60_000,
     ) -> None:
-        """Sends a message in the form that the worker chose."""
+        """Sends a message in the encoding that the worker chose."""
         if self.binary:
             is_call, name = type == "call", operation.encode()
             raw = isinstance(arguments, bytes)
@@ -159,7 +159,7 @@ class Worker:
         self._write(whole)
 
     def end_input(self) -> None:
-        """The pool is gone, or has nothing more to say."""
+        """Closes the worker's input, as if the pool were gone."""
         self._drain(lambda: not self._outgoing)
         if self._writing == self._reading:
             socket.socket(fileno=os.dup(self._writing)).shutdown(socket.SHUT_WR)
@@ -181,7 +181,7 @@ class Worker:
         return self._messages.pop(0)
 
     def answer(self, id: int, patience: Optional[float] = None) -> Dict[str, Any]:
-        """The answer to a call, with what came before it under ``progress``."""
+        """The answer to a call, with earlier messages under ``progress``."""
         progress: List[Any] = []
         end = time.monotonic() + (patience or self.patience)
         while True:
@@ -203,7 +203,7 @@ class Worker:
         return answer["value"]
 
     def wait_ready(self) -> "Worker":
-        """Hears its `ready`, after which it may speak in frames."""
+        """Reads its `ready`, after which it may send frames."""
         ready = self.hear()
         if ready.get("type") != "ready":
             raise Fault(f"said {ready} where `ready` was due")
@@ -222,7 +222,7 @@ class Worker:
         return self.process.returncode
 
     def unheard(self) -> List[Dict[str, Any]]:
-        """What it said and nobody asked for, up to the end of its output."""
+        """Unexpected messages, up to the end of its output."""
         self._drain(lambda: self._reading < 0)
         return self._messages
 
