@@ -1,5 +1,5 @@
-//! Everybody in a process of its own: this program again, in another role. It says where it listens, and
-//! ends when its input does.
+//! Runs each contestant in its own process: this program again, in another role. The process prints its address
+//! and ends when its standard input does.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -22,10 +22,10 @@ use tokio::task::JoinSet;
 
 use crate::{durable, floor, gateway, upstream};
 
-/// What the process does.
+/// The role of the process.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
-    /// Answers everything.
+    /// The upstream.
     #[command(hide = true)]
     Upstream,
     /// The bare proxy.
@@ -34,7 +34,7 @@ pub(crate) enum Role {
     /// Our gateway.
     #[command(hide = true)]
     Gateway { upstream: String, folder: PathBuf },
-    /// One run of the durable path: prints its figures.
+    /// One run of the durable path; prints its figures.
     #[command(hide = true)]
     Durable { way: durable::Way, requests: usize, folder: PathBuf },
 }
@@ -42,7 +42,7 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) fn run(self) -> Result<()> {
         let mut runtime = match self {
-            // The upstream is no contestant: it shall take as little as it can.
+            // The upstream is no contestant: it should use as little CPU as possible.
             Self::Upstream => tokio::runtime::Builder::new_current_thread(),
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
@@ -58,20 +58,20 @@ impl Role {
     }
 }
 
-/// A socket on a free port, and word of it to whoever started this process.
+/// Binds a free port and prints the address to the parent process.
 pub(crate) async fn listen() -> Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("http://{}", listener.local_addr()?);
     Ok(listener)
 }
 
-/// Waits until whoever started this process is gone.
+/// Waits until the parent process closes the standard input.
 pub(crate) async fn input_ended() {
     let mut rest = Vec::new();
     let _ = tokio::io::stdin().read_to_end(&mut rest).await;
 }
 
-/// Answers by a function, without anything between it and hyper.
+/// Answers requests with a function, directly on hyper.
 pub(crate) async fn serve<F, R, E>(answer: F) -> Result<()>
 where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
@@ -100,45 +100,45 @@ where
     }
 }
 
-/// A process that listens. It ends when this is dropped.
+/// A child process with a listening socket. Ends on drop.
 pub(crate) struct Process {
     child: Child,
     _input: Option<ChildStdin>,
-    /// Where it listens.
+    /// The address of the socket.
     pub(crate) url: String,
 }
 
 impl Process {
-    /// This program in another role.
+    /// Starts this program in another role.
     pub(crate) fn ours<A: AsRef<OsStr>>(args: &[A]) -> Result<Self> {
         Self::start(Command::new(std::env::current_exe()?).args(args))
     }
 
-    /// Starts a process, and waits until it says where it listens.
+    /// Starts a process and waits until it prints its address.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("no output")?;
         let mut process = Self { child, _input: input, url: String::new() };
         let mut lines = BufReader::new(output).lines();
-        // Others say other things first.
+        // Other gateways print other lines first.
         let url = lines.find_map(|line| line.ok().filter(|line| line.starts_with("http://")));
         process.url = url.with_context(|| format!("{command:?} did not say where it listens"))?;
         Ok(process)
     }
 
-    /// The CPU that it has used so far, in seconds.
+    /// The CPU time used so far, in seconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The second field is a name, and may have blanks in it.
+        // The second field is a name, which may contain blanks.
         let fields = text.rsplit_once(')').context("no fields")?.1;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
         ensure!(fields.len() > 12, "too few fields");
-        // Ticks are hundredths of a second on every Linux that matters.
+        // A tick is a hundredth of a second on every relevant Linux.
         Ok((fields[11].parse::<f64>()? + fields[12].parse::<f64>()?) / 100.0)
     }
 
-    /// The memory that it has now, in megabytes.
+    /// The resident memory, in megabytes.
     pub(crate) fn megabytes(&self) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;

@@ -1,5 +1,5 @@
-//! Everybody by turns in front of the same upstream: once with one that answers at once, to see how much
-//! they take, and once with one that needs 50 ms, to see how much they add.
+//! Runs the gateways in turn before the same upstream: once with immediate answers, to measure throughput and
+//! CPU time, and once with answers after 50 ms, to measure the added latency.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use crate::figures::{Goal, Wanted, median, percentile, shown, table};
 use crate::load::Target;
 use crate::{Args, gateway, peers, say, upstream};
 
-/// One line of the table.
+/// One row of the table.
 pub(crate) struct Contestant {
-    /// What `--only` takes.
+    /// The name that `--only` matches.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) process: Arc<Process>,
-    /// Where the upstream answers at once.
+    /// The target with immediate answers.
     pub(crate) instant: Target,
-    /// Where it needs 50 ms.
+    /// The target with answers after 50 ms.
     pub(crate) slow: Target,
 }
 
-/// What the runs of one contestant measured.
+/// The measurements of one contestant.
 #[derive(Default)]
 struct Figures {
     rate: Vec<f64>,
-    /// Of its process, in microseconds per request.
+    /// CPU time of its process, in microseconds per request.
     cpu: Vec<f64>,
-    /// With the slow upstream, in milliseconds.
+    /// Latency with the slow upstream, in milliseconds.
     p50: Vec<f64>,
     p99: Vec<f64>,
     megabytes: f64,
@@ -37,10 +37,10 @@ struct Figures {
 
 type All = HashMap<&'static str, Figures>;
 
-/// Runs everybody, prints the table, and says which goals are reached.
+/// Runs all contestants, prints the table, and returns the goals.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     let folder = tempfile::tempdir_in(&args.dir)?;
-    // Held here, too: it is needed even where it takes no part itself.
+    // Kept alive here, too: it is needed even if it is not measured itself.
     let upstream = Arc::new(Process::ours(&["upstream"])?);
     let mut contestants = own(folder.path(), &upstream.url)?;
     if args.peers {
@@ -50,7 +50,7 @@ pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     contestants.retain(|one| args.wants(one.name));
     let mut all = All::new();
     for round in 0..args.rounds {
-        // Another one begins each round, so that none is always behind the same neighbour.
+        // Each round starts with another contestant, so that none always follows the same one.
         let turn = round % contestants.len().max(1);
         for one in contestants[turn..].iter().chain(&contestants[..turn]) {
             say(&format!("round {} of {}: {}", round + 1, args.rounds, one.name));
@@ -63,7 +63,7 @@ pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     Ok(goals(&all))
 }
 
-/// The upstream without anything before it.
+/// The upstream without a gateway.
 fn direct(process: Arc<Process>) -> Contestant {
     let target = |delay| Target {
         url: format!("{}{}/chat/completions", process.url, upstream::base(delay)),
@@ -97,7 +97,7 @@ pub(crate) fn target(process: &Process, model: &str) -> Target {
 }
 
 impl Contestant {
-    /// One run: both ways of measuring, after a while in which nothing is measured.
+    /// One run: both measurements, after a warm-up.
     async fn run(&self, args: &Args, figures: &mut Figures) -> Result<()> {
         self.instant.load(args.width, args.part() / 4).await?;
         let before = self.process.cpu()?;
@@ -134,13 +134,13 @@ fn shown_all(contestants: &[Contestant], all: &All) -> String {
     table(&rows)
 }
 
-/// What somebody adds to the upstream's own time, round by round.
+/// What a contestant adds to the upstream's own time, by round.
 fn added(all: &All, own: &Figures, of: fn(&Figures) -> &Vec<f64>) -> Vec<f64> {
     let Some(direct) = all.get("direct") else { return Vec::new() };
     of(own).iter().zip(of(direct)).map(|(own, direct)| own - direct).collect()
 }
 
-/// The median of the ratios, round by round: neighbours in time saw the same machine.
+/// The median of the ratios by round: runs of one round saw the machine in the same state.
 fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
 }

@@ -1,5 +1,5 @@
-//! The durable path: a request waits in a queue on SQLite, is claimed, admitted and asked, and its reply
-//! and its row of usage are committed with its end. The model is an echo that takes no time.
+//! The durable path: a request waits in a queue on SQLite, is claimed, admitted and sent to the model. Its reply
+//! and its usage row are committed with the finish. The model is an echo that takes no time.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,18 +28,18 @@ const REPLIES: &str = "bench";
 /// Requests in flight.
 const SLOTS: u32 = 64;
 
-/// What is measured.
+/// The measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
-    /// Requests per second, with many waiting; replies are the units' results.
+    /// Requests per second with a full queue; replies are the units' results.
     Many,
-    /// The same, with replies that go to a queue as well.
+    /// Requests per second with a full queue; replies also go to a reply queue.
     Replies,
-    /// One caller who waits for each reply: the median, in milliseconds.
+    /// One client that waits for each reply: the median, in milliseconds.
     Alone,
 }
 
-/// Runs all ways by turns, each in a process of its own.
+/// Runs all measurements in turn, each in its own process.
 pub(crate) fn measure(args: &Args) -> Result<Vec<Goal>> {
     let (mut many, mut replies, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..args.rounds {
@@ -72,7 +72,7 @@ fn run_alone(args: &Args, way: &str, requests: usize) -> Result<f64> {
 }
 
 impl Way {
-    /// Measures, and prints the figure.
+    /// Measures and prints the figure.
     pub(crate) async fn run(self, requests: usize, folder: &Path) -> Result<()> {
         let echo = json!({
             "provider": "echo", "prices": { "input": 1.25, "output": 10 }, "limits": limits(),
@@ -127,8 +127,8 @@ fn request(number: usize, replies: Option<&str>) -> Result<Request> {
     Ok(Request { reply_queue, timeout, ..plain })
 }
 
-/// Has a worker answer requests that wait already, and looks at its counters, which move with each flush:
-/// once a millisecond is exact enough.
+/// Runs a worker on a full queue and polls its counters. They change with each flush, so polling once per
+/// millisecond is exact enough.
 async fn many(
     house: &House,
     caller: &Caller,
@@ -157,7 +157,7 @@ async fn many(
     Ok(requests as f64 / took.as_secs_f64())
 }
 
-/// Has one caller ask, and wait for the reply, again and again.
+/// Runs one client that sends a request and waits for the reply, repeatedly.
 async fn alone(house: &House, caller: &Caller, requests: usize) -> Result<f64> {
     let worker = worker(house)?;
     let control = worker.control();

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-/// What we want to reach, and what we did.
+/// A goal and the measured value.
 pub(crate) struct Goal {
     what: String,
     ours: f64,
     wanted: Wanted,
 }
 
-/// What a figure is to be.
+/// The condition of a goal.
 pub(crate) enum Wanted {
     AtLeast(f64),
     Under(f64),
@@ -30,13 +30,13 @@ impl Goal {
     }
 }
 
-/// The table of goals.
+/// Formats the table of goals.
 pub(crate) fn goals(goals: &[Goal]) -> String {
     let head = ["", "ours", "goal"].map(str::to_owned).to_vec();
     table(&std::iter::once(head).chain(goals.iter().map(Goal::cells)).collect::<Vec<_>>())
 }
 
-/// A table in Markdown. The first row is the head.
+/// Formats a Markdown table. The first row is the header.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for (place, row) in rows.iter().enumerate() {
@@ -48,7 +48,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The middle one, and the least and the most.
+/// The median, the minimum and the maximum.
 pub(crate) fn shown(values: &[f64]) -> String {
     let at = |percent| number(percentile(values, percent));
     format!("{} ({}–{})", at(50), at(0), at(100))
@@ -62,12 +62,12 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The middle one.
+/// The median.
 pub(crate) fn median(values: &[f64]) -> f64 {
     percentile(values, 50)
 }
 
-/// The value that `percent` of all lie below.
+/// The percentile `percent`.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

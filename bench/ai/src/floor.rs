@@ -1,5 +1,5 @@
-//! The floor: a proxy that does what every gateway must, and nothing else. It reads the request for its
-//! model, sends it on over a pooled connection, and reads what it took from the answer.
+//! The floor: a proxy with only the work that every gateway must do. It reads the model from the request,
+//! forwards the request over a pooled connection, and reads the token usage from the answer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct Proxy {
     tokens: AtomicU64,
 }
 
-/// Sends on what it is asked, to an upstream at this address.
+/// Forwards requests to the upstream at this address.
 pub(crate) async fn run(upstream: String) -> Result<()> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);

@@ -1,5 +1,5 @@
 //! Our gateway as users run it: a SQLite ledger, limits of the tenant and of each profile, prices, and one
-//! row of usage for each call.
+//! usage row for each call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 use crate::child::{input_ended, listen};
 use crate::upstream;
 
-/// What guests must know.
+/// The token of the clients.
 pub(crate) const TOKEN: &str = "bench-token-0123456789";
 
-/// A desk on a new store.
+/// Opens a desk on a new store.
 pub(crate) struct House {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) desk: Desk,
 }
 
-/// Opens a store with profiles in it.
+/// Opens a store with profiles.
 pub(crate) async fn open(folder: &Path, profiles: &[(&str, Value)]) -> Result<House> {
     std::fs::create_dir_all(folder)?;
     let store = SqliteStore::open(&folder.join("bench.db"), SqliteOptions::default())?;
@@ -46,12 +46,12 @@ pub(crate) async fn open(folder: &Path, profiles: &[(&str, Value)]) -> Result<Ho
     Ok(House { store, ledger, desk })
 }
 
-/// Limits that are kept, and never reached.
+/// Limits that are checked, but never reached.
 pub(crate) fn limits() -> Value {
     json!({ "requests": 60e6, "tokens": 600e9 })
 }
 
-/// Serves until whoever started this process is gone.
+/// Serves until the parent process ends.
 pub(crate) async fn run(at: &str, folder: &Path) -> Result<()> {
     let profile = |delay| {
         json!({

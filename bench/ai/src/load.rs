@@ -1,4 +1,4 @@
-//! Makes the load: connections that each ask one question after the other.
+//! The load generator: connections that each send one request after the other.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,21 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Whom to ask, and for what.
+/// The target of the load.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// The whole address.
+    /// The full URL.
     pub(crate) url: String,
     pub(crate) model: String,
     pub(crate) token: String,
 }
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// How long each request took, in milliseconds.
+    /// Latency of each request, in milliseconds.
     pub(crate) millis: Vec<f64>,
-    /// How long all of it took.
+    /// Duration of the whole run.
     pub(crate) took: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Target {
             .body(Full::from(body))?)
     }
 
-    /// Asks with so many in flight for so long, and sees every question answered.
+    /// Sends requests for the time of `part` with `width` in flight, and checks every answer.
     pub(crate) async fn load(&self, width: usize, part: Duration) -> Result<Sample> {
         let mut tasks = JoinSet::new();
         let begun = Instant::now();
@@ -74,11 +74,11 @@ impl Target {
     }
 }
 
-/// A connection that asks.
+/// A connection that sends requests.
 struct Asking {
     sender: SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
-    /// Drives the connection; ends with it.
+    /// The task that drives the connection.
     _connection: JoinSet<()>,
 }
 

@@ -1,10 +1,9 @@
-//! What the AI gateway and the durable path cost, against the limit and against other gateways.
+//! Measures the AI gateway and the durable path, compared with a bare proxy and with other gateways.
 //!
-//! `cargo run --profile dist -p bench-ai` prints two tables: everybody by turns in front of the same
-//! upstream, and our goals. Each is a process of its own, so that its CPU and its memory are its own.
-//! `--peers` adds TensorZero's gateway and LiteLLM, which it installs first. Medians are shown, since a
-//! machine is never the same twice: trust the ratios, not the rates. `--once` runs everything small, so
-//! that the benchmark cannot rot unseen.
+//! `cargo run --profile dist -p bench-ai` prints two tables: the gateways before the same upstream, and our
+//! goals. Each gateway is its own process, so that CPU time and memory can be measured. `--peers` installs and
+//! adds TensorZero's gateway and LiteLLM. The tables show medians, since the state of a machine varies: trust
+//! the ratios, not the rates. `--once` runs everything small, so that CI notices a broken benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -26,34 +25,34 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 
-/// What to measure, and how much of it.
+/// Options of the benchmark.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Runs of each; the median counts.
+    /// Run each measurement this many times and report the median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Seconds of each part of a run.
+    /// Measure each part of a run for this many seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Requests in flight.
+    /// Keep this many requests in flight.
     #[arg(long, default_value_t = 32)]
     width: usize,
-    /// Requests of each run of the durable path.
+    /// Send this many requests in each run of the durable path.
     #[arg(long, default_value_t = 10_000)]
     requests: usize,
-    /// Requests in flight while memory is looked at.
+    /// Keep this many requests in flight while memory is measured.
     #[arg(long, default_value_t = 1000)]
     crowd: usize,
-    /// Other gateways as well: installs them first.
+    /// Install and measure other gateways, too.
     #[arg(long)]
     peers: bool,
-    /// Only those whose name contains one of these; `durable` and `memory` are names, too.
+    /// Run only entries with one of these in their name; `durable` and `memory` are names, too.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Everything once and small: only to see that it works.
+    /// Run everything once and small, to check that it works.
     #[arg(long)]
     once: bool,
-    /// Where databases are made, and peers installed; must be a real disk.
+    /// Create databases and install peers in this folder, which must be on a real disk.
     #[arg(long, default_value = "target/bench")]
     dir: PathBuf,
     #[command(subcommand)]
@@ -65,7 +64,7 @@ impl Args {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// How long each part of a run takes.
+    /// The duration of each part of a run.
     fn part(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
@@ -79,7 +78,7 @@ fn main() -> Result<()> {
     if args.once {
         (args.rounds, args.seconds, args.requests, args.crowd) = (1, 0.2, 50, 20);
     }
-    // One thread makes the load: the others are for who is measured.
+    // One thread generates the load: the other cores are for the measured process.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(&args))
 }
@@ -101,7 +100,7 @@ async fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Says what is being done, on a line that the next one takes.
+/// Prints the current step on a line that the next step overwrites.
 fn say(what: &str) {
     print!("{what:<78}\r");
     let _ = std::io::stdout().flush();

@@ -1,4 +1,4 @@
-//! How much memory the gateway has while many requests are out.
+//! Measures the gateway's memory with many requests in flight.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::contest::target;
 use crate::figures::{Goal, Wanted};
 use crate::{Args, say};
 
-/// Has a crowd ask an upstream that takes two seconds, and looks in between.
+/// Sends many requests to an upstream that takes two seconds, and reads the memory meanwhile.
 pub(crate) async fn measure(args: &Args) -> Result<Goal> {
     say("memory");
     let folder = tempfile::tempdir_in(&args.dir)?;
@@ -19,7 +19,7 @@ pub(crate) async fn measure(args: &Args) -> Result<Goal> {
     let crowded = target(&ours, "crowded");
     let look = async {
         let mut most = ours.megabytes()?;
-        // As long as everybody has asked once and is asking again.
+        // Until every connection has sent one request and is sending the next.
         for _ in 0..30 {
             tokio::time::sleep(Duration::from_millis(100)).await;
             most = most.max(ours.megabytes()?);

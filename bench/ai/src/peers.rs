@@ -1,5 +1,5 @@
-//! Other gateways, in pinned versions, from their Python packages: TensorZero's, which its wheel holds, and
-//! LiteLLM's proxy. What is installed already is left alone; a change of the pins installs anew.
+//! Other gateways in pinned versions, from their Python packages: TensorZero's, which its wheel contains, and
+//! LiteLLM's proxy. They are installed once, and again after a change of the pins.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -15,13 +15,13 @@ use crate::contest::Contestant;
 use crate::load::Target;
 use crate::{Args, say, upstream};
 
-/// How long a peer may take to start.
+/// The limit for the start of a peer.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// LiteLLM refuses keys that everybody knows.
+/// LiteLLM rejects well-known keys.
 const KEY: &str = "sk-7f1d0c5a9b3e48a6b2d40e1c8f65a7930b1e2d3c4f5a6978";
 
-/// Installs and starts those that are wanted.
+/// Installs and starts the selected gateways.
 pub(crate) async fn start(args: &Args, folder: &Path, upstream: &str) -> Result<Vec<Contestant>> {
     let mut peers = Vec::new();
     if args.wants("tensorzero") {
@@ -79,7 +79,7 @@ async fn litellm(args: &Args, folder: &Path, upstream: &str) -> Result<Contestan
     let models = format!("model_list:\n{}{}", model("instant", 0), model("slow", 50));
     fs::write(&config, format!("{models}{settings}"))?;
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    // It does not say where it listens, so the shell does; then it takes the shell's place.
+    // The gateway does not print its address, so the shell does, and then execs the gateway.
     let script = format!(
         "echo http://127.0.0.1:{port}; exec {} --config {} --host 127.0.0.1 --port {port} \
          --num_workers 1 >&2",
@@ -106,7 +106,7 @@ async fn litellm(args: &Args, folder: &Path, upstream: &str) -> Result<Contestan
     Ok(Contestant { name: "litellm", title: "LiteLLM 1.108.4, one worker", process, instant, slow })
 }
 
-/// The interpreter of an environment with a peer's pins.
+/// The Python interpreter of a virtual environment with a peer's pinned packages.
 fn installed(args: &Args, peer: &str) -> Result<PathBuf> {
     let folder = std::path::absolute(args.dir.join("peers").join(peer))?;
     let mut install = Command::new(peers("install"));

@@ -1,5 +1,4 @@
-//! The upstream that everybody asks: answers every question with the same completion, at once or after a
-//! while.
+//! The upstream of all gateways: answers every request with the same completion, immediately or after a delay.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use hyper::{Request, Response};
 
 use crate::child::serve;
 
-/// What every question is answered with.
+/// The answer to every request.
 pub(crate) const ANSWER: &str = concat!(
     r#"{"id":"chatcmpl-BxQ2vZ0Jm1b0bP9c8yq3w2x1","object":"chat.completion","created":1763200000,"#,
     r#""model":"fake-1","choices":[{"index":0,"message":{"role":"assistant","content":"The quick brown "#,
@@ -23,19 +22,19 @@ pub(crate) const ANSWER: &str = concat!(
     r#""system_fingerprint":"fp_0123456789"}"#
 );
 
-/// Where an upstream answers after so many milliseconds, as a path before the API's own.
+/// The base path of an upstream that answers after `delay_ms`.
 pub(crate) fn base(delay_ms: u64) -> String {
     format!("/after/{delay_ms}/v1")
 }
 
-/// Answers for as long as somebody holds the process's input open.
+/// Answers until the parent process closes the standard input.
 pub(crate) async fn run() -> Result<()> {
     serve(answer).await
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let delay = request.uri().path().split('/').nth(2).and_then(|ms| ms.parse().ok());
-    // Only what was read whole can be followed by another question.
+    // The next request can follow only when this one was read completely.
     let _ = request.into_body().collect().await;
     if let Some(delay) = delay.filter(|ms| *ms > 0) {
         tokio::time::sleep(Duration::from_millis(delay)).await;

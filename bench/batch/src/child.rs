@@ -1,4 +1,4 @@
-//! What needs a process of its own: nothing else in it may use memory.
+//! Measurements in their own process: nothing else in it may use memory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,23 +11,23 @@ use crate::figures;
 use crate::models::Immediate;
 use crate::ours::Review;
 
-/// What the child process does.
+/// The role of the child process.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Child {
-    /// A batch from end to end; prints the peak of its memory.
+    /// Runs a batch from end to end and prints its peak memory.
     #[command(hide = true)]
     Review {
-        /// How many rows there are.
+        /// The number of rows.
         rows: u64,
-        /// How many are worked on at once.
+        /// The number of concurrent rows.
         workers: u32,
-        /// Where they are.
+        /// The folder of the rows.
         folder: PathBuf,
     },
 }
 
 impl Child {
-    /// Does it.
+    /// Runs the role.
     pub(crate) async fn run(self) -> Result<()> {
         let Self::Review { rows, workers, folder } = self;
         let review = Review { folder: &folder, rows, workers, model: Arc::new(Immediate) };
@@ -37,7 +37,7 @@ impl Child {
     }
 }
 
-/// Reviews the rows in `folder` in a child process; its memory at the peak, in MB.
+/// Reviews the rows in `folder` in a child process; returns its peak memory in MB.
 pub(crate) fn peak(folder: &Path, rows: u64, workers: u32) -> Result<f64> {
     let output = Command::new(std::env::current_exe()?)
         .args(["review", &rows.to_string(), &workers.to_string()])

@@ -1,16 +1,16 @@
-//! Medians, how far apart the runs were, and the table.
+//! Medians, the spread of the runs, and the table.
 
 use anyhow::{Context as _, Result};
 
-/// What a figure that is called flat may have grown to.
+/// The factor by which a figure may grow and still count as flat.
 const FLAT: f64 = 1.25;
 
-/// What several runs measured.
+/// The measurements of several runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured(Vec<f64>);
 
 impl Measured {
-    /// What needs no measuring.
+    /// A known value.
     pub(crate) fn known(value: f64) -> Self {
         Self(vec![value])
     }
@@ -19,13 +19,13 @@ impl Measured {
         self.0.push(value);
     }
 
-    /// The middle one.
+    /// The median.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.sorted();
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// The middle one, and the least and the most, for people.
+    /// The median, the minimum and the maximum, as text.
     fn shown(&self) -> (String, String) {
         (number(self.median()), self.spread())
     }
@@ -44,7 +44,7 @@ impl Measured {
     }
 }
 
-/// One line of the table.
+/// One row of the table.
 pub(crate) struct Row {
     name: String,
     ours: Measured,
@@ -53,7 +53,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Ours as a multiple of something else; at least `goal` is good.
+    /// Ours as a multiple of another figure; the goal is at least `goal`.
     pub(crate) fn ratio(name: &str, ours: Measured, against: Measured, goal: f64) -> Self {
         let ratio = ours.median() / against.median();
         let verdict = format!("{ratio:.3} (goal {goal}) {}", mark(ratio >= goal));
@@ -72,8 +72,8 @@ impl Row {
         Self { name: name.to_owned(), ours: Measured::known(ours), against: None, verdict }
     }
 
-    /// A figure that must not have grown. Some of it is caches and the allocator's arenas, which
-    /// fill slowly; if anything were kept per row, it would have become several times as much.
+    /// A figure that must not grow. Caches and the allocator's arenas fill slowly and may add a little; memory
+    /// kept per row would multiply it.
     pub(crate) fn flat(name: &str, ours: f64, before: f64) -> Self {
         let ratio = ours / before;
         let verdict = format!("{ratio:.3} (goal under {FLAT}) {}", mark(ratio < FLAT));
@@ -97,7 +97,7 @@ pub(crate) fn print(rows: &[Row]) {
     }
 }
 
-/// Says what ran. After `--once` figures mean nothing: it is small, and perhaps a debug build.
+/// Prints what ran. After `--once` the figures mean nothing: the runs are small, and it may be a debug build.
 pub(crate) fn list(rows: &[Row]) {
     for Row { name, .. } in rows {
         println!("ran: {name}");
@@ -113,7 +113,7 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// The most memory that this process has had, in MB, from /proc.
+/// The peak memory of this process in MB, from /proc.
 pub(crate) fn peak_memory() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmHWM"));

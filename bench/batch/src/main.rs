@@ -1,8 +1,8 @@
-//! How fast the main job is: a batch of rows, each prepared, asked, kept, applied.
+//! Measures a batch of rows: each row is prepared, sent to the model, checkpointed and applied.
 //!
-//! `cargo run --profile dist -p bench-batch` prints one table. Whatever is compared is run by turns and
-//! medians are shown, with the least and the most beside them: trust the ratios, not the rates.
-//! `--once` runs everything small, so that the benchmark cannot rot unseen.
+//! `cargo run --profile dist -p bench-batch` prints one table. Compared runs alternate, and the table shows
+//! medians with minimum and maximum: trust the ratios, not the rates. `--once` runs everything small, so that
+//! CI notices a broken benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -25,39 +25,39 @@ use longshore_ai::Provider;
 use models::{Immediate, Paced};
 use ours::Review;
 
-/// How long the paced model takes.
+/// The time of the paced model per request.
 const PACE: Duration = Duration::from_millis(50);
-/// Workers of the paced batch, of the smaller instant one, and the script's threads.
+/// Concurrency of the paced batch, of the smaller instant batch, and of the script.
 const WORKERS: u32 = 64;
 
-/// What to measure, and how much of it.
+/// Options of the benchmark.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Rows per run with the instant model.
+    /// Review this many rows per run with the instant model.
     #[arg(long, default_value_t = 30_000)]
     rows: u64,
-    /// Rows per run with the model that takes 50 ms.
+    /// Review this many rows per run with the model that takes 50 ms.
     #[arg(long, default_value_t = 6_000)]
     paced_rows: u64,
-    /// Rows per run of the Python script.
+    /// Review this many rows per run of the Python script.
     #[arg(long, default_value_t = 10_000)]
     python_rows: u64,
-    /// Runs of each kind; the median counts.
+    /// Run each measurement this many times and report the median.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Workers of the larger batch with the instant model.
+    /// Run the larger batch with the instant model with this concurrency.
     #[arg(long, default_value_t = 256)]
     many: u32,
-    /// Candidates of the batches whose memory is measured, fewest first.
+    /// Measure the memory of batches with these numbers of rows, in ascending order.
     #[arg(long, value_delimiter = ',', default_value = "1000,100000,1000000")]
     candidates: Vec<u64>,
-    /// Everything once and small: only to see that it works.
+    /// Run everything once and small, to check that it works.
     #[arg(long)]
     once: bool,
-    /// Only the parts whose name contains this: paced, instant, python, memory.
+    /// Run only parts with this in their name: paced, instant, python, memory.
     #[arg(long, default_value = "")]
     only: String,
-    /// Where the databases are made; must be a real disk.
+    /// Create the databases in this folder, which must be on a real disk.
     #[arg(long, default_value = "target/bench")]
     dir: PathBuf,
     #[command(subcommand)]
@@ -106,7 +106,7 @@ impl Args {
         Ok(tempfile::tempdir_in(&self.dir)?)
     }
 
-    /// One batch in a folder of its own, in rows/s.
+    /// Runs one batch in a new folder; returns rows/s.
     async fn rate(&self, rows: u64, workers: u32, model: &Arc<dyn Provider>) -> Result<f64> {
         let folder = self.folder()?;
         rows::create(&rows::database(folder.path()), rows)?;
@@ -124,7 +124,7 @@ fn per_second(count: u64, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }
 
-/// Against the rate at which nothing but the model takes time.
+/// Compares with the rate at which only the model takes time.
 async fn paced(args: &Args) -> Result<Row> {
     let model: Arc<dyn Provider> = Arc::new(Paced::new(PACE)?);
     let mut rates = Measured::default();
@@ -137,7 +137,7 @@ async fn paced(args: &Args) -> Result<Row> {
     Ok(Row::ratio(&name, rates, Measured::known(ideal), 0.95))
 }
 
-/// Nothing but our own time; and the script's, on the same disk by turns.
+/// Compares our own time with that of the script, alternating on the same disk.
 async fn instant(args: &Args) -> Result<Vec<Row>> {
     let model: Arc<dyn Provider> = Arc::new(Immediate);
     let (mut few, mut many) = (Measured::default(), Measured::default());
@@ -177,7 +177,7 @@ fn has_python(args: &Args) -> Result<bool> {
     }
 }
 
-/// The whole batch, initiator and workers, in a process of its own.
+/// Measures a whole batch, initiator and workers, in its own process.
 fn memory(args: &Args) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let mut peaks = Vec::new();
@@ -189,7 +189,7 @@ fn memory(args: &Args) -> Result<Vec<Row>> {
         rows.push(Row::most(&format!("{count} candidates, MB at peak"), peak, 150.0));
         peaks.push(peak);
     }
-    // The smallest batch does not even fill what may wait; from there on nothing may grow.
+    // The smallest batch does not fill the buffers; with larger batches memory may not grow.
     if let [.., before, last] = peaks[..] {
         rows.push(Row::flat("the most candidates, MB at peak (the second most)", last, before));
     }

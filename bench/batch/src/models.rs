@@ -1,4 +1,4 @@
-//! Models that always say the same: one at once, one after an exact time.
+//! Models with a constant answer: one immediately, one after an exact time.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -23,7 +23,7 @@ fn answer(took: Duration) -> Answer {
     }
 }
 
-/// Answers at once.
+/// Answers immediately.
 pub(crate) struct Immediate;
 
 #[async_trait]
@@ -37,8 +37,8 @@ impl Provider for Immediate {
     }
 }
 
-/// Answers every question after the same time, from a thread of its own, as a server elsewhere
-/// would: the runtime's timer goes by whole milliseconds and would take up to one more.
+/// Answers every request after the same time, from its own thread, as a remote server would. The runtime's timer
+/// has a resolution of one millisecond and would add up to one more.
 pub(crate) struct Paced {
     pace: Duration,
     questions: Option<mpsc::Sender<Asked>>,
@@ -58,11 +58,11 @@ impl Paced {
     }
 }
 
-/// All take the same time, so the first to come is the first that is due.
+/// All requests take the same time, so they are due in the order of arrival.
 fn serve(inbox: &mpsc::Receiver<Asked>) {
     while let Ok(Asked { due, answer }) = inbox.recv() {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        // Whoever asked may have gone.
+        // The receiver may be gone.
         let _ = answer.send(());
     }
 }

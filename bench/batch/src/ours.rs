@@ -1,4 +1,4 @@
-//! The review as `batch run` does it: a batch file, an initiator that fills while a worker takes,
+//! The review as `batch run` does it: a batch file, an initiator that adds rows while a worker claims them,
 //! rows and store in one SQLite file.
 
 use std::path::Path;
@@ -21,24 +21,23 @@ use longshore_sqlite::{SqliteOptions, SqliteStore};
 use crate::rows;
 
 const FILE: &str = include_str!("../review/batch.toml");
-/// The profile in that file.
+/// The profile in the batch file.
 const PROFILE: &str = "bench";
 
-/// A batch over rows that are there already.
+/// A batch over existing rows.
 pub(crate) struct Review<'a> {
-    /// Where the rows are.
+    /// The folder of the rows.
     pub(crate) folder: &'a Path,
-    /// How many there are.
+    /// The number of rows.
     pub(crate) rows: u64,
-    /// How many are worked on at once.
+    /// The number of concurrent rows.
     pub(crate) workers: u32,
-    /// Who answers.
+    /// The model that answers.
     pub(crate) model: Arc<dyn Provider>,
 }
 
 impl Review<'_> {
-    /// Reviews all rows; returns the time from the first claim to the last end, as the batch's
-    /// record has them.
+    /// Reviews all rows; returns the time from the first claim to the last finish, from the batch's record.
     pub(crate) async fn run(&self) -> Result<Duration> {
         let path = rows::database(self.folder);
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, SqliteOptions::default())?);
@@ -81,7 +80,7 @@ impl Review<'_> {
         let workers = Some(Workers::Fixed(self.workers));
         let mut definition =
             BatchFile::load(&file, &Overrides { workers, ..Overrides::default() })?.definition;
-        // As the command does when rows and store are the same file: POST commits with the end.
+        // As in `batch run` with rows and store in one file: POST commits with the finish.
         definition.database = Database::Store;
         Ok(definition)
     }

@@ -1,4 +1,4 @@
-//! The script that does the same in Python, as a process of its own.
+//! The same review as a Python script, in its own process.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,14 +10,14 @@ use crate::{per_second, rows};
 
 const SCRIPT: &str = include_str!("../peer.py");
 
-/// Whether there is a Python to run it.
+/// Whether Python is installed.
 pub(crate) fn is_there() -> bool {
     let tried = Command::new("python3").args(["-c", "import sqlite3"]).status();
     tried.is_ok_and(|status| status.success())
 }
 
-/// Reviews `count` rows with so many threads; in rows/s by the script's own clock, which leaves
-/// out the interpreter's start.
+/// Reviews `count` rows with this many threads; returns rows/s by the script's own clock, without the start of
+/// the interpreter.
 pub(crate) fn rate(folder: &Path, count: u64, threads: u32) -> Result<f64> {
     let path = rows::database(folder);
     rows::create(&path, count)?;

@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown.
+//! The measured figures and their table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Figures {
         self.used.entry(name).or_default().push(run);
     }
 
-    /// Everybody's time, and the median of its ratio to the limit of the same round.
+    /// The time of each contestant, and the median of its ratio to the limit of the same round.
     pub(crate) fn table(&self, scripts: u64) {
         println!("\n{scripts} scripts that do nothing, two at a time");
         println!("{:32} {:>10} {:>8}", "", "us/script", "of limit");

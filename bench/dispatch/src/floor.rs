@@ -8,16 +8,16 @@ use anyhow::Result;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use tempfile::TempDir;
 
-/// Scripts at once.
+/// The number of concurrent scripts.
 pub(crate) const SLOTS: usize = 2;
 
 /// A folder with a script that does nothing.
-pub(crate) struct Place {
+pub(crate) struct ScriptFolder {
     pub(crate) folder: TempDir,
     pub(crate) scripts: u64,
 }
 
-impl Place {
+impl ScriptFolder {
     pub(crate) fn new(scripts: u64) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("noop.sh"), "exit 0\n")?;
@@ -29,8 +29,8 @@ impl Place {
     }
 }
 
-/// Runs all of them.
-pub(crate) fn run(place: &Place) -> Result<Duration> {
+/// Runs all scripts.
+pub(crate) fn run(place: &ScriptFolder) -> Result<Duration> {
     let begin = Instant::now();
     let (mut started, mut running) = (0, 0);
     while started < place.scripts || running > 0 {

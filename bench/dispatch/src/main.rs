@@ -1,9 +1,9 @@
-//! How much dispatching scripts costs, against the limit (a loop that spawns them) and against other
-//! ways to run many scripts.
+//! Measures the cost of dispatching scripts, compared with the limit (a loop that spawns them) and with other
+//! tools that run many scripts.
 //!
-//! `cargo run --profile dist -p bench-dispatch` prints a table and our goals. `--peers` installs GNU parallel
-//! and HyperQueue first. Medians of interleaved rounds are shown: trust the ratios, not the rates.
-//! `--once` runs everything small, so that the benchmark cannot rot unseen.
+//! `cargo run --profile dist -p bench-dispatch` prints a table and our goals. `--peers` installs and adds GNU
+//! parallel and HyperQueue. The table shows medians of interleaved rounds: trust the ratios, not the rates.
+//! `--once` runs everything small, so that CI notices a broken benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -22,50 +22,50 @@ use clap::{Parser, Subcommand};
 
 use crate::figures::Figures;
 
-/// What to measure, and how much of it.
+/// Options of the benchmark.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Runs of each; the median counts.
+    /// Run each measurement this many times and report the median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Scripts in each run.
+    /// Run this many scripts in each run.
     #[arg(long, default_value_t = 10_000)]
     scripts: u64,
-    /// Scripts in each run where none is really run.
+    /// Dispatch this many scripts in each run with simulated scripts.
     #[arg(long, default_value_t = 200_000)]
     idle_scripts: u64,
-    /// Scripts that wait for a thousand workers.
+    /// Queue this many scripts for a thousand workers.
     #[arg(long, default_value_t = 1_000_000)]
     waiting: u64,
-    /// Other products as well: installs them first.
+    /// Install and measure other products, too.
     #[arg(long)]
     peers: bool,
-    /// Only those parts whose name contains one of these.
+    /// Run only parts with one of these in their name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Everything once and small: only to see that it works.
+    /// Run everything once and small, to check that it works.
     #[arg(long)]
     once: bool,
-    /// The `longshore` binary, for submissions one by one [default: beside this one].
+    /// Use this `longshore` binary for single submissions [default: beside this one].
     #[arg(long)]
     longshore: Option<PathBuf>,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
-/// What this program is when it is started by itself.
+/// The role of a child process of this program.
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// A server, in a folder.
+    /// A server with its data in a folder.
     #[command(hide = true)]
     Server { folder: PathBuf },
-    /// Workers of that server.
+    /// Workers of a server.
     #[command(hide = true)]
     Workers {
         folder: PathBuf,
         count: usize,
         threads: u32,
-        /// Scripts are not run, but take so many milliseconds.
+        /// Simulate scripts of this many milliseconds instead of running them.
         idle_run: Option<u64>,
     },
 }
@@ -75,7 +75,7 @@ impl Args {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Small, if that is asked for.
+    /// Reduces the sizes for `--once`.
     fn sized(mut self) -> Self {
         if self.once {
             (self.rounds, self.scripts, self.idle_scripts, self.waiting) = (1, 50, 500, 2_000);
@@ -85,7 +85,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    // As the warden of another process of ours, this one is nothing else.
+    // If started as the warden of another process, this process does nothing else.
     if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {
         return ended;
     }
@@ -114,7 +114,7 @@ fn measure(args: &Args) -> Result<()> {
     let mut figures = Figures::default();
     let peers = peers::all(args)?;
     if args.wants("scripts") {
-        let place = floor::Place::new(args.scripts)?;
+        let place = floor::ScriptFolder::new(args.scripts)?;
         for round in 0..args.rounds {
             println!("round {} of {}", round + 1, args.rounds);
             figures.note("spawn loop (the limit)", floor::run(&place)?);

@@ -1,4 +1,4 @@
-//! A thousand workers of eight threads, and a million scripts that wait.
+//! A thousand workers of eight threads, and a queue of a million scripts.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,15 @@ use anyhow::Result;
 use longshore::{BatchId, UnitId};
 use longshore_dispatch::request::Request;
 
-use crate::floor::Place;
+use crate::floor::ScriptFolder;
 use crate::ours::{Pool, array};
 
-/// Eight thousand threads, of which each script takes one for this long: a little more than ten thousand
-/// a second.
+/// The duration of a script. Eight thousand threads then run a little more than ten thousand scripts per second.
 const TAKES: u64 = 750;
-/// How long the pool is watched.
+/// The duration of the measurement.
 const WATCHED: Duration = Duration::from_secs(15);
 
-/// What was seen.
+/// The measurements.
 pub(crate) struct Many {
     workers: usize,
     waiting: u64,
@@ -26,11 +25,11 @@ pub(crate) struct Many {
 
 pub(crate) fn run(waiting: u64, once: bool) -> Result<Many> {
     let workers = if once { 5 } else { 1000 };
-    let place = Place::new(1)?;
+    let place = ScriptFolder::new(1)?;
     let pool = Pool::start(workers, 8, Some(TAKES))?;
     let batch = BatchId::new(format!("many-{}", UnitId::new()))?;
     pool.ask(&Request::Submit(Box::new(array(&place.script(), batch, waiting))))?;
-    // Until every worker has begun, and what was sent has settled.
+    // Until every worker runs scripts and the first burst is over.
     std::thread::sleep(if once { Duration::from_millis(100) } else { Duration::from_secs(5) });
     let (before, used_before, begin) = (pool.status()?.done, pool.used()?.0, Instant::now());
     let watched = if once { Duration::from_secs(1) } else { WATCHED };

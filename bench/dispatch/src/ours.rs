@@ -1,4 +1,4 @@
-//! Longshore: a server and a worker, each a process of its own, with a store on disk.
+//! Longshore: a server and a worker, each in its own process, with a store on disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::floor::{Place, SLOTS};
+use crate::floor::{SLOTS, ScriptFolder};
 use crate::process::{Process, Used};
 
-/// How often an array is looked at.
+/// The poll interval for the state of an array.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A run, and what server and worker have used for it.
+/// The duration of a run, and the resources that server and worker used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) time: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Run {
     pub(crate) worker: Duration,
 }
 
-/// The server's part.
+/// Runs the server role.
 pub(crate) fn serve(folder: &Path) -> Result<()> {
     runtime()?.block_on(async {
         let store = SqliteStore::open(&folder.join("units.db"), SqliteOptions::default())?;
@@ -54,7 +54,7 @@ pub(crate) fn serve(folder: &Path) -> Result<()> {
     })
 }
 
-/// The workers' part: many in one process.
+/// Runs the worker role: many workers in one process.
 pub(crate) fn work(folder: &Path, count: usize, threads: u32, idle_run: Option<u64>) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -94,7 +94,7 @@ fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// A pool with processes of its own.
+/// A pool with its own server and worker processes.
 pub(crate) struct Pool {
     folder: TempDir,
     server: Process,
@@ -117,7 +117,7 @@ impl Pool {
         Ok(Self { folder, server, workers: None, runtime })
     }
 
-    /// Starts workers, and waits until they are there.
+    /// Starts workers and waits until they are connected.
     fn join(&mut self, count: usize, threads: u32, idle_run: Option<u64>) -> Result<()> {
         let path = self.folder.path().display().to_string();
         let (count_text, threads) = (count.to_string(), threads.to_string());
@@ -154,7 +154,7 @@ impl Pool {
         Ok(batch)
     }
 
-    /// Waits for the end of an array.
+    /// Waits until an array has ended.
     fn wait(&self, batch: &BatchId, count: u64) -> Result<()> {
         self.runtime.block_on(async {
             let mut client = Client::connect(self.folder.path()).await?;
@@ -169,7 +169,7 @@ impl Pool {
         })
     }
 
-    /// What all that took.
+    /// The duration and the resources used.
     fn measured(&self, run: impl FnOnce() -> Result<()>) -> Result<Run> {
         let (server, worker) = self.used()?;
         let begin = Instant::now();
@@ -180,7 +180,7 @@ impl Pool {
     }
 }
 
-/// Waits until something is so, for half a minute at most.
+/// Waits until a condition holds, for half a minute at most.
 pub(crate) fn until(mut is_so: impl FnMut() -> bool) -> Result<()> {
     let begin = Instant::now();
     while !is_so() {
@@ -223,21 +223,21 @@ fn submission(path: &Path, items: Items) -> Submission {
     }
 }
 
-/// An array of a script.
+/// An array job of one script.
 pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
     let of = Many::Ranges(vec![(1, count)]);
     submission(path, Items::Each { batch, of, at_most: None, max_fails: None, first: None })
 }
 
-/// Scripts that do nothing, on one worker.
-pub(crate) fn scripts(place: &Place) -> Result<Run> {
+/// Measures empty scripts on one worker.
+pub(crate) fn scripts(place: &ScriptFolder) -> Result<Run> {
     let pool = Pool::start(1, SLOTS as u32, None)?;
     pool.measured(|| pool.wait(&pool.submit(&place.script(), place.scripts)?, place.scripts))
 }
 
-/// Scripts that are not run at all, on one worker; they wait in the store when it starts.
+/// Measures simulated scripts on one worker; they are in the store before it starts.
 pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
-    let place = Place::new(count)?;
+    let place = ScriptFolder::new(count)?;
     let mut pool = Pool::without_workers()?;
     let batch = pool.submit(&place.script(), count)?;
     let (begin, server) = (Instant::now(), pool.server.used()?.cpu);
@@ -248,9 +248,9 @@ pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
     Ok((count, Run { time, server: server_then.cpu - server, worker: worker.cpu }))
 }
 
-/// One script on an idle pool, from submission to recorded end, and bash by itself: medians.
+/// Measures one script on an idle pool, from submission to its recorded end, and bash alone: medians.
 pub(crate) fn latency(count: usize) -> Result<(Duration, Duration)> {
-    let place = Place::new(1)?;
+    let place = ScriptFolder::new(1)?;
     let pool = Pool::start(1, SLOTS as u32, None)?;
     let (mut ours, mut bash) = (Vec::new(), Vec::new());
     let mut client = pool.runtime.block_on(Client::connect(pool.folder.path()))?;
@@ -270,14 +270,14 @@ pub(crate) fn latency(count: usize) -> Result<(Duration, Duration)> {
     Ok((median(ours), median(bash)))
 }
 
-/// `longshore submit`, one process each: the median.
+/// Measures `longshore submit`, one process per script: the median.
 pub(crate) fn submit(binary: Option<&Path>, count: usize) -> Result<Option<Duration>> {
     let beside = std::env::current_exe()?.with_file_name("longshore");
     let binary = binary.map_or(beside, PathBuf::from);
     if !binary.exists() {
         return Ok(None);
     }
-    let place = Place::new(1)?;
+    let place = ScriptFolder::new(1)?;
     let pool = Pool::start(1, SLOTS as u32, Some(0))?;
     let mut times = Vec::new();
     for _ in 0..count {
@@ -292,7 +292,7 @@ pub(crate) fn submit(binary: Option<&Path>, count: usize) -> Result<Option<Durat
     Ok(Some(median(times)))
 }
 
-/// The one in the middle.
+/// The median.
 pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Other ways to run many scripts, two at a time.
+//! Other tools that run many scripts, two at a time.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::Args;
-use crate::floor::{Place, SLOTS};
+use crate::floor::{SLOTS, ScriptFolder};
 
-/// Who else runs scripts.
+/// Another tool that runs scripts.
 pub(crate) enum Peer {
     Xargs,
     Parallel,
     HyperQueue(PathBuf),
 }
 
-/// Those that take part: xargs always, the others when they are asked for.
+/// The tools to measure: xargs always, the others with `--peers`.
 pub(crate) fn all(args: &Args) -> Result<Vec<Peer>> {
     let mut peers = vec![Peer::Xargs];
     if args.peers {
@@ -40,8 +40,8 @@ impl Peer {
         }
     }
 
-    /// Runs all scripts of the place.
-    pub(crate) fn run(&self, place: &Place) -> Result<Duration> {
+    /// Runs all scripts of the folder.
+    pub(crate) fn run(&self, place: &ScriptFolder) -> Result<Duration> {
         let slots = SLOTS.to_string();
         match self {
             Self::Xargs => {
@@ -57,8 +57,8 @@ impl Peer {
     }
 }
 
-/// A command that reads the scripts' paths.
-fn fed(command: &mut Command, place: &Place) -> Result<Duration> {
+/// Runs a command that reads the scripts' paths from its input.
+fn fed(command: &mut Command, place: &ScriptFolder) -> Result<Duration> {
     let begin = Instant::now();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
@@ -73,8 +73,8 @@ fn fed(command: &mut Command, place: &Place) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// It says itself how long it took: its client looks once a second.
-fn hyperqueue(python: &PathBuf, place: &Place) -> Result<Duration> {
+/// HyperQueue reports its own duration: its client polls only once per second.
+fn hyperqueue(python: &PathBuf, place: &ScriptFolder) -> Result<Duration> {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/hyperqueue_peer.py");
     let mut command = Command::new(python);
     command.arg(driver).arg(place.script()).arg(place.scripts.to_string()).arg(place.folder.path());

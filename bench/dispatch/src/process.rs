@@ -1,4 +1,4 @@
-//! Processes of ours, and what they have used.
+//! Child processes, and the resources they used.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// A process that ends when this is dropped.
+/// A child process, killed on drop.
 pub(crate) struct Process(Child);
 
-/// What a process has used.
+/// The resources that a process used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Used {
     pub(crate) cpu: Duration,
@@ -17,21 +17,21 @@ pub(crate) struct Used {
 }
 
 impl Process {
-    /// This program, in another role.
+    /// Starts this program in another role.
     pub(crate) fn start(words: &[&str]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(words).stdin(Stdio::null());
         Ok(Self(command.spawn().context("cannot start myself")?))
     }
 
-    /// What it has used so far, without what it waited for.
+    /// The resources used so far, without those of its children.
     pub(crate) fn used(&self) -> Result<Used> {
         let proc = Path::new("/proc").join(self.0.id().to_string());
         let stat = std::fs::read_to_string(proc.join("stat"))?;
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
         let fields: Vec<i64> =
             after.split_whitespace().filter_map(|text| text.parse().ok()).collect();
-        // The state is no number, so that utime and stime are the eleventh and twelfth.
+        // The state field is not a number, so utime and stime are the eleventh and twelfth numbers.
         let ticks = fields.get(10).unwrap_or(&0) + fields.get(11).unwrap_or(&0);
         let status = std::fs::read_to_string(proc.join("status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,5 +1,5 @@
-//! The same digests as `mail digest` makes them: a batch whose rows are filled, claimed, written to and ended,
-//! each with its tracker, rows and store in one SQLite file.
+//! Digests as `mail digest` sends them: a batch with rows that are added, claimed, written and finished, each with
+//! its tracker, rows and store in one SQLite file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Rows a second, from the first claim to the last end.
+/// Returns rows per second, from the first claim to the last finish.
 async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
     let path = members(folder, messages)?;
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, SqliteOptions::default())?);

@@ -1,5 +1,5 @@
-//! Digests into the spool: the example's members and template, read, rendered, sealed and kept, many at a
-//! time as the workers of a batch do. Queue and tracker are not in it: see `batch.rs`.
+//! Digests into the spool: members and template of the example are read, rendered, sealed and stored, with the
+//! concurrency of a batch. Without queue and tracker: see `batch.rs` for those.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 
 use crate::{Scratch, here};
 
-/// Members in work at once, as the example has it.
+/// Concurrent members, as in the example.
 pub(crate) const AT_ONCE: u32 = 64;
-/// Threads that render.
+/// Renderer threads.
 const THREADS: usize = 4;
 
 pub(crate) async fn measure(
@@ -92,7 +92,7 @@ impl Job {
     }
 }
 
-/// Whoever keeps the messages, and where.
+/// Opens the mail spool and the office that writes to it.
 pub(crate) async fn office(folder: &Path) -> anyhow::Result<(SpoolOffice, Spool)> {
     let spool = Spool::open(&folder.join("spool"))?;
     let letterbox = Letterbox::new(spool.clone(), Arc::new(SystemClock));
@@ -105,7 +105,7 @@ pub(crate) fn example() -> PathBuf {
     here().join("../../examples/digest")
 }
 
-/// The example's database with more members.
+/// Creates the example's database with more members.
 pub(crate) fn members(folder: &Path, more: usize) -> anyhow::Result<PathBuf> {
     let path = folder.join("neighbours.db");
     let sql = std::fs::read_to_string(example().join("seed.sql"))?;

@@ -1,9 +1,8 @@
-//! How fast mail is: the embedded renderer beside npm's mjml, digests into the spool, and from there to a
+//! Measures mail: the embedded renderer and npm's mjml, digests into the spool, and messages from the spool to a
 //! server.
 //!
-//! `cargo run --profile dist -p bench-mail` shows medians; the renderers are compared in CPU time, which other
-//! work on the machine does not change. `--once` runs everything small, so that the benchmark cannot rot
-//! unseen.
+//! `cargo run --profile dist -p bench-mail` shows medians. The renderers are compared in CPU time, which does not
+//! depend on other load of the machine. `--once` runs everything small, so that CI notices a broken benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -16,40 +15,40 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
 
-/// What to measure, and how much of it.
+/// Options of the benchmark.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Renderings of each template.
+    /// Render each template this many times.
     #[arg(long, default_value_t = 40)]
     renderings: u32,
-    /// Messages in each run.
+    /// Send this many messages in each run.
     #[arg(long, default_value_t = 4_000)]
     messages: usize,
-    /// Runs of each; the median counts.
+    /// Run each measurement this many times and report the median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Templates to render [default: our own]
+    /// Render these templates [default: our own]
     #[arg(long)]
     templates: Option<PathBuf>,
-    /// Where `npm install mjml` was run.
+    /// Use the mjml that `npm install mjml` put into this folder.
     #[arg(long, env = "LONGSHORE_MJML")]
     mjml: Option<PathBuf>,
-    /// Of all there is, only this.
+    /// Run only this part.
     #[arg(long)]
     only: Option<Part>,
-    /// Everything once and small: only to see that it works.
+    /// Run everything once and small, to check that it works.
     #[arg(long)]
     once: bool,
 }
 
-/// What can be measured.
+/// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// The embedded renderer beside npm's.
+    /// The embedded renderer and npm's mjml.
     Render,
     /// Digests into the spool.
     Digest,
-    /// Messages into the spool, and from there to a server.
+    /// Messages into the spool, and from the spool to a server.
     Spool,
 }
 
@@ -80,8 +79,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Folders to work in. They go when all is measured: ext4 is slow to make files where thousands were removed a
-/// moment ago.
+/// Temporary folders, removed only at the end: ext4 creates files slowly just after thousands were removed.
 struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -91,7 +89,7 @@ impl Scratch {
         Ok(folder)
     }
 
-    /// What is in the middle of what so many rounds said, each in a folder of its own.
+    /// The median of several rounds, each in a new folder.
     async fn rounds(
         &self,
         name: &str,
@@ -106,7 +104,7 @@ impl Scratch {
     }
 }
 
-/// The one in the middle.
+/// The median.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or_default()

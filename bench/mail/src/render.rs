@@ -1,4 +1,4 @@
-//! The embedded renderer beside npm's mjml, in CPU time.
+//! The embedded renderer and npm's mjml, in CPU time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) fn measure(folder: &Path, mjml: &Path, renderings: u32) -> anyhow::Result<()> {
     let templates = templates(folder)?;
-    // Both get the same text, includes in place.
+    // Both get the same text, with includes resolved.
     let expanded = tempfile::tempdir()?;
     for (name, template) in &templates {
         std::fs::write(expanded.path().join(name), template.text())?;

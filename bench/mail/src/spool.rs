@@ -1,4 +1,4 @@
-//! Messages into the spool, and from there to a server.
+//! Messages into the spool, and from the spool to a server.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 
 use crate::{Scratch, median};
 
-/// Messages that are put at a time.
+/// Messages that are enqueued concurrently.
 const GROUP: usize = 50;
 
 pub(crate) async fn measure(
@@ -46,7 +46,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// A message that no other is like: nothing is rendered once for all.
+/// A unique message, so that no rendered part can be reused.
 fn letter(n: usize) -> anyhow::Result<Letter> {
     let text = include_str!("../../../crates/mail/templates/digest.mjml");
     let template = Template::from_text(&text.replace("Three", &n.to_string()), &Roots::default())?;

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// One run.
+/// The figures of one run.
 #[derive(Debug, Clone, Copy, serde::Deserialize)]
 pub(crate) struct Figures {
-    /// Pairs a second.
+    /// Pairs per second.
     pub(crate) rate: f64,
-    /// Half of the pairs took no longer, in microseconds.
+    /// Median duration of a pair, in microseconds.
     pub(crate) p50: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile, in microseconds.
     pub(crate) p99: f64,
 }
 
 impl Figures {
-    /// Of what all pairs took.
+    /// Computes the figures from the durations of all pairs.
     #[expect(clippy::cast_precision_loss, reason = "counts of pairs")]
     pub(crate) fn of(mut took: Vec<Duration>, all: Duration) -> Self {
         took.sort_unstable();
@@ -25,7 +25,7 @@ impl Figures {
         Self { rate: took.len() as f64 / all.as_secs_f64(), p50: at(50), p99: at(99) }
     }
 
-    /// A line, with its relation to the plain pair.
+    /// Formats a row, with the ratio to the plain pair.
     pub(crate) fn print(&self, name: &str, plain: &Self) {
         let Self { rate, p50, p99 } = self;
         let (more, longer) = (rate / plain.rate, p50 / plain.p50);
@@ -35,7 +35,7 @@ impl Figures {
     }
 }
 
-/// Of each figure by itself.
+/// The median of each figure.
 pub(crate) fn median(runs: &[Figures]) -> Figures {
     let middle = |figure: fn(&Figures) -> f64| {
         let mut all: Vec<f64> = runs.iter().map(figure).collect();

@@ -1,10 +1,10 @@
-//! How fast permits are: taking one and giving it back. On Redis beside the plain pair of commands
-//! (BLPOP and RPUSH on a list of tokens, a connection for each task) and two PINGs, which is the limit;
-//! then in memory, in a SQLite file and on PostgreSQL.
+//! Measures permits: pairs of acquire and release. On Redis, compared with the plain pair of commands (BLPOP and
+//! RPUSH on a list of tokens, a connection for each task) and with two PINGs, which is the limit; then in memory,
+//! in a SQLite file and on PostgreSQL.
 //!
-//! `cargo run --profile dist -p bench-permits` lets everybody take turns on a private Redis and shows
-//! medians; trust the ratios, not the rates. `--peers` installs npm's redis-semaphore and lets it take its
-//! turns. `--once` runs everything small, so that the benchmark cannot rot unseen.
+//! `cargo run --profile dist -p bench-permits` alternates the contestants on a private Redis and shows medians:
+//! trust the ratios, not the rates. `--peers` installs and adds npm's redis-semaphore. `--once` runs everything
+//! small, so that CI notices a broken benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -25,37 +25,37 @@ use longshore_testkit::servers::{PrivateRedis, Remembers};
 use crate::figures::{Figures, median};
 use crate::run::{Contestant, Load};
 
-/// What to measure, and how much of it.
+/// Options of the benchmark.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Runs of each; the median counts.
+    /// Run each measurement this many times and report the median.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Seconds of each run.
+    /// Measure each run for this many seconds.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// npm's redis-semaphore as well: installs it first.
+    /// Install and measure npm's redis-semaphore, too.
     #[arg(long)]
     peers: bool,
-    /// Only on Redis, or only the others.
+    /// Run only the part on Redis, or only the other stores.
     #[arg(long)]
     only: Option<Part>,
-    /// Everything once and small: only to see that it works.
+    /// Run everything once and small, to check that it works.
     #[arg(long)]
     once: bool,
-    /// Where the peer is installed.
+    /// Install the peer in this folder.
     #[arg(long, env = "LONGSHORE_PEERS_CACHE")]
     cache: Option<PathBuf>,
 }
 
-/// A part of it.
+/// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     Redis,
     Stores,
 }
 
-/// Tasks, and permits for them.
+/// The numbers of tasks and of permits.
 const LOADS: [Load; 3] = [
     Load { tasks: 1, permits: 64, name: "1 task" },
     Load { tasks: 32, permits: 64, name: "32 tasks" },
@@ -93,7 +93,7 @@ async fn redis(args: &Args) -> Result<()> {
     for round in 0..args.rounds {
         for (at, load) in LOADS.iter().enumerate() {
             for offset in 0..contestants.len() {
-                // Another one begins each time.
+                // Each round starts with another contestant.
                 let who = &contestants[(offset + round) % contestants.len()];
                 let figures = who.run(load, args.seconds).await?;
                 all.entry((at, who.name())).or_default().push(figures);

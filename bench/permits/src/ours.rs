@@ -1,4 +1,4 @@
-//! Ours: the seam itself, and the pool that programs use.
+//! Ours: the `Permits` trait itself, and the `BoundedPool` that programs use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use longshore_redis::{RedisOptions, RedisPermits};
 use crate::figures::Figures;
 use crate::run::{Contestant, Load, Pair, measure};
 
-/// Shorter than a server needs to be old enough for it: see [`Seam::open`].
+/// Short: a server without persistence grants permits only once it is older than a lease, see [`Seam::open`].
 const LEASE: Duration = Duration::from_secs(2);
 
 fn open(url: &str) -> Result<Arc<RedisPermits>> {
     Ok(Arc::new(RedisPermits::open(url, &RedisOptions::default())?))
 }
 
-/// The verbs as they are.
+/// The methods of the trait, without a pool.
 pub(crate) struct Seam(Arc<RedisPermits>);
 
 impl Seam {
-    /// Waits until the server, which is young and has no file, gives anything.
+    /// Waits until the server grants permits: it has no persistence and must first be older than a lease.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let user = User { permits: open(url)?, pool: PoolName::new("warm")?, max: 1 };
         user.pair().await?;
@@ -54,7 +54,7 @@ impl Pair for User {
                 Answer::Granted(_) => break,
                 Answer::Waiting { look_again, .. } => {
                     let turn = self.permits.turn(&self.pool, ask.id);
-                    // Either is a reason to ask again.
+                    // After a wake-up or the timeout the request is repeated.
                     let _ = tokio::time::timeout(look_again, turn).await;
                 }
                 other => bail!("not in line but {other:?}"),
@@ -80,7 +80,7 @@ impl Contestant for Seam {
     }
 }
 
-/// What programs use.
+/// The pool that programs use.
 pub(crate) struct Pool(Arc<RedisPermits>);
 
 impl Pool {

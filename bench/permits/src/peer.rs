@@ -1,4 +1,4 @@
-//! npm's redis-semaphore, in a process of Node's.
+//! npm's redis-semaphore, in a Node process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use crate::figures::Figures;
 use crate::run::{Contestant, Load};
 
-/// Installed by now.
+/// The installed peer.
 pub(crate) struct Semaphore {
     folder: PathBuf,
     url: String,
 }
 
 impl Semaphore {
-    /// Puts the pinned versions into a cache folder outside the repository, unless they are there.
+    /// Installs the pinned versions into a cache folder outside the repository, unless installed.
     pub(crate) fn install(url: &str, cache: Option<&Path>) -> Result<Self> {
         let home = std::env::var_os("HOME").unwrap_or_default();
         let usual = Path::new(&home).join(".cache/longshore-peers");

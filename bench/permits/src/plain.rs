@@ -1,4 +1,4 @@
-//! The plain pair of commands, as most write it, and the limit.
+//! The plain pair of commands that most programs use, and the limit.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use redis::{AsyncConnectionConfig, Client, cmd};
 use crate::figures::Figures;
 use crate::run::{Contestant, Load, measure};
 
-/// The driver would give up on BLPOP after half a second, and swallow a token.
+/// The driver's default timeout of half a second would abandon BLPOP and lose a token.
 fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_response_timeout(None)
 }
 
-/// A list of tokens: BLPOP takes one, RPUSH gives it back. Each task has a connection of its own, since
-/// the server lets nothing pass that waits for BLPOP.
+/// A list of tokens: BLPOP takes one, RPUSH returns it. Each task has its own connection, since BLPOP blocks the
+/// connection.
 pub(crate) struct Pair(Client);
 
 impl Pair {
@@ -64,7 +64,7 @@ impl Contestant for Pair {
     }
 }
 
-/// Two PINGs, on one connection for all: nothing that asks a server twice is faster.
+/// Two PINGs on a connection shared by all tasks: no protocol with two requests is faster.
 pub(crate) struct Ping(MultiplexedConnection);
 
 impl Ping {

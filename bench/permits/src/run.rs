@@ -1,4 +1,4 @@
-//! Who takes part, and how a run goes.
+//! The contestants, and one run of a contestant.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,22 +16,22 @@ pub(crate) struct Load {
     pub(crate) name: &'static str,
 }
 
-/// Somebody to be measured.
+/// A contestant of the benchmark.
 #[async_trait]
 pub(crate) trait Contestant: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// One run of so many seconds.
+    /// Runs for this many seconds.
     async fn run(&self, load: &Load, seconds: f64) -> Result<Figures>;
 }
 
-/// What a task does again and again: takes a permit and gives it back.
+/// The repeated operation of a task: acquires a permit and releases it.
 #[async_trait]
 pub(crate) trait Pair: Send + Sync + 'static {
     async fn pair(&self) -> Result<()>;
 }
 
-/// Lets each task repeat its pair until time is up.
+/// Runs the pairs of all tasks until the time is over.
 pub(crate) async fn measure(pairs: Vec<Arc<dyn Pair>>, seconds: f64) -> Result<Figures> {
     let mut tasks = JoinSet::new();
     let began = Instant::now();

@@ -1,5 +1,4 @@
-//! Pools in memory, in a SQLite file and on PostgreSQL: taking a permit and giving it back, through
-//! `BoundedPool`, as programs do.
+//! Pools in memory, in a SQLite file and on PostgreSQL: acquire and release through `BoundedPool`, as in programs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +10,12 @@ use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
 use tokio::task::JoinSet;
 
-/// Tasks, and permits for them.
+/// The numbers of tasks and of permits.
 const LOADS: [(u32, u32); 4] = [(1, 64), (2, 64), (32, 64), (32, 4)];
-/// Pairs between two looks at the clock.
+/// Pairs between two clock reads.
 const GROUP: u32 = 16;
 
-/// Prints pairs a second of each, medians of `rounds` runs.
+/// Prints pairs per second of each store, medians of `rounds` runs.
 pub(crate) async fn measure(rounds: usize, seconds: f64) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = SqliteStore::open(&folder.path().join("bench.db"), SqliteOptions::default())?;
@@ -45,7 +44,7 @@ pub(crate) async fn measure(rounds: usize, seconds: f64) -> Result<()> {
     Ok(())
 }
 
-/// Pairs a second of so many tasks.
+/// Measures pairs per second with this many tasks.
 async fn run(pool: &BoundedPool, tasks: u32, seconds: f64) -> Result<f64> {
     let began = Instant::now();
     let until = began + Duration::from_secs_f64(seconds);
@@ -59,7 +58,7 @@ async fn run(pool: &BoundedPool, tasks: u32, seconds: f64) -> Result<f64> {
                     drop(pool.acquire().await?);
                 }
                 pairs += GROUP;
-                // Others want to run too.
+                // Lets the other tasks run.
                 tokio::task::yield_now().await;
             }
             anyhow::Ok(pairs)

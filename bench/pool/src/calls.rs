@@ -1,4 +1,4 @@
-//! Calls that do nothing: one at a time, and 32 in flight; everybody by turns.
+//! Calls that do nothing: one at a time, and 32 in flight; the contestants alternate.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::contest::{self, Contestant};
 use crate::figures::{self, Goal, Measured, number};
 use crate::{Args, say};
 
-/// What the runs of one contestant measured.
+/// The measurements of one contestant.
 #[derive(Default)]
 struct Figures {
     p50: Measured,
@@ -18,13 +18,13 @@ struct Figures {
 
 type All = HashMap<&'static str, Figures>;
 
-/// Runs everybody, prints the table, and says which goals are reached.
+/// Runs all contestants, prints the table, and returns the goals.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     let contestants = contest::all(args)?;
     let ways = Ways { part: args.part(), only: args.way };
     let mut all = All::new();
     for round in 0..args.rounds {
-        // Another one begins each round, so that none is always behind the same neighbour.
+        // Each round starts with another contestant, so that none always follows the same one.
         let turn = round % contestants.len().max(1);
         for one in contestants[turn..].iter().chain(&contestants[..turn]) {
             say(&format!("round {} of {}: {}", round + 1, args.rounds, one.name));

@@ -1,5 +1,4 @@
-//! The two ways of measuring, the same for all who are in this process: one call at a time, and so
-//! many in flight.
+//! The two measurements for contestants in this process: one call at a time, and many calls in flight.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +7,10 @@ use tokio::task::JoinSet;
 
 use crate::figures::median;
 
-/// Callers of the second way.
+/// Concurrent callers of the second measurement.
 pub(crate) const WIDTH: usize = 32;
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     /// The median of the calls that were made one at a time, in microseconds.
@@ -20,7 +19,7 @@ pub(crate) struct Sample {
     pub(crate) rate: f64,
 }
 
-/// Which of the two ways, and for how long each.
+/// Which of the two measurements to run, and for how long each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ways {
     pub(crate) part: Duration,
@@ -36,7 +35,7 @@ pub(crate) enum Way {
 }
 
 impl Ways {
-    /// Measures, after a while in which nothing is measured.
+    /// Measures after a warm-up.
     pub(crate) async fn measure(self, caller: impl Caller) -> Result<Sample> {
         let Self { part, only } = self;
         in_flight(part / 4, &caller).await?;
@@ -51,17 +50,17 @@ impl Ways {
     }
 }
 
-/// Somebody who calls; a clone is another one.
+/// A caller; each clone is another caller.
 pub(crate) trait Caller: Clone + Send + Sync + 'static {
     /// Makes one call and waits for it.
     fn call(&self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// One call after the other, from one task: the median in microseconds.
+/// Makes one call after the other from one task; returns the median in microseconds.
 pub(crate) async fn one_at_a_time(part: Duration, caller: &impl Caller) -> Result<f64> {
     let caller = caller.clone();
     let mut task = JoinSet::new();
-    // On a thread of the runtime, where tasks live; not on the one that waits for all of this.
+    // On a runtime thread, as for tasks; not on the thread that blocks on the result.
     task.spawn(async move {
         let (mut times, begun) = (Vec::new(), Instant::now());
         let mut last = begun;
@@ -76,7 +75,7 @@ pub(crate) async fn one_at_a_time(part: Duration, caller: &impl Caller) -> Resul
     task.join_next().await.context("no task")??
 }
 
-/// [`WIDTH`] tasks that call one after the other: calls per second.
+/// Makes calls from [`WIDTH`] tasks; returns calls per second.
 async fn in_flight(part: Duration, caller: &impl Caller) -> Result<f64> {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();

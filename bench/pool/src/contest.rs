@@ -1,4 +1,4 @@
-//! Who is compared: one entry each, and how it is run once.
+//! The compared contestants, and one run of each.
 
 use anyhow::Result;
 
@@ -10,13 +10,13 @@ use crate::ours::{self, Closures, Ours};
 use crate::raw::{ByTurns, Pipelined, SMALL};
 use crate::rust_peers::{Rayon, SpawnBlocking, TwoBlocking};
 
-/// One line of the table.
+/// One row of the table.
 pub(crate) struct Contestant {
-    /// What `--only` takes.
+    /// The name that `--only` matches.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     who: Who,
-    /// Whom of ours it is compared with.
+    /// The entry of ours that it is compared with.
     pub(crate) beside: &'static str,
 }
 
@@ -44,7 +44,7 @@ const fn entry(
     Contestant { name, title, who, beside }
 }
 
-/// Everybody who takes part, in the order of the table.
+/// All contestants, in the order of the table.
 pub(crate) fn all(args: &Args) -> Result<Vec<Contestant>> {
     let mut all = vec![
         entry("ours-threads", "**Longshore, threads**", Who::Threads, ""),
@@ -76,7 +76,7 @@ pub(crate) fn all(args: &Args) -> Result<Vec<Contestant>> {
 }
 
 impl Contestant {
-    /// What it runs on, or its version.
+    /// Its runtime, or its version.
     pub(crate) fn version(&self) -> Result<String> {
         match &self.who {
             Who::SpawnBlocking | Who::TwoBlocking => locked("tokio"),
@@ -118,7 +118,7 @@ async fn pool(ways: Ways, ours: Ours) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The version of a crate that this was built with.
+/// The version of a linked crate.
 fn locked(package: &str) -> Result<String> {
     let lock = include_str!("../../../Cargo.lock");
     let after = lock.split(&format!("name = \"{package}\"\nversion = \"")).nth(1);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// What several runs measured.
+/// The measurements of several runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured(Vec<f64>);
 
@@ -15,14 +15,14 @@ impl Measured {
         median(&self.0)
     }
 
-    /// The middle one, and the least and the most.
+    /// The median, the minimum and the maximum.
     pub(crate) fn shown(&self) -> String {
         let (least, most) = (percentile(&self.0, 0), percentile(&self.0, 100));
         format!("{} ({}–{})", number(self.median()), number(least), number(most))
     }
 }
 
-/// What we want to reach, and what we did.
+/// A goal and the measured value.
 pub(crate) struct Goal {
     what: String,
     ours: f64,
@@ -37,7 +37,7 @@ enum Wanted {
     AtLeast(f64),
     /// The figure itself.
     Under(f64),
-    /// It is only shown.
+    /// Shown without a goal.
     Nothing,
 }
 
@@ -52,12 +52,12 @@ impl Goal {
         Self::new(what, ours, Some(against), Wanted::AtLeast(times))
     }
 
-    /// Ours stays under a bound; beside it, what this machine has without us.
+    /// Ours stays under a bound; shown with the value of this machine without us.
     pub(crate) fn under(what: impl Into<String>, ours: f64, without: f64, bound: f64) -> Self {
         Self::new(what, ours, Some(without), Wanted::Under(bound))
     }
 
-    /// Ours beside another, with nothing asked for.
+    /// Ours and another, without a goal.
     pub(crate) fn shown(what: impl Into<String>, ours: f64, against: f64) -> Self {
         Self::new(what, ours, Some(against), Wanted::Nothing)
     }
@@ -84,13 +84,13 @@ fn mark(good: bool) -> &'static str {
     if good { "✓" } else { "✗" }
 }
 
-/// The table of goals.
+/// Formats the table of goals.
 pub(crate) fn goals(goals: &[Goal]) -> String {
     let head = ["", "ours", "against", "ratio", "goal"].map(str::to_owned).to_vec();
     table(std::iter::once(head).chain(goals.iter().map(Goal::cells)).collect())
 }
 
-/// A table in Markdown whose columns stand below each other. The first row is the head.
+/// Formats a Markdown table with aligned columns. The first row is the header.
 pub(crate) fn table(rows: Vec<Vec<String>>) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let length = |cell: &String| cell.chars().count();
@@ -118,12 +118,12 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// The middle one.
+/// The median.
 pub(crate) fn median(values: &[f64]) -> f64 {
     percentile(values, 50)
 }
 
-/// The value that `percent` of all lie below.
+/// The percentile `percent`.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

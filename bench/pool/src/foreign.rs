@@ -1,5 +1,5 @@
-//! Pools of other languages: programs in `peers/` that measure themselves in the two ways of
-//! [`crate::clock`], and print what they saw.
+//! Pools of other languages: programs in `peers/` that run the two measurements of [`crate::clock`]
+//! themselves and print the results.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,9 +16,9 @@ pub(crate) struct Foreign {
     pub(crate) title: &'static str,
     pub(crate) tool: Tool,
     program: &'static str,
-    /// What the program is told to run, where it knows several.
+    /// The program's argument, if it supports several pools.
     which: &'static str,
-    /// Whom of ours it is compared with.
+    /// The entry of ours that it is compared with.
     pub(crate) beside: &'static str,
 }
 
@@ -35,7 +35,7 @@ const fn node(
     Foreign { name, title, tool: Tool::Node, program, which, beside: "ours-node" }
 }
 
-/// Everybody that we know how to run.
+/// All pools of other languages.
 pub(crate) const PEERS: [Foreign; 7] = [
     python("process-pool-executor", "Python ProcessPoolExecutor", Tool::PlainPython),
     python("loky", "loky", Tool::Python),
@@ -54,7 +54,7 @@ pub(crate) const PEERS: [Foreign; 7] = [
 ];
 
 impl Foreign {
-    /// One run: both ways of measuring, each for so long.
+    /// One run: both measurements, each for the time `part`.
     pub(crate) fn run(&self, words: &Words, part: Duration) -> Result<Sample> {
         let said = self.say(words, &part.as_secs_f64().to_string())?;
         let figure = |name: &str| -> Result<f64> {
@@ -63,7 +63,7 @@ impl Foreign {
         Ok(Sample { p50: figure("p50")?, rate: figure("rate")? })
     }
 
-    /// Its version, as it says itself.
+    /// Its version, as the program reports it.
     pub(crate) fn version(&self, words: &Words) -> Result<String> {
         Ok(word(&self.say(words, "0")?, "version")?.to_owned())
     }

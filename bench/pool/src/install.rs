@@ -1,5 +1,5 @@
-//! Puts pinned versions of other languages' pools into a cache folder outside the repository. What is
-//! there already is left alone: a change of the pins installs anew.
+//! Installs pinned versions of other languages' pools into a cache folder outside the repository: once, and
+//! again after a change of the pins.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,12 +10,12 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{Args, ours};
 
-/// What runs a peer's program.
+/// The runtime of a peer's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
-    /// The interpreter as it is, with nothing installed.
+    /// The system's Python, without packages.
     PlainPython,
-    /// The same in an environment with the pins of `peers/python/requirements.txt`.
+    /// Python in a virtual environment with the pins of `peers/python/requirements.txt`.
     Python,
     /// Node with the pins of `peers/node/package.json`.
     Node,
@@ -23,14 +23,14 @@ pub(crate) enum Tool {
     Perl,
 }
 
-/// Installs what is asked for, and says how it is started.
+/// Installs the requested runtimes and returns how to start programs on them.
 pub(crate) struct Toolbox {
     cache: PathBuf,
-    /// Whether anything may be installed.
+    /// Whether installing is allowed.
     peers: bool,
 }
 
-/// The first words of a command.
+/// The first arguments of a command.
 pub(crate) type Words = Vec<OsString>;
 
 impl Toolbox {
@@ -40,7 +40,7 @@ impl Toolbox {
         Self { cache: args.cache.clone().unwrap_or_else(usual), peers: args.peers }
     }
 
-    /// How programs of a tool are started, installed by now; nothing if they are not asked for.
+    /// Installs a runtime and returns the start of its commands; `None` if peers are not requested.
     pub(crate) fn words(&self, tool: Tool) -> Result<Option<Words>> {
         if !self.peers && tool != Tool::PlainPython {
             return Ok(None);
@@ -91,7 +91,7 @@ fn perl() -> Result<Words> {
     Ok(vec!["perl".into()])
 }
 
-/// A file of the peers.
+/// The path of a file in `peers/`.
 pub(crate) fn peers(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(path)
 }

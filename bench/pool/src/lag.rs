@@ -1,4 +1,4 @@
-//! How late the event loop is while a pool of eight sleeps and burns CPU, which is what a pool is for.
+//! Measures the lag of the event loop while a pool of eight workers sleeps and burns CPU.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use tokio::task::JoinSet;
 use crate::figures::{Goal, median, percentile};
 use crate::{Args, ours, say};
 
-/// Calls that sleep, and calls that burn.
+/// The numbers of sleeping and of CPU-bound calls.
 const SLEEP: usize = 200;
 const BURN: usize = 2;
-/// How often the loop should come by.
+/// The tick interval of the event loop.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What runs beside the event loop: our pools, and for comparison only what burns.
+/// The load beside the event loop: our pools, or bare CPU-bound threads for comparison.
 const BESIDE: [&str; 3] = ["threads", "processes", BURNERS];
 const BURNERS: &str = "burners";
 
-/// Measures all, by turns.
+/// Measures all loads, alternating.
 pub(crate) async fn measure(args: &Args) -> Result<Vec<Goal>> {
     if !args.wants("lag") {
         return Ok(Vec::new());
@@ -41,7 +41,7 @@ pub(crate) async fn measure(args: &Args) -> Result<Vec<Goal>> {
     Ok(BESIDE.iter().filter(|beside| **beside != BURNERS).map(goal).collect())
 }
 
-/// One run, on a thread of the runtime, where handlers run.
+/// One run on a runtime thread, as for handlers.
 async fn once(seconds: f64, beside: &'static str) -> Result<f64> {
     let mut task = JoinSet::new();
     let burn = Duration::from_secs_f64(seconds * 2.0);
@@ -65,7 +65,7 @@ async fn open(isolation: &str) -> Result<WorkerPool> {
 
 async fn beside_pool(burn: Duration, pool: WorkerPool) -> Result<f64> {
     let burn_ms = burn.as_millis() as u64;
-    // Six sleep at a time, until those that burn are done.
+    // Six calls sleep at a time, until the CPU-bound calls are done.
     let sleep_ms = burn_ms * 6 / SLEEP as u64;
     let burns = (0..BURN).map(|_| pool.call::<_, ()>("burn", &burn_ms));
     let sleeps = (0..SLEEP).map(|_| pool.call::<_, ()>("sleep", &sleep_ms));
@@ -75,7 +75,7 @@ async fn beside_pool(burn: Duration, pool: WorkerPool) -> Result<f64> {
     Ok(lag)
 }
 
-/// As many threads as burn, and no pool: what this machine does to an event loop anyway.
+/// As many CPU-bound threads, without a pool: the lag that this machine has anyway.
 async fn burners(burn: Duration) {
     let (end, mut ended) = tokio::sync::mpsc::channel::<()>(1);
     for _ in 0..BURN {
@@ -89,7 +89,7 @@ async fn burners(burn: Duration) {
     ended.recv().await;
 }
 
-/// The 99th percentile of how late ticks came, in milliseconds, until `work` is done.
+/// The 99th percentile of the tick delay in milliseconds, until `work` is done.
 async fn late(work: impl Future<Output = ()>) -> f64 {
     tokio::pin!(work);
     let mut late = Vec::new();

@@ -1,9 +1,9 @@
-//! How fast the worker pools are, against the limit (a raw framed pipe) and against other pools.
+//! Measures the worker pools, compared with the limit (a raw framed pipe) and with other pools.
 //!
-//! `cargo run --profile dist -p bench-pool` prints two tables: calls that do nothing, everybody by turns;
-//! and our goals. `--peers` installs other languages' pools first and lets them take their turns.
-//! Medians are shown, since a machine is never the same twice: trust the ratios, not the rates.
-//! `--once` runs everything small, so that the benchmark cannot rot unseen.
+//! `cargo run --profile dist -p bench-pool` prints two tables: calls that do nothing, with alternating contestants;
+//! and our goals. `--peers` installs and adds pools of other languages. The tables show medians, since the state
+//! of a machine varies: trust the ratios, not the rates. `--once` runs everything small, so that CI notices a
+//! broken benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -28,28 +28,28 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 
-/// What to measure, and how much of it.
+/// Options of the benchmark.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Runs of each; the median counts.
+    /// Run each measurement this many times and report the median.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Seconds of each part of a run.
+    /// Measure each part of a run for this many seconds.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Other languages' pools as well: installs them first.
+    /// Install and measure pools of other languages, too.
     #[arg(long)]
     peers: bool,
-    /// Only those whose name contains one of these.
+    /// Run only contestants with one of these in their name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only one of the two ways of calling, to profile it.
+    /// Run only one of the two measurements, to profile it.
     #[arg(long)]
     way: Option<clock::Way>,
-    /// Everything once and small: only to see that it works.
+    /// Run everything once and small, to check that it works.
     #[arg(long)]
     once: bool,
-    /// Where other languages' pools are installed.
+    /// Install pools of other languages in this folder.
     #[arg(long, env = "LONGSHORE_PEERS_CACHE")]
     cache: Option<PathBuf>,
 }
@@ -59,14 +59,14 @@ impl Args {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// How long each part of a run takes.
+    /// The duration of each part of a run.
     fn part(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
 }
 
 fn main() -> ExitCode {
-    // First of all: as a worker, this process is nothing else.
+    // Must come first: if started as a worker, this process does nothing else.
     if let Some(ended) =
         longshore_pool::child::run_if_worker(|_| Some(Box::new(ours::operations())))
     {
@@ -102,7 +102,7 @@ async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Says what is being done, on a line that the next one takes.
+/// Prints the current step on a line that the next step overwrites.
 fn say(what: &str) {
     print!("{what:<78}\r");
     let _ = std::io::stdout().flush();

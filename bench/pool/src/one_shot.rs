@@ -1,4 +1,4 @@
-//! What a fresh process per call costs, against starting the same program and waiting for its end.
+//! Measures a new process per call, compared with starting the same program and waiting for its end.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use longshore_pool::{Limits, Program, Settings, WorkerPool};
 use crate::figures::{Goal, Measured, median};
 use crate::{Args, raw, say};
 
-/// Measures both, by turns.
+/// Measures both, alternating.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     if !args.wants("one-shot") {
         return Ok(Vec::new());
@@ -24,7 +24,7 @@ pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     Ok(vec![Goal::shown(what, ours.median(), raw.median())])
 }
 
-/// Starts this program as one that ends at once, and waits for it; the median in milliseconds.
+/// Starts this program in a role that ends immediately and waits for it; returns the median in milliseconds.
 fn spawned(args: &Args) -> Result<f64> {
     let (mut times, begun) = (Vec::new(), Instant::now());
     while begun.elapsed() < args.part() {

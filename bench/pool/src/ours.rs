@@ -1,4 +1,4 @@
-//! Our pools, two workers each, as the others have.
+//! Our pools, with two workers each, as the other pools.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use longshore_pool::{
 use crate::clock::Caller;
 use crate::install::peers;
 
-/// How long a pool may take to end.
+/// The limit for the shutdown of a pool.
 const CLOSE: Duration = Duration::from_secs(10);
 
-/// What a worker of ours can do, on a thread or in a process. `noop` and `echo` are always there, and
-/// marked idempotent; `nothing` is `noop` without that mark.
+/// The operations of our workers, on threads and in processes. `noop` and `echo` are built in and marked
+/// idempotent; `nothing` is `noop` without that mark.
 pub(crate) fn operations() -> Operations<()> {
     Operations::stateless()
         .add_raw("nothing", |(), _: &Call, _| Ok(Payload::null()))
@@ -29,7 +29,7 @@ pub(crate) fn operations() -> Operations<()> {
         })
 }
 
-/// Keeps a core busy.
+/// Burns CPU time.
 pub(crate) fn burn(time: Duration) {
     let begun = std::time::Instant::now();
     while begun.elapsed() < time {
@@ -37,7 +37,7 @@ pub(crate) fn burn(time: Duration) {
     }
 }
 
-/// Two workers that stay as long as the pool: nobody else replaces theirs, either.
+/// Two workers that are never replaced, as in the other pools.
 pub(crate) fn settings() -> Settings {
     Settings { min: 2, max: 2, max_calls: None, ..Settings::default() }
 }
@@ -50,7 +50,7 @@ pub(crate) async fn processes() -> Result<WorkerPool> {
     Ok(WorkerPool::processes("bench-processes", Program::this(), settings()).await?)
 }
 
-/// A worker in Python, by our SDK.
+/// A Python worker with our SDK.
 pub(crate) async fn python() -> Result<WorkerPool> {
     let program = Program::command(python_program()?)
         .arg(peers("python/worker.py"))
@@ -59,26 +59,26 @@ pub(crate) async fn python() -> Result<WorkerPool> {
     Ok(WorkerPool::processes("bench-python", program, settings()).await?)
 }
 
-/// A worker in Node, by our SDK.
+/// A Node worker with our SDK.
 pub(crate) async fn node() -> Result<WorkerPool> {
     let program = Program::command("node").arg(peers("node/worker.mjs"));
     Ok(WorkerPool::processes("bench-node", program, settings()).await?)
 }
 
-/// The example in Perl: JSON lines, no SDK.
+/// The Perl example: JSON lines, without an SDK.
 pub(crate) async fn perl() -> Result<WorkerPool> {
     let program = Program::command("perl").arg(peers("../../../examples/workers/perl/worker.pl"));
     Ok(WorkerPool::processes("bench-perl", program, settings()).await?)
 }
 
-/// The interpreter itself, not a script that looks for it each time.
+/// The interpreter itself, not a shim script that searches for it at each start.
 pub(crate) fn python_program() -> Result<PathBuf> {
     let ask = ["-c", "import sys; print(sys.executable)"];
     let said = std::process::Command::new("python3").args(ask).output()?;
     Ok(String::from_utf8(said.stdout)?.trim().into())
 }
 
-/// Somebody who calls an operation that does nothing.
+/// Calls an operation that does nothing.
 #[derive(Clone)]
 pub(crate) struct Ours {
     pub(crate) pool: WorkerPool,
@@ -97,7 +97,7 @@ impl Caller for Ours {
     }
 }
 
-/// Somebody who runs closures that do nothing on a pool of threads.
+/// Runs empty closures on a pool of threads.
 #[derive(Clone)]
 pub(crate) struct Closures(pub(crate) WorkerPool);
 
@@ -107,7 +107,7 @@ impl Caller for Closures {
     }
 }
 
-/// Somebody who sends bytes and gets them back.
+/// Sends bytes and gets them back.
 #[derive(Clone)]
 pub(crate) struct Echo {
     pub(crate) pool: WorkerPool,

@@ -1,4 +1,4 @@
-//! Bytes there and back, one call at a time: ours against the raw pipe.
+//! Echoed payloads, one call at a time: ours compared with the raw pipe.
 
 use anyhow::Result;
 use longshore_pool::Payload;
@@ -9,11 +9,11 @@ use crate::ours::{self, Echo};
 use crate::raw::ByTurns;
 use crate::{Args, say};
 
-/// The sizes, their names, and how much longer than the raw pipe we may take.
+/// The sizes, their names, and the allowed ratio to the raw pipe.
 const SIZES: [(usize, &str, Option<f64>); 2] =
     [(64 * 1024, "64 KiB", None), (1_000_000, "1 MB", Some(1.3))];
 
-/// Measures both, by turns.
+/// Measures both, alternating.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     if !args.wants("payloads") {
         return Ok(Vec::new());

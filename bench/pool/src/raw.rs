@@ -1,5 +1,5 @@
-//! The limit: frames of a length and a body over the pipes of a child that sends them back, and no
-//! pool at all. Nothing is bounded, measured, timed or survives a crash.
+//! The limit: length-prefixed frames over the pipes of a child that echoes them, without a pool. Nothing is
+//! bounded, measured or timed, and nothing survives a crash.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 
 use crate::clock::Caller;
 
-/// The argument that makes this program the child.
+/// The argument that starts this program as the child.
 pub(crate) const CHILD: &str = "raw-child";
-/// What a call that does nothing carries.
+/// The payload of a call that does nothing.
 pub(crate) const SMALL: usize = 16;
-/// Room in a pipe, as our pools ask for.
+/// The pipe size, as in our pools.
 const PIPE: usize = 256 * 1024;
 
-/// The child: sends back what it gets, and waits for more only when it has sent all.
+/// The child: echoes its input, and reads more only when everything is written.
 pub(crate) fn child() -> ExitCode {
     match echo() {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,7 +33,7 @@ pub(crate) fn child() -> ExitCode {
 }
 
 fn echo() -> std::io::Result<()> {
-    // The descriptors themselves: standard output would look for ends of lines.
+    // Uses the descriptors directly: Rust's standard output is line-buffered.
     let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
     let mut input = std::io::BufReader::with_capacity(64 * 1024, input);
@@ -54,7 +54,7 @@ fn echo() -> std::io::Result<()> {
     }
 }
 
-/// One child and its two pipes, used by one caller at a time.
+/// One child and its pipes, used by one caller at a time.
 struct Wire {
     _child: Child,
     input: ChildStdin,
@@ -104,7 +104,7 @@ async fn read(output: &mut BufReader<ChildStdout>, body: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// Two children, each of which does one call at a time.
+/// Two children, each with one call at a time.
 #[derive(Clone)]
 pub(crate) struct ByTurns {
     wires: Arc<[tokio::sync::Mutex<Wire>; 2]>,
@@ -120,7 +120,7 @@ impl ByTurns {
 
 impl Caller for ByTurns {
     async fn call(&self) -> Result<()> {
-        // One that is free, else the other's turn.
+        // A free child; otherwise waits for the next in turn.
         if let Some(mut wire) = self.wires.iter().find_map(|wire| wire.try_lock().ok()) {
             return wire.call().await;
         }
@@ -129,7 +129,7 @@ impl Caller for ByTurns {
     }
 }
 
-/// Two children with many calls in their pipes: callers write, one task per child reads.
+/// Two children with many pipelined calls: callers write, one task per child reads.
 #[derive(Clone)]
 pub(crate) struct Pipelined {
     lanes: Arc<[Lane; 2]>,
@@ -141,7 +141,7 @@ struct Lane {
     _child: Child,
     input: tokio::sync::Mutex<ChildStdin>,
     frame: Vec<u8>,
-    /// Who waits for an answer, in the order in which the calls were written.
+    /// The callers that wait for answers, in the order of their calls.
     waiting: Arc<Mutex<VecDeque<oneshot::Sender<()>>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Other pools of this language: tokio's blocking threads, and rayon with a channel for the answer.
+//! Other Rust pools: tokio's blocking threads, and rayon with a channel for the answer.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Caller;
 
-/// tokio's own threads for blocking work, as many as it likes.
+/// tokio's blocking threads, without a limit.
 #[derive(Clone)]
 pub(crate) struct SpawnBlocking;
 
@@ -18,7 +18,7 @@ impl Caller for SpawnBlocking {
     }
 }
 
-/// The same with two threads, as everybody else has: those of a runtime beside ours.
+/// tokio's blocking threads, limited to two as in the other pools: those of a second runtime.
 #[derive(Clone)]
 pub(crate) struct TwoBlocking {
     beside: Handle,
@@ -30,7 +30,7 @@ impl TwoBlocking {
         let runtime = Builder::new_current_thread().max_blocking_threads(2).build()?;
         let beside = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
-        // A runtime must not be dropped where tasks run.
+        // A runtime must not be dropped in an async context.
         std::thread::spawn(move || runtime.block_on(ended));
         Ok(Self { beside, _end: Arc::new(end) })
     }
@@ -42,7 +42,7 @@ impl Caller for TwoBlocking {
     }
 }
 
-/// rayon's threads, and a oneshot channel back.
+/// rayon's threads, with a oneshot channel for the answer.
 #[derive(Clone)]
 pub(crate) struct Rayon(Arc<rayon::ThreadPool>);
 

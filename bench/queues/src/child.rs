@@ -1,4 +1,4 @@
-//! Measurements that need a process of their own: nothing else in it may use CPU or memory.
+//! Measurements in their own process: nothing else in it may use CPU or memory.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,37 +9,37 @@ use longshore::{BatchId, Client, Context, NewBatch, NewUnit, Policy, Worker};
 
 use crate::{figures, ours, peer};
 
-/// What the child process does.
+/// The role of the child process.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Child {
-    /// A worker with nothing to do.
+    /// Runs an idle worker.
     #[command(hide = true)]
     Idle {
-        /// For this long.
+        /// The number of seconds.
         seconds: u64,
-        /// Where its database is.
+        /// The folder of its database.
         folder: PathBuf,
     },
     /// Sends a batch from a stream.
     #[command(hide = true)]
     Stream {
-        /// This many units.
+        /// The number of units.
         count: usize,
-        /// Where its database is.
+        /// The folder of its database.
         folder: PathBuf,
     },
-    /// One run beside the peers: what `bench/peers/run` calls.
+    /// One run for the comparison with peers; `bench/peers/run` calls it.
     Peer(peer::Peer),
 }
 
-/// What the child used.
+/// The resources that the child used.
 pub(crate) struct Used {
     pub(crate) cpu_percent: f64,
     pub(crate) megabytes: f64,
 }
 
 impl Child {
-    /// Does it, and prints what it used.
+    /// Runs the role and prints the resources it used.
     pub(crate) async fn run(self) -> Result<()> {
         match self {
             Self::Idle { seconds, folder } => idle(seconds, &folder).await,
@@ -88,7 +88,7 @@ async fn stream(count: usize, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs this program again as a child.
+/// Runs this program as a child.
 pub(crate) fn spawn(args: &[&str], folder: &Path) -> Result<Used> {
     let output = std::process::Command::new(std::env::current_exe()?)
         .args(args)

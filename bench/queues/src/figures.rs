@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-/// One line of the table.
+/// One row of the table.
 pub(crate) struct Row {
     name: String,
     ours: f64,
@@ -11,21 +11,21 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Ours as a part of the limit; at least `goal` is good.
+    /// Ours as a fraction of the limit; the goal is at least `goal`.
     pub(crate) fn ratio(name: &str, ours: f64, limit: f64, goal: f64) -> Self {
         let ratio = ours / limit;
         let verdict = format!("{ratio:.2} (goal {goal}) {}", mark(ratio >= goal));
         Self { name: name.to_owned(), ours, against: Some(limit), verdict }
     }
 
-    /// Ours against a floor; at most `most` is good.
+    /// Ours as a multiple of a floor; the goal is at most `most`.
     pub(crate) fn within(name: &str, ours: f64, floor: f64, most: f64) -> Self {
         let verdict =
             format!("+{:.3} (goal +{:.1}) {}", ours - floor, most - floor, mark(ours <= most));
         Self { name: name.to_owned(), ours, against: Some(floor), verdict }
     }
 
-    /// A figure that is only shown.
+    /// A figure without a goal.
     pub(crate) fn plain(name: &str, ours: f64) -> Self {
         Self { name: name.to_owned(), ours, against: None, verdict: String::new() }
     }
@@ -50,7 +50,7 @@ pub(crate) fn print(rows: &[Row]) {
     }
 }
 
-/// Says what ran. After `--once` figures mean nothing: it is small, and perhaps a debug build.
+/// Prints what ran. After `--once` the figures mean nothing: the runs are small, and it may be a debug build.
 pub(crate) fn list(rows: &[Row]) {
     for Row { name, .. } in rows {
         println!("ran: {name}");
@@ -61,19 +61,19 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
-/// The middle of several runs.
+/// The median of several runs.
 pub(crate) fn median(values: &[f64]) -> f64 {
     percentile(values, 50)
 }
 
-/// The value that `percent` of all lie below.
+/// The percentile `percent`.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() * percent / 100).or(sorted.last()).copied().unwrap_or(f64::NAN)
 }
 
-/// This process' CPU time in seconds and its peak and present memory in MB, from /proc.
+/// This process's CPU time in seconds and its peak and current memory in MB, from /proc.
 pub(crate) fn usage() -> Result<(f64, f64, f64)> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -83,6 +83,6 @@ pub(crate) fn usage() -> Result<(f64, f64, f64)> {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or("");
         line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
     };
-    // 100 ticks a second on every Linux that we run on.
+    // 100 ticks per second on every supported Linux.
     Ok((ticks / 100.0, field("VmHWM"), field("VmRSS")))
 }

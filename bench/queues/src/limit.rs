@@ -5,12 +5,12 @@ use anyhow::Result;
 use longshore_sqlite::rusqlite::config::DbConfig;
 use longshore_sqlite::rusqlite::{Connection, params};
 
-/// Rows per transaction, as the engine's bulk send has them.
+/// Rows per transaction, as in the engine's bulk send.
 const SEND: usize = 1000;
 /// Rows per claim and per finish.
 const CLAIM: usize = 500;
 
-/// A connection set up as the store's writer is.
+/// Opens a connection with the settings of the store's writer.
 pub(crate) fn connect(path: &std::path::Path) -> Result<Connection> {
     let db = Connection::open(path)?;
     db.pragma_update(None, "journal_mode", "WAL")?;
@@ -59,7 +59,7 @@ pub(crate) fn send(db: &Connection, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Claims and finishes everything that is ready; returns how many.
+/// Claims and finishes all ready units; returns their number.
 pub(crate) fn process(db: &Connection) -> Result<usize> {
     db.execute_batch(
         "INSERT OR IGNORE INTO longshore_session (num, id, label, version, kinds, slots, ttl,
@@ -126,7 +126,7 @@ fn finish(db: &Connection, ids: &[[u8; 16]]) -> Result<()> {
     Ok(())
 }
 
-/// Writes `count` ended units, as a past that the store has to live with.
+/// Writes `count` ended units, as the history of the store.
 pub(crate) fn past(db: &Connection, count: usize) -> Result<()> {
     synchronous(db, "OFF")?;
     let mut insert = db.prepare(
@@ -142,7 +142,7 @@ pub(crate) fn past(db: &Connection, count: usize) -> Result<()> {
     }
     db.execute("UPDATE longshore_stream SET done = done + ?1 WHERE num = 1", [count])?;
     synchronous(db, "FULL")?;
-    // The past must be on disk before the clock starts, or its write-back would be measured.
+    // The history must be on disk before the measurement, or its write-back would be measured.
     db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
 }

@@ -7,12 +7,12 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
-/// Rows per transaction, as the engine's bulk send has them.
+/// Rows per transaction, as in the engine's bulk send.
 const SEND: usize = 1000;
 /// Rows per claim and per finish.
 const CLAIM: i64 = 500;
 
-/// Some connections to a database that has the store's tables, and a session on it.
+/// Connections to a database with the store's tables, and a session on it.
 pub(crate) struct Limit {
     clients: Vec<Client>,
     _drivers: tokio::task::JoinSet<()>,
@@ -26,7 +26,7 @@ const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '15s
                      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 impl Limit {
-    /// Connects `connections` times.
+    /// Opens `connections` connections.
     pub(crate) async fn connect(url: &str, connections: usize) -> Result<Self> {
         let mut clients = Vec::new();
         let mut drivers = tokio::task::JoinSet::new();
@@ -58,7 +58,7 @@ impl Limit {
         Ok(Self { clients, _drivers: drivers, stream, session })
     }
 
-    /// Inserts `count` units, by all connections together.
+    /// Inserts `count` units, split over all connections.
     pub(crate) async fn send(&self, count: usize) -> Result<()> {
         let share = count.div_ceil(self.clients.len());
         let parts = self.clients.iter().enumerate().map(|(at, client)| {
@@ -69,14 +69,14 @@ impl Limit {
         Ok(())
     }
 
-    /// Claims and finishes everything that is ready; how many.
+    /// Claims and finishes all ready units; returns their number.
     pub(crate) async fn process(&self) -> Result<usize> {
         let parts =
             self.clients.iter().map(|client| process_part(client, self.stream, self.session));
         Ok(try_join_all(parts).await?.into_iter().sum())
     }
 
-    /// Writes `count` units in one state, as company for those that run.
+    /// Writes `count` units in one state, beside the units that run.
     pub(crate) async fn company(&self, count: usize, state: i16) -> Result<()> {
         let waits = i32::from(state == 0);
         let count = i64::try_from(count)?;
@@ -100,7 +100,7 @@ impl Limit {
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
         typed(&self.clients[0], &sql, &params).await?;
-        // One by one: together they would be one transaction, in which nothing can be vacuumed.
+        // One statement at a time: together they would be one transaction, in which VACUUM cannot run.
         for sql in ["VACUUM ANALYZE longshore_unit", "CHECKPOINT"] {
             self.clients[0].batch_execute(sql).await?;
         }

@@ -1,8 +1,8 @@
-//! How fast the queues are, against the limit: the same statements in a plain loop.
+//! Measures the queues, compared with the limit: the same statements in a plain loop.
 //!
-//! `cargo run --profile dist -p bench-queues` prints one table. Runs are interleaved and medians
-//! shown, since the machine's disk is never the same twice: trust the ratios, not the rates.
-//! `--once` runs everything small, so that the benchmark cannot rot unseen.
+//! `cargo run --profile dist -p bench-queues` prints one table. Runs are interleaved and the table shows
+//! medians, since the speed of a disk varies: trust the ratios, not the rates. `--once` runs everything small,
+//! so that CI notices a broken benchmark.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -22,34 +22,34 @@ use anyhow::Result;
 use clap::Parser;
 use figures::{Row, median, percentile};
 
-/// What to measure, and how much of it.
+/// Options of the benchmark.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Units per run.
+    /// Run this many units per run.
     #[arg(long, default_value_t = 100_000)]
     units: usize,
-    /// Runs of each kind; the median counts.
+    /// Run each measurement this many times and report the median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Slots of the worker.
+    /// Run the worker with this many slots.
     #[arg(long, default_value_t = 256)]
     slots: u32,
-    /// Slots of the smaller worker that is shown beside it.
+    /// Run the smaller worker with this many slots.
     #[arg(long, default_value_t = 64)]
     few_slots: u32,
-    /// Units waiting in the deep queue.
+    /// Fill the deep queue with this many units.
     #[arg(long, default_value_t = 1_000_000)]
     deep: usize,
-    /// Units ended before the run with a past.
+    /// Write this many ended units before the run with a history.
     #[arg(long, default_value_t = 5_000_000)]
     past: usize,
-    /// Everything once and small: only to see that it works.
+    /// Run everything once and small, to check that it works.
     #[arg(long)]
     once: bool,
-    /// Only the sections whose name contains this.
+    /// Run only sections with this in their name.
     #[arg(long, default_value = "")]
     only: String,
-    /// Where the databases are made; must be a real disk.
+    /// Create the databases in this folder, which must be on a real disk.
     #[arg(long, default_value = "target/bench")]
     dir: std::path::PathBuf,
     #[command(subcommand)]
@@ -91,7 +91,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The sections that need a PostgreSQL: their names begin with `pg-`.
+/// Runs the sections on PostgreSQL; their names start with `pg-`.
 async fn on_postgres(args: &Args) -> Result<Vec<Row>> {
     let names = ["pg-throughput", "pg-latency", "pg-depth", "pg-horizon", "pg-idle"];
     let wanted = |name: &str| name.contains(&args.only);
@@ -131,7 +131,7 @@ fn rate(count: usize, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }
 
-/// Bulk send and processing, limit and ours by turns.
+/// Measures bulk send and processing, limit and ours alternating.
 async fn throughput(args: &Args) -> Result<Vec<Row>> {
     let (mut limit_send, mut our_send) = (Vec::new(), Vec::new());
     let (mut limit_process, mut our_process, mut our_few) = (Vec::new(), Vec::new(), Vec::new());
@@ -176,7 +176,7 @@ async fn our_round(args: &Args, slots: u32) -> Result<(f64, f64)> {
     Ok((send, rate(args.units, took)))
 }
 
-/// A lone unit on an idle system, against two fsyncs.
+/// Measures a single unit on an idle system, compared with two fsyncs.
 async fn latency(args: &Args) -> Result<Row> {
     let count = if args.once { 5 } else { 200 };
     let folder = folder(args)?;
@@ -209,13 +209,13 @@ fn two_fsyncs(folder: &Path, count: usize) -> Result<Vec<f64>> {
         .collect()
 }
 
-/// The same stretch of work with little and with much behind it.
+/// Measures the same work with a short and with a deep queue.
 async fn depth(args: &Args) -> Result<Row> {
     let stretch = if args.once { 1_000 } else { 10_000 };
     let (mut shallow, mut deep) = (Vec::new(), Vec::new());
     say("depth: filling");
     let (few, many) = (folder(args)?, folder(args)?);
-    // A worker that drains has done a little more than it was timed for.
+    // A draining worker finishes a few more units than were timed.
     fill(few.path(), stretch * (args.rounds + 1) * 2)?;
     fill(many.path(), args.deep)?;
     for _ in 0..args.rounds {
@@ -237,7 +237,7 @@ async fn stretch_rate(folder: &Path, count: usize, slots: u32) -> Result<f64> {
     Ok(rate(count, took))
 }
 
-/// The same work in a store that has seen much.
+/// Measures the same work in a store with a long history.
 async fn history(args: &Args) -> Result<Row> {
     say("history: writing the past");
     let (fresh, old) = (folder(args)?, folder(args)?);
@@ -257,7 +257,7 @@ async fn history(args: &Args) -> Result<Row> {
     Ok(Row::ratio(&name, median(&aged), median(&young), 0.95))
 }
 
-/// What a worker costs that has nothing to do, and what sending a stream costs in memory.
+/// Measures the CPU time of an idle worker, and the memory of sending a stream.
 fn rest(args: &Args) -> Result<Vec<Row>> {
     say("at rest");
     let seconds = if args.once { 1 } else { 10 };

@@ -1,4 +1,4 @@
-//! The same work through the engine: client, worker, SQLite store.
+//! The work through the engine: client, worker, SQLite store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use longshore::{Client, Context, Kind, NewUnit, Policy, Store, WhenFull, Worker}
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::mpsc;
 
-/// A store in `folder`, as a user would open it.
+/// Opens a store in `folder` with default options, as users do.
 pub(crate) fn open(folder: &Path) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(SqliteStore::open(&folder.join("bench.db"), SqliteOptions::default())?))
 }
 
-/// The kind that does nothing.
+/// A kind with an empty handler.
 pub(crate) fn noop() -> Result<Kind> {
     Ok(Kind::new("noop")?)
 }
 
-/// Sends `count` units, ten thousand at a time: the client makes chunks of a thousand of them.
+/// Sends `count` units, ten thousand per call; the client splits them into chunks of a thousand.
 pub(crate) async fn send(store: &Arc<dyn Store>, count: usize) -> Result<()> {
     let client = Client::new(Arc::clone(store));
     let kind = noop()?;
@@ -32,7 +32,7 @@ pub(crate) async fn send(store: &Arc<dyn Store>, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Runs a worker until `count` units are settled; returns the time that took.
+/// Runs a worker until `count` units are finished; returns the duration.
 pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) -> Result<Duration> {
     let worker = Worker::builder(Arc::clone(store))
         .slots(slots)
@@ -44,7 +44,7 @@ pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) ->
     let start = Instant::now();
     let mut took = None;
     let watch = async {
-        // The counters move with each flush, so looking once a millisecond is exact enough.
+        // The counters change with each flush, so polling once per millisecond is exact enough.
         while stats.report().done < count as u64 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -56,12 +56,12 @@ pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) ->
     took.context("the worker ended early")
 }
 
-/// From before `send` to the handler's first line, one lone unit at a time.
+/// Measures the time from before `send` to the handler's first line, one unit at a time.
 pub(crate) async fn latencies(store: &Arc<dyn Store>, count: usize) -> Result<Vec<Duration>> {
     latencies_between(store, store, count).await
 }
 
-/// The same with a sender and a worker that have a store each, as on two machines.
+/// Measures it with separate stores for sender and worker, as on two machines.
 pub(crate) async fn latencies_between(
     sender: &Arc<dyn Store>,
     worker: &Arc<dyn Store>,
@@ -79,7 +79,7 @@ pub(crate) async fn latencies_between(
     let send = async {
         let mut times = Vec::with_capacity(count);
         for i in 0..count {
-            // Long enough for the worker to be idle again.
+            // Long enough that the worker is idle again.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let before = Instant::now();
             client.send(NewUnit::new(kind.clone(), format!("{{\"i\":{i}}}").into_bytes())).await?;

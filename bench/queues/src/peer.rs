@@ -1,5 +1,5 @@
-//! Ours beside the peers: one run, in the words that `bench/peers/run` reads from every product.
-//! It is told what they are told, and sends as they do: a thousand units per call.
+//! One run for the comparison with peers, with the output format that `bench/peers/run` reads from every product.
+//! It takes the same settings as the peers and sends a thousand units per call, too.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use crate::{limit, ours, postgres};
 /// Units per call of the bulk send.
 const CHUNK: usize = 1000;
 
-/// What to run.
+/// Options of the run.
 #[derive(Debug, Args)]
 pub(crate) struct Peer {
-    /// The store: the path of a SQLite database, or `postgres://…`.
+    /// Use this store: the path of a SQLite database, or `postgres://…`.
     #[arg(long, env = "STORE")]
     store: String,
-    /// Units of the run.
+    /// Run this many units.
     #[arg(long, env = "UNITS", default_value_t = 20_000)]
     units: usize,
-    /// Slots of the worker.
+    /// Run the worker with this many slots.
     #[arg(long, default_value_t = 256)]
     slots: u32,
-    /// The store's statements in a plain loop instead of the engine.
+    /// Run the store's statements in a plain loop instead of the engine.
     #[arg(long)]
     limit: bool,
-    /// Connections of that loop, on PostgreSQL.
+    /// Use this many connections in the loop, on PostgreSQL.
     #[arg(long, default_value_t = 2)]
     connections: usize,
 }
 
 impl Peer {
-    /// Sends and processes once, and prints a line for each.
+    /// Sends and processes once, and prints one line for each.
     pub(crate) async fn run(self) -> Result<()> {
         if self.limit { self.run_limit().await } else { self.run_ours().await }
     }
@@ -54,7 +54,7 @@ impl Peer {
     }
 
     async fn run_limit(&self) -> Result<()> {
-        // The store makes its tables.
+        // Opening the store creates its tables.
         drop(open(&self.store).await?);
         let done = if is_postgres(&self.store) {
             self.limit_on_postgres().await?
@@ -92,7 +92,7 @@ fn is_postgres(store: &str) -> bool {
     store.starts_with("postgres://") || store.starts_with("postgresql://")
 }
 
-/// A store as a user would open it.
+/// Opens a store with default options, as users do.
 async fn open(store: &str) -> Result<Arc<dyn Store>> {
     if is_postgres(store) {
         return postgres::open(store, Listen::Auto).await;

@@ -12,14 +12,14 @@ use crate::figures::{Row, median, percentile};
 use crate::limit_pg::Limit;
 use crate::{Args, ours, rate, say};
 
-/// A server as Debian sets it up: durable, with its default memory.
+/// A server with Debian's settings: durable, with the default memory.
 pub(crate) struct Server {
     server: PrivatePostgres,
     template: String,
 }
 
 impl Server {
-    /// Starts one, with a template that has the store's tables.
+    /// Starts a server, with a template database that has the store's tables.
     pub(crate) async fn start() -> Result<Self> {
         let settings = [("fsync", "on"), ("shared_buffers", "128MB"), ("max_wal_size", "1GB")];
         let server = PrivatePostgres::start_with(&settings)?;
@@ -39,13 +39,13 @@ impl Server {
     }
 }
 
-/// A store as a user would open it.
+/// Opens a store with default options, as users do.
 pub(crate) async fn open(url: &str, listen: Listen) -> Result<Arc<dyn Store>> {
     let options = PostgresOptions { listen, ..PostgresOptions::default() };
     Ok(Arc::new(PostgresStore::open(url, options).await?))
 }
 
-/// Bulk send and processing, limit and ours by turns; what a unit costs in WAL and commits.
+/// Measures bulk send and processing, limit and ours alternating; and WAL and commits per unit.
 pub(crate) async fn throughput(args: &Args, server: &Server) -> Result<Vec<Row>> {
     let (mut limit_send, mut limit_process) = (Vec::new(), Vec::new());
     let (mut our_send, mut our_process, mut our_few) = (Vec::new(), Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ pub(crate) async fn throughput(args: &Args, server: &Server) -> Result<Vec<Row>>
     ])
 }
 
-/// The best of one, two and four connections: what is best depends on the machine.
+/// The best of one, two and four connections, which depends on the machine.
 async fn limit_round(args: &Args, server: &Server) -> Result<(f64, f64)> {
     let (mut best_send, mut best_process) = (0.0_f64, 0.0_f64);
     for connections in [1, 2, 4] {
@@ -108,7 +108,7 @@ async fn our_round(args: &Args, server: &Server, slots: u32) -> Result<Round> {
     let send = rate(args.units, start.elapsed());
     let took = ours::process(&store, args.units, slots).await?;
     let units = args.units as f64;
-    // A connection's counts reach the statistics when it has been idle for a moment.
+    // A connection reports its counts to the statistics when it becomes idle.
     drop(store);
     tokio::time::sleep(Duration::from_millis(1200)).await;
     Ok(Round {
@@ -119,12 +119,12 @@ async fn our_round(args: &Args, server: &Server, slots: u32) -> Result<Round> {
     })
 }
 
-/// A lone unit on an idle system.
+/// Measures a single unit on an idle system.
 pub(crate) async fn latency(args: &Args, server: &Server) -> Result<Row> {
     let count = if args.once { 5 } else { 200 };
     say("PostgreSQL latency");
     let url = server.fresh()?;
-    // As two machines would: what one sends, the other hears of by a notice.
+    // As on two machines: the worker learns of a send by NOTIFY.
     let (sender, worker) =
         (open(&url, Listen::Off).await?, open(&url, Listen::At(url.clone())).await?);
     let times = ours::latencies_between(&sender, &worker, count).await?;
@@ -132,7 +132,7 @@ pub(crate) async fn latency(args: &Args, server: &Server) -> Result<Row> {
     Ok(Row::most("PostgreSQL: send to handler start, ms p50", percentile(&times, 50), 3.0))
 }
 
-/// The same stretch of work with little and with much behind it, and beside it.
+/// Measures the same work with a short and with a deep queue, and beside many other units.
 pub(crate) async fn depth(args: &Args, server: &Server) -> Result<Vec<Row>> {
     let stretch = if args.once { 1_000 } else { 10_000 };
     let beside = args.deep / 10;
@@ -159,7 +159,7 @@ pub(crate) async fn depth(args: &Args, server: &Server) -> Result<Vec<Row>> {
     Ok(vec![Row::ratio(&deep, many, few, 0.8), Row::ratio(&among, mixed, few, 0.8)])
 }
 
-/// Work before and while a reader holds back what may be cleaned up.
+/// Measures work before and while an open snapshot prevents VACUUM from cleaning up.
 pub(crate) async fn horizon(args: &Args, server: &Server) -> Result<Row> {
     let (calm, held) = if args.once { (1, 2) } else { (15, 60) };
     say("PostgreSQL with a long-running reader");
@@ -175,14 +175,14 @@ pub(crate) async fn horizon(args: &Args, server: &Server) -> Result<Row> {
         .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM longshore_unit")
         .await?;
     busy(&store, args.slots, Duration::from_secs(held * 3 / 4)).await?;
-    // The last quarter is the worst: by then most has piled up.
+    // The last quarter is the slowest: by then the most dead rows have accumulated.
     let during = busy(&store, args.slots, Duration::from_secs(held / 4)).await?;
     reader.batch_execute("COMMIT").await?;
     let name = format!("PostgreSQL: process, reader open for {held} s, units/s (over none)");
     Ok(Row::ratio(&name, during, before, 0.8))
 }
 
-/// Sends and processes for a while; units per second. Sent is a little ahead of what is processed.
+/// Sends and processes for a while and returns units per second. Sending stays slightly ahead.
 async fn busy(store: &Arc<dyn Store>, slots: u32, time: Duration) -> Result<f64> {
     let worker = Worker::builder(Arc::clone(store))
         .slots(slots)
@@ -211,7 +211,7 @@ async fn busy(store: &Arc<dyn Store>, slots: u32, time: Duration) -> Result<f64>
     rate
 }
 
-/// Queries of a worker that has nothing to do.
+/// Counts the queries of an idle worker.
 pub(crate) async fn idle(args: &Args, server: &Server) -> Result<Row> {
     let seconds = if args.once { 2 } else { 30 };
     say("PostgreSQL: idle worker");
@@ -230,7 +230,7 @@ pub(crate) async fn idle(args: &Args, server: &Server) -> Result<Row> {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let after = server.ask(&url, QUERIES)?;
         control.drain();
-        // Asking is a transaction too.
+        // The query for the statistics is a transaction, too.
         anyhow::Ok((after - before - 1.0) / seconds as f64)
     };
     let (report, rate) = tokio::join!(worker.run(), watch);

@@ -1,6 +1,5 @@
-//! An axum app that stays responsive while it does what would block it: SQL, password hashes,
-//! pictures, a Python library. Its page shows each of them at work, and how long the event loop takes
-//! to answer meanwhile.
+//! An axum app that stays responsive during blocking work: SQL, password hashes, pictures, a Python library. Its
+//! page shows the progress of each job, and how long the event loop takes to answer meanwhile.
 
 mod orders;
 mod page;
@@ -16,7 +15,7 @@ use axum::routing::get;
 use longshore_pool::axum::{Pools, Workers, progress_sse};
 use longshore_pool::{CallError, CallOptions, Settings, WorkerPool};
 
-/// Opens the pools and the app over them. `folder` is where the database goes.
+/// Opens the pools and builds the app on them. The database is created in `folder`.
 pub async fn open(folder: &Path) -> Result<(Router, Pools), CallError> {
     let pools = Pools::new()
         .add(threads("pictures", pictures::operations()).await?)
@@ -70,7 +69,7 @@ async fn find_ports(workers: Workers) -> Result<Response, CallError> {
     progress_sse(workers.pool("python")?, "find", &misspelt, watched()).await
 }
 
-/// Whoever leaves the page, or presses Stop, wants no result.
+/// Cancels the call when the user leaves the page or presses Stop.
 fn watched() -> CallOptions {
     CallOptions::default().cancel_on_drop()
 }

@@ -8,12 +8,12 @@ use longshore_pool::child;
 use tokio::net::TcpListener;
 
 fn main() -> ExitCode {
-    // First of all: so that no Python process outlives us, however we end.
+    // Must come first, so that no Python process outlives this process, however it ends.
     if let Some(ended) = child::run_if_worker(|_| None) {
         return ended;
     }
     tracing_subscriber::fmt().init();
-    // One thread is enough for all requests: nothing ever blocks it.
+    // One thread is enough for all requests, because nothing blocks it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(run())) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! Orders in SQLite: a report whose queries take their time, one after the other.
+//! Orders in SQLite: a report with several slow queries in sequence.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use longshore_pool::database::{Db, DbOptions, Value};
 use longshore_pool::{CallError, Payload};
 use serde_json::json;
 
-/// A year of orders.
+/// The table with a year of orders.
 const FILL: &str = "
     INSERT INTO orders (month, port, tons)
     WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
     SELECT i % 12 + 1, i * 7919 % 40, i * 104729 % 500 FROM n";
 
-/// Compares each order of a month with all others of that month: what no index helps with.
+/// Compares each order of a month with all others of that month, which no index can speed up.
 const REPORT: &str = "
     SELECT sum(a.tons > b.tons AND a.port <> b.port) AS overtaken, sum(DISTINCT a.tons) AS tons
     FROM orders a JOIN orders b ON a.month = b.month AND abs(a.tons - b.tons) < 400
@@ -30,7 +30,7 @@ pub(crate) async fn open(path: &Path) -> Result<Db, CallError> {
     Ok(db)
 }
 
-/// A report, month by month. Each query blocks a worker with a connection of its own, and nobody else.
+/// Runs a report, month by month. Each query blocks only one worker, which has its own connection.
 pub(crate) async fn report(db: Db) -> Response {
     let begin = Some(Progress { db, month: 1, overtaken: 0 });
     sse(stream::unfold(begin, async |progress| match progress {
@@ -39,7 +39,7 @@ pub(crate) async fn report(db: Db) -> Response {
     }))
 }
 
-/// How far a report is.
+/// The progress of a report.
 struct Progress {
     db: Db,
     month: i64,

@@ -1,11 +1,11 @@
-//! The page, rendered here; a few lines of script bring it to life.
+//! The page, rendered on the server; a short script makes it live.
 
 use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 
-/// What the page offers to do.
+/// A job on the page.
 struct Job {
     /// Its path under `/run/`.
     path: &'static str,
@@ -56,7 +56,7 @@ fn page() -> impl IntoResponse {
     (policy, Html(include_str!("page.html").replace("<!-- jobs -->", &jobs)))
 }
 
-/// A job on the page. All of it is ours: nothing has to be escaped.
+/// Renders a job. All texts are constants, so nothing needs escaping.
 fn card(job: &Job) -> String {
     let Job { path, title, words, pool } = job;
     format!(

@@ -1,4 +1,4 @@
-//! Passwords: slow on purpose, and the CPU's business.
+//! Password hashes: deliberately slow and CPU-bound.
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher};
@@ -9,7 +9,7 @@ pub(crate) fn operations() -> Operations {
     Operations::stateless().add_with("hash", |(), call: &Call, count: u32| hash(call, count))
 }
 
-/// Hashes as many passwords as an import of accounts would bring.
+/// Hashes as many passwords as an import of accounts.
 fn hash(call: &Call, count: u32) -> Result<Value, BoxError> {
     let mut last = String::new();
     for number in 1..=count {

@@ -1,4 +1,4 @@
-//! Pictures: painted, made smaller, and packed. A box filter is enough to keep a thread busy.
+//! Pictures: painted, scaled down and encoded. A box filter is enough to keep a thread busy.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ pub(crate) fn operations() -> Operations {
         .add_with("shrink", |(), call: &Call, widths: Vec<usize>| shrink_to(call, &widths))
 }
 
-/// Paints a picture and makes copies of these widths; the last is shown.
+/// Paints a picture and scales it to these widths; the last one is shown.
 fn shrink_to(call: &Call, widths: &[usize]) -> Result<Value, BoxError> {
     let of = widths.len() + 1;
     let picture = Picture::paint();
@@ -34,18 +34,18 @@ fn shrink_to(call: &Call, widths: &[usize]) -> Result<Value, BoxError> {
 struct Picture {
     width: usize,
     height: usize,
-    /// Red, green and blue of each point.
+    /// Red, green and blue of each pixel.
     points: Vec<[u8; 3]>,
 }
 
 impl Picture {
-    /// A harbour in the evening.
+    /// Paints a harbour in the evening.
     fn paint() -> Self {
         let points = (0..HEIGHT).flat_map(|y| (0..WIDTH).map(move |x| colour(x, y))).collect();
         Self { width: WIDTH, height: HEIGHT, points }
     }
 
-    /// A copy of another width, each of its points the mean of those that it stands for.
+    /// Scales to another width; each pixel is the mean of the pixels it replaces.
     fn shrink(&self, width: usize) -> Self {
         let width = width.clamp(1, self.width);
         let height = (self.height * width / self.width).max(1);
@@ -70,7 +70,7 @@ impl Picture {
         sum.map(|colour| (colour / count) as u8)
     }
 
-    /// The picture as PNG.
+    /// Encodes the picture as PNG.
     fn pack(&self) -> Result<Vec<u8>, png::EncodingError> {
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, self.width as u32, self.height as u32);
@@ -82,7 +82,7 @@ impl Picture {
     }
 }
 
-/// Where the sea begins.
+/// The row where the sea begins.
 const HORIZON: usize = 620;
 
 fn colour(x: usize, y: usize) -> [u8; 3] {

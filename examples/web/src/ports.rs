@@ -1,4 +1,4 @@
-//! Names of ports, found by a Python library.
+//! Names of network ports, looked up by a Python library.
 
 use std::path::Path;
 

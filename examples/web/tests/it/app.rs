@@ -1,4 +1,4 @@
-//! The app, served by a thread of its own: one thread, as when it is run.
+//! The app, served by one thread, as when it runs normally.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ impl App {
         Self { url, pools, stop, thread }
     }
 
-    /// Asks it to end, waits until it has, and looks for what it left.
+    /// Shuts the app down, waits for its end, and checks that no worker is left.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         tokio::task::spawn_blocking(|| self.thread.join().unwrap()).await.unwrap();
@@ -46,7 +46,7 @@ async fn serve(ready: oneshot::Sender<(String, Pools)>, stopped: oneshot::Receiv
     pools.serve(asked, Duration::from_secs(30), server).await.unwrap();
 }
 
-/// Where calls wait until the test lets them go.
+/// A gate where calls wait until the test opens it.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 

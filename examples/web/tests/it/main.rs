@@ -12,7 +12,7 @@ use crate::app::{App, Gate};
 
 const JOBS: [&str; 4] = ["sql", "passwords", "picture", "python"];
 
-/// Keeps what the bars have shown since, and how many pings had been answered then.
+/// Records the values of the progress bars, and how many pings were answered at that time.
 const WATCH: &str = "window.seen = {};
 const pings = document.querySelector('#pings');
 for (const job of document.querySelectorAll('.job')) {
@@ -43,7 +43,7 @@ async fn every_button_fills_its_bar_and_the_loop_answers_meanwhile() {
         assert!(seen.is_sorted() && steps.len() >= 3, "{job} came in steps: {seen:?}");
         pings.push(steps[steps.len() - 1].1 - steps[0].1);
     }
-    // One thread answers everything: had a job blocked it, its steps would have come all at once.
+    // One thread answers all requests: if a job blocked it, all steps would arrive together.
     assert!(pings.iter().all(|pings| *pings > 1), "{pings:?}");
     let found = browser.evaluate("document.querySelector('#python .result').textContent").await;
     assert!(found.unwrap().as_str().unwrap().contains("Hambrug → Hamburg"));
@@ -109,7 +109,7 @@ async fn the_page_fits_a_phone_and_the_night() {
     end(browser, app).await;
 }
 
-/// Keeps so many calls at the gate, or waiting for their turn.
+/// Keeps this many calls at the gate or in the queue.
 async fn hold(pool: &WorkerPool, gate: &Gate, calls: usize) -> JoinSet<()> {
     let mut held = JoinSet::new();
     for number in 1..=calls {
@@ -125,20 +125,20 @@ async fn hold(pool: &WorkerPool, gate: &Gate, calls: usize) -> JoinSet<()> {
     held
 }
 
-/// Leaves a picture of the page where a person can look at it.
+/// Saves a screenshot of the page for people to look at.
 async fn look(browser: &mut Browser, name: &str) {
     let png = browser.screenshot().await.unwrap();
     std::fs::write(format!("{}/web-{name}.png", env!("CARGO_TARGET_TMPDIR")), png).unwrap();
 }
 
-/// The page had nothing to complain of, and everything ends in good order.
+/// Asserts that the page has no errors, and shuts everything down.
 async fn end(browser: Browser, app: App) {
     assert_eq!(json!(browser.complaints()), Value::Array(Vec::new()));
     browser.close().await.unwrap();
     app.stop().await;
 }
 
-/// Waits until `what` holds; for a browser, which takes its time.
+/// Waits until `what` holds; the limit allows for a slow browser.
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !holds() {

@@ -48,7 +48,7 @@ async fn main() {
     running.abort();
 }
 
-/// Jobs whose completion is stored.
+/// Jobs with a stored completion.
 async fn done(pool: &PgPool) -> usize {
     let count = "SELECT count(*) FROM apalis.jobs WHERE status = 'Done'";
     let count: i64 = sqlx::query_scalar(count).fetch_one(pool).await.expect("no count");

@@ -63,7 +63,7 @@ async fn open() -> SqlitePool {
     pool.connect_with(options).await.expect("no database")
 }
 
-/// Jobs whose completion is stored.
+/// Jobs with a stored completion.
 async fn done(pool: &SqlitePool) -> usize {
     let count = "SELECT count(*) FROM Jobs WHERE status = 'Done'";
     let count: i64 = sqlx::query_scalar(count).fetch_one(pool).await.expect("no count");

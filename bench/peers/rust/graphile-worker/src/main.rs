@@ -74,7 +74,7 @@ fn job(i: usize) -> RawJobSpec {
     RawJobSpec { identifier: "noop".into(), payload, spec: JobSpec::default() }
 }
 
-/// Jobs whose completion is not yet stored: it deletes them.
+/// Jobs without a stored completion: graphile_worker deletes completed jobs.
 async fn left(pool: &PgPool) -> usize {
     let count = "SELECT count(*) FROM graphile_worker._private_jobs";
     let count: i64 = sqlx::query_scalar(count).fetch_one(pool).await.expect("no count");
