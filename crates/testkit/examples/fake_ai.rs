@@ -1,5 +1,5 @@
-//! The fake provider as a process, for clients in other languages: prints where it is, and answers
-//! until its stdin ends.
+//! The fake provider as a process, for clients in other languages: prints its URL, and serves until its
+//! standard input ends.
 
 use std::io::Write;
 

@@ -1,8 +1,8 @@
-//! A real browser for tests: Debian's Chromium without a window, driven through a pipe.
+//! A real browser for tests: Debian's Chromium, headless, driven through a pipe.
 //!
-//! It speaks the DevTools protocol over two descriptors, so that no driver, no port and no WebSocket
-//! are needed. Clicks are made where a person would make them: by the mouse, at a place on the page.
-//! Its profile is a folder of its own, and it ends with the pipe.
+//! It speaks the DevTools protocol over two file descriptors, so no driver, port or WebSocket is needed.
+//! Clicks are mouse events at the position of an element. The profile is a temporary folder, and the
+//! browser ends when the pipe closes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,10 +19,10 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-/// No answer takes so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The limit for each answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a browser in a container, without a screen and as root, is kept from doing anything else.
+/// Flags for a browser in a container without a screen, as root, without background traffic.
 const FLAGS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -49,18 +49,18 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts a browser and opens a page of so many points.
+    /// Starts a browser and opens a page of this size in pixels.
     pub async fn open(url: &str, width: u32, height: u32) -> io::Result<Self> {
         let mut browser = Self::start()?;
-        let target = browser.ask("Target.createTarget", json!({"url": "about:blank"})).await?;
+        let target = browser.call("Target.createTarget", json!({"url": "about:blank"})).await?;
         let attach = json!({"targetId": target["targetId"], "flatten": true});
-        let attached = browser.ask("Target.attachToTarget", attach).await?;
+        let attached = browser.call("Target.attachToTarget", attach).await?;
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
-            browser.ask(domain, json!({})).await?;
+            browser.call(domain, json!({})).await?;
         }
         browser.resize(width, height).await?;
-        browser.ask("Page.navigate", json!({"url": url})).await?;
+        browser.call("Page.navigate", json!({"url": url})).await?;
         browser
             .wait_for("location.href !== 'about:blank' && document.readyState === 'complete'")
             .await?;
@@ -69,46 +69,49 @@ impl Browser {
 
     fn start() -> io::Result<Self> {
         let profile = tempfile::tempdir()?;
-        let (theirs_in, ours_out) = io::pipe()?;
-        let (ours_in, theirs_out) = io::pipe()?;
+        let (child_input, output) = io::pipe()?;
+        let (input, child_output) = io::pipe()?;
         let mut command = std::process::Command::new("chromium");
         command.args(FLAGS).arg(format!("--user-data-dir={}", profile.path().display()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mappings = vec![
-            FdMapping { parent_fd: OwnedFd::from(theirs_in), child_fd: 3 },
-            FdMapping { parent_fd: OwnedFd::from(theirs_out), child_fd: 4 },
+            FdMapping { parent_fd: OwnedFd::from(child_input), child_fd: 3 },
+            FdMapping { parent_fd: OwnedFd::from(child_output), child_fd: 4 },
         ];
         command.fd_mappings(mappings).map_err(io::Error::other)?;
         let child = Command::from(command).kill_on_drop(true).spawn().map_err(missing)?;
-        let from = BufReader::new(Receiver::from_owned_fd(ours_in.into())?);
-        let to = Sender::from_owned_fd(ours_out.into())?;
+        let from = BufReader::new(Receiver::from_owned_fd(input.into())?);
+        let to = Sender::from_owned_fd(output.into())?;
         let complaints = Vec::new();
         Ok(Self { to, from, last_id: 0, session: None, complaints, child, _profile: profile })
     }
 
-    /// What a script on the page comes to. A promise is waited for.
+    /// Evaluates a script on the page and returns its value. Awaits a promise.
     pub async fn evaluate(&mut self, script: &str) -> io::Result<Value> {
-        let ask = json!({"expression": script, "returnByValue": true, "awaitPromise": true});
-        let answer = self.ask("Runtime.evaluate", ask).await?;
+        let call = json!({"expression": script, "returnByValue": true, "awaitPromise": true});
+        let answer = self.call("Runtime.evaluate", call).await?;
         match answer.get("exceptionDetails") {
             Some(details) => Err(io::Error::other(format!("{script}: {details}"))),
             None => Ok(answer["result"]["value"].clone()),
         }
     }
 
-    /// Waits until a script comes to true.
+    /// Waits until a script evaluates to true.
     pub async fn wait_for(&mut self, script: &str) -> io::Result<()> {
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + TIMEOUT;
         while self.evaluate(script).await? != Value::Bool(true) {
             if Instant::now() > limit {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("never: {script}")));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("timed out waiting for {script}"),
+                ));
             }
             sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     }
 
-    /// Clicks in the middle of an element, whatever lies there.
+    /// Clicks at the centre of an element, even if another element covers it.
     pub async fn click(&mut self, selector: &str) -> io::Result<()> {
         let find = format!(
             "(() => {{ const found = document.querySelector({selector:?}); \
@@ -116,54 +119,54 @@ impl Browser {
              const box = found.getBoundingClientRect(); \
              return [box.x + box.width / 2, box.y + box.height / 2]; }})()"
         );
-        let place = self.evaluate(&find).await?;
+        let position = self.evaluate(&find).await?;
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({
-                "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1,
+                "type": kind, "x": position[0], "y": position[1], "button": "left", "clickCount": 1,
             });
-            self.ask("Input.dispatchMouseEvent", event).await?;
+            self.call("Input.dispatchMouseEvent", event).await?;
         }
         Ok(())
     }
 
-    /// Gives the page another size.
+    /// Changes the size of the page.
     pub async fn resize(&mut self, width: u32, height: u32) -> io::Result<()> {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
         });
-        self.ask("Emulation.setDeviceMetricsOverride", size).await.map(drop)
+        self.call("Emulation.setDeviceMetricsOverride", size).await.map(drop)
     }
 
-    /// Says which colours its user prefers: `light` or `dark`.
+    /// Sets the preferred colour scheme: `light` or `dark`.
     pub async fn prefer(&mut self, scheme: &str) -> io::Result<()> {
         let feature = json!({"name": "prefers-color-scheme", "value": scheme});
-        self.ask("Emulation.setEmulatedMedia", json!({"features": [feature]})).await.map(drop)
+        self.call("Emulation.setEmulatedMedia", json!({"features": [feature]})).await.map(drop)
     }
 
     /// The whole page as PNG.
     pub async fn screenshot(&mut self) -> io::Result<Vec<u8>> {
         let all = json!({"format": "png", "captureBeyondViewport": true});
-        let answer = self.ask("Page.captureScreenshot", all).await?;
+        let answer = self.call("Page.captureScreenshot", all).await?;
         STANDARD.decode(answer["data"].as_str().unwrap_or_default()).map_err(io::Error::other)
     }
 
-    /// What went wrong on the page so far: exceptions, and what the browser complained of.
+    /// The errors of the page so far: exceptions, and errors in the browser's log.
     pub fn complaints(&self) -> &[String] {
         &self.complaints
     }
 
-    /// Ends the browser, and waits until it has.
+    /// Closes the browser and waits until it has ended.
     pub async fn close(mut self) -> io::Result<()> {
         self.session = None;
-        // It may end before it answers.
-        let _ = self.ask("Browser.close", json!({})).await;
-        match timeout(PATIENCE, self.child.wait()).await {
+        // The browser may end before it answers.
+        let _ = self.call("Browser.close", json!({})).await;
+        match timeout(TIMEOUT, self.child.wait()).await {
             Ok(ended) => ended.map(drop),
             Err(_) => self.child.kill().await,
         }
     }
 
-    async fn ask(&mut self, method: &str, params: Value) -> io::Result<Value> {
+    async fn call(&mut self, method: &str, params: Value) -> io::Result<Value> {
         self.last_id += 1;
         let mut message = json!({"id": self.last_id, "method": method, "params": params});
         if let Some(session) = &self.session {
@@ -173,9 +176,9 @@ impl Browser {
         bytes.push(0);
         self.to.write_all(&bytes).await?;
         loop {
-            let answer = self.hear().await?;
+            let answer = self.receive().await?;
             if answer["id"] != self.last_id {
-                self.note(&answer);
+                self.record_error(&answer);
             } else if let Some(error) = answer.get("error") {
                 return Err(io::Error::other(format!("{method}: {error}")));
             } else {
@@ -184,9 +187,9 @@ impl Browser {
         }
     }
 
-    async fn hear(&mut self) -> io::Result<Value> {
+    async fn receive(&mut self) -> io::Result<Value> {
         let mut bytes = Vec::new();
-        let read = timeout(PATIENCE, self.from.read_until(0, &mut bytes)).await;
+        let read = timeout(TIMEOUT, self.from.read_until(0, &mut bytes)).await;
         match read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
             0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the browser has ended")),
             _ => {
@@ -196,15 +199,15 @@ impl Browser {
         }
     }
 
-    /// Remembers what speaks of a fault of the page.
-    fn note(&mut self, event: &Value) {
+    /// Records an event that reports an error of the page.
+    fn record_error(&mut self, event: &Value) {
         let params = &event["params"];
-        let complaint = match event["method"].as_str() {
+        let error_details = match event["method"].as_str() {
             Some("Runtime.exceptionThrown") => &params["exceptionDetails"],
             Some("Log.entryAdded") if params["entry"]["level"] == "error" => &params["entry"],
             _ => return,
         };
-        self.complaints.push(complaint.to_string());
+        self.complaints.push(error_details.to_string());
     }
 }
 

@@ -1,4 +1,4 @@
-//! A clock that stands still until a test moves it.
+//! A clock that only tests move.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use longshore_core::{Clock, Timestamp};
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// A clock that shows `start`.
     pub fn at(start: Timestamp) -> Self {
         Self(AtomicI64::new(start.as_micros()))
     }
 
-    /// Moves forward.
+    /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.set(self.now() + by);
     }
 
-    /// Jumps anywhere, backwards too.
+    /// Sets the clock, also backwards.
     pub fn set(&self, to: Timestamp) {
         self.0.store(to.as_micros(), Ordering::SeqCst);
     }

@@ -1,10 +1,10 @@
 //! Shares, caps and bounds under load: the invariants `nobody_starves` and `bounded` with many
-//! tenants, claimers and senders at once. Larger than a conformance case, and for every store.
+//! concurrent tenants, claimers and senders. Larger than a conformance case, and for every store.
 //!
-//! Each is an `async fn(&World, …)` that panics where the store fails, and ends with `verify`. Run
-//! those with many claimers or senders on a runtime with several threads: only then do they meet.
+//! Each case is an `async fn(&World, …)` that panics where the store fails, and ends with `verify`. Run
+//! cases with many claimers or senders on a multi-threaded runtime: only there do they run concurrently.
 
-#![expect(clippy::unwrap_used, reason = "these are tests: a panic is their way to fail")]
+#![expect(clippy::unwrap_used, reason = "these are tests: they fail by a panic")]
 
 mod bounds;
 mod caps;
@@ -38,13 +38,13 @@ fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// A unit of two bytes.
-fn unit(of: &TenantId, on: &QueueName) -> NewUnit {
-    let plain = NewUnit::new(kind(), Payload::from(b"{}".as_slice()));
-    NewUnit { tenant: of.clone(), queue: on.clone(), ..plain }
+/// A unit with a payload of two bytes.
+fn unit(tenant: &TenantId, queue: &QueueName) -> NewUnit {
+    let default = NewUnit::new(kind(), Payload::from(b"{}".as_slice()));
+    NewUnit { tenant: tenant.clone(), queue: queue.clone(), ..default }
 }
 
-/// A worker.
+/// Opens a worker session.
 async fn session(world: &World) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
@@ -55,7 +55,7 @@ async fn session(world: &World) -> SessionId {
     id
 }
 
-/// Claims and starts up to `free` units of whatever is there.
+/// Claims and starts up to `free` units of any queue.
 async fn claim(world: &World, session: SessionId, free: u32) -> Vec<HeldUnit> {
     let claim = Claim {
         session,

@@ -1,28 +1,28 @@
-//! A store that fails, delays or doubles the calls that a plan names.
+//! A store wrapper that fails, delays or repeats planned calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_core::{Error, Store};
 
-use crate::forward::{forward, seam::*};
+use crate::delegate::{delegate, store_types::*};
 
-/// What goes wrong with one call.
+/// A fault injected into one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It never reaches the store.
+    /// The call returns a retryable error and does not reach the store.
     FailBefore,
-    /// It is done, but its answer is lost.
+    /// The store executes the call, and its answer is lost: the caller gets a retryable error.
     FailAfter,
-    /// It never reaches the store, which says that it is broken: no error to be retried.
+    /// The call does not reach the store and returns `Error::Broken`, which is not retryable.
     Broken,
-    /// It arrives late.
+    /// The call reaches the store after this delay.
     Delay(Duration),
-    /// It arrives twice; the second answer is the one that is heard.
+    /// The call reaches the store twice; the caller gets the second answer.
     Duplicate,
 }
 
-/// Breaks the calls that its plan names; the others pass.
+/// Injects planned faults; passes all other calls on.
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     plan: Mutex<Plan>,
@@ -37,70 +37,71 @@ struct Plan {
 }
 
 impl FaultyStore {
-    /// Wraps a store; until something is planned all calls pass.
+    /// Wraps a store, without faults.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner, plan: Mutex::default() }
     }
 
-    /// Breaks call number `nth` (from 1, counted from the beginning) of `verb`.
+    /// Plans a fault for call number `nth` of `method`, counted from 1.
     #[must_use]
-    pub fn with(self, verb: &'static str, nth: u64, fault: Fault) -> Self {
-        self.plan(|plan| plan.faults.insert((verb, nth), fault));
+    pub fn with(self, method: &'static str, nth: u64, fault: Fault) -> Self {
+        self.plan(|plan| plan.faults.insert((method, nth), fault));
         self
     }
 
-    /// Breaks every call of `verb` from now on; `None` mends it.
-    pub fn always(&self, verb: &'static str, fault: Option<Fault>) {
+    /// Injects a fault into every call of `method` from now on; `None` ends that.
+    pub fn always(&self, method: &'static str, fault: Option<Fault>) {
         self.plan(|plan| match fault {
-            Some(fault) => plan.always.insert(verb, fault),
-            None => plan.always.remove(verb),
+            Some(fault) => plan.always.insert(method, fault),
+            None => plan.always.remove(method),
         });
     }
 
-    /// While true, no call of any verb reaches the store.
+    /// While true, every call fails as with [`Fault::FailBefore`].
     pub fn outage(&self, on: bool) {
         self.plan(|plan| plan.outage = on);
     }
 
-    /// How often a verb was called, broken calls included.
-    pub fn calls(&self, verb: &str) -> u64 {
-        self.plan(|plan| plan.calls.get(verb).copied().unwrap_or(0))
+    /// How often a method was called, failed calls included.
+    pub fn calls(&self, method: &str) -> u64 {
+        self.plan(|plan| plan.calls.get(method).copied().unwrap_or(0))
     }
 
-    fn plan<T>(&self, look: impl FnOnce(&mut Plan) -> T) -> T {
-        look(&mut self.plan.lock().unwrap_or_else(PoisonError::into_inner))
+    fn plan<T>(&self, access: impl FnOnce(&mut Plan) -> T) -> T {
+        access(&mut self.plan.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn next_fault(&self, verb: &'static str) -> Option<Fault> {
+    fn next_fault(&self, method: &'static str) -> Option<Fault> {
         self.plan(|plan| {
-            let count = plan.calls.entry(verb).or_default();
+            let count = plan.calls.entry(method).or_default();
             *count += 1;
             let nth = *count;
             let outage = plan.outage.then_some(Fault::FailBefore);
-            let planned = || plan.faults.get(&(verb, nth)).or_else(|| plan.always.get(verb));
+            let planned = || plan.faults.get(&(method, nth)).or_else(|| plan.always.get(method));
             outage.or_else(|| planned().copied())
         })
     }
 
-    async fn around<T, F: Future<Output = Result<T>> + Send>(
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
         &self,
-        verb: &'static str,
+        method: &'static str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        let lost = |when: &str| Error::unavailable(format!("{verb} was made to fail {when}"));
-        match self.next_fault(verb) {
+        let unavailable =
+            |when: &str| Error::unavailable(format!("injected fault: {method} failed {when}"));
+        match self.next_fault(method) {
             None => call().await,
-            Some(Fault::FailBefore) => Err(lost("before it was done")),
+            Some(Fault::FailBefore) => Err(unavailable("before the call")),
             Some(Fault::Broken) => {
-                let message = format!("{verb} was made to break");
+                let message = format!("injected fault: {method} is broken");
                 Err(Error::Broken { message, source: None })
             }
             Some(Fault::FailAfter) => {
                 call().await?;
-                Err(lost("after it was done"))
+                Err(unavailable("after the call"))
             }
-            Some(Fault::Delay(by)) => {
-                tokio::time::sleep(by).await;
+            Some(Fault::Delay(delay)) => {
+                tokio::time::sleep(delay).await;
                 call().await
             }
             Some(Fault::Duplicate) => {
@@ -111,4 +112,4 @@ impl FaultyStore {
     }
 }
 
-forward!(FaultyStore);
+delegate!(FaultyStore);

@@ -1,4 +1,4 @@
-//! A store that counts what is asked of it, and is otherwise the store it wraps.
+//! A store wrapper that counts and times calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,59 +6,59 @@ use std::time::Instant;
 
 use longshore_core::Store;
 
-use crate::forward::{forward, seam::*};
+use crate::delegate::{delegate, store_types::*};
 
-/// What was seen of one verb.
+/// Statistics of one store method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct VerbStats {
-    /// Calls answered, well or badly.
+pub struct MethodStats {
+    /// Calls that returned, with or without an error.
     pub calls: u64,
-    /// Calls that ended in an error.
+    /// Calls that returned an error.
     pub errors: u64,
-    /// Time spent in them, together.
+    /// Total time of all calls.
     pub spent: Duration,
-    /// The longest.
+    /// Time of the longest call.
     pub longest: Duration,
 }
 
-/// Counts calls and their durations by verb. Transparent otherwise.
+/// Counts and times calls by method; otherwise behaves as the store it wraps.
 pub struct InstrumentedStore {
     inner: Arc<dyn Store>,
-    seen: Mutex<BTreeMap<&'static str, VerbStats>>,
+    stats_by_method: Mutex<BTreeMap<&'static str, MethodStats>>,
 }
 
 impl InstrumentedStore {
     /// Wraps a store.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, seen: Mutex::default() }
+        Self { inner, stats_by_method: Mutex::default() }
     }
 
-    /// How often a verb was called.
-    pub fn calls(&self, verb: &str) -> u64 {
-        self.stats().get(verb).map_or(0, |stats| stats.calls)
+    /// How often a method was called.
+    pub fn calls(&self, method: &str) -> u64 {
+        self.stats().get(method).map_or(0, |stats| stats.calls)
     }
 
-    /// Everything seen so far, by verb.
-    pub fn stats(&self) -> BTreeMap<&'static str, VerbStats> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The statistics so far, by method.
+    pub fn stats(&self) -> BTreeMap<&'static str, MethodStats> {
+        self.stats_by_method.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn around<T, F: Future<Output = Result<T>> + Send>(
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
         &self,
-        verb: &'static str,
+        method: &'static str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        let begun = Instant::now();
-        let answer = call().await;
-        let spent = begun.elapsed();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let stats = seen.entry(verb).or_default();
+        let start = Instant::now();
+        let result = call().await;
+        let elapsed = start.elapsed();
+        let mut all = self.stats_by_method.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = all.entry(method).or_default();
         stats.calls += 1;
-        stats.errors += u64::from(answer.is_err());
-        stats.spent += spent;
-        stats.longest = stats.longest.max(spent);
-        answer
+        stats.errors += u64::from(result.is_err());
+        stats.spent += elapsed;
+        stats.longest = stats.longest.max(elapsed);
+        result
     }
 }
 
-forward!(InstrumentedStore);
+delegate!(InstrumentedStore);

@@ -1,7 +1,7 @@
-//! What every store and every test of Longshore leans on: one conformance suite, a clock that
-//! tests move, wrappers that count or break calls, and a generator of random histories.
+//! Shared test tools: a conformance suite for every store, a manual clock, wrappers that count or break
+//! calls, random histories that compare two stores, private servers and fake AI providers.
 //!
-//! A store proves itself by one line in its test binary:
+//! A store runs the suite by one line in its test binary:
 //!
 //! ```text
 //! async fn make_world() -> World { World::new(Arc::new(MyStore::open(clock.clone())), clock) }
@@ -12,27 +12,27 @@
 mod browser;
 mod clock;
 pub mod conformance;
+mod delegate;
 pub mod fairness;
 #[cfg(feature = "fake-ai")]
 pub mod fake_ai;
 mod faulty;
 mod faulty_permits;
-mod forward;
+mod fixture;
 mod instrumented;
 pub mod model;
-mod permits_world;
+mod permits_fixture;
 #[cfg(feature = "servers")]
 pub mod servers;
 pub mod standstill;
 #[cfg(feature = "servers")]
 pub mod storm;
-mod world;
 
 #[cfg(feature = "browser")]
 pub use browser::Browser;
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
 pub use faulty_permits::FaultyPermits;
-pub use instrumented::{InstrumentedStore, VerbStats};
-pub use permits_world::PermitsWorld;
-pub use world::{SqlWorld, World};
+pub use fixture::{SqlWorld, World};
+pub use instrumented::{InstrumentedStore, MethodStats};
+pub use permits_fixture::PermitsWorld;

@@ -1,5 +1,5 @@
-//! A store and a ledger that stand still at their n-th verb, before or after it: there a test drops whoever
-//! called, as a kill would.
+//! Wrappers of a store and a ledger that block before or after their n-th call. A test drops the blocked
+//! caller, which has the effect of a kill at that point.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,113 +14,113 @@ use longshore_core::ledger::{
 use longshore_core::{KeyName, ProfileName, TokenId};
 use tokio::sync::Notify;
 
-use crate::forward::{forward, seam::*};
+use crate::delegate::{delegate, store_types::*};
 
-/// Where the kill comes.
+/// Whether the crash comes before or after the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kill {
-    /// The verb was not begun.
+    /// The store did not execute the call.
     Before,
-    /// The verb was done, and nobody heard of it.
+    /// The store executed the call, and the caller got no answer.
     After,
 }
 
-/// Counts verbs and stands still at one of them.
+/// Counts calls and blocks one of them.
 #[derive(Debug)]
 pub struct Tripwire {
     left: AtomicUsize,
     kill: Kill,
     counts: fn(&str) -> bool,
-    /// Somebody stands still.
+    /// Notified when the call is blocked.
     pub tripped: Notify,
-    /// They go on, as one does who was taken for dead.
+    /// Notify it to unblock the call, as for a worker that was only believed dead.
     pub let_go: Notify,
 }
 
 impl Tripwire {
-    /// Stands still at verb number `nth`, from 0, of those that count.
+    /// Blocks call number `nth`, from 0, of the methods for which `counts` returns true.
     pub fn at(nth: usize, kill: Kill, counts: fn(&str) -> bool) -> Arc<Self> {
         let (tripped, let_go) = (Notify::new(), Notify::new());
         Arc::new(Self { left: AtomicUsize::new(nth), kill, counts, tripped, let_go })
     }
 
-    /// Whether it came to that verb.
+    /// Whether that call was reached.
     pub fn is_spent(&self) -> bool {
         self.left.load(Ordering::SeqCst) == usize::MAX
     }
 
-    async fn around<T, F: Future<Output = Result<T>> + Send>(
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
         &self,
-        verb: &'static str,
+        method: &'static str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        if !(self.counts)(verb) || !self.is_its_turn() {
+        if !(self.counts)(method) || !self.is_crash_point() {
             return call().await;
         }
-        let done = match self.kill {
+        let result = match self.kill {
             Kill::Before => None,
             Kill::After => Some(call().await),
         };
         self.tripped.notify_one();
         self.let_go.notified().await;
-        match done {
+        match result {
             Some(answer) => answer,
             None => call().await,
         }
     }
 
-    /// Once: after that, verbs pass.
-    fn is_its_turn(&self) -> bool {
-        let next = |left: usize| (left != usize::MAX).then(|| left.wrapping_sub(1));
-        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) == Ok(0)
+    /// True for one call only.
+    fn is_crash_point(&self) -> bool {
+        let decrement = |left: usize| (left != usize::MAX).then(|| left.wrapping_sub(1));
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement) == Ok(0)
     }
 }
 
-/// The store of whoever is to be killed.
+/// The store of the worker to be killed.
 pub struct StandstillStore {
     inner: Arc<dyn Store>,
-    wire: Arc<Tripwire>,
+    crash_point: Arc<Tripwire>,
 }
 
 impl StandstillStore {
     /// Wraps a store.
-    pub fn new(inner: Arc<dyn Store>, wire: Arc<Tripwire>) -> Self {
-        Self { inner, wire }
+    pub fn new(inner: Arc<dyn Store>, crash_point: Arc<Tripwire>) -> Self {
+        Self { inner, crash_point }
     }
 
-    async fn around<T, F: Future<Output = Result<T>> + Send>(
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
         &self,
-        verb: &'static str,
+        method: &'static str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        self.wire.around(verb, call).await
+        self.crash_point.wrap_call(method, call).await
     }
 }
 
-forward!(StandstillStore);
+delegate!(StandstillStore);
 
-/// The ledger of whoever is to be killed.
+/// The ledger of the worker to be killed.
 pub struct StandstillLedger {
     inner: Arc<dyn Ledger>,
-    wire: Arc<Tripwire>,
+    crash_point: Arc<Tripwire>,
 }
 
 impl StandstillLedger {
     /// Wraps a ledger.
-    pub fn new(inner: Arc<dyn Ledger>, wire: Arc<Tripwire>) -> Self {
-        Self { inner, wire }
+    pub fn new(inner: Arc<dyn Ledger>, crash_point: Arc<Tripwire>) -> Self {
+        Self { inner, crash_point }
     }
 
-    async fn around<T, F: Future<Output = Result<T>> + Send>(
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
         &self,
-        verb: &'static str,
+        method: &'static str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        self.wire.around(verb, call).await
+        self.crash_point.wrap_call(method, call).await
     }
 }
 
-forward!(@part StandstillLedger, Profiles {
+delegate!(@trait StandstillLedger, Profiles {
     put_profile(scope: &Scope, put: PutProfile) -> ProfileRecord;
     remove_profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ();
     profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ProfileRecord;
@@ -128,7 +128,7 @@ forward!(@part StandstillLedger, Profiles {
     is_suspended(scope: &Scope, tenant: &TenantId) -> bool;
 } {});
 
-forward!(@part StandstillLedger, Keys {
+delegate!(@trait StandstillLedger, Keys {
     add_key(scope: &Scope, key: NewKey, retires_at: Option<Timestamp>) -> ();
     revoke_key(scope: &Scope, tenant: &TenantId, name: &KeyName, version: Option<u32>) -> ();
     key(scope: &Scope, tenant: &TenantId, name: &KeyName) -> Vec<KeyRecord>;
@@ -136,7 +136,7 @@ forward!(@part StandstillLedger, Keys {
     rewrap_key(scope: &Scope, from: &str, key: NewKey) -> bool;
 } {});
 
-forward!(@part StandstillLedger, Calls {
+delegate!(@trait StandstillLedger, Calls {
     admit_calls(calls: Vec<NewCall>) -> Vec<Admission>;
     record_calls(records: Vec<CallRecord>) -> ();
     calls(scope: &Scope, filter: &UsageFilter, after: Option<&str>, limit: u32) -> Page<Call>;
@@ -144,20 +144,20 @@ forward!(@part StandstillLedger, Calls {
     recost(scope: &Scope, recosts: Vec<Recost>) -> ();
 } {});
 
-forward!(@part StandstillLedger, Limits {
+delegate!(@trait StandstillLedger, Limits {
     draw(draws: Vec<Draw>) -> Vec<Drawn>;
     put_budget(scope: &Scope, tenant: &TenantId, budget: Option<Budget>) -> BudgetState;
     budget(scope: &Scope, tenant: &TenantId) -> BudgetState;
 } {});
 
-forward!(@part StandstillLedger, Replies {
+delegate!(@trait StandstillLedger, Replies {
     open_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName, session: SessionId) -> ();
     close_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> ();
     reply(scope: &Scope, unit: NewUnit) -> Option<Sent>;
     replies_open(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> bool;
 } {});
 
-forward!(@part StandstillLedger, Parking {
+delegate!(@trait StandstillLedger, Parking {
     park(batch: &BatchId, items: Vec<NewParked>) -> ();
     waiting(batch: &BatchId, limit: u32) -> Vec<Parked>;
     seal(batch: &BatchId, mark: &str, ids: Vec<String>) -> ();
@@ -172,7 +172,7 @@ forward!(@part StandstillLedger, Parking {
     unpark(batch: &BatchId, custom_id: &str) -> ();
 } {});
 
-forward!(@part StandstillLedger, Tokens {
+delegate!(@trait StandstillLedger, Tokens {
     add_token(scope: &Scope, token: NewToken) -> TokenRecord;
     revoke_token(scope: &Scope, id: TokenId) -> TokenRecord;
     token(hash: TokenHash) -> Option<TokenRecord>;
@@ -180,7 +180,7 @@ forward!(@part StandstillLedger, Tokens {
     is_locked() -> bool;
 } {});
 
-forward!(@part StandstillLedger, Audit {
+delegate!(@trait StandstillLedger, Audit {
     note(deed: NewDeed) -> ();
     deeds(scope: &Scope, after: Option<&str>, limit: u32) -> Page<Deed>;
 } {});

@@ -1,19 +1,18 @@
-//! A storm of processes on one pool: they take permits, give them back, give up, are killed and stopped,
-//! while the pool is made larger and smaller and its server is restarted.
+//! Chaos test of one bounded pool. Many processes acquire permits, release them and give up. Meanwhile the
+//! driver kills and stops processes, resizes the pool and restarts its server.
 //!
-//! A witness outside the pool counts. A process tells it before it asks, when it was given a permit, and
-//! before it gives it back, and goes on when the witness has heard. So what the witness believes to be
-//! held is held: for a lease from before the ask, whatever becomes of the process. It never has to
-//! believe a pool's own figures or another process' clock.
+//! A referee outside the pool counts permits. Each process reports to it before a request, after a grant and
+//! before a release, and continues when the referee has confirmed the report. So a permit that the referee
+//! counts is really held: for one lease from before the request, even if the process dies. The referee
+//! depends neither on the pool's own statistics nor on the clock of another process.
 
-mod books;
-mod chance;
-mod member;
+mod driver;
+mod oracle;
+mod process;
+mod referee;
 mod report;
-mod weather;
-mod witness;
+mod rng;
 
-pub use chance::Chance;
-pub use member::{Orders, member};
+pub use driver::{ProcessFactory, Storm};
+pub use process::{Orders, member};
 pub use report::Report;
-pub use weather::{Member, Storm};

@@ -33,14 +33,14 @@ macro_rules! groups {
 }
 
 groups! {
-    units_come_in_as_in_every_store [sending dedup dependencies capacity pages schedules]
-    batches_move_as_in_every_store [batches generations sums scopes operate]
-    leases_hold_as_in_every_store [leases outcomes sessions upkeep]
-    claims_choose_as_in_every_store [order weights caps lanes tenants changes]
+    units_come_in_as_in_every_store [sending dedup dependencies capacity listing schedules]
+    batches_move_as_in_every_store [batches generations batch_sums scopes admin]
+    leases_hold_as_in_every_store [leases outcomes sessions maintenance]
+    claims_choose_as_in_every_store [claim_order weights caps lanes tenants changes]
     effects_commit_as_in_every_store [effects]
     the_ledger_is_kept_as_in_every_store [
-        ledger_profiles ledger_keys ledger_calls ledger_lives ledger_budgets ledger_limits
-        ledger_parking ledger_replies ledger_usage ledger_tokens
+        ledger_profiles ledger_keys ledger_calls ledger_session_end ledger_budgets
+        ledger_token_buckets ledger_provider_batches ledger_replies ledger_usage ledger_tokens
     ]
 }
 

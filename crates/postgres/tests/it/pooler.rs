@@ -53,7 +53,7 @@ const TOPICS: [&str; 10] = [
     "generations",
     "ledger_calls",
     "ledger_budgets",
-    "ledger_limits",
+    "ledger_token_buckets",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! Batches: cursor, seal, exact tallies, pauses and ends.
+//! Batches: cursor, seal, exact counts, pauses and completion.
 
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
 use longshore_core::store::{Added, BatchChunk, Claim, Opened, Refusal, Sent};
@@ -8,7 +8,7 @@ use longshore_core::{
     UnitState,
 };
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn named(name: &str) -> (BatchId, NewBatch) {
@@ -31,7 +31,7 @@ pub(super) async fn an_opened_batch_is_kept_whole(world: &World) {
         callback: Some(callback),
         ..NewBatch::new(batch_id("b"))
     };
-    world.open(new.clone()).await;
+    world.open_batch(new.clone()).await;
     let batch = world.batch(&new.id).await;
     assert_eq!((batch.id, batch.tenant, batch.kind), (new.id, new.tenant, new.kind));
     assert_eq!((batch.initiated_by, batch.workers), (new.initiated_by, new.workers));
@@ -43,8 +43,8 @@ pub(super) async fn an_opened_batch_is_kept_whole(world: &World) {
 
 pub(super) async fn opening_again_finds_the_batch_and_its_cursor(world: &World) {
     let (id, new) = named("b");
-    world.open(new.clone()).await;
-    world.add(&id, "", "line 10", units(10)).await;
+    world.open_batch(new.clone()).await;
+    world.add_chunk(&id, "", "line 10", units(10)).await;
     let Opened::Existing(batch) = world.store.open_batch(&ALL, new).await.unwrap() else {
         unreachable!("it was there")
     };
@@ -53,7 +53,7 @@ pub(super) async fn opening_again_finds_the_batch_and_its_cursor(world: &World) 
 
 pub(super) async fn a_chunk_and_its_cursor_go_in_together(world: &World) {
     let (id, new) = named("b");
-    world.open(new).await;
+    world.open_batch(new).await;
     let first = units(3);
     let expected: Vec<Sent> = first.iter().map(|unit| Sent::Created(unit.id)).collect();
     let unit_id = first[0].id;
@@ -66,7 +66,7 @@ pub(super) async fn a_chunk_and_its_cursor_go_in_together(world: &World) {
 
 pub(super) async fn a_chunk_sent_twice_is_taken_once(world: &World) {
     let (id, new) = named("b");
-    world.open(new).await;
+    world.open_batch(new).await;
     let part = chunk("", "3", units(3));
     world.store.add_to_batch(&ALL, &id, part.clone()).await.unwrap();
     let again = world.store.add_to_batch(&ALL, &id, part).await.unwrap();
@@ -78,7 +78,7 @@ pub(super) async fn a_chunk_sent_twice_is_taken_once(world: &World) {
 
 pub(super) async fn a_duplicate_in_a_chunk_is_not_counted_twice(world: &World) {
     let (id, new) = named("b");
-    world.open(new).await;
+    world.open_batch(new).await;
     let dedup = || {
         let key = "row".to_owned();
         Some(Dedup { key, window: Default::default(), on_duplicate: Default::default() })
@@ -93,7 +93,7 @@ pub(super) async fn a_duplicate_in_a_chunk_is_not_counted_twice(world: &World) {
 
 pub(super) async fn a_chunk_that_finds_no_room_leaves_nothing_behind(world: &World) {
     let (id, new) = named("b");
-    world.open(new).await;
+    world.open_batch(new).await;
     let capacity = longshore_core::store::Capacity { units: Some(2), bytes: None };
     let change = longshore_core::store::QueueChange { paused: None, capacity: Some(capacity) };
     world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
@@ -109,15 +109,15 @@ pub(super) async fn a_chunk_that_finds_no_room_leaves_nothing_behind(world: &Wor
     for unit in &part.units {
         assert!(world.store.unit(&ALL, unit.id).await.is_err());
     }
-    world.add(&id, "", "2", part.units[..2].to_vec()).await;
+    world.add_chunk(&id, "", "2", part.units[..2].to_vec()).await;
 }
 
 pub(super) async fn a_sealed_batch_takes_no_more(world: &World) {
     let (id, new) = named("b");
-    world.sealed(new, 1).await;
+    world.send_sealed_batch(new, 1).await;
     let added = world.store.add_to_batch(&ALL, &id, chunk("end", "more", units(1))).await;
     assert!(added.is_err(), "{added:?}");
-    assert!(world.store.seal_batch(&ALL, &id).await.unwrap().sealed, "twice is harmless");
+    assert!(world.store.seal_batch(&ALL, &id).await.unwrap().sealed, "sealing is idempotent");
     assert_eq!(world.batch(&id).await.counts.total(), 1);
 }
 
@@ -131,23 +131,23 @@ pub(super) async fn an_unknown_batch_is_not_found(world: &World) {
 
 pub(super) async fn an_empty_batch_is_complete_when_sealed(world: &World) {
     let (id, new) = named("b");
-    world.open(new).await;
+    world.open_batch(new).await;
     let batch = world.store.seal_batch(&ALL, &id).await.unwrap();
     assert_eq!((batch.status, batch.completed_at), (BatchStatus::Complete, Some(world.now())));
 }
 
 pub(super) async fn a_batch_goes_from_queued_to_running_to_complete(world: &World) {
     let (id, new) = named("b");
-    world.sealed(new, 2).await;
+    world.send_sealed_batch(new, 2).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Queued);
     let session = world.session().await;
     world.clock.advance(secs(1));
     let started = world.now();
-    world.run(session, 1, done()).await;
+    world.claim_and_finish(session, 1, done()).await;
     let batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.started_at), (BatchStatus::Running, Some(started)));
     world.clock.advance(secs(1));
-    world.run(session, 1, done()).await;
+    world.claim_and_finish(session, 1, done()).await;
     let batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.started_at), (BatchStatus::Complete, Some(started)));
     assert_eq!(batch.completed_at, Some(world.now()));
@@ -155,28 +155,28 @@ pub(super) async fn a_batch_goes_from_queued_to_running_to_complete(world: &Worl
 
 pub(super) async fn a_batch_does_not_end_before_it_is_sealed(world: &World) {
     let (id, new) = named("b");
-    world.open(new).await;
-    world.add(&id, "", "1", units(1)).await;
+    world.open_batch(new).await;
+    world.add_chunk(&id, "", "1", units(1)).await;
     let session = world.session().await;
-    world.run(session, 1, done()).await;
+    world.claim_and_finish(session, 1, done()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Running);
     assert_eq!(world.store.seal_batch(&ALL, &id).await.unwrap().status, BatchStatus::Complete);
 }
 
 pub(super) async fn tally_is_exact(world: &World) {
     let (id, new) = named("b");
-    let sent = world.sealed(new, 12).await;
+    let sent = world.send_sealed_batch(new, 12).await;
     let session = world.session_with(attempts(2)).await;
     world.cancel(sent[11]).await;
-    world.run(session, 3, done()).await;
-    world.run(session, 2, failed()).await;
-    world.run(session, 1, Outcome::Cancel).await;
-    world.run(session, 2, retry_after(secs(60))).await;
+    world.claim_and_finish(session, 3, done()).await;
+    world.claim_and_finish(session, 2, failed()).await;
+    world.claim_and_finish(session, 1, Outcome::Cancel).await;
+    world.claim_and_finish(session, 2, retry_after(secs(60))).await;
     let held = world.claim(session, 2).await;
     let batch = world.batch(&id).await;
     let expected =
         Counts { blocked: 0, scheduled: 2, ready: 1, leased: 2, done: 3, failed: 2, cancelled: 2 };
-    assert_eq!(batch.counts, expected, "a retry is not a done");
+    assert_eq!(batch.counts, expected, "a retried unit does not count as done");
     world.finish_all(session, &held, done()).await;
     world.clock.advance(secs(60));
     world.promote().await;
@@ -192,25 +192,25 @@ pub(super) async fn tally_is_exact(world: &World) {
 
 pub(super) async fn a_paused_batch_gives_nothing_until_resumed(world: &World) {
     let (id, new) = named("b");
-    world.sealed(new, 2).await;
+    world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
-    let held = world.take(session).await;
-    let paused = world.act(&id, BatchAction::Pause { reason: "lunch".into() }).await;
+    let held = world.claim_one(session).await;
+    let paused = world.act_on_batch(&id, BatchAction::Pause { reason: "lunch".into() }).await;
     assert_eq!((paused.status, paused.reason.as_deref()), (BatchStatus::Paused, Some("lunch")));
     assert!(world.claim(session, 9).await.is_empty());
     world.finish(session, held.lease, done()).await;
-    assert_eq!(world.batch(&id).await.status, BatchStatus::Paused, "what runs may end");
-    assert_eq!(world.act(&id, BatchAction::Resume).await.status, BatchStatus::Running);
-    world.run(session, 1, done()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Paused, "running units may end");
+    assert_eq!(world.act_on_batch(&id, BatchAction::Resume).await.status, BatchStatus::Running);
+    world.claim_and_finish(session, 1, done()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
 }
 
 pub(super) async fn a_cancelled_batch_ends_what_waits_and_asks_what_runs(world: &World) {
     let (id, new) = named("b");
-    let sent = world.sealed(new, 5).await;
+    let sent = world.send_sealed_batch(new, 5).await;
     let session = world.session().await;
     let held = world.claim(session, 2).await;
-    assert_eq!(world.act(&id, BatchAction::Cancel).await.status, BatchStatus::Cancelled);
+    assert_eq!(world.act_on_batch(&id, BatchAction::Cancel).await.status, BatchStatus::Cancelled);
     assert!(world.claim(session, 9).await.is_empty(), "at once");
     world.promote().await;
     assert_eq!(world.batch(&id).await.counts.cancelled, 3);
@@ -227,9 +227,9 @@ pub(super) async fn a_cancelled_batch_ends_what_waits_and_asks_what_runs(world: 
 
 pub(super) async fn a_batch_given_up_takes_no_more(world: &World) {
     let (id, new) = named("b");
-    world.open(new).await;
-    world.add(&id, "", "1", units(1)).await;
-    let failed = world.act(&id, BatchAction::Fail { reason: "wrong file".into() }).await;
+    world.open_batch(new).await;
+    world.add_chunk(&id, "", "1", units(1)).await;
+    let failed = world.act_on_batch(&id, BatchAction::Fail { reason: "wrong file".into() }).await;
     assert_eq!(
         (failed.status, failed.reason.as_deref()),
         (BatchStatus::Failed, Some("wrong file"))
@@ -242,7 +242,7 @@ pub(super) async fn a_batch_given_up_takes_no_more(world: &World) {
 
 pub(super) async fn an_ended_batch_refuses_what_makes_no_sense(world: &World) {
     let (id, new) = named("b");
-    world.sealed(new, 0).await;
+    world.send_sealed_batch(new, 0).await;
     let refused = async |action| world.store.operate_batch(&ALL, &id, action).await.is_err();
     assert!(refused(BatchAction::Pause { reason: String::new() }).await);
     assert!(refused(BatchAction::Resume).await);
@@ -252,13 +252,13 @@ pub(super) async fn an_ended_batch_refuses_what_makes_no_sense(world: &World) {
 
 pub(super) async fn claims_ahead_start_a_batch_too(world: &World) {
     let (id, new) = named("b");
-    world.sealed(new, 1).await;
+    world.send_sealed_batch(new, 1).await;
     let session = world.session().await;
     let ahead = Claim { ahead: 1, ..claim(session, 0) };
-    let held = world.claim_as(ahead).await.units;
+    let held = world.claim_with(ahead).await.units;
     let batch: Batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.counts.leased), (BatchStatus::Running, 1));
-    world.act(&id, BatchAction::Pause { reason: String::new() }).await;
+    world.act_on_batch(&id, BatchAction::Pause { reason: String::new() }).await;
     assert_eq!(world.store.start(session, &leases(&held)).await.unwrap(), [None], "paused");
     let beat = world.store.beat(session, Default::default()).await.unwrap();
     assert_eq!(beat.unwanted, ids(&held));

@@ -1,9 +1,9 @@
-//! Capacity: a queue never holds more than it may.
+//! Capacity: a queue never holds more than its bound.
 
 use longshore_core::store::{Capacity, LaneChange, QueueChange, Refusal, Sent};
 use longshore_core::{NewUnit, Outcome, Payload};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 async fn bound(world: &World, units: Option<u64>, bytes: Option<u64>) {
@@ -43,7 +43,7 @@ pub(super) async fn an_ended_unit_makes_room(world: &World) {
     bound(world, Some(1), None).await;
     let session = world.session().await;
     for outcome in [done(), failed(), Outcome::Cancel] {
-        world.ended(session, outcome).await;
+        world.send_and_finish(session, outcome).await;
     }
     let id = world.send(unit()).await;
     world.cancel(id).await;
@@ -109,7 +109,7 @@ pub(super) async fn sending_the_same_id_again_needs_no_room(world: &World) {
 
 pub(super) async fn a_unit_that_ends_as_soon_as_it_is_in_leaves_its_room(world: &World) {
     let session = world.session().await;
-    let failed = world.ended(session, failed()).await;
+    let failed = world.send_and_finish(session, failed()).await;
     bound(world, Some(1), None).await;
     let mut doomed = unit();
     doomed.after.units = vec![failed];

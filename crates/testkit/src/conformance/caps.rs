@@ -1,10 +1,10 @@
-//! Cap keys: how many like it may be leased at once.
+//! Cap keys: how many units with the same key may be leased at once.
 
 use longshore_core::store::Claim;
 use longshore_core::unit::Cap;
 use longshore_core::{NewUnit, Outcome};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn capped(key: &str, limit: u32) -> NewUnit {
@@ -31,14 +31,14 @@ pub(super) async fn every_end_of_a_lease_frees_its_key(world: &World) {
     }
     let session = world.session().await;
     for outcome in [done(), failed(), retry_after(secs(60)), Outcome::Snooze(secs(60))] {
-        let held = world.take(session).await;
+        let held = world.claim_one(session).await;
         assert!(world.claim(session, 9).await.is_empty());
         world.finish(session, held.lease, outcome).await;
     }
-    world.take(session).await;
+    world.claim_one(session).await;
     world.kill(session).await;
     let session = world.session().await;
-    world.take(session).await;
+    world.claim_one(session).await;
 }
 
 pub(super) async fn capped_units_are_never_claimed_ahead(world: &World) {
@@ -46,7 +46,7 @@ pub(super) async fn capped_units_are_never_claimed_ahead(world: &World) {
     let plain = world.send(unit()).await;
     let session = world.session().await;
     let ahead = Claim { ahead: 5, ..claim(session, 0) };
-    assert_eq!(ids(&world.claim_as(ahead).await.units), [plain]);
+    assert_eq!(ids(&world.claim_with(ahead).await.units), [plain]);
 }
 
 pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(world: &World) {

@@ -1,10 +1,10 @@
-//! Dedup keys: how long they are taken, and what a second sender hears.
+//! Dedup keys: how long a key is taken, and the answer to a second send.
 
 use longshore_core::store::{Refusal, Retention, Sent};
 use longshore_core::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore_core::{NewUnit, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn keyed(key: &str, window: DedupWindow) -> NewUnit {
@@ -34,7 +34,7 @@ pub(super) async fn a_taken_key_is_refused_if_the_sender_wants_it(world: &World)
 pub(super) async fn a_key_is_taken_as_long_as_its_unit_lives(world: &World) {
     let session = world.session().await;
     let first = world.send(live("row")).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     assert_eq!(world.try_send(live("row")).await, Sent::Existing(first), "leased");
     world.finish(session, held.lease, retry_after(secs(60))).await;
     assert_eq!(world.try_send(live("row")).await, Sent::Existing(first), "scheduled");
@@ -44,7 +44,7 @@ pub(super) async fn a_key_is_free_again_when_its_unit_ended(world: &World) {
     let session = world.session().await;
     for outcome in [done(), failed(), longshore_core::Outcome::Cancel] {
         world.send(live("row")).await;
-        let held = world.take(session).await;
+        let held = world.claim_one(session).await;
         world.finish(session, held.lease, outcome).await;
     }
     let cancelled = world.send(live("row")).await;
@@ -55,7 +55,7 @@ pub(super) async fn a_key_is_free_again_when_its_unit_ended(world: &World) {
 pub(super) async fn a_kept_key_is_taken_until_its_unit_is_pruned(world: &World) {
     let session = world.session().await;
     let first = world.send(keyed("request", DedupWindow::WhileKept)).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     let again = keyed("request", DedupWindow::WhileKept);
     assert_eq!(world.try_send(again).await, Sent::Existing(first));
@@ -80,7 +80,7 @@ pub(super) async fn two_units_with_one_key_in_one_send_become_one(world: &World)
 pub(super) async fn a_retry_never_makes_two_live_units_with_one_key(world: &World) {
     let session = world.session().await;
     let first = world.send(live("row")).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, failed()).await;
     let second = world.send(live("row")).await;
     let operated = world.retry(first).await;
@@ -92,7 +92,7 @@ pub(super) async fn a_retry_never_makes_two_live_units_with_one_key(world: &Worl
 pub(super) async fn a_retried_unit_takes_its_key_again(world: &World) {
     let session = world.session().await;
     let first = world.send(live("row")).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, failed()).await;
     assert_eq!(world.retry(first).await.changed, 1);
     assert_eq!(world.try_send(live("row")).await, Sent::Existing(first));
@@ -104,12 +104,16 @@ pub(super) async fn a_key_is_taken_by_what_ended_since_the_named_time(world: &Wo
     let since = |at| keyed("row", DedupWindow::Since(at));
     let first = world.send(since(opened)).await;
     assert_eq!(world.try_send(since(opened)).await, Sent::Existing(first), "live");
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.clock.advance(secs(10));
     world.finish(session, held.lease, done()).await;
     let ended = world.now();
-    assert_eq!(world.try_send(since(opened)).await, Sent::Existing(first), "it began before");
-    assert_eq!(world.try_send(since(ended)).await, Sent::Existing(first), "just then");
+    assert_eq!(
+        world.try_send(since(opened)).await,
+        Sent::Existing(first),
+        "it ended after that time"
+    );
+    assert_eq!(world.try_send(since(ended)).await, Sent::Existing(first), "it ended at that time");
     let second = world.send(since(ended + secs(1))).await;
     assert_eq!(world.try_send(since(opened)).await, Sent::Existing(second));
 }
@@ -118,12 +122,12 @@ pub(super) async fn a_key_that_was_taken_over_does_not_come_back(world: &World) 
     let session = world.session().await;
     let since = |at| keyed("row", DedupWindow::Since(at));
     let first = world.send(since(world.now())).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, failed()).await;
     world.clock.advance(secs(10));
     let second = world.send(since(world.now())).await;
     assert_eq!(world.retry(first).await.skipped, 1, "the second has its key");
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     assert_eq!(world.retry(first).await.skipped, 1, "and keeps it after its end");
     assert_eq!(world.try_send(since(world.now())).await, Sent::Existing(second));
@@ -132,7 +136,7 @@ pub(super) async fn a_key_that_was_taken_over_does_not_come_back(world: &World) 
 pub(super) async fn one_that_asks_for_live_units_only_takes_the_key_of_an_ended_one(world: &World) {
     let session = world.session().await;
     world.send(keyed("row", DedupWindow::Since(world.now()))).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     world.send(live("row")).await;
 }

@@ -1,10 +1,10 @@
-//! Dependencies: units that wait for others to end.
+//! Dependencies: units that wait until others have ended.
 
 use longshore_core::store::{Finished, Refusal, Retention, Sent};
 use longshore_core::unit::{After, OnDependencyFailure};
 use longshore_core::{NewUnit, Outcome, UnitId, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn after(units: &[UnitId], on_failure: OnDependencyFailure) -> NewUnit {
@@ -28,14 +28,14 @@ pub(super) async fn a_blocked_unit_is_ready_when_all_it_waits_for_are_done(world
     world.finish(session, held[1].lease, done()).await;
     let unit = world.unit(blocked).await;
     assert_eq!((unit.state, unit.since), (UnitState::Ready, world.now()));
-    assert_eq!(world.take(session).await.unit.id, blocked);
+    assert_eq!(world.claim_one(session).await.unit.id, blocked);
 }
 
 pub(super) async fn a_retry_of_a_dependency_unblocks_nothing(world: &World) {
     let first = world.send(unit()).await;
     let blocked = world.send(strictly_after(&[first])).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, retry_after(secs(1))).await;
     assert_eq!(world.state(blocked).await, UnitState::Blocked);
 }
@@ -45,7 +45,7 @@ pub(super) async fn a_failed_dependency_cancels_down_the_chain(world: &World) {
     let second = world.send(strictly_after(&[first])).await;
     let third = world.send(strictly_after(&[second])).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, failed()).await;
     for id in [second, third] {
         let unit = world.unit(id).await;
@@ -74,8 +74,8 @@ pub(super) async fn a_released_unit_runs_whatever_became_of_the_others(world: &W
 
 pub(super) async fn what_has_ended_before_is_seen_at_once(world: &World) {
     let session = world.session().await;
-    let good = world.ended(session, done()).await;
-    let bad = world.ended(session, failed()).await;
+    let good = world.send_and_finish(session, done()).await;
+    let bad = world.send_and_finish(session, failed()).await;
     let ready = world.send(strictly_after(&[good])).await;
     assert_eq!(world.state(ready).await, UnitState::Ready);
     let cancelled = world.send(strictly_after(&[good, bad])).await;
@@ -104,7 +104,7 @@ pub(super) async fn a_blocked_unit_still_waits_for_its_time(world: &World) {
     let due = world.now() + secs(60);
     let second = world.send(NewUnit { not_before: Some(due), ..strictly_after(&[first]) }).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     let unit = world.unit(second).await;
     assert_eq!((unit.state, unit.since), (UnitState::Scheduled, due));
@@ -115,7 +115,7 @@ pub(super) async fn a_blocked_unit_can_be_cancelled_and_is_not_woken_again(world
     let second = world.send(strictly_after(&[first])).await;
     world.cancel(second).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     assert_eq!(world.state(second).await, UnitState::Cancelled);
 }
@@ -130,7 +130,7 @@ pub(super) async fn a_pruned_dependant_does_not_hinder_what_it_waited_for(world:
     world.store.prune(kept, 100).await.unwrap();
     assert!(world.store.unit(&ALL, second).await.is_err(), "it is gone");
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     let recorded = world.finish(session, held.lease, done()).await;
     assert_eq!(recorded, Finished::Recorded(UnitState::Done));
 }

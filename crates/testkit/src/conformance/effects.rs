@@ -1,5 +1,5 @@
-//! SQL effects: they commit with the unit's finish, or not at all. Only for stores that keep their
-//! units in an SQL database; each case has a table `account(id, amount)` with a row `(1, 100)`.
+//! SQL effects: they commit with the unit's finish, or not at all. Only for stores in an SQL database;
+//! each case has a table `account(id, amount)` with a row `(1, 100)`.
 
 use longshore_core::outcome::Params;
 use longshore_core::session::Lease;
@@ -7,14 +7,14 @@ use longshore_core::store::{Finish, Finished, HeldUnit};
 use longshore_core::{Effect, Error, NewBatch, Outcome, Result, SessionId, SqlValue, UnitState};
 use tokio::task::JoinSet;
 
-use super::kit::*;
+use super::helpers::*;
 use crate::{SqlWorld, World};
 
 fn effect(sql: &str, values: Vec<SqlValue>, expected_rows: Option<u64>) -> Effect {
     Effect { sql: sql.to_owned(), params: Params::Ordered(values), expected_rows }
 }
 
-fn book(amount: i64) -> Effect {
+fn add_to_amount(amount: i64) -> Effect {
     let sql = "UPDATE account SET amount = amount + ?1 WHERE id = ?2";
     effect(sql, vec![SqlValue::Int(amount), SqlValue::Int(1)], Some(1))
 }
@@ -38,22 +38,23 @@ pub(super) async fn effects_exactly_once(sql: &dyn SqlWorld) {
     let world = sql.world();
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     for _ in 0..3 {
-        let answer = finish(world, session, lease, done(), vec![book(5), book(2)]).await;
+        let answer =
+            finish(world, session, lease, done(), vec![add_to_amount(5), add_to_amount(2)]).await;
         assert_eq!(answer, Finished::Recorded(UnitState::Done));
     }
     assert_eq!(world.state(id).await, UnitState::Done);
-    assert_eq!(amount(sql), 107, "repeated finishes book nothing");
+    assert_eq!(amount(sql), 107, "repeated finishes have no effects");
 }
 
 pub(super) async fn a_stale_holders_effects_do_not_happen(sql: &dyn SqlWorld) {
     let world = sql.world();
     world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     world.kill(session).await;
-    let answer = finish(world, session, lease, done(), vec![book(5)]).await;
+    let answer = finish(world, session, lease, done(), vec![add_to_amount(5)]).await;
     assert_eq!((answer, amount(sql)), (Finished::LeaseLost, 100));
 }
 
@@ -61,12 +62,12 @@ pub(super) async fn a_failing_effect_undoes_those_before_it(sql: &dyn SqlWorld) 
     let world = sql.world();
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     let broken = effect("UPDATE nothing SET x = 1", vec![], None);
-    let answer = finish(world, session, lease, done(), vec![book(5), broken]).await;
+    let answer = finish(world, session, lease, done(), vec![add_to_amount(5), broken]).await;
     assert!(matches!(answer, Finished::EffectFailed(_)), "{answer:?}");
     assert_eq!((amount(sql), world.state(id).await), (100, UnitState::Leased));
-    let answer = finish(world, session, lease, done(), vec![book(1)]).await;
+    let answer = finish(world, session, lease, done(), vec![add_to_amount(1)]).await;
     assert_eq!(answer, Finished::Recorded(UnitState::Done), "it was still held");
     assert_eq!(amount(sql), 101);
 }
@@ -75,23 +76,24 @@ pub(super) async fn another_number_of_rows_undoes_the_effects(sql: &dyn SqlWorld
     let world = sql.world();
     world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     let missing = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], Some(1));
-    let answer = finish(world, session, lease, done(), vec![book(5), missing]).await;
+    let answer = finish(world, session, lease, done(), vec![add_to_amount(5), missing]).await;
     assert!(matches!(answer, Finished::EffectFailed(_)), "{answer:?}");
     assert_eq!(amount(sql), 100);
     let unasked = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], None);
-    let answer = finish(world, session, lease, done(), vec![book(5), unasked]).await;
+    let answer = finish(world, session, lease, done(), vec![add_to_amount(5), unasked]).await;
     assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Done), 105));
 }
 
 pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlWorld) {
     let world = sql.world();
-    world.sealed(NewBatch::new(batch_id("b")), 3).await;
+    world.send_sealed_batch(NewBatch::new(batch_id("b")), 3).await;
     let session = world.session().await;
     let held = world.claim(session, 3).await;
     let broken = effect("no sql at all", vec![], None);
-    let effects = [vec![book(1)], vec![book(10), broken], vec![book(100)]];
+    let effects =
+        [vec![add_to_amount(1)], vec![add_to_amount(10), broken], vec![add_to_amount(100)]];
     let finishes = held
         .iter()
         .zip(effects)
@@ -109,7 +111,7 @@ pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlWorld) {
     let world = sql.world();
     world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     let text = "'); DELETE FROM account; --";
     sql.execute("CREATE TABLE note (a INTEGER, b TEXT, c REAL, d BLOB, e TEXT)");
     let values = vec![
@@ -133,7 +135,7 @@ pub(super) async fn values_are_bound_by_name_and_unused_ones_ignored(sql: &dyn S
     let world = sql.world();
     world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     let named = |name: &str, value| (name.to_owned(), SqlValue::Int(value));
     let by_name = Effect {
         sql: "UPDATE account SET amount = :amount WHERE id = :id".into(),
@@ -149,8 +151,8 @@ pub(super) async fn effects_go_with_any_outcome(sql: &dyn SqlWorld) {
     let session = world.session().await;
     for outcome in [failed(), retry_after(secs(60)), Outcome::Snooze(secs(60))] {
         world.send(unit()).await;
-        let lease = world.take(session).await.lease;
-        finish(world, session, lease, outcome, vec![book(1)]).await;
+        let lease = world.claim_one(session).await.lease;
+        finish(world, session, lease, outcome, vec![add_to_amount(1)]).await;
     }
     assert_eq!(amount(sql), 103);
 }
@@ -159,11 +161,11 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlWor
     let world = sql.world();
     world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     for statement in ["COMMIT", "ROLLBACK", "BEGIN"] {
         let ending = effect(statement, vec![], None);
         let broken = effect("UPDATE nothing SET x = 1", vec![], None);
-        let effects = vec![book(5), ending, broken];
+        let effects = vec![add_to_amount(5), ending, broken];
         let finishes = vec![Finish { effects, ..Finish::new(lease, done()) }];
         match world.store.finish(session, finishes).await {
             Ok(answers) => assert!(matches!(answers[0], Finished::EffectFailed(_)), "{answers:?}"),
@@ -171,30 +173,32 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlWor
         }
         assert_eq!(amount(sql), 100, "{statement} let a part of the effects through");
     }
-    let answer = finish(world, session, lease, done(), vec![book(1)]).await;
+    let answer = finish(world, session, lease, done(), vec![add_to_amount(1)]).await;
     assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Done), 101));
 }
 
-/// A table whose key is looked at when the transaction commits and not before.
-const CARD: &str = "CREATE TABLE card (id INTEGER PRIMARY KEY, account INTEGER NOT NULL
+/// A table with a foreign key that is checked when the transaction commits.
+const CREATE_CARD_TABLE: &str =
+    "CREATE TABLE card (id INTEGER PRIMARY KEY, account INTEGER NOT NULL
     REFERENCES account (id) DEFERRABLE INITIALLY DEFERRED)";
 
-/// The place among twenty of the one that gives a card to an account that is not there.
-const UNFIT: usize = 13;
+/// Which of the twenty units inserts a card for a missing account.
+const INVALID_INDEX: usize = 13;
 
-/// Ends of twenty units, each of which gives out a card.
-fn cards(held: &[HeldUnit]) -> Vec<Finish> {
-    let give = |(at, held): (usize, &HeldUnit)| {
-        let (id, account) = (i64::try_from(at).unwrap(), if at == UNFIT { 99 } else { 1 });
+/// Finishes of twenty units, each of which inserts a card.
+fn card_finishes(held: &[HeldUnit]) -> Vec<Finish> {
+    let finish_with_card = |(index, held): (usize, &HeldUnit)| {
+        let (id, account) =
+            (i64::try_from(index).unwrap(), if index == INVALID_INDEX { 99 } else { 1 });
         let values = vec![SqlValue::Int(id), SqlValue::Int(account)];
         let effects = vec![effect("INSERT INTO card VALUES (?1, ?2)", values, Some(1))];
         Finish { effects, ..Finish::new(held.lease, done()) }
     };
-    held.iter().enumerate().map(give).collect()
+    held.iter().enumerate().map(finish_with_card).collect()
 }
 
-/// Whether the store took a finish, or said that it is the finish which is at fault.
-fn is_taken(answer: &Result<Vec<Finished>>) -> bool {
+/// Whether the store recorded a finish. Otherwise its error must blame the foreign key.
+fn is_recorded(answer: &Result<Vec<Finished>>) -> bool {
     match answer {
         Ok(answers) => answers[0] == Finished::Recorded(UnitState::Done),
         Err(error) => {
@@ -205,51 +209,55 @@ fn is_taken(answer: &Result<Vec<Finished>>) -> bool {
     }
 }
 
-/// Nineteen cards are out, and the unit at fault can still be given another end.
-async fn only_the_unfit_one_is_left(sql: &dyn SqlWorld, session: SessionId, held: &[HeldUnit]) {
+/// Asserts that nineteen cards exist, and that the invalid unit can still be finished differently.
+async fn assert_only_invalid_left(sql: &dyn SqlWorld, session: SessionId, held: &[HeldUnit]) {
     let world = sql.world();
     assert_eq!(sql.query_i64("SELECT count(*) FROM card WHERE account = 1"), 19);
     assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 19);
     let counts = world.batch(&batch_id("b")).await.counts;
     assert_eq!((counts.done, counts.leased), (19, 1));
-    let answer = finish(world, session, held[UNFIT].lease, failed(), vec![book(1)]).await;
+    let answer =
+        finish(world, session, held[INVALID_INDEX].lease, failed(), vec![add_to_amount(1)]).await;
     assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Failed), 101));
 }
 
 pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlWorld) {
     let world = sql.world();
-    sql.execute(CARD);
-    world.sealed(NewBatch::new(batch_id("b")), 20).await;
+    sql.execute(CREATE_CARD_TABLE);
+    world.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
     let session = world.session().await;
     let held = world.claim(session, 20).await;
     let mut calls = JoinSet::new();
-    for (at, finish) in cards(&held).into_iter().enumerate() {
+    for (index, finish) in card_finishes(&held).into_iter().enumerate() {
         let store = world.store.clone();
-        calls.spawn(async move { (at, is_taken(&store.finish(session, vec![finish]).await)) });
+        calls
+            .spawn(async move { (index, is_recorded(&store.finish(session, vec![finish]).await)) });
     }
-    for (at, taken) in calls.join_all().await {
-        assert_eq!(taken, at != UNFIT, "number {at}");
+    for (index, recorded) in calls.join_all().await {
+        assert_eq!(recorded, index != INVALID_INDEX, "number {index}");
     }
-    only_the_unfit_one_is_left(sql, session, &held).await;
+    assert_only_invalid_left(sql, session, &held).await;
 }
 
 pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlWorld) {
     let world = sql.world();
-    sql.execute(CARD);
-    world.sealed(NewBatch::new(batch_id("b")), 20).await;
+    sql.execute(CREATE_CARD_TABLE);
+    world.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
     let session = world.session().await;
     let held = world.claim(session, 20).await;
-    // All in one call: the store says which one is at fault, or takes none of them.
-    match world.store.finish(session, cards(&held)).await {
-        Ok(answers) => assert!(matches!(answers[UNFIT], Finished::EffectFailed(_)), "{answers:?}"),
-        refused => {
-            assert!(!is_taken(&refused));
+    // All in one call: the store reports the invalid finish, or rejects all of them.
+    match world.store.finish(session, card_finishes(&held)).await {
+        Ok(answers) => {
+            assert!(matches!(answers[INVALID_INDEX], Finished::EffectFailed(_)), "{answers:?}")
+        }
+        rejected => {
+            assert!(!is_recorded(&rejected));
             assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 0);
         }
     }
-    for (at, finish) in cards(&held).into_iter().enumerate() {
+    for (index, finish) in card_finishes(&held).into_iter().enumerate() {
         let answer = world.store.finish(session, vec![finish]).await;
-        assert_eq!(is_taken(&answer), at != UNFIT, "number {at}");
+        assert_eq!(is_recorded(&answer), index != INVALID_INDEX, "number {index}");
     }
-    only_the_unfit_one_is_left(sql, session, &held).await;
+    assert_only_invalid_left(sql, session, &held).await;
 }

@@ -1,4 +1,4 @@
-//! Thresholds, callbacks and generations: what happens at a batch's end and after it.
+//! Thresholds, callbacks and generations: the end of a batch, and retries after it.
 
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold, stopped_by_threshold};
 use longshore_core::store::{Retention, UnitAction, UnitFilter};
@@ -6,7 +6,7 @@ use longshore_core::{
     BatchId, BatchStatus, Callback, FailureThreshold, Kind, NewBatch, Outcome, Unit, UnitState,
 };
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn named(name: &str) -> (BatchId, NewBatch) {
@@ -21,19 +21,19 @@ fn failing_at(name: &str, units: u64, then: OnThreshold) -> (BatchId, NewBatch) 
 
 pub(super) async fn a_threshold_pauses_its_batch(world: &World) {
     let (id, new) = failing_at("b", 2, OnThreshold::Pause);
-    world.sealed(new, 6).await;
+    world.send_sealed_batch(new, 6).await;
     let session = world.session().await;
-    world.run(session, 1, failed()).await;
+    world.claim_and_finish(session, 1, failed()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Running);
-    world.run(session, 1, failed()).await;
+    world.claim_and_finish(session, 1, failed()).await;
     let batch = world.batch(&id).await;
     assert!(batch.status == BatchStatus::Paused && batch.reason.is_some());
     assert!(world.claim(session, 9).await.is_empty());
-    let resumed = world.act(&id, BatchAction::Resume).await;
+    let resumed = world.act_on_batch(&id, BatchAction::Resume).await;
     assert_eq!((resumed.status, resumed.forgiven), (BatchStatus::Running, 2));
-    world.run(session, 1, failed()).await;
-    assert_eq!(world.batch(&id).await.status, BatchStatus::Running, "two were forgiven");
-    world.run(session, 1, failed()).await;
+    world.claim_and_finish(session, 1, failed()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Running, "two failures no longer count");
+    world.claim_and_finish(session, 1, failed()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Paused);
 }
 
@@ -43,9 +43,9 @@ pub(super) async fn a_batch_stopped_by_its_threshold_says_so_when_its_last_units
     let (id, new) = named("b");
     let (limit, then) = (FailureLimit::Percent(2.0), OnThreshold::Pause);
     let new = NewBatch { threshold: Some(FailureThreshold { limit, then }), ..new };
-    world.open(new).await;
-    // Not sealed: the share is one of what has ended, and falls with every unit that ends well.
-    world.add(&id, "", "more", units(200)).await;
+    world.open_batch(new).await;
+    // The batch is not sealed: the failed share refers to ended units, and falls with every success.
+    world.add_chunk(&id, "", "more", units(200)).await;
     let session = world.session().await;
     let held = world.claim(session, 150).await;
     world.finish_all(session, &held[..2], failed()).await;
@@ -54,14 +54,14 @@ pub(super) async fn a_batch_stopped_by_its_threshold_says_so_when_its_last_units
     let batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.counts.done), (BatchStatus::Paused, 148));
     assert!(stopped_by_threshold(&batch), "{:?}", batch.reason);
-    world.act(&id, BatchAction::Resume).await;
-    world.act(&id, BatchAction::Pause { reason: "lunch".to_owned() }).await;
+    world.act_on_batch(&id, BatchAction::Resume).await;
+    world.act_on_batch(&id, BatchAction::Pause { reason: "lunch".to_owned() }).await;
     assert!(!stopped_by_threshold(&world.batch(&id).await));
 }
 
 pub(super) async fn a_threshold_fails_its_batch_and_ends_what_waits(world: &World) {
     let (id, new) = failing_at("b", 1, OnThreshold::Fail);
-    world.sealed(new, 4).await;
+    world.send_sealed_batch(new, 4).await;
     let session = world.session().await;
     let held = world.claim(session, 2).await;
     world.finish(session, held[0].lease, failed()).await;
@@ -93,11 +93,11 @@ pub(super) async fn the_callback_is_sent_once_when_the_batch_ends(world: &World)
     let bound = longshore_core::store::Capacity { units: Some(0), bytes: None };
     let change = longshore_core::store::QueueChange { paused: None, capacity: Some(bound) };
     world.store.change_queue(&ALL, &queue("after"), change).await.unwrap();
-    world.sealed(new, 2).await;
+    world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
-    world.run(session, 1, done()).await;
+    world.claim_and_finish(session, 1, done()).await;
     assert!(callbacks(world).await.is_empty());
-    world.run(session, 1, failed()).await;
+    world.claim_and_finish(session, 1, failed()).await;
     let sent = callbacks(world).await;
     assert_eq!(sent.len(), 1, "even into a full queue");
     assert_eq!((sent[0].state, sent[0].batch.clone()), (UnitState::Ready, None));
@@ -112,19 +112,19 @@ pub(super) async fn the_callback_is_sent_once_when_the_batch_ends(world: &World)
 
 pub(super) async fn a_cancelled_batch_calls_back_too(world: &World) {
     let (id, new) = calling_back("b");
-    world.sealed(new, 3).await;
-    world.act(&id, BatchAction::Cancel).await;
+    world.send_sealed_batch(new, 3).await;
+    world.act_on_batch(&id, BatchAction::Cancel).await;
     world.promote().await;
     assert_eq!(callbacks(world).await.len(), 1);
 }
 
 pub(super) async fn retrying_failures_opens_a_new_generation(world: &World) {
     let (id, new) = calling_back("b");
-    world.sealed(new, 3).await;
+    world.send_sealed_batch(new, 3).await;
     let session = world.session().await;
-    world.run(session, 1, done()).await;
-    world.run(session, 2, failed()).await;
-    let batch = world.act(&id, BatchAction::RetryFailed).await;
+    world.claim_and_finish(session, 1, done()).await;
+    world.claim_and_finish(session, 2, failed()).await;
+    let batch = world.act_on_batch(&id, BatchAction::RetryFailed).await;
     assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
     assert_eq!((batch.counts.ready, batch.counts.failed, batch.completed_at), (2, 0, None));
     let again = world.claim(session, 9).await;
@@ -137,45 +137,45 @@ pub(super) async fn retrying_failures_opens_a_new_generation(world: &World) {
 
 pub(super) async fn retrying_failures_before_the_end_opens_none(world: &World) {
     let (id, new) = named("b");
-    world.sealed(new, 2).await;
+    world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
-    world.run(session, 1, failed()).await;
-    let batch = world.act(&id, BatchAction::RetryFailed).await;
+    world.claim_and_finish(session, 1, failed()).await;
+    let batch = world.act_on_batch(&id, BatchAction::RetryFailed).await;
     assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 1));
     assert_eq!((batch.counts.ready, batch.counts.failed), (2, 0));
 }
 
 pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(world: &World) {
     let (id, new) = calling_back("b");
-    let sent = world.sealed(new, 2).await;
+    let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
-    world.run(session, 2, failed()).await;
+    world.claim_and_finish(session, 2, failed()).await;
     assert_eq!(world.retry(sent[0]).await.changed, 1);
     let batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
     assert_eq!((batch.counts.ready, batch.counts.failed), (1, 1));
-    world.run(session, 1, done()).await;
+    world.claim_and_finish(session, 1, done()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
     assert_eq!(callbacks(world).await.len(), 2);
 }
 
 pub(super) async fn retrying_a_cancelled_unit_reopens_its_ended_batch(world: &World) {
     let (id, new) = calling_back("b");
-    let sent = world.sealed(new, 1).await;
+    let sent = world.send_sealed_batch(new, 1).await;
     world.cancel(sent[0]).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
     assert_eq!(world.retry(sent[0]).await.changed, 1);
     let batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
     let session = world.session().await;
-    world.run(session, 1, done()).await;
+    world.claim_and_finish(session, 1, done()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
     assert_eq!(callbacks(world).await.len(), 2);
 }
 
 pub(super) async fn a_batch_given_up_is_not_retried_while_its_last_units_run(world: &World) {
     let (id, new) = failing_at("b", 1, OnThreshold::Fail);
-    let sent = world.sealed(new, 2).await;
+    let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
     let held = world.claim(session, 2).await;
     world.finish(session, held[0].lease, failed()).await;
@@ -183,20 +183,20 @@ pub(super) async fn a_batch_given_up_is_not_retried_while_its_last_units_run(wor
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(world.state(sent[0]).await, UnitState::Failed, "nothing was changed");
     world.finish(session, held[1].lease, Outcome::Cancel).await;
-    assert_eq!(world.act(&id, BatchAction::RetryFailed).await.generation, 2);
+    assert_eq!(world.act_on_batch(&id, BatchAction::RetryFailed).await.generation, 2);
 }
 
 pub(super) async fn retrying_one_unit_after_the_threshold_lets_it_run(world: &World) {
     let (id, new) = failing_at("b", 2, OnThreshold::Fail);
-    let sent = world.sealed(new, 3).await;
+    let sent = world.send_sealed_batch(new, 3).await;
     let session = world.session().await;
-    world.run(session, 2, failed()).await;
+    world.claim_and_finish(session, 2, failed()).await;
     world.promote().await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Failed);
     assert_eq!(world.retry(sent[0]).await.changed, 1);
     let batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     assert_eq!(held.unit.id, sent[0]);
     world.finish(session, held.lease, done()).await;
     let batch = world.batch(&id).await;
@@ -205,34 +205,34 @@ pub(super) async fn retrying_one_unit_after_the_threshold_lets_it_run(world: &Wo
 
 pub(super) async fn new_failures_count_although_old_ones_were_forgiven(world: &World) {
     let (id, new) = failing_at("b", 1, OnThreshold::Fail);
-    let sent = world.sealed(new, 2).await;
+    let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
-    world.run(session, 1, failed()).await;
+    world.claim_and_finish(session, 1, failed()).await;
     world.promote().await;
     world.retry(sent[0]).await;
-    world.run(session, 1, failed()).await;
+    world.claim_and_finish(session, 1, failed()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Failed, "it failed again");
 }
 
 pub(super) async fn two_units_are_retried_at_once(world: &World) {
     let (id, new) = named("b");
-    let sent = world.sealed(new, 3).await;
+    let sent = world.send_sealed_batch(new, 3).await;
     let session = world.session().await;
-    world.run(session, 2, failed()).await;
-    world.run(session, 1, done()).await;
-    let operated = world.operate(&sent[..2], UnitAction::Retry).await;
+    world.claim_and_finish(session, 2, failed()).await;
+    world.claim_and_finish(session, 1, done()).await;
+    let operated = world.act_on_units(&sent[..2], UnitAction::Retry).await;
     assert_eq!((operated.changed, operated.skipped), (2, 0));
     let batch = world.batch(&id).await;
     assert_eq!((batch.generation, batch.counts.ready, batch.counts.failed), (2, 2, 0));
-    world.run(session, 2, done()).await;
+    world.claim_and_finish(session, 2, done()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
 }
 
 pub(super) async fn a_batch_whose_failures_are_gone_is_not_retried(world: &World) {
     let (id, new) = calling_back("b");
-    world.sealed(new, 1).await;
+    world.send_sealed_batch(new, 1).await;
     let session = world.session().await;
-    world.run(session, 1, failed()).await;
+    world.claim_and_finish(session, 1, failed()).await;
     world.clock.advance(secs(20 * 24 * 3600));
     let (done, failed) = (secs(1), secs(1));
     let retention =

@@ -1,23 +1,23 @@
-//! Lanes: shares by weight, caps, pauses; queues that are paused as a whole.
+//! Lanes: shares by weight, caps and pauses; pauses of whole queues.
 
 use std::collections::BTreeMap;
 
 use longshore_core::store::{Claim, LaneChange, QueueChange, Queues};
 use longshore_core::{NewUnit, SessionId, TenantId, UnitId};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
-async fn fill(world: &World, who: &str, count: usize) -> Vec<UnitId> {
+async fn fill(world: &World, tenant_name: &str, count: usize) -> Vec<UnitId> {
     let units: Vec<NewUnit> =
-        (0..count).map(|_| NewUnit { tenant: tenant(who), ..unit() }).collect();
+        (0..count).map(|_| NewUnit { tenant: tenant(tenant_name), ..unit() }).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
     world.store.send(&ALL, units).await.unwrap();
     ids
 }
 
-async fn change(world: &World, who: &str, change: LaneChange) {
-    world.store.change_lane(&ALL, &queue("default"), &tenant(who), change).await.unwrap();
+async fn change(world: &World, tenant_name: &str, change: LaneChange) {
+    world.store.change_lane(&ALL, &queue("default"), &tenant(tenant_name), change).await.unwrap();
 }
 
 async fn shares(world: &World, session: SessionId, count: u32) -> BTreeMap<TenantId, u64> {
@@ -81,19 +81,20 @@ pub(super) async fn a_lane_that_was_silent_earned_no_credit(world: &World) {
 }
 
 pub(super) async fn a_tenant_that_is_passed_over_keeps_its_turn(world: &World) {
-    for who in ["a", "b", "c"] {
-        fill(world, who, 40).await;
+    for tenant_name in ["a", "b", "c"] {
+        fill(world, tenant_name, 40).await;
     }
     let session = world.session().await;
     assert_eq!(shares(world, session, 3).await.len(), 3, "all of them have had a turn");
     let except = vec![tenant("a")];
-    let held = world.claim_as(Claim { except, ..claim(session, 20) }).await.units;
-    let count = |who| held.iter().filter(|held| held.unit.tenant == tenant(who)).count();
+    let held = world.claim_with(Claim { except, ..claim(session, 20) }).await.units;
+    let count =
+        |tenant_name| held.iter().filter(|held| held.unit.tenant == tenant(tenant_name)).count();
     assert_eq!((count("a"), count("b"), count("c")), (0, 10, 10));
     let next = shares(world, session, 10).await;
     assert_eq!(next.get(&tenant("a")), Some(&10), "what the others had meanwhile: {next:?}");
     let except = ["a", "b", "c"].map(tenant).to_vec();
-    assert!(world.claim_as(Claim { except, ..claim(session, 20) }).await.units.is_empty());
+    assert!(world.claim_with(Claim { except, ..claim(session, 20) }).await.units.is_empty());
 }
 
 pub(super) async fn a_lanes_cap_bounds_what_is_leased(world: &World) {
@@ -113,7 +114,7 @@ pub(super) async fn nothing_is_claimed_ahead_from_a_capped_lane(world: &World) {
     fill(world, "a", 10).await;
     change(world, "a", LaneChange { cap: Some(Some(5)), ..LaneChange::default() }).await;
     let session = world.session().await;
-    let held = world.claim_as(Claim { ahead: 5, ..claim(session, 2) }).await.units;
+    let held = world.claim_with(Claim { ahead: 5, ..claim(session, 2) }).await.units;
     assert_eq!(held.len(), 2);
     assert!(held.iter().all(|held| held.started));
 }
@@ -149,17 +150,17 @@ pub(super) async fn a_queues_pause_and_a_lanes_are_told_apart(world: &World) {
 pub(super) async fn a_paused_queue_is_passed_by(world: &World) {
     fill(world, "a", 2).await;
     let session = world.session().await;
-    let ahead = world.claim_as(Claim { ahead: 1, ..claim(session, 0) }).await.units;
+    let ahead = world.claim_with(Claim { ahead: 1, ..claim(session, 0) }).await.units;
     let pause = |paused| QueueChange { paused: Some(paused), capacity: None };
     world.store.change_queue(&ALL, &queue("default"), pause(true)).await.unwrap();
     assert!(world.claim(session, 9).await.is_empty());
     assert_eq!(world.store.start(session, &leases(&ahead)).await.unwrap(), [None]);
     let beat = world.store.beat(session, Default::default()).await.unwrap();
-    assert_eq!(beat.unwanted, ids(&ahead), "to be given back");
+    assert_eq!(beat.unwanted, ids(&ahead), "the worker is told to release them");
     world.store.release(session, &leases(&ahead)).await.unwrap();
     fill(world, "a", 1).await;
     world.store.change_queue(&ALL, &queue("default"), pause(false)).await.unwrap();
-    assert_eq!(world.claim(session, 9).await.len(), 3, "sending went on meanwhile");
+    assert_eq!(world.claim(session, 9).await.len(), 3, "sends are accepted during the pause");
 }
 
 pub(super) async fn a_lane_shows_its_settings_and_counts(world: &World) {
@@ -185,7 +186,7 @@ pub(super) async fn a_lane_shows_its_settings_and_counts(world: &World) {
     assert_eq!((lane.bytes, lane.oldest_ready), (8, Some(sent_at)));
 }
 
-/// Claims one unit at a time from one queue, and counts what each tenant got.
+/// Claims one unit at a time from one queue, and counts the units of each tenant.
 async fn shares_of(
     world: &World,
     session: SessionId,
@@ -195,22 +196,22 @@ async fn shares_of(
     let mut shares = BTreeMap::new();
     for _ in 0..rounds {
         let queues = Queues::Named(vec![queue(from)]);
-        for held in world.claim_as(Claim { queues, ..claim(session, 1) }).await.units {
+        for held in world.claim_with(Claim { queues, ..claim(session, 1) }).await.units {
             *shares.entry(held.unit.tenant).or_default() += 1;
         }
     }
     shares
 }
 
-async fn fill_queue(world: &World, name: &str, who: &str, count: usize) {
-    let one = |_| NewUnit { queue: queue(name), tenant: tenant(who), ..unit() };
+async fn fill_queue(world: &World, name: &str, tenant_name: &str, count: usize) {
+    let one = |_| NewUnit { queue: queue(name), tenant: tenant(tenant_name), ..unit() };
     world.store.send(&ALL, (0..count).map(one).collect()).await.unwrap();
 }
 
 pub(super) async fn shares_hold_beside_a_group_that_is_served_much_faster(world: &World) {
-    for who in ["a", "b"] {
-        fill_queue(world, "slow", who, 60).await;
-        fill_queue(world, "fast", who, 300).await;
+    for tenant_name in ["a", "b"] {
+        fill_queue(world, "slow", tenant_name, 60).await;
+        fill_queue(world, "fast", tenant_name, 300).await;
     }
     let weight = LaneChange { weight: Some(3), ..LaneChange::default() };
     world.store.change_lane(&ALL, &queue("slow"), &tenant("b"), weight).await.unwrap();
@@ -218,8 +219,8 @@ pub(super) async fn shares_hold_beside_a_group_that_is_served_much_faster(world:
     let mut slow: BTreeMap<TenantId, u64> = BTreeMap::new();
     for _ in 0..40 {
         shares_of(world, session, "fast", 10).await;
-        for (who, part) in shares_of(world, session, "slow", 1).await {
-            *slow.entry(who).or_default() += part;
+        for (tenant_name, part) in shares_of(world, session, "slow", 1).await {
+            *slow.entry(tenant_name).or_default() += part;
         }
     }
     let heavy = slow.get(&tenant("b")).copied().unwrap_or(0);
@@ -228,17 +229,17 @@ pub(super) async fn shares_hold_beside_a_group_that_is_served_much_faster(world:
 }
 
 pub(super) async fn who_joins_a_fast_group_starts_level_with_it(world: &World) {
-    for who in ["a", "b"] {
-        fill_queue(world, "slow", who, 10).await;
-        fill_queue(world, "fast", who, 200).await;
+    for tenant_name in ["a", "b"] {
+        fill_queue(world, "slow", tenant_name, 10).await;
+        fill_queue(world, "fast", tenant_name, 200).await;
     }
     let session = world.session().await;
     shares_of(world, session, "slow", 4).await;
     shares_of(world, session, "fast", 100).await;
     fill_queue(world, "fast", "late", 60).await;
     let shares = shares_of(world, session, "fast", 30).await;
-    for who in ["a", "b", "late"] {
-        let part = shares.get(&tenant(who)).copied().unwrap_or(0);
+    for tenant_name in ["a", "b", "late"] {
+        let part = shares.get(&tenant(tenant_name)).copied().unwrap_or(0);
         assert!((8..=12).contains(&part), "a third of 30 each: {shares:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Leases: one holder, fences, starts and releases, and finishes that are heard twice.
+//! Leases: one holder, fences, starts and releases, and repeated finishes.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use longshore_core::store::{Claim, Finish, Finished, ProgressNote};
 use longshore_core::unit::{MAX_PAYLOAD, Progress};
 use longshore_core::{Error, Failure, NewUnit, Outcome, Payload, SessionId, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn ahead(session: SessionId, free: u32, ahead: u32) -> Claim {
@@ -34,7 +34,7 @@ pub(super) async fn a_claimed_unit_shows_its_holder(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     world.clock.advance(secs(5));
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     assert!(held.started && !held.alone);
     assert_eq!((held.lease.unit, held.unit.attempt), (id, 1));
     let unit = world.unit(id).await;
@@ -46,18 +46,18 @@ pub(super) async fn a_claimed_unit_shows_its_holder(world: &World) {
 pub(super) async fn a_claim_starts_what_fits_and_adds_the_rest_unstarted(world: &World) {
     let sent = world.send_many(10).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 2, 3)).await.units;
+    let held = world.claim_with(ahead(session, 2, 3)).await.units;
     assert_eq!(ids(&held), sent[..5]);
     let started: Vec<(bool, u32)> = held.iter().map(|h| (h.started, h.unit.attempt)).collect();
     assert_eq!(started, [(true, 1), (true, 1), (false, 0), (false, 0), (false, 0)]);
-    let only_ahead = world.claim_as(ahead(session, 0, 2)).await.units;
+    let only_ahead = world.claim_with(ahead(session, 0, 2)).await.units;
     assert!(only_ahead.len() == 2 && only_ahead.iter().all(|held| !held.started));
 }
 
 pub(super) async fn starting_counts_the_attempt_once(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    let held = world.claim_with(ahead(session, 0, 1)).await.units;
     for _ in 0..2 {
         let started = world.store.start(session, &leases(&held)).await.unwrap();
         assert_eq!(started, [Some(world.now())]);
@@ -69,7 +69,7 @@ pub(super) async fn starting_counts_the_attempt_once(world: &World) {
 pub(super) async fn a_unit_that_was_taken_away_does_not_start(world: &World) {
     world.send_many(2).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 0, 2)).await.units;
+    let held = world.claim_with(ahead(session, 0, 2)).await.units;
     world.store.release(session, &leases(&held)[..1]).await.unwrap();
     let started = world.store.start(session, &leases(&held)).await.unwrap();
     assert_eq!(started, [None, Some(world.now())]);
@@ -81,7 +81,7 @@ pub(super) async fn a_unit_that_was_taken_away_does_not_start(world: &World) {
 pub(super) async fn a_unit_with_a_cancel_request_does_not_start(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    let held = world.claim_with(ahead(session, 0, 1)).await.units;
     assert_eq!(world.cancel(id).await.requested, 1);
     assert_eq!(world.store.start(session, &leases(&held)).await.unwrap(), [None]);
     world.store.release(session, &leases(&held)).await.unwrap();
@@ -92,7 +92,7 @@ pub(super) async fn a_unit_past_its_deadline_does_not_start(world: &World) {
     let deadline = Some(world.now() + secs(10));
     world.send(NewUnit { deadline, ..unit() }).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    let held = world.claim_with(ahead(session, 0, 1)).await.units;
     world.clock.advance(secs(10));
     assert_eq!(world.store.start(session, &leases(&held)).await.unwrap(), [None]);
     world.store.release(session, &leases(&held)).await.unwrap();
@@ -101,20 +101,20 @@ pub(super) async fn a_unit_past_its_deadline_does_not_start(world: &World) {
 pub(super) async fn a_released_unit_uses_no_attempt(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    let held = world.claim_with(ahead(session, 0, 1)).await.units;
     world.store.release(session, &leases(&held)).await.unwrap();
     world.store.release(session, &leases(&held)).await.unwrap();
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.attempt, unit.session), (UnitState::Ready, 0, None));
     let stale = world.finish(session, held[0].lease, done()).await;
     assert_eq!(stale, Finished::LeaseLost, "its fence moved with the release");
-    assert_eq!(world.take(session).await.unit.id, id);
+    assert_eq!(world.claim_one(session).await.unit.id, id);
 }
 
 pub(super) async fn a_started_unit_cannot_be_released(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.store.release(session, &[held.lease]).await.unwrap();
     assert_eq!(world.state(id).await, UnitState::Leased);
     assert_eq!(
@@ -123,16 +123,16 @@ pub(super) async fn a_started_unit_cannot_be_released(world: &World) {
     );
 }
 
-/// However a store keeps it: a start that came after the claim is as good as one that came with it.
+/// A separate start after the claim has the same effect as a start with the claim.
 pub(super) async fn what_was_started_ahead_is_started_for_everybody(world: &World) {
     let sent = world.send_many(4).await;
     let (session, heir) = (world.session().await, world.session().await);
-    let held = world.claim_as(ahead(session, 0, 4)).await.units;
+    let held = world.claim_with(ahead(session, 0, 4)).await.units;
     let started = world.store.start(session, &leases(&held)[..3]).await.unwrap();
     assert_eq!(started, [Some(world.now()); 3]);
     world.store.release(session, &leases(&held)).await.unwrap();
     assert_eq!(world.state(sent[2]).await, UnitState::Leased, "it runs");
-    assert_eq!(world.state(sent[3]).await, UnitState::Ready, "it had not begun");
+    assert_eq!(world.state(sent[3]).await, UnitState::Ready, "it had not started");
     let retry = Outcome::Retry { failure: Failure::new("no", "not yet"), after: Some(secs(0)) };
     world.finish(session, held[0].lease, retry).await;
     let listed = world.store.failures(&ALL, sent[0]).await.unwrap();
@@ -148,7 +148,7 @@ pub(super) async fn what_was_started_ahead_is_started_for_everybody(world: &Worl
 pub(super) async fn the_end_of_a_run_that_was_not_started_counts_it(world: &World) {
     let sent = world.send_many(2).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 0, 2)).await.units;
+    let held = world.claim_with(ahead(session, 0, 2)).await.units;
     world.finish(session, held[0].lease, done()).await;
     let fail = Outcome::Fail(Failure::new("no", "never"));
     world.finish(session, held[1].lease, fail).await;
@@ -160,14 +160,14 @@ pub(super) async fn the_end_of_a_run_that_was_not_started_counts_it(world: &Worl
 pub(super) async fn stale_holder_cannot_finish(world: &World) {
     let id = world.send(unit()).await;
     let (first, second) = (world.session().await, world.session().await);
-    let stale = world.take(first).await;
+    let stale = world.claim_one(first).await;
     world.kill(first).await;
     assert_eq!(world.finish(first, stale.lease, done()).await, Finished::LeaseLost);
-    let fresh = world.take(second).await;
+    let fresh = world.claim_one(second).await;
     assert!(fresh.lease.fence > stale.lease.fence);
     assert_eq!(world.finish(first, stale.lease, done()).await, Finished::LeaseLost);
     assert_eq!(world.finish(second, stale.lease, done()).await, Finished::LeaseLost);
-    assert_eq!(world.state(id).await, UnitState::Leased, "none of it changed anything");
+    assert_eq!(world.state(id).await, UnitState::Leased, "the finishes changed nothing");
     let recorded = world.finish(second, fresh.lease, done()).await;
     assert_eq!(recorded, Finished::Recorded(UnitState::Done));
 }
@@ -175,9 +175,9 @@ pub(super) async fn stale_holder_cannot_finish(world: &World) {
 pub(super) async fn a_former_run_of_the_same_session_is_stale(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let former = world.take(session).await;
+    let former = world.claim_one(session).await;
     world.finish(session, former.lease, retry_after(secs(0))).await;
-    let present = world.take(session).await;
+    let present = world.claim_one(session).await;
     assert!(present.lease.fence > former.lease.fence, "every claim moves the fence");
     assert_eq!(world.finish(session, former.lease, done()).await, Finished::LeaseLost);
     assert_eq!(world.state(id).await, UnitState::Leased);
@@ -186,7 +186,7 @@ pub(super) async fn a_former_run_of_the_same_session_is_stale(world: &World) {
 pub(super) async fn anothers_lease_is_of_no_use(world: &World) {
     let sent = world.send_many(2).await;
     let (holder, stranger) = (world.session().await, world.session().await);
-    let held = world.claim_as(ahead(holder, 1, 1)).await.units;
+    let held = world.claim_with(ahead(holder, 1, 1)).await.units;
     assert_eq!(world.finish(stranger, held[0].lease, done()).await, Finished::LeaseLost);
     let state = Payload::from(b"mine".as_slice());
     assert!(!world.store.checkpoint(stranger, held[0].lease, Kept::new(state)).await.unwrap());
@@ -202,7 +202,7 @@ pub(super) async fn merely_late_is_not_stale(world: &World) {
     let deadline = Some(world.now() + secs(60));
     world.send(NewUnit { deadline, ..unit() }).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.clock.advance(secs(100_000));
     world.promote().await;
     let recorded = world.finish(session, held.lease, done()).await;
@@ -211,7 +211,7 @@ pub(super) async fn merely_late_is_not_stale(world: &World) {
 
 pub(super) async fn a_finish_heard_twice_is_recorded_once(world: &World) {
     let batch = batch_id("b");
-    world.sealed(longshore_core::NewBatch::new(batch.clone()), 2).await;
+    world.send_sealed_batch(longshore_core::NewBatch::new(batch.clone()), 2).await;
     let session = world.session().await;
     let held = world.claim(session, 2).await;
     for _ in 0..2 {
@@ -228,7 +228,7 @@ pub(super) async fn a_finish_heard_twice_is_recorded_once(world: &World) {
 pub(super) async fn a_second_word_on_the_same_run_is_not_heard(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     let second = world.finish(session, held.lease, failed()).await;
     assert_eq!(second, Finished::Recorded(UnitState::Done));
@@ -257,11 +257,11 @@ pub(super) async fn an_unknown_unit_cannot_be_finished(world: &World) {
 pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     let state = Payload::from(b"half-way".as_slice());
     assert!(world.store.checkpoint(session, held.lease, Kept::new(state.clone())).await.unwrap());
     world.finish(session, held.lease, retry_after(secs(0))).await;
-    let again = world.take(session).await;
+    let again = world.claim_one(session).await;
     assert_eq!(again.unit.checkpoint, Some(state));
     world.kill(session).await;
     let other = Payload::from(b"stale".as_slice());
@@ -270,7 +270,7 @@ pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &World) {
     assert_eq!(kept.as_bytes(), b"half-way");
 }
 
-/// Larger than what stores keep in the row itself.
+/// A payload larger than what stores keep inline in the row.
 fn large(first: u8) -> Payload {
     let mut bytes = vec![b'c'; 5_000];
     bytes[0] = first;
@@ -281,7 +281,7 @@ pub(super) async fn a_checkpoint_survives_whatever_ends_the_run(world: &World) {
     for state in [Payload::from(b"half-way".as_slice()), large(1)] {
         let id = world.send(unit()).await;
         let session = world.session().await;
-        let held = world.take(session).await;
+        let held = world.claim_one(session).await;
         assert!(
             world.store.checkpoint(session, held.lease, Kept::new(state.clone())).await.unwrap()
         );
@@ -292,13 +292,13 @@ pub(super) async fn a_checkpoint_survives_whatever_ends_the_run(world: &World) {
             assert_eq!(world.unit(id).await.checkpoint, Some(state.clone()), "after {end:?}");
             world.clock.advance(secs(5));
             world.promote().await;
-            let again = world.take(session).await;
+            let again = world.claim_one(session).await;
             assert_eq!(again.unit.checkpoint, Some(state.clone()), "after {end:?}");
             lease = again.lease;
         }
         world.kill(session).await;
         let heir = world.session().await;
-        let again = world.take(heir).await;
+        let again = world.claim_one(heir).await;
         assert_eq!(again.unit.checkpoint, Some(state), "after a reclaim");
         world.finish(heir, again.lease, failed()).await;
     }
@@ -307,7 +307,7 @@ pub(super) async fn a_checkpoint_survives_whatever_ends_the_run(world: &World) {
 pub(super) async fn a_checkpoint_replaces_the_one_before(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     let small = || Payload::from(b"small".as_slice());
     for state in [large(1), large(2), small(), large(3)] {
         assert!(
@@ -316,19 +316,19 @@ pub(super) async fn a_checkpoint_replaces_the_one_before(world: &World) {
         assert_eq!(world.unit(id).await.checkpoint, Some(state));
     }
     world.finish(session, held.lease, retry_after(secs(0))).await;
-    assert_eq!(world.take(session).await.unit.checkpoint, Some(large(3)));
+    assert_eq!(world.claim_one(session).await.unit.checkpoint, Some(large(3)));
 }
 
 pub(super) async fn progress_is_shown_while_a_unit_runs(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     let progress = Progress { fraction: Some(0.5), message: Some("half".into()) };
     let note = ProgressNote { lease: held.lease, progress: progress.clone() };
     world.store.progress(session, vec![note.clone()]).await.unwrap();
     assert_eq!(world.unit(id).await.progress, Some(progress));
     world.finish(session, held.lease, retry_after(secs(0))).await;
-    assert_eq!(world.unit(id).await.progress, None, "it was that run's");
+    assert_eq!(world.unit(id).await.progress, None, "progress belongs to the run");
     world.store.progress(session, vec![note]).await.unwrap();
     assert_eq!(world.unit(id).await.progress, None, "the lease is gone");
 }
@@ -336,7 +336,7 @@ pub(super) async fn progress_is_shown_while_a_unit_runs(world: &World) {
 pub(super) async fn held_lists_every_lease(world: &World) {
     world.send_many(3).await;
     let session = world.session().await;
-    let held = world.claim_as(ahead(session, 1, 2)).await.units;
+    let held = world.claim_with(ahead(session, 1, 2)).await.units;
     let mut listed = world.store.held(session).await.unwrap();
     listed.sort_by_key(|lease| lease.unit);
     assert_eq!(listed, leases(&held));
@@ -356,7 +356,7 @@ pub(super) async fn an_unknown_session_claims_nothing(world: &World) {
 pub(super) async fn an_oversized_result_leaves_the_unit_held(world: &World) {
     world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     let large = Outcome::Done(Some(Payload::from(vec![b'x'; MAX_PAYLOAD + 1])));
     let finish = Finish::new(held.lease, large);
     assert!(world.store.finish(session, vec![finish]).await.is_err());
@@ -368,7 +368,7 @@ pub(super) async fn a_checkpoint_may_come_with_the_end_of_a_run(world: &World) {
     for state in [Payload::from(b"from here".as_slice()), large(2)] {
         let id = world.send(unit()).await;
         let session = world.session().await;
-        let held = world.take(session).await;
+        let held = world.claim_one(session).await;
         let end = |lease, outcome| {
             let checkpoint = Some(state.clone());
             vec![Finish { checkpoint, ..Finish::new(lease, outcome) }]
@@ -376,9 +376,9 @@ pub(super) async fn a_checkpoint_may_come_with_the_end_of_a_run(world: &World) {
         let again = end(held.lease, retry_after(secs(0)));
         let answers = world.store.finish(session, again).await.unwrap();
         assert_eq!(answers, [Finished::Recorded(UnitState::Ready)]);
-        let next = world.take(session).await;
+        let next = world.claim_one(session).await;
         assert_eq!(next.unit.checkpoint, Some(state.clone()));
-        // Heard again, it is recognised as stale and keeps nothing.
+        // A repeat is recognised as stale and writes nothing.
         let stale = vec![Finish {
             checkpoint: Some(Payload::from(b"stale".as_slice())),
             ..Finish::new(held.lease, done())

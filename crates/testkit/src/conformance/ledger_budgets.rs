@@ -1,4 +1,4 @@
-//! Monthly budgets: exact however many call at once, counted by calendar months.
+//! Monthly budgets: exact under concurrent calls, counted by calendar month.
 
 use std::sync::Arc;
 
@@ -6,52 +6,52 @@ use longshore_core::ledger::{Admission, Budget, CallRecord, NewCall};
 use longshore_core::{Error, Timestamp};
 use tokio::task::JoinSet;
 
-use super::kit::*;
-use super::ledger_kit::*;
+use super::helpers::*;
+use super::ledger_helpers::*;
 use crate::World;
 
-fn of_ten() -> NewCall {
+fn ten_token_call() -> NewCall {
     NewCall { reserve_tokens: 10, ..call() }
 }
 
 pub(super) async fn a_budget_is_used_up_exactly_however_many_call(world: &World) {
-    world.set_budget(Some(tokens(1_000))).await;
+    world.set_budget(Some(token_budget(1_000))).await;
     let mut callers = JoinSet::new();
     for _ in 0..32 {
         let ledger = Arc::clone(&world.ledger);
         callers.spawn(async move {
             let mut admitted = 0;
             for _ in 0..10 {
-                let answers = ledger.admit_calls(vec![of_ten()]).await.unwrap();
+                let answers = ledger.admit_calls(vec![ten_token_call()]).await.unwrap();
                 admitted += usize::from(!matches!(answers[0], Admission::OverBudget(_)));
             }
             admitted
         });
     }
     let admitted: usize = callers.join_all().await.into_iter().sum();
-    assert_eq!(admitted, 100, "never above, never refused while there is room");
-    assert_eq!(world.month().await, (0, 0, 1_000, 100_000));
+    assert_eq!(admitted, 100, "the budget is used up exactly");
+    assert_eq!(world.month_sums().await, (0, 0, 1_000, 100_000));
 }
 
 pub(super) async fn calls_that_end_make_room_for_others(world: &World) {
-    world.set_budget(Some(tokens(1_000))).await;
+    world.set_budget(Some(token_budget(1_000))).await;
     let mut callers = JoinSet::new();
     for _ in 0..32 {
         let ledger = Arc::clone(&world.ledger);
         callers.spawn(async move {
             loop {
-                let call = of_ten();
+                let call = ten_token_call();
                 let answers = ledger.admit_calls(vec![call.clone()]).await.unwrap();
                 if matches!(answers[0], Admission::OverBudget(_)) {
                     return;
                 }
-                let record = CallRecord { call, end: Some(answered(3, 1)) };
+                let record = CallRecord { call, end: Some(successful_end(3, 1)) };
                 ledger.record_calls(vec![record]).await.unwrap();
             }
         });
     }
     callers.join_all().await;
-    let (spent, picos, reserved, _) = world.month().await;
+    let (spent, picos, reserved, _) = world.month_sums().await;
     assert_eq!((reserved, spent), (0, 996), "six tokens each, until ten do not fit");
     assert_eq!(picos, 166);
 }
@@ -67,57 +67,57 @@ pub(super) async fn money_is_a_budget_too(world: &World) {
 }
 
 pub(super) async fn callers_are_warned_near_the_end_of_a_budget(world: &World) {
-    world.set_budget(Some(Budget { warn_at: 0.5, ..tokens(400) })).await;
+    world.set_budget(Some(Budget { warn_at: 0.5, ..token_budget(400) })).await;
     world.admit(&call()).await;
     assert_eq!(world.try_admit(&call()).await, Admission::NearBudget(0.5));
-    let month = world.ledger.budget(&only("acme"), &acme()).await.unwrap();
+    let month = world.ledger.budget(&tenant_scope("acme"), &acme()).await.unwrap();
     assert_eq!(month.budget.unwrap().warn_at, 0.5);
     assert_eq!((month.month.as_str(), month.tenant), ("2026-01", acme()));
 }
 
 pub(super) async fn a_call_is_counted_in_the_month_it_was_opened_in(world: &World) {
     world.clock.set(Timestamp::parse("2026-01-31T23:59:59.999999Z").unwrap());
-    world.set_budget(Some(tokens(100))).await;
+    world.set_budget(Some(token_budget(100))).await;
     let session = world.session().await;
-    let (old, lost) = (NewCall { reserve_tokens: 60, ..call() }, call_of(session));
+    let (old, lost) = (NewCall { reserve_tokens: 60, ..call() }, session_call(session));
     let lost = NewCall { reserve_tokens: 40, ..lost };
     world.admit(&old).await;
     world.admit(&lost).await;
     assert!(matches!(world.try_admit(&call()).await, Admission::OverBudget(_)));
     world.clock.set(Timestamp::parse("2026-02-01T00:00:00Z").unwrap());
-    assert_eq!(world.month().await, (0, 0, 0, 0), "a new month is empty");
+    assert_eq!(world.month_sums().await, (0, 0, 0, 0), "a new month is empty");
     let new = call();
     world.admit(&new).await;
-    world.record(ended(&old, answered(5, 9))).await;
+    world.record(finished_call(&old, successful_end(5, 9))).await;
     world.kill(session).await;
-    assert_eq!(world.month().await, (0, 0, 100, 1_000), "the old month has nothing to do with it");
-    world.record(ended(&new, answered(50, 8))).await;
-    assert_eq!(world.month().await, (100, 8, 0, 0));
+    assert_eq!(world.month_sums().await, (0, 0, 100, 1_000), "the previous month does not count");
+    world.record(finished_call(&new, successful_end(50, 8))).await;
+    assert_eq!(world.month_sums().await, (100, 8, 0, 0));
     world.clock.set(Timestamp::parse("2026-01-31T00:00:00Z").unwrap());
-    assert_eq!(world.month().await, (50, 1_009, 0, 0));
+    assert_eq!(world.month_sums().await, (50, 1_009, 0, 0));
 }
 
 pub(super) async fn a_lifted_budget_leaves_the_month_counted(world: &World) {
     world.admit(&call()).await;
-    let set = world.set_budget(Some(tokens(100))).await;
-    assert_eq!((set.budget, sums(&set)), (Some(tokens(100)), (0, 0, 100, 1_000)));
+    let set = world.set_budget(Some(token_budget(100))).await;
+    assert_eq!((set.budget, budget_sums(&set)), (Some(token_budget(100)), (0, 0, 100, 1_000)));
     assert!(matches!(world.try_admit(&call()).await, Admission::OverBudget(_)));
     let lifted = world.set_budget(None).await;
-    assert_eq!((lifted.budget, sums(&lifted)), (None, (0, 0, 100, 1_000)));
+    assert_eq!((lifted.budget, budget_sums(&lifted)), (None, (0, 0, 100, 1_000)));
     world.admit(&call()).await;
-    assert_eq!(world.month().await, (0, 0, 200, 2_000));
+    assert_eq!(world.month_sums().await, (0, 0, 200, 2_000));
 }
 
 pub(super) async fn a_budget_is_not_its_tenants_to_lift(world: &World) {
-    world.set_budget(Some(tokens(1))).await;
-    for scope in [only("acme"), only("other")] {
+    world.set_budget(Some(token_budget(1))).await;
+    for scope in [tenant_scope("acme"), tenant_scope("other")] {
         let answer = world.ledger.put_budget(&scope, &acme(), None).await;
         assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     }
     let kept = world.ledger.budget(&ALL, &acme()).await.unwrap();
-    assert_eq!(kept.budget, Some(tokens(1)));
+    assert_eq!(kept.budget, Some(token_budget(1)));
     for warn_at in [-0.1, 1.1, f64::NAN] {
-        let bad = Some(Budget { warn_at, ..tokens(1) });
+        let bad = Some(Budget { warn_at, ..token_budget(1) });
         let answer = world.ledger.put_budget(&ALL, &acme(), bad).await;
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     }
@@ -130,8 +130,8 @@ pub(super) async fn a_month_beyond_all_counting_holds_nobody_up(world: &World) {
         world.admit(call).await;
     }
     for call in &calls {
-        world.record(ended(call, answered(1, 1))).await;
+        world.record(finished_call(call, successful_end(1, 1))).await;
     }
-    let (spent, _, reserved, _) = world.month().await;
+    let (spent, _, reserved, _) = world.month_sums().await;
     assert_eq!((spent, reserved), (6, 0));
 }

@@ -1,72 +1,72 @@
-//! Calls: journalled before, settled after, one row each.
+//! Calls: admitted before the request, recorded after it, one row each.
 
 use longshore_core::ledger::{
     Admission, CallEnd, CallRecord, CallStatus, NewCall, Recost, UsageFilter,
 };
 use longshore_core::{Error, SessionId, UnitId};
 
-use super::kit::*;
-use super::ledger_kit::*;
+use super::helpers::*;
+use super::ledger_helpers::*;
 use crate::World;
 
 pub(super) async fn an_admitted_call_is_open_and_reserved(world: &World) {
     let batch = Some(batch_id("b"));
     let session = world.session().await;
-    let call = NewCall { batch, unit: Some(UnitId::new()), ..call_of(session) };
+    let call = NewCall { batch, unit: Some(UnitId::new()), ..session_call(session) };
     world.admit(&call).await;
-    let kept = world.kept(call.id).await;
+    let kept = world.stored_call(call.id).await;
     assert_eq!((kept.call, kept.status, kept.end), (call, CallStatus::Open, None));
     assert_eq!((kept.opened_at, kept.logged_at), (world.now(), None));
-    assert_eq!(world.month().await, (0, 0, 100, 1_000));
+    assert_eq!(world.month_sums().await, (0, 0, 100, 1_000));
 }
 
 pub(super) async fn a_call_admitted_twice_is_reserved_once(world: &World) {
-    world.set_budget(Some(tokens(100))).await;
+    world.set_budget(Some(token_budget(100))).await;
     let call = call();
     world.admit(&call).await;
     world.admit(&call).await;
-    assert_eq!(world.month().await, (0, 0, 100, 1_000));
+    assert_eq!(world.month_sums().await, (0, 0, 100, 1_000));
     assert_eq!(world.calls().await.len(), 1);
 }
 
 pub(super) async fn the_same_request_of_another_unit_is_a_duplicate(world: &World) {
     let (one, two) = (Some(UnitId::new()), Some(UnitId::new()));
-    let first = asked("r", one);
+    let first = call_for("r", one);
     world.admit(&first).await;
     let is_duplicate = async |call: &NewCall| match world.try_admit(call).await {
         Admission::Duplicate(of) => of.call.id == first.id,
         _ => false,
     };
-    assert!(is_duplicate(&asked("r", two)).await, "while it is being answered");
-    assert!(is_duplicate(&asked("r", None)).await, "a unit asks already");
-    world.admit(&asked("s", two)).await;
-    world.admit(&NewCall { tenant: tenant("other"), ..asked("r", two) }).await;
-    world.record(ended(&first, answered(1, 1))).await;
-    assert!(is_duplicate(&asked("r", two)).await, "once it was answered");
-    world.admit(&asked("r", one)).await;
+    assert!(is_duplicate(&call_for("r", two)).await, "while it is being answered");
+    assert!(is_duplicate(&call_for("r", None)).await, "a unit is already making this request");
+    world.admit(&call_for("s", two)).await;
+    world.admit(&NewCall { tenant: tenant("other"), ..call_for("r", two) }).await;
+    world.record(finished_call(&first, successful_end(1, 1))).await;
+    assert!(is_duplicate(&call_for("r", two)).await, "after the answer");
+    world.admit(&call_for("r", one)).await;
     let calls = world.calls().await;
     assert_eq!(calls.len(), 4, "duplicates leave nothing behind");
 }
 
 pub(super) async fn a_request_that_came_to_nothing_may_be_asked_again(world: &World) {
-    let (first, second) = (asked("r", Some(UnitId::new())), asked("r", Some(UnitId::new())));
+    let (first, second) = (call_for("r", Some(UnitId::new())), call_for("r", Some(UnitId::new())));
     world.admit(&first).await;
-    let broken = CallEnd { status: CallStatus::Error, ..answered(1, 1) };
-    world.record(ended(&first, broken)).await;
+    let broken = CallEnd { status: CallStatus::Error, ..successful_end(1, 1) };
+    world.record(finished_call(&first, broken)).await;
     world.admit(&second).await;
-    world.admit(&asked("free", None)).await;
-    world.admit(&asked("free", None)).await;
+    world.admit(&call_for("free", None)).await;
+    world.admit(&call_for("free", None)).await;
 }
 
 pub(super) async fn calls_of_one_list_see_those_before_them(world: &World) {
-    world.set_budget(Some(tokens(250))).await;
-    let first = asked("r", Some(UnitId::new()));
-    let list = vec![first.clone(), asked("r", Some(UnitId::new())), call(), call()];
+    world.set_budget(Some(token_budget(250))).await;
+    let first = call_for("r", Some(UnitId::new()));
+    let list = vec![first.clone(), call_for("r", Some(UnitId::new())), call(), call()];
     let answers = world.ledger.admit_calls(list).await.unwrap();
     assert_eq!((&answers[0], &answers[2]), (&Admission::Admitted, &Admission::Admitted));
     assert!(matches!(&answers[1], Admission::Duplicate(of) if of.call == first), "{answers:?}");
     let Admission::OverBudget(state) = &answers[3] else { unreachable!("{answers:?}") };
-    assert_eq!(sums(state), (0, 0, 200, 2_000));
+    assert_eq!(budget_sums(state), (0, 0, 200, 2_000));
     assert_eq!(world.calls().await.len(), 2);
 }
 
@@ -74,42 +74,47 @@ pub(super) async fn an_end_settles_what_was_reserved(world: &World) {
     let call = call();
     world.admit(&call).await;
     world.clock.advance(secs(5));
-    world.record(ended(&call, answered(30, 700))).await;
-    let kept = world.kept(call.id).await;
-    assert_eq!((kept.status, kept.end), (CallStatus::Success, Some(answered(30, 700))));
+    world.record(finished_call(&call, successful_end(30, 700))).await;
+    let kept = world.stored_call(call.id).await;
+    assert_eq!((kept.status, kept.end), (CallStatus::Success, Some(successful_end(30, 700))));
     assert_eq!(kept.logged_at, Some(kept.opened_at + secs(5)));
-    assert_eq!(world.month().await, (60, 700, 0, 0));
+    assert_eq!(world.month_sums().await, (60, 700, 0, 0));
 }
 
 pub(super) async fn an_end_stays(world: &World) {
     let call = call();
     world.admit(&call).await;
-    world.record(ended(&call, answered(30, 700))).await;
-    let settled = world.kept(call.id).await;
+    world.record(finished_call(&call, successful_end(30, 700))).await;
+    let settled = world.stored_call(call.id).await;
     world.clock.advance(secs(5));
-    world.record(ended(&call, answered(99, 9))).await;
+    world.record(finished_call(&call, successful_end(99, 9))).await;
     world.record(CallRecord { call: call.clone(), end: None }).await;
     world.admit(&call).await;
-    assert_eq!(world.kept(call.id).await, settled);
-    assert_eq!(world.month().await, (60, 700, 0, 0));
+    assert_eq!(world.stored_call(call.id).await, settled);
+    assert_eq!(world.month_sums().await, (60, 700, 0, 0));
 }
 
 pub(super) async fn a_call_may_be_written_without_a_journal(world: &World) {
-    world.set_budget(Some(tokens(10))).await;
+    world.set_budget(Some(token_budget(10))).await;
     let (over, open) = (call(), call());
     let broken = CallEnd {
         status: CallStatus::Error,
         code: Some("TIMEOUT".to_owned()),
         estimated: true,
-        ..answered(7, 3)
+        ..successful_end(7, 3)
     };
-    let records = vec![ended(&over, broken.clone()), CallRecord { call: open.clone(), end: None }];
+    let records =
+        vec![finished_call(&over, broken.clone()), CallRecord { call: open.clone(), end: None }];
     world.ledger.record_calls(records).await.unwrap();
-    let kept = world.kept(over.id).await;
+    let kept = world.stored_call(over.id).await;
     assert_eq!((kept.status, kept.end), (CallStatus::Error, Some(broken)));
     assert_eq!(kept.logged_at, Some(kept.opened_at));
-    assert_eq!(world.kept(open.id).await.status, CallStatus::Open);
-    assert_eq!(world.month().await, (14, 3, 100, 1_000), "counted although it did not fit");
+    assert_eq!(world.stored_call(open.id).await.status, CallStatus::Open);
+    assert_eq!(
+        world.month_sums().await,
+        (14, 3, 100, 1_000),
+        "counted although it exceeds the budget"
+    );
 }
 
 pub(super) async fn a_later_word_on_an_open_call_wins(world: &World) {
@@ -125,27 +130,31 @@ pub(super) async fn a_later_word_on_an_open_call_wins(world: &World) {
     };
     world.clock.advance(secs(5));
     world.record(CallRecord { call: fallback.clone(), end: None }).await;
-    let kept = world.kept(first.id).await;
+    let kept = world.stored_call(first.id).await;
     assert_eq!((&kept.call, kept.status), (&fallback, CallStatus::Open));
-    assert_eq!(kept.opened_at + secs(5), world.now(), "it was opened when it was opened");
-    assert_eq!(world.month().await, (0, 0, 40, 0));
-    world.record(ended(&first, answered(1, 2))).await;
-    assert_eq!(world.kept(first.id).await.call, first);
-    assert_eq!(world.month().await, (2, 2, 0, 0));
+    assert_eq!(kept.opened_at + secs(5), world.now(), "the time of opening stays");
+    assert_eq!(world.month_sums().await, (0, 0, 40, 0));
+    world.record(finished_call(&first, successful_end(1, 2))).await;
+    assert_eq!(world.stored_call(first.id).await.call, first);
+    assert_eq!(world.month_sums().await, (2, 2, 0, 0));
 }
 
 pub(super) async fn a_session_that_has_ended_opens_no_call(world: &World) {
     let session = SessionId::new();
-    let call = call_of(session);
-    let refused = world.ledger.admit_calls(vec![call_of(session)]).await;
+    let call = session_call(session);
+    let refused = world.ledger.admit_calls(vec![session_call(session)]).await;
     assert!(matches!(refused, Err(Error::SessionGone(gone)) if gone == session), "{refused:?}");
     assert!(world.calls().await.is_empty());
     world.record(CallRecord { call: call.clone(), end: None }).await;
-    assert_eq!(world.kept(call.id).await.status, CallStatus::MaybeBilled);
-    assert_eq!(world.month().await, (100, 1_000, 0, 0));
-    let late = call_of(session);
-    world.record(ended(&late, answered(1, 1))).await;
-    assert_eq!(world.kept(late.id).await.status, CallStatus::Success, "what it knew, it knew");
+    assert_eq!(world.stored_call(call.id).await.status, CallStatus::MaybeBilled);
+    assert_eq!(world.month_sums().await, (100, 1_000, 0, 0));
+    let late = session_call(session);
+    world.record(finished_call(&late, successful_end(1, 1))).await;
+    assert_eq!(
+        world.stored_call(late.id).await.status,
+        CallStatus::Success,
+        "the recorded end stays"
+    );
 }
 
 pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &World) {
@@ -158,15 +167,16 @@ pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &World) {
         refused(world.ledger.admit_calls(vec![call(), bad]).await.map(drop));
     }
     for bad in [
-        CallEnd { tokens_out: u64::MAX, ..answered(1, 1) },
-        CallEnd { cost_picos: -1, ..answered(1, 1) },
-        CallEnd { latency_ms: u64::MAX, ..answered(1, 1) },
-        CallEnd { status: CallStatus::Open, ..answered(1, 1) },
+        CallEnd { tokens_out: u64::MAX, ..successful_end(1, 1) },
+        CallEnd { cost_picos: -1, ..successful_end(1, 1) },
+        CallEnd { latency_ms: u64::MAX, ..successful_end(1, 1) },
+        CallEnd { status: CallStatus::Open, ..successful_end(1, 1) },
     ] {
-        let records = vec![ended(&call(), answered(1, 1)), ended(&call(), bad)];
+        let records =
+            vec![finished_call(&call(), successful_end(1, 1)), finished_call(&call(), bad)];
         refused(world.ledger.record_calls(records).await);
     }
-    assert!(world.calls().await.is_empty(), "nothing of such a list was written");
+    assert!(world.calls().await.is_empty(), "an invalid list writes nothing");
 }
 
 pub(super) async fn calls_are_listed_newest_first_in_pages(world: &World) {
@@ -198,8 +208,8 @@ pub(super) async fn calls_are_listed_newest_first_in_pages(world: &World) {
 pub(super) async fn another_tenants_calls_do_not_exist(world: &World) {
     let ours = call();
     world.admit(&ours).await;
-    world.record(ended(&ours, answered(1, 5))).await;
-    let other = only("other");
+    world.record(finished_call(&ours, successful_end(1, 5))).await;
+    let other = tenant_scope("other");
     for tenant in [None, Some(acme())] {
         let filter = UsageFilter { tenant, ..UsageFilter::default() };
         assert!(world.ledger.calls(&other, &filter, None, 10).await.unwrap().items.is_empty());
@@ -210,7 +220,10 @@ pub(super) async fn another_tenants_calls_do_not_exist(world: &World) {
     let answer = world.ledger.budget(&other, &acme()).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     let own = UsageFilter::default();
-    assert_eq!(world.ledger.calls(&only("acme"), &own, None, 10).await.unwrap().items.len(), 1);
+    assert_eq!(
+        world.ledger.calls(&tenant_scope("acme"), &own, None, 10).await.unwrap().items.len(),
+        1
+    );
 }
 
 pub(super) async fn a_corrected_price_corrects_its_month(world: &World) {
@@ -218,17 +231,17 @@ pub(super) async fn a_corrected_price_corrects_its_month(world: &World) {
     for call in [&one, &two, &open] {
         world.admit(call).await;
     }
-    world.record(ended(&one, answered(1, 500))).await;
-    world.record(ended(&two, answered(1, 600))).await;
+    world.record(finished_call(&one, successful_end(1, 500))).await;
+    world.record(finished_call(&two, successful_end(1, 600))).await;
     let corrected = |id| Recost { id, cost_picos: 50 };
     for bad in [open.id, longshore_core::CallId::new()] {
         let answer = world.ledger.recost(&ALL, vec![corrected(one.id), corrected(bad)]).await;
         assert!(matches!(answer, Err(Error::Invalid(_) | Error::NotFound { .. })), "{answer:?}");
     }
-    assert_eq!(world.month().await, (4, 1_100, 100, 1_000), "all or nothing");
+    assert_eq!(world.month_sums().await, (4, 1_100, 100, 1_000), "all or nothing");
     for _ in 0..2 {
-        world.ledger.recost(&only("acme"), vec![corrected(one.id)]).await.unwrap();
+        world.ledger.recost(&tenant_scope("acme"), vec![corrected(one.id)]).await.unwrap();
     }
-    assert_eq!(world.kept(one.id).await.end, Some(answered(1, 50)));
-    assert_eq!(world.month().await, (4, 650, 100, 1_000));
+    assert_eq!(world.stored_call(one.id).await.end, Some(successful_end(1, 50)));
+    assert_eq!(world.month_sums().await, (4, 650, 100, 1_000));
 }

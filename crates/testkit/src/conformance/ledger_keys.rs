@@ -1,21 +1,21 @@
-//! Sealed keys: versions, their retirement, and data keys wrapped anew.
+//! Sealed keys: versions, their retirement, and rewrapped data keys.
 
 use longshore_core::ledger::KeyStatus::{self, Active, Retiring, Revoked};
 use longshore_core::ledger::{KeyRecord, NewKey};
 use longshore_core::{Error, KeyName};
 
-use super::kit::*;
-use super::ledger_kit::acme;
+use super::helpers::*;
+use super::ledger_helpers::acme;
 use crate::World;
 
 fn name(name: &str) -> KeyName {
     KeyName::new(name).unwrap()
 }
 
-fn key(of: &str, version: u32) -> NewKey {
+fn key(key_name: &str, version: u32) -> NewKey {
     NewKey {
         tenant: acme(),
-        name: name(of),
+        name: name(key_name),
         version,
         provider: "openai".to_owned(),
         sealed: format!("sealed {version}").into_bytes(),
@@ -29,12 +29,16 @@ impl World {
         self.ledger.add_key(&ALL, key, None).await.unwrap();
     }
 
-    async fn versions(&self, of: &str) -> Vec<KeyRecord> {
-        self.ledger.key(&ALL, &acme(), &name(of)).await.unwrap()
+    async fn versions(&self, key_name: &str) -> Vec<KeyRecord> {
+        self.ledger.key(&ALL, &acme(), &name(key_name)).await.unwrap()
     }
 
-    async fn standing(&self, of: &str) -> Vec<(u32, KeyStatus)> {
-        self.versions(of).await.iter().map(|kept| (kept.key.version, kept.status)).collect()
+    async fn key_statuses(&self, key_name: &str) -> Vec<(u32, KeyStatus)> {
+        self.versions(key_name)
+            .await
+            .iter()
+            .map(|record| (record.key.version, record.status))
+            .collect()
     }
 }
 
@@ -47,14 +51,14 @@ pub(super) async fn a_new_version_retires_the_one_before(world: &World) {
     world.clock.advance(secs(60));
     let until = world.now() + secs(3600);
     world.ledger.add_key(&ALL, key("k", 2), Some(until)).await.unwrap();
-    let kept = world.versions("k").await;
-    assert_eq!((kept[0].key.version, kept[0].status), (2, Active));
-    assert_eq!((kept[1].key.version, kept[1].status), (1, Retiring));
-    assert_eq!(kept[1].retires_at, Some(until));
+    let record = world.versions("k").await;
+    assert_eq!((record[0].key.version, record[0].status), (2, Active));
+    assert_eq!((record[1].key.version, record[1].status), (1, Retiring));
+    assert_eq!(record[1].retires_at, Some(until));
     world.add_key(key("k", 3)).await;
-    let kept = world.versions("k").await;
-    assert_eq!(kept[1].retires_at, Some(world.now()), "at once");
-    assert_eq!(kept[2].retires_at, Some(until), "that one had its time already");
+    let record = world.versions("k").await;
+    assert_eq!(record[1].retires_at, Some(world.now()), "at once");
+    assert_eq!(record[2].retires_at, Some(until), "a retirement time that is set does not change");
 }
 
 pub(super) async fn a_version_must_be_the_next(world: &World) {
@@ -73,16 +77,20 @@ pub(super) async fn a_revoked_version_stays_revoked(world: &World) {
     for version in 1..=3 {
         world.add_key(key("k", version)).await;
     }
-    let (acme, of) = (acme(), name("k"));
-    let revoke = |version| world.ledger.revoke_key(&ALL, &acme, &of, version);
+    let (acme, key_name) = (acme(), name("k"));
+    let revoke = |version| world.ledger.revoke_key(&ALL, &acme, &key_name, version);
     for _ in 0..2 {
         revoke(Some(2)).await.unwrap();
     }
-    assert_eq!(world.standing("k").await, [(3, Active), (2, Revoked), (1, Retiring)]);
+    assert_eq!(world.key_statuses("k").await, [(3, Active), (2, Revoked), (1, Retiring)]);
     revoke(None).await.unwrap();
-    assert!(world.standing("k").await.iter().all(|(_, status)| *status == Revoked));
+    assert!(world.key_statuses("k").await.iter().all(|(_, status)| *status == Revoked));
     world.add_key(key("k", 4)).await;
-    assert_eq!(world.standing("k").await[1], (3, Revoked), "a new version revives no old one");
+    assert_eq!(
+        world.key_statuses("k").await[1],
+        (3, Revoked),
+        "a new version does not reactivate an old one"
+    );
     let unknown = revoke(Some(9)).await;
     assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
     let unknown = world.ledger.revoke_key(&ALL, &acme, &name("none"), None).await;
@@ -99,16 +107,16 @@ pub(super) async fn a_data_key_is_wrapped_anew_once(world: &World) {
     };
     assert!(world.ledger.rewrap_key(&ALL, "first", anew(7)).await.unwrap());
     assert!(!world.ledger.rewrap_key(&ALL, "first", anew(8)).await.unwrap(), "too late");
-    let kept = world.versions("k").await.remove(0).key;
-    assert_eq!((kept.wrapped, kept.master.as_str()), (vec![7], "second"));
-    assert_eq!(kept.sealed, key("k", 1).sealed, "the secret itself is not sealed anew");
+    let record = world.versions("k").await.remove(0).key;
+    assert_eq!((record.wrapped, record.master.as_str()), (vec![7], "second"));
+    assert_eq!(record.sealed, key("k", 1).sealed, "the secret itself is not resealed");
     let unknown = world.ledger.rewrap_key(&ALL, "first", key("none", 1)).await;
     assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
 }
 
 pub(super) async fn keys_are_listed_in_pages(world: &World) {
-    for (of, version) in [("b", 1), ("a", 1), ("a", 2)] {
-        world.add_key(key(of, version)).await;
+    for (key_name, version) in [("b", 1), ("a", 1), ("a", 2)] {
+        world.add_key(key(key_name, version)).await;
     }
     for version in 3..=11 {
         world.add_key(key("a", version)).await;
@@ -117,8 +125,8 @@ pub(super) async fn keys_are_listed_in_pages(world: &World) {
     let (mut after, mut seen) = (None, Vec::new());
     loop {
         let page = world.ledger.keys(&ALL, after.as_deref(), 5).await.unwrap();
-        seen.extend(page.items.into_iter().map(|kept| {
-            (kept.key.tenant.to_string(), kept.key.name.to_string(), kept.key.version)
+        seen.extend(page.items.into_iter().map(|record| {
+            (record.key.tenant.to_string(), record.key.name.to_string(), record.key.version)
         }));
         after = page.next;
         if after.is_none() {
@@ -131,15 +139,15 @@ pub(super) async fn keys_are_listed_in_pages(world: &World) {
 
 pub(super) async fn another_tenants_key_does_not_exist(world: &World) {
     world.add_key(key("k", 1)).await;
-    let (other, of) = (only("other"), name("k"));
-    assert!(world.ledger.key(&other, &acme(), &of).await.unwrap().is_empty());
+    let (other, key_name) = (tenant_scope("other"), name("k"));
+    assert!(world.ledger.key(&other, &acme(), &key_name).await.unwrap().is_empty());
     assert!(world.ledger.keys(&other, None, 10).await.unwrap().items.is_empty());
     let not_there = |answer: Result<(), Error>| {
         assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     };
     not_there(world.ledger.add_key(&other, key("k", 2), None).await);
-    not_there(world.ledger.revoke_key(&other, &acme(), &of, None).await);
+    not_there(world.ledger.revoke_key(&other, &acme(), &key_name, None).await);
     not_there(world.ledger.rewrap_key(&other, "first", key("k", 1)).await.map(drop));
-    assert_eq!(world.standing("k").await, [(1, Active)]);
-    assert_eq!(world.ledger.keys(&only("acme"), None, 10).await.unwrap().items.len(), 1);
+    assert_eq!(world.key_statuses("k").await, [(1, Active)]);
+    assert_eq!(world.ledger.keys(&tenant_scope("acme"), None, 10).await.unwrap().items.len(), 1);
 }

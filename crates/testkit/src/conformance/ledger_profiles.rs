@@ -1,12 +1,12 @@
-//! Profiles: kept by tenant and name, changed by compare-and-set, told to those who cache them.
+//! Profiles: stored by tenant and name, changed by compare-and-set; changes are announced to caches.
 
 use longshore_core::ledger::{KeyStatus, NewKey, PutProfile};
 use longshore_core::store::{TenantChange, Topic};
 use longshore_core::{Error, KeyName};
 use serde_json::json;
 
-use super::kit::*;
-use super::ledger_kit::*;
+use super::helpers::*;
+use super::ledger_helpers::*;
 use crate::World;
 
 fn put(name: &str) -> PutProfile {
@@ -48,7 +48,7 @@ pub(super) async fn a_profile_is_written_only_as_expected(world: &World) {
     let next = || PutProfile { expected: Some(made.revision), ..put("main") };
     let changed = world.ledger.put_profile(&ALL, next()).await.unwrap();
     let stale = world.ledger.put_profile(&ALL, next()).await;
-    assert!(matches!(stale, Err(Error::Invalid(_))), "somebody was faster: {stale:?}");
+    assert!(matches!(stale, Err(Error::Invalid(_))), "the revision is outdated: {stale:?}");
     let found = world.ledger.profile(&ALL, &acme(), &made.name).await.unwrap();
     assert_eq!(found, changed);
 }
@@ -62,7 +62,7 @@ pub(super) async fn a_suspended_profile_keeps_what_it_says(world: &World) {
     assert!(suspended.suspended && suspended.revision > made.revision);
     assert_eq!(suspended.body, made.body);
     let edited = world.ledger.put_profile(&ALL, put("main")).await.unwrap();
-    assert!(edited.suspended, "a change of what it says does not resume it");
+    assert!(edited.suspended, "a change of the document does not resume it");
     let resumed = world.ledger.put_profile(&ALL, switch(Some(false))).await.unwrap();
     assert!(!resumed.suspended);
 }
@@ -87,7 +87,7 @@ pub(super) async fn profiles_are_listed_in_pages(world: &World) {
 
 pub(super) async fn another_tenants_profile_does_not_exist(world: &World) {
     world.ledger.put_profile(&ALL, put("main")).await.unwrap();
-    let (other, name) = (only("other"), profile_name("main"));
+    let (other, name) = (tenant_scope("other"), profile_name("main"));
     let not_there = |answer: Result<(), Error>| {
         assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     };
@@ -95,16 +95,16 @@ pub(super) async fn another_tenants_profile_does_not_exist(world: &World) {
     not_there(world.ledger.remove_profile(&other, &acme(), &name).await);
     not_there(world.ledger.put_profile(&other, put("main")).await.map(drop));
     assert!(world.ledger.profiles(&other, None, 10).await.unwrap().items.is_empty());
-    let own = world.ledger.profiles(&only("acme"), None, 10).await.unwrap().items;
+    let own = world.ledger.profiles(&tenant_scope("acme"), None, 10).await.unwrap().items;
     assert_eq!(own.len(), 1);
     let theirs = PutProfile { tenant: tenant("other"), ..put("main") };
     world.ledger.put_profile(&other, theirs).await.unwrap();
     let ours = world.ledger.profile(&ALL, &acme(), &name).await.unwrap();
-    assert_eq!(ours.revision, own[0].revision, "a namesake is another profile");
+    assert_eq!(ours.revision, own[0].revision, "another tenant's profile of this name is separate");
 }
 
 pub(super) async fn a_tenant_that_is_suspended_may_use_no_profile(world: &World) {
-    let own = only("acme");
+    let own = tenant_scope("acme");
     assert!(!world.ledger.is_suspended(&own, &acme()).await.unwrap(), "without a record too");
     for suspended in [true, false] {
         let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
@@ -112,7 +112,7 @@ pub(super) async fn a_tenant_that_is_suspended_may_use_no_profile(world: &World)
         assert_eq!(world.ledger.is_suspended(&own, &acme()).await.unwrap(), suspended);
         assert!(!world.ledger.is_suspended(&ALL, &tenant("other")).await.unwrap());
     }
-    let theirs = world.ledger.is_suspended(&only("other"), &acme()).await;
+    let theirs = world.ledger.is_suspended(&tenant_scope("other"), &acme()).await;
     assert!(matches!(theirs, Err(Error::NotFound { .. })), "{theirs:?}");
 }
 
@@ -137,15 +137,15 @@ pub(super) async fn settings_are_announced_to_their_tenant(world: &World) {
             }
             "key" => world.ledger.add_key(&ALL, key(), None).await.unwrap(),
             "-key" => world.ledger.revoke_key(&ALL, &acme(), &key().name, None).await.unwrap(),
-            "budget" => drop(world.set_budget(Some(tokens(5))).await),
+            "budget" => drop(world.set_budget(Some(token_budget(5))).await),
             _ => drop(world.set_budget(None).await),
         }
-        let set = world.store.changes(&only("acme"), cursor, secs(0)).await.unwrap();
+        let set = world.store.changes(&tenant_scope("acme"), cursor, secs(0)).await.unwrap();
         let heard: Vec<Topic> = set.changes.into_iter().map(|change| change.topic).collect();
         let told = Topic::Setting(step.trim_start_matches('-').to_owned());
         assert_eq!(heard, [told], "after {step}");
         cursor = set.cursor;
-        let set = world.store.changes(&only("other"), foreign, secs(0)).await.unwrap();
+        let set = world.store.changes(&tenant_scope("other"), foreign, secs(0)).await.unwrap();
         assert!(set.changes.is_empty(), "{:?}", set.changes);
         foreign = set.cursor;
     }

@@ -1,4 +1,4 @@
-//! Reply queues: one session's each, and gone with it.
+//! Reply queues: each belongs to one session and closes with it.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use longshore_core::store::Sent;
 use longshore_core::{Error, NewUnit, QueueName, SessionId, UnitId, UnitState};
 use tokio::task::JoinSet;
 
-use super::kit::*;
-use super::ledger_kit::acme;
+use super::helpers::*;
+use super::ledger_helpers::acme;
 use crate::World;
 
 fn replies() -> QueueName {
@@ -57,9 +57,9 @@ pub(super) async fn a_reply_to_a_queue_that_nobody_reads_is_not_taken(world: &Wo
     assert_eq!(world.ledger.reply(&ALL, reply()).await.unwrap(), None);
     let session = world.session().await;
     world.open_replies(session).await.unwrap();
-    let (taken, elsewhere) = (reply(), only("other"));
+    let (taken, elsewhere) = (reply(), tenant_scope("other"));
     for _ in 0..2 {
-        let sent = world.ledger.reply(&only("acme"), taken.clone()).await.unwrap();
+        let sent = world.ledger.reply(&tenant_scope("acme"), taken.clone()).await.unwrap();
         assert_eq!(sent, Some(Sent::Created(taken.id)));
     }
     world.ledger.reply(&elsewhere, reply()).await.unwrap_err();
@@ -98,7 +98,7 @@ pub(super) async fn a_reply_queue_goes_with_its_session(world: &World) {
     for session in [dead, closed] {
         world.open_replies(session).await.unwrap();
         let (held, left) = (world.reply().await, world.reply().await);
-        let taken = world.take(session).await;
+        let taken = world.claim_one(session).await;
         assert_eq!(taken.unit.id, held);
         if session == dead {
             world.kill(session).await;
@@ -107,7 +107,11 @@ pub(super) async fn a_reply_queue_goes_with_its_session(world: &World) {
         }
         assert!(!world.are_open().await);
         assert_eq!(world.state(left).await, UnitState::Cancelled);
-        assert_eq!(world.state(held).await, UnitState::Cancelled, "given back, and nobody's");
+        assert_eq!(
+            world.state(held).await,
+            UnitState::Cancelled,
+            "a released reply without a queue is cancelled"
+        );
     }
 }
 
@@ -118,7 +122,7 @@ pub(super) async fn a_reply_queue_goes_over_to_the_next_life(world: &World) {
     world.store.adopt(former, session).await.unwrap();
     assert!(world.are_open().await);
     world.open_replies(session).await.unwrap();
-    assert_eq!(world.state(waiting).await, UnitState::Ready, "its replies are still wanted");
+    assert_eq!(world.state(waiting).await, UnitState::Ready, "the reply queue stays open");
     world.store.close_session(session).await.unwrap();
     assert!(!world.are_open().await);
 }
@@ -134,7 +138,7 @@ pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(world: &World)
 pub(super) async fn another_tenants_reply_queue_does_not_exist(world: &World) {
     let session = world.session().await;
     world.open_replies(session).await.unwrap();
-    let (other, other_tenant) = (only("other"), tenant("other"));
+    let (other, other_tenant) = (tenant_scope("other"), tenant("other"));
     let (ledger, queue) = (&world.ledger, replies());
     assert!(!ledger.replies_open(&other, &acme(), &queue).await.unwrap());
     for tenant in [&acme(), &other_tenant] {
@@ -145,5 +149,5 @@ pub(super) async fn another_tenants_reply_queue_does_not_exist(world: &World) {
             assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
         }
     }
-    assert!(ledger.replies_open(&only("acme"), &acme(), &queue).await.unwrap());
+    assert!(ledger.replies_open(&tenant_scope("acme"), &acme(), &queue).await.unwrap());
 }

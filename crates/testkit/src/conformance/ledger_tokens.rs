@@ -4,8 +4,8 @@ use longshore_core::ledger::{NewDeed, NewToken, Role, TokenHash};
 use longshore_core::store::Retention;
 use longshore_core::{Error, Scope, TenantId, TokenId};
 
-use super::kit::*;
-use super::ledger_kit::acme;
+use super::helpers::*;
+use super::ledger_helpers::acme;
 use crate::World;
 
 fn token(of: &TenantId, role: Role, hash: u8) -> NewToken {
@@ -29,7 +29,7 @@ pub(super) async fn a_token_is_known_by_its_hash_until_it_ends(world: &World) {
     assert_eq!(world.ledger.token(TokenHash([2; 32])).await.unwrap(), None);
     assert!(added.is_good(world.now()));
     world.clock.advance(secs(60));
-    assert!(!added.is_good(world.now()), "its time is over");
+    assert!(!added.is_good(world.now()), "the token has expired");
 }
 
 pub(super) async fn a_token_added_twice_is_one(world: &World) {
@@ -50,10 +50,13 @@ pub(super) async fn a_revoked_token_stays_revoked_and_the_door_locked(world: &Wo
     assert_eq!(revoked.revoked_at, Some(at));
     world.clock.advance(secs(5));
     let again = world.ledger.revoke_token(&ALL, new.id).await.unwrap();
-    assert_eq!(again.revoked_at, Some(at), "it was then");
+    assert_eq!(again.revoked_at, Some(at), "the first revocation time stays");
     let known = world.ledger.token(new.hash).await.unwrap().unwrap();
     assert!(!known.is_good(world.now()));
-    assert!(world.ledger.is_locked().await.unwrap(), "revoking the last one opens nothing");
+    assert!(
+        world.ledger.is_locked().await.unwrap(),
+        "revoking the last token does not reopen access"
+    );
 }
 
 pub(super) async fn another_tenants_token_does_not_exist(world: &World) {
@@ -67,10 +70,13 @@ pub(super) async fn another_tenants_token_does_not_exist(world: &World) {
     assert_eq!(world.ledger.tokens(&other).await.unwrap(), []);
     assert_eq!(world.ledger.tokens(&own).await.unwrap(), [added]);
     let admin = world.ledger.add_token(&own, token(&acme(), Role::Admin, 2)).await;
-    assert!(matches!(admin, Err(Error::Invalid(_))), "nobody raises themselves: {admin:?}");
+    assert!(
+        matches!(admin, Err(Error::Invalid(_))),
+        "a tenant cannot create an admin token: {admin:?}"
+    );
 }
 
-fn deed(of: Option<TenantId>, target: &str) -> NewDeed {
+fn audit_entry(of: Option<TenantId>, target: &str) -> NewDeed {
     NewDeed {
         token: Some(TokenId::new()),
         by: "somebody".to_owned(),
@@ -82,8 +88,12 @@ fn deed(of: Option<TenantId>, target: &str) -> NewDeed {
 }
 
 pub(super) async fn deeds_are_listed_newest_first_to_whom_they_concern(world: &World) {
-    let told = [deed(Some(acme()), "a"), deed(None, "b"), deed(Some(tenant("other")), "c")];
-    for deed in told.iter().chain([&deed(Some(acme()), "d")]) {
+    let told = [
+        audit_entry(Some(acme()), "a"),
+        audit_entry(None, "b"),
+        audit_entry(Some(tenant("other")), "c"),
+    ];
+    for deed in told.iter().chain([&audit_entry(Some(acme()), "d")]) {
         world.ledger.note(deed.clone()).await.unwrap();
         world.clock.advance(secs(1));
     }
@@ -109,7 +119,7 @@ pub(super) async fn deeds_are_listed_newest_first_to_whom_they_concern(world: &W
 
 pub(super) async fn deeds_are_pruned_when_they_were_kept_long_enough(world: &World) {
     for target in ["a", "b", "c"] {
-        world.ledger.note(deed(Some(acme()), target)).await.unwrap();
+        world.ledger.note(audit_entry(Some(acme()), target)).await.unwrap();
         world.clock.advance(secs(10));
     }
     let retention = Retention { deeds: secs(20), ..Retention::default() };
@@ -121,7 +131,7 @@ pub(super) async fn deeds_are_pruned_when_they_were_kept_long_enough(world: &Wor
     assert_eq!((kept.len(), kept[0].deed.target.as_str()), (1, "c"));
     world.clock.advance(secs(60));
     assert_eq!(world.store.prune(retention, 100).await.unwrap().deeds, 1);
-    world.ledger.note(deed(None, "d")).await.unwrap();
+    world.ledger.note(audit_entry(None, "d")).await.unwrap();
     let after = world.ledger.deeds(&ALL, None, 10).await.unwrap().items;
     assert!(after.len() == 1 && after[0].seq > kept[0].seq, "no place is given twice: {after:?}");
 }

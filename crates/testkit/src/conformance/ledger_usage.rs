@@ -1,27 +1,27 @@
-//! What calls came to, summed up by each group.
+//! Usage: the sums of calls, by each grouping.
 
 use longshore_core::ledger::{CallEnd, CallStatus, NewCall, Usage, UsageBy, UsageFilter};
 
-use super::kit::*;
-use super::ledger_kit::*;
+use super::helpers::*;
+use super::ledger_helpers::*;
 use crate::World;
 
-/// Five calls of two tenants on two days: good, bad, lost, estimated and open.
+/// Records five calls of two tenants on two days: succeeded, failed, lost, estimated and open.
 async fn history(world: &World) {
     let session = world.session().await;
     let first = NewCall { batch: Some(batch_id("b")), ..call() };
-    world.record(ended(&first, answered(10, 100))).await;
+    world.record(finished_call(&first, successful_end(10, 100))).await;
     let broken = CallEnd {
         status: CallStatus::Error,
         model: String::new(),
         estimated: true,
-        ..answered(5, 7)
+        ..successful_end(5, 7)
     };
-    world.record(ended(&NewCall { profile: profile_name("b"), ..call() }, broken)).await;
+    world.record(finished_call(&NewCall { profile: profile_name("b"), ..call() }, broken)).await;
     world.clock.advance(secs(86_400));
     let theirs = NewCall { tenant: tenant("other"), ..call() };
-    world.record(ended(&theirs, answered(1, i64::MAX / 2))).await;
-    world.admit(&call_of(session)).await;
+    world.record(finished_call(&theirs, successful_end(1, i64::MAX / 2))).await;
+    world.admit(&session_call(session)).await;
     world.kill(session).await;
     world.admit(&NewCall { model: "large".to_owned(), ..call() }).await;
 }
@@ -30,7 +30,7 @@ async fn usage(world: &World, by: UsageBy) -> Vec<Usage> {
     world.ledger.usage(&ALL, &UsageFilter::default(), by).await.unwrap()
 }
 
-fn in_short(usage: &[Usage]) -> Vec<(&str, u64, u64)> {
+fn summary(usage: &[Usage]) -> Vec<(&str, u64, u64)> {
     usage.iter().map(|sum| (sum.name.as_str(), sum.calls, sum.tokens_in)).collect()
 }
 
@@ -60,13 +60,13 @@ pub(super) async fn usage_is_summed_by_each_group(world: &World) {
     };
     assert_eq!(by_tenant, [ours, theirs]);
     let expected = [("large", 1, 0), ("small", 2, 105), ("small-2026", 2, 11)];
-    assert_eq!(in_short(&usage(world, UsageBy::Model).await), expected);
+    assert_eq!(summary(&usage(world, UsageBy::Model).await), expected);
     let expected = [("2026-01-01", 2, 15), ("2026-01-02", 3, 101)];
-    assert_eq!(in_short(&usage(world, UsageBy::Day).await), expected);
+    assert_eq!(summary(&usage(world, UsageBy::Day).await), expected);
     let expected = [("", 4, 106), ("b", 1, 10)];
-    assert_eq!(in_short(&usage(world, UsageBy::Batch).await), expected);
+    assert_eq!(summary(&usage(world, UsageBy::Batch).await), expected);
     let expected = [("acme/b", 1, 5), ("acme/main", 3, 110), ("other/main", 1, 1)];
-    assert_eq!(in_short(&usage(world, UsageBy::Profile).await), expected);
+    assert_eq!(summary(&usage(world, UsageBy::Profile).await), expected);
 }
 
 pub(super) async fn usage_and_calls_are_filtered_alike(world: &World) {
@@ -90,14 +90,14 @@ pub(super) async fn usage_and_calls_are_filtered_alike(world: &World) {
         let sums = world.ledger.usage(&ALL, &filter, UsageBy::Tenant).await.unwrap();
         assert_eq!(sums.iter().map(|sum| sum.calls).sum::<u64>(), expected as u64, "{filter:?}");
     }
-    let own = world.ledger.usage(&only("other"), &any(), UsageBy::Tenant).await.unwrap();
-    assert_eq!(in_short(&own), [("other", 1, 1)], "a tenant sees its own");
+    let own = world.ledger.usage(&tenant_scope("other"), &any(), UsageBy::Tenant).await.unwrap();
+    assert_eq!(summary(&own), [("other", 1, 1)], "a tenant sees its own");
 }
 
 pub(super) async fn a_sum_that_cannot_be_told_is_an_error(world: &World) {
     for _ in 0..3 {
         let dear = NewCall { tenant: tenant(&format!("t{}", world.calls().await.len())), ..call() };
-        world.record(ended(&dear, answered(1, i64::MAX / 2))).await;
+        world.record(finished_call(&dear, successful_end(1, i64::MAX / 2))).await;
     }
     assert_eq!(usage(world, UsageBy::Tenant).await.len(), 3);
     let all = world.ledger.usage(&ALL, &UsageFilter::default(), UsageBy::Day).await;

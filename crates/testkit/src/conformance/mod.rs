@@ -1,55 +1,51 @@
-//! One suite for every store: the same cases, by the same list, whatever is behind the seam.
+//! The conformance suite: the same cases for every store.
 //!
-//! A case is an `async fn(&World)`. The list below is the only one: a case that is missing from it
-//! is dead code and fails the build's lints. Every case ends with `verify`, which must be clean.
+//! A case is an `async fn(&World)`. The list below is the only one: a case that is missing from it is
+//! dead code and fails the lints. Every case ends with `verify`, which must find no violations.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "cases are tests: a panic is their way to fail"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "cases are tests: they fail by a panic")]
 
+mod admin;
+mod batch_sums;
 mod batches;
 mod capacity;
 mod caps;
 mod changes;
+mod claim_order;
 mod dedup;
 mod dependencies;
 mod effects;
 mod generations;
-mod kit;
+mod helpers;
 mod lanes;
 mod leases;
 mod ledger_budgets;
 mod ledger_calls;
+mod ledger_helpers;
 mod ledger_keys;
-mod ledger_kit;
-mod ledger_limits;
-mod ledger_lives;
-mod ledger_parking;
 mod ledger_profiles;
+mod ledger_provider_batches;
 mod ledger_replies;
+mod ledger_session_end;
+mod ledger_token_buckets;
 mod ledger_tokens;
 mod ledger_usage;
-mod operate;
-mod order;
+mod listing;
+mod maintenance;
 mod outcomes;
-mod pages;
-mod permits_figures;
-mod permits_flaws;
-mod permits_hints;
-mod permits_kit;
+mod permits_helpers;
 mod permits_leases;
-mod permits_line;
-mod permits_size;
+mod permits_ordering;
+mod permits_regressions;
+mod permits_resize;
+mod permits_stats;
 mod permits_storm;
+mod permits_wakeups;
 mod schedules;
 mod scopes;
 mod sending;
 mod sessions;
-mod sums;
 mod tenants;
-mod upkeep;
 mod weights;
 
 use std::pin::Pin;
@@ -89,7 +85,7 @@ macro_rules! __with_cases {
                 a_key_that_was_taken_over_does_not_come_back
                 one_that_asks_for_live_units_only_takes_the_key_of_an_ended_one
             }
-            sums {
+            batch_sums {
                 a_definition_is_kept_with_its_batch
                 a_checkpoint_moves_the_sums_of_its_batch
                 a_state_kept_twice_is_summed_once
@@ -98,7 +94,7 @@ macro_rules! __with_cases {
                 a_unit_of_no_batch_has_nothing_to_add_to
                 a_pruned_batch_leaves_no_sums_to_its_namesake
             }
-            order {
+            claim_order {
                 units_of_one_sender_go_in_the_order_of_sending
                 older_units_go_before_newer_ones
                 high_goes_before_normal_before_low
@@ -311,7 +307,7 @@ macro_rules! __with_cases {
                 a_run_that_came_to_its_end_clears_its_unit
                 a_unit_with_a_checkpoint_goes_on_after_its_worker_died
             }
-            upkeep {
+            maintenance {
                 promotion_is_bounded_and_says_if_there_is_more
                 next_due_is_the_time_to_the_first_scheduled_unit
                 a_waiting_unit_fails_at_its_deadline
@@ -325,7 +321,7 @@ macro_rules! __with_cases {
                 a_leader_from_before_the_clock_went_back_does_not_lead_for_ever
                 a_session_that_ended_leads_no_more
             }
-            operate {
+            admin {
                 a_retried_unit_has_fresh_attempts
                 a_retried_scheduled_unit_need_not_wait
                 a_retry_after_a_cancel_request_runs
@@ -354,7 +350,7 @@ macro_rules! __with_cases {
                 a_tenant_pauses_its_lane_but_does_not_set_its_share
                 a_tenant_hears_of_its_own_awaited_units_only
             }
-            pages {
+            listing {
                 units_are_listed_newest_first_without_gap_or_repeat
                 new_units_do_not_disturb_a_walk
                 filters_choose_by_state_queue_kind_and_batch
@@ -437,7 +433,7 @@ macro_rules! __with_cases {
                 another_tenants_calls_do_not_exist
                 a_corrected_price_corrects_its_month
             }
-            ledger_lives {
+            ledger_session_end {
                 a_finish_writes_what_its_calls_came_to
                 calls_go_with_any_end
                 a_finish_heard_twice_counts_its_calls_once
@@ -458,13 +454,13 @@ macro_rules! __with_cases {
                 a_budget_is_not_its_tenants_to_lift
                 a_month_beyond_all_counting_holds_nobody_up
             }
-            ledger_limits {
+            ledger_token_buckets {
                 draws_share_a_bucket_and_keep_fractions
                 draws_of_one_call_see_those_before_them
                 a_bucket_gives_no_more_than_it_holds_however_many_draw
                 a_draw_that_is_no_number_is_refused
             }
-            ledger_parking {
+            ledger_provider_batches {
                 parked_questions_wait_in_their_order
                 a_shipment_holds_what_waited_when_it_was_sealed
                 the_first_answer_to_a_question_stays
@@ -491,7 +487,7 @@ macro_rules! __with_cases {
     };
 }
 
-/// The same for the cases that need SQL.
+/// Calls `$then!` with `$args` and the list of cases that need SQL.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_sql_cases {
@@ -514,13 +510,13 @@ macro_rules! __with_sql_cases {
     };
 }
 
-/// The same for the cases of bounded pools.
+/// Calls `$then!` with `$args` and the list of cases of bounded pools.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_permit_cases {
     ($then:path, $($args:tt)*) => {
         $then! { $($args)*
-            permits_line {
+            permits_ordering {
                 first_come_first_served
                 one_who_comes_does_not_overtake_those_who_wait
                 high_goes_before_normal_before_low
@@ -549,7 +545,7 @@ macro_rules! __with_permit_cases {
                 fences_grow_whatever_happens
                 what_is_dropped_is_given_back
             }
-            permits_size {
+            permits_resize {
                 a_larger_pool_has_more_at_once
                 a_smaller_pool_shrinks_as_permits_return
                 a_resize_makes_a_pool_known
@@ -558,7 +554,7 @@ macro_rules! __with_permit_cases {
                 a_reset_forgets_all_but_the_maximum
                 a_pool_of_nothing_gives_nothing
             }
-            permits_figures {
+            permits_stats {
                 figures_add_up
                 waits_are_measured
                 a_wait_that_took_too_long_is_counted_once
@@ -567,7 +563,7 @@ macro_rules! __with_permit_cases {
                 an_alert_is_told_again_when_its_time_has_come
                 of_many_one_may_tell_an_alert
             }
-            permits_hints {
+            permits_wakeups {
                 a_release_is_heard
                 a_release_is_heard_by_another_process
                 a_larger_pool_is_heard_of_by_another_process
@@ -578,7 +574,7 @@ macro_rules! __with_permit_cases {
                 a_turn_that_is_not_taken_goes_to_the_next
                 a_line_is_served_by_hints_alone
             }
-            permits_flaws {
+            permits_regressions {
                 setting_up_while_permits_are_out_makes_none
                 many_first_users_at_once_make_one_pool
                 a_killed_holder_costs_no_permit
@@ -627,13 +623,13 @@ __with_permit_cases!(dispatcher,
     PERMIT_CASES, find_permits, PermitsWorld;
 );
 
-/// Runs one case by its name in [`CASES`], then checks that the store's books are in order.
+/// Runs one case by its name in [`CASES`], then checks the store with `verify`.
 pub async fn run(name: &str, world: &World) {
     find(name, world).await;
     verify(world).await;
 }
 
-/// Runs one case by its name in [`SQL_CASES`], on a table that it makes first.
+/// Runs one case by its name in [`SQL_CASES`], on a table `account` that it creates first.
 pub async fn run_sql(name: &str, sql: &dyn SqlWorld) {
     sql.execute("CREATE TABLE account (id INTEGER PRIMARY KEY, amount INTEGER NOT NULL)");
     sql.execute("INSERT INTO account VALUES (1, 100)");
@@ -651,7 +647,7 @@ async fn verify(world: &World) {
     assert!(violations.is_empty(), "verify found {violations:#?}");
 }
 
-/// Makes one `#[tokio::test]` of every case. `$make` is an `async fn() -> World`.
+/// Generates a `#[tokio::test]` for every case. `$make` is an `async fn() -> World`.
 #[macro_export]
 macro_rules! conformance_suite {
     ($make:path) => {
@@ -659,7 +655,7 @@ macro_rules! conformance_suite {
     };
 }
 
-/// Makes one `#[tokio::test]` of every case with SQL effects. `$make` is an
+/// Generates a `#[tokio::test]` for every case with SQL effects. `$make` is an
 /// `async fn() -> impl SqlWorld`.
 #[macro_export]
 macro_rules! effects_suite {
@@ -668,7 +664,7 @@ macro_rules! effects_suite {
     };
 }
 
-/// Makes one `#[tokio::test]` of every case of bounded pools. `$make` is an
+/// Generates a `#[tokio::test]` for every case of bounded pools. `$make` is an
 /// `async fn() -> PermitsWorld`.
 #[macro_export]
 macro_rules! permits_suite {

@@ -1,9 +1,9 @@
-//! Outcomes: where each word of a handler leads, and every event on every state.
+//! Outcomes: the state after each outcome of a handler, and every action on every state.
 
 use longshore_core::store::{Finished, UnitAction};
 use longshore_core::{Failure, NewUnit, Outcome, Payload, Policy, RetryPolicy, UnitId, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn retry() -> Outcome {
@@ -13,7 +13,7 @@ fn retry() -> Outcome {
 pub(super) async fn done_keeps_its_result(world: &World) {
     let session = world.session().await;
     let result = Payload::from(b"[42]".as_slice());
-    let id = world.ended(session, Outcome::Done(Some(result.clone()))).await;
+    let id = world.send_and_finish(session, Outcome::Done(Some(result.clone()))).await;
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.result), (UnitState::Done, Some(result)));
     assert_eq!((unit.session, unit.failure, unit.since), (None, None, world.now()));
@@ -21,7 +21,7 @@ pub(super) async fn done_keeps_its_result(world: &World) {
 
 pub(super) async fn fail_ends_a_unit_at_once(world: &World) {
     let session = world.session().await;
-    let id = world.ended(session, failed()).await;
+    let id = world.send_and_finish(session, failed()).await;
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Failed, 1));
     assert_eq!(unit.failure, Some(Failure::new("broken", "it broke")));
@@ -29,13 +29,13 @@ pub(super) async fn fail_ends_a_unit_at_once(world: &World) {
 
 pub(super) async fn cancel_ends_a_unit_at_once(world: &World) {
     let session = world.session().await;
-    let id = world.ended(session, Outcome::Cancel).await;
+    let id = world.send_and_finish(session, Outcome::Cancel).await;
     assert_eq!(world.state(id).await, UnitState::Cancelled);
 }
 
 pub(super) async fn retry_waits_as_long_as_it_was_told(world: &World) {
     let session = world.session().await;
-    let id = world.ended(session, retry_after(secs(30))).await;
+    let id = world.send_and_finish(session, retry_after(secs(30))).await;
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.since), (UnitState::Scheduled, world.now() + secs(30)));
     assert_eq!(unit.failure.unwrap().code, "again");
@@ -44,12 +44,12 @@ pub(super) async fn retry_waits_as_long_as_it_was_told(world: &World) {
     assert!(world.claim(session, 1).await.is_empty());
     world.clock.advance(secs(1));
     world.promote().await;
-    assert_eq!(world.take(session).await.unit.attempt, 2);
+    assert_eq!(world.claim_one(session).await.unit.attempt, 2);
 }
 
 pub(super) async fn retry_without_a_delay_is_ready_at_once(world: &World) {
     let session = world.session().await;
-    let id = world.ended(session, retry_after(secs(0))).await;
+    let id = world.send_and_finish(session, retry_after(secs(0))).await;
     assert_eq!(world.state(id).await, UnitState::Ready);
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn retry_waits_by_policy_if_it_was_not_told(world: &World) {
     let base = secs(100);
     let slow = RetryPolicy { base, ..RetryPolicy::default() };
     let session = world.session_with(Policy { retry: slow, ..Policy::default() }).await;
-    let id = world.ended(session, retry()).await;
+    let id = world.send_and_finish(session, retry()).await;
     let unit = world.unit(id).await;
     let expected = RetryPolicy { base, ..RetryPolicy::default() }.delay(id, 1);
     assert_eq!((unit.state, unit.since), (UnitState::Scheduled, world.now() + expected));
@@ -65,8 +65,8 @@ pub(super) async fn retry_waits_by_policy_if_it_was_not_told(world: &World) {
 
 pub(super) async fn the_last_attempt_fails_the_unit(world: &World) {
     let session = world.session_with(attempts(2)).await;
-    let id = world.ended(session, retry_after(secs(0))).await;
-    let second = world.take(session).await;
+    let id = world.send_and_finish(session, retry_after(secs(0))).await;
+    let second = world.claim_one(session).await;
     let end = world.finish(session, second.lease, retry_after(secs(0))).await;
     assert_eq!(end, Finished::Recorded(UnitState::Failed));
     let unit = world.unit(id).await;
@@ -76,7 +76,7 @@ pub(super) async fn the_last_attempt_fails_the_unit(world: &World) {
 pub(super) async fn the_senders_policy_goes_before_the_kinds(world: &World) {
     let session = world.session_with(attempts(9)).await;
     let id = world.send(NewUnit { policy: Some(attempts(1)), ..unit() }).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, retry_after(secs(0))).await;
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
@@ -84,7 +84,7 @@ pub(super) async fn the_senders_policy_goes_before_the_kinds(world: &World) {
 pub(super) async fn age_ends_retries(world: &World) {
     let retry = RetryPolicy { max_age: Some(secs(60)), ..RetryPolicy::default() };
     let session = world.session_with(Policy { retry, ..Policy::default() }).await;
-    let id = world.ended(session, retry_after(secs(61))).await;
+    let id = world.send_and_finish(session, retry_after(secs(61))).await;
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
@@ -92,14 +92,14 @@ pub(super) async fn a_retry_that_would_miss_its_deadline_fails_now(world: &World
     let deadline = Some(world.now() + secs(10));
     let id = world.send(NewUnit { deadline, ..unit() }).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, retry_after(secs(10))).await;
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
 pub(super) async fn snooze_uses_no_attempt(world: &World) {
     let session = world.session_with(attempts(1)).await;
-    let id = world.ended(session, Outcome::Snooze(secs(5))).await;
+    let id = world.send_and_finish(session, Outcome::Snooze(secs(5))).await;
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Scheduled, 0));
     assert_eq!(unit.since, world.now() + secs(5));
@@ -107,10 +107,10 @@ pub(super) async fn snooze_uses_no_attempt(world: &World) {
 
 pub(super) async fn an_interruption_uses_no_attempt(world: &World) {
     let session = world.session_with(attempts(1)).await;
-    let id = world.ended(session, Outcome::Interrupted).await;
+    let id = world.send_and_finish(session, Outcome::Interrupted).await;
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Ready, 0));
-    assert_eq!(world.take(session).await.unit.attempt, 1);
+    assert_eq!(world.claim_one(session).await.unit.attempt, 1);
 }
 
 pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too_often(
@@ -118,10 +118,10 @@ pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too
 ) {
     let policy = Policy { max_lost: 2, ..attempts(1) };
     let session = world.session_with(policy).await;
-    let id = world.ended(session, Outcome::Lost("node n7 is gone".into())).await;
+    let id = world.send_and_finish(session, Outcome::Lost("node n7 is gone".into())).await;
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.attempt, unit.lost), (UnitState::Ready, 1, 1));
-    let again = world.take(session).await;
+    let again = world.claim_one(session).await;
     world.finish(session, again.lease, Outcome::Lost("node n8 is gone".into())).await;
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.lost), (UnitState::Failed, 2));
@@ -131,10 +131,10 @@ pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too
 
 pub(super) async fn a_unit_that_its_holder_lost_twice_runs_alone(world: &World) {
     let session = world.session().await;
-    let id = world.ended(session, Outcome::Lost("gone".into())).await;
-    let again = world.take(session).await;
+    let id = world.send_and_finish(session, Outcome::Lost("gone".into())).await;
+    let again = world.claim_one(session).await;
     world.finish(session, again.lease, Outcome::Lost("gone".into())).await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     assert!(held.alone && held.unit.id == id);
     world.finish(session, held.lease, Outcome::Interrupted).await;
     assert_eq!(world.unit(id).await.lost, 0, "a run that comes to an end clears it");
@@ -142,9 +142,9 @@ pub(super) async fn a_unit_that_its_holder_lost_twice_runs_alone(world: &World) 
 
 pub(super) async fn failures_are_listed_oldest_first(world: &World) {
     let session = world.session_with(attempts(3)).await;
-    let id = world.ended(session, retry_after(secs(0))).await;
+    let id = world.send_and_finish(session, retry_after(secs(0))).await;
     world.clock.advance(secs(1));
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, failed()).await;
     let listed = world.store.failures(&ALL, id).await.unwrap();
     let codes: Vec<_> = listed.iter().map(|f| (f.attempt, f.failure.code.as_str())).collect();
@@ -155,7 +155,7 @@ pub(super) async fn failures_are_listed_oldest_first(world: &World) {
 pub(super) async fn done_in_spite_of_a_cancel_request_is_done(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.cancel(id).await;
     world.finish(session, held.lease, done()).await;
     assert_eq!(world.state(id).await, UnitState::Done);
@@ -165,15 +165,15 @@ pub(super) async fn no_other_run_follows_a_cancel_request(world: &World) {
     let session = world.session().await;
     for outcome in [retry_after(secs(0)), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
         let id = world.send(unit()).await;
-        let held = world.take(session).await;
+        let held = world.claim_one(session).await;
         world.cancel(id).await;
         world.finish(session, held.lease, outcome).await;
         assert_eq!(world.state(id).await, UnitState::Cancelled);
     }
 }
 
-/// A unit in `state`; it waits on a queue of its own, so that nothing else takes it.
-async fn unit_that_is(world: &World, state: UnitState) -> UnitId {
+/// A unit in `state`. The dependency of a blocked unit is on the queue `aside`, so that other cases do not claim it.
+async fn unit_in_state(world: &World, state: UnitState) -> UnitId {
     let session = world.session().await;
     match state {
         UnitState::Blocked => {
@@ -182,15 +182,15 @@ async fn unit_that_is(world: &World, state: UnitState) -> UnitId {
             blocked.after.units = vec![other];
             world.send(blocked).await
         }
-        UnitState::Scheduled => world.ended(session, retry_after(secs(60))).await,
+        UnitState::Scheduled => world.send_and_finish(session, retry_after(secs(60))).await,
         UnitState::Ready => world.send(unit()).await,
         UnitState::Leased => {
             world.send(unit()).await;
-            world.take(session).await.unit.id
+            world.claim_one(session).await.unit.id
         }
-        UnitState::Done => world.ended(session, done()).await,
-        UnitState::Failed => world.ended(session, failed()).await,
-        UnitState::Cancelled => world.ended(session, Outcome::Cancel).await,
+        UnitState::Done => world.send_and_finish(session, done()).await,
+        UnitState::Failed => world.send_and_finish(session, failed()).await,
+        UnitState::Cancelled => world.send_and_finish(session, Outcome::Cancel).await,
     }
 }
 
@@ -200,14 +200,14 @@ async fn check_action(
     table: [(UnitState, (u64, u64, u64), UnitState); 7],
 ) {
     for (state, (changed, requested, skipped), after) in table {
-        let id = unit_that_is(world, state).await;
+        let id = unit_in_state(world, state).await;
         assert_eq!(world.state(id).await, state);
-        let got = world.operate(&[id], action).await;
+        let got = world.act_on_units(&[id], action).await;
         let got = (got.changed, got.requested, got.skipped);
         assert_eq!(got, (changed, requested, skipped), "{action:?} of a unit that is {state}");
         assert_eq!(world.state(id).await, after, "{action:?} of a unit that is {state}");
-        // Out of the way of the next row.
-        world.operate(&[id], UnitAction::Cancel).await;
+        // So that the next row does not claim it.
+        world.act_on_units(&[id], UnitAction::Cancel).await;
     }
 }
 
@@ -222,7 +222,7 @@ pub(super) async fn cancelling_every_state(world: &World) {
         (Failed, (0, 0, 1), Failed),
         (Cancelled, (0, 0, 1), Cancelled),
     ];
-    // A claim would take what waits aside.
+    // Otherwise a claim would take the dependency of the blocked unit.
     let pause = longshore_core::store::QueueChange { paused: Some(true), capacity: None };
     world.store.change_queue(&ALL, &queue("aside"), pause).await.unwrap();
     check_action(world, UnitAction::Cancel, table).await;
@@ -262,13 +262,13 @@ pub(super) async fn waking_every_state(world: &World) {
 
 pub(super) async fn a_woken_unit_keeps_its_attempts_and_what_it_reached(world: &World) {
     let session = world.session().await;
-    let id = world.ended(session, retry_after(secs(60))).await;
-    assert_eq!(world.operate(&[id], UnitAction::Wake).await.changed, 1);
-    let held = world.take(session).await;
+    let id = world.send_and_finish(session, retry_after(secs(60))).await;
+    assert_eq!(world.act_on_units(&[id], UnitAction::Wake).await.changed, 1);
+    let held = world.claim_one(session).await;
     assert_eq!((held.unit.id, held.unit.attempt), (id, 2), "the first one was used");
     world.finish(session, held.lease, Outcome::Snooze(secs(60))).await;
-    assert_eq!(world.operate(&[id], UnitAction::Wake).await.changed, 1);
-    assert_eq!(world.take(session).await.unit.attempt, 2, "and a snooze uses none");
+    assert_eq!(world.act_on_units(&[id], UnitAction::Wake).await.changed, 1);
+    assert_eq!(world.claim_one(session).await.unit.attempt, 2, "and a snooze uses none");
 }
 
 pub(super) async fn finishing_works_on_leased_units_only(world: &World) {
@@ -280,7 +280,7 @@ pub(super) async fn finishing_works_on_leased_units_only(world: &World) {
         (retry_after(secs(60)), UnitState::Scheduled),
     ] {
         let id = world.send(unit()).await;
-        let held = world.take(session).await;
+        let held = world.claim_one(session).await;
         world.finish(session, held.lease, outcome).await;
         let wrong = longshore_core::session::Lease { fence: held.lease.fence + 1, ..held.lease };
         assert_eq!(world.finish(session, wrong, done()).await, Finished::LeaseLost);

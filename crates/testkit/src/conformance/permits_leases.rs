@@ -1,122 +1,122 @@
-//! Permits are held under leases.
+//! Permits are held under leases: expiry, renewal, release.
 
 use longshore_core::PermitId;
 use longshore_core::permits::{Ask, Leaving};
 
-use super::permits_kit::*;
+use super::permits_helpers::*;
 use crate::PermitsWorld;
 
 pub(super) async fn a_lease_that_runs_out_gives_its_permit_back(world: &PermitsWorld) {
-    let dead = Ask { weight: 2, ..short(2) };
-    world.take(&dead).await;
-    world.pass(SHORT).await;
-    world.one_of(2).await;
+    let dead = Ask { weight: 2, ..short_request(2) };
+    world.acquire(&dead).await;
+    world.pass(SHORT_TTL).await;
+    world.acquire_one(2).await;
     let stats = world.stats().await;
     assert_eq!((stats.in_use, stats.expired), (1, 1));
     assert!(stats.holders.iter().all(|holder| holder.id != dead.id));
 }
 
 pub(super) async fn a_lease_that_is_extended_stays(world: &PermitsWorld) {
-    let ask = Ask { ttl: WHILE, ..of(1) };
-    world.take(&ask).await;
-    assert_eq!(world.extend(&[ask.id], LONG).await, []);
-    world.pass(WHILE).await;
-    world.waiter(1).await;
+    let ask = Ask { ttl: MEDIUM_TTL, ..permit_request(1) };
+    world.acquire(&ask).await;
+    assert_eq!(world.extend(&[ask.id], LONG_TTL).await, []);
+    world.pass(MEDIUM_TTL).await;
+    world.queued_request(1).await;
 }
 
 pub(super) async fn asking_again_begins_the_lease_anew(world: &PermitsWorld) {
-    let ask = Ask { ttl: WHILE, ..of(1) };
-    let grant = world.take(&ask).await;
-    assert_eq!(world.take(&Ask { ttl: LONG, ..ask }).await, grant);
-    world.pass(WHILE).await;
-    world.waiter(1).await;
+    let ask = Ask { ttl: MEDIUM_TTL, ..permit_request(1) };
+    let grant = world.acquire(&ask).await;
+    assert_eq!(world.acquire(&Ask { ttl: LONG_TTL, ..ask }).await, grant);
+    world.pass(MEDIUM_TTL).await;
+    world.queued_request(1).await;
 }
 
 pub(super) async fn a_lease_may_be_made_shorter(world: &PermitsWorld) {
-    let holder = world.one_of(1).await;
-    assert_eq!(world.extend(&[holder], SHORT).await, []);
-    world.pass(SHORT).await;
-    world.one_of(1).await;
+    let holder = world.acquire_one(1).await;
+    assert_eq!(world.extend(&[holder], SHORT_TTL).await, []);
+    world.pass(SHORT_TTL).await;
+    world.acquire_one(1).await;
 }
 
 pub(super) async fn extending_tells_which_are_lost(world: &PermitsWorld) {
-    let (gone, returned, held) = (short(3), of(3), of(3));
+    let (gone, returned, held) = (short_request(3), permit_request(3), permit_request(3));
     for ask in [&gone, &returned, &held] {
-        world.take(ask).await;
+        world.acquire(ask).await;
     }
     world.release(returned.id).await;
-    world.pass(SHORT).await;
+    world.pass(SHORT_TTL).await;
     let unknown = PermitId::new();
-    let mut lost = world.extend(&[gone.id, held.id, returned.id, unknown], LONG).await;
+    let mut lost = world.extend(&[gone.id, held.id, returned.id, unknown], LONG_TTL).await;
     lost.sort_unstable();
     let mut expected = [gone.id, returned.id, unknown];
     expected.sort_unstable();
     assert_eq!(lost, expected);
-    assert_eq!(world.busy().await, (1, 0), "they are not taken again");
-    let nowhere = world.permits.extend(&pool_named("nowhere"), &[unknown], LONG).await;
+    assert_eq!(world.usage().await, (1, 0), "expired leases are not renewed");
+    let nowhere = world.permits.extend(&pool_named("nowhere"), &[unknown], LONG_TTL).await;
     assert_eq!(nowhere.unwrap(), [unknown]);
 }
 
 pub(super) async fn one_who_waits_holds_nothing_to_extend(world: &PermitsWorld) {
-    world.one_of(1).await;
-    let waiter = world.waiter(1).await;
-    assert_eq!(world.extend(&[waiter.id], LONG).await, [waiter.id]);
-    assert_eq!(world.busy().await, (1, 1), "and keeps its place");
+    world.acquire_one(1).await;
+    let waiter = world.queued_request(1).await;
+    assert_eq!(world.extend(&[waiter.id], LONG_TTL).await, [waiter.id]);
+    assert_eq!(world.usage().await, (1, 1), "and keeps its place");
 }
 
 pub(super) async fn nobody_gives_back_what_is_anothers(world: &PermitsWorld) {
-    let holder = world.one_of(1).await;
+    let holder = world.acquire_one(1).await;
     world.release(PermitId::new()).await;
     world.permits.release(&pool_named("nowhere"), &[holder]).await.unwrap();
-    world.waiter(1).await;
+    world.queued_request(1).await;
     assert_eq!(world.permits.stats(&pool_named("nowhere")).await.unwrap(), None);
 }
 
 pub(super) async fn many_are_given_back_at_once(world: &PermitsWorld) {
-    let ids = [world.one_of(3).await, world.one_of(3).await, PermitId::new()];
-    world.one_of(3).await;
+    let ids = [world.acquire_one(3).await, world.acquire_one(3).await, PermitId::new()];
+    world.acquire_one(3).await;
     world.permits.release(&pool(), &ids).await.unwrap();
     world.permits.release(&pool(), &[]).await.unwrap();
-    assert_eq!(world.busy().await, (1, 0));
+    assert_eq!(world.usage().await, (1, 0));
 }
 
 pub(super) async fn leaving_gives_back_what_was_granted_meanwhile(world: &PermitsWorld) {
-    let holder = world.one_of(1).await;
-    let waiter = world.waiter(1).await;
+    let holder = world.acquire_one(1).await;
+    let waiter = world.queued_request(1).await;
     world.release(holder).await;
-    world.take(&waiter).await;
+    world.acquire(&waiter).await;
     world.leave(waiter.id, Leaving::CalledOff).await;
-    assert_eq!(world.busy().await, (0, 0));
-    world.one_of(1).await;
+    assert_eq!(world.usage().await, (0, 0));
+    world.acquire_one(1).await;
 }
 
 pub(super) async fn fences_grow_whatever_happens(world: &PermitsWorld) {
     let mut last = 0;
     let mut seen = async |ask: &Ask| {
-        let fence = world.take(ask).await.fence;
+        let fence = world.acquire(ask).await.fence;
         assert!(fence > last, "{fence} after {last}");
         last = fence;
     };
-    let first = of(3);
+    let first = permit_request(3);
     seen(&first).await;
-    seen(&short(3)).await;
+    seen(&short_request(3)).await;
     world.release(first.id).await;
     seen(&first).await;
-    world.pass(SHORT).await;
-    seen(&of(3)).await;
+    world.pass(SHORT_TTL).await;
+    seen(&permit_request(3)).await;
     world.permits.reset(&pool()).await.unwrap();
-    seen(&of(3)).await;
+    seen(&permit_request(3)).await;
     world.resize(9).await;
-    seen(&of(9)).await;
+    seen(&permit_request(9)).await;
 }
 
 pub(super) async fn what_is_dropped_is_given_back(world: &PermitsWorld) {
-    let holder = world.one_of(1).await;
-    let waiter = world.waiter(1).await;
+    let holder = world.acquire_one(1).await;
+    let waiter = world.queued_request(1).await;
     if !world.permits.release_at_once(&pool(), holder) {
-        assert_eq!(world.busy().await, (1, 1), "false means that nothing happened");
+        assert_eq!(world.usage().await, (1, 1), "false means that nothing happened");
         world.release(holder).await;
     }
-    world.take_in_turn(&waiter).await;
-    assert_eq!(world.busy().await, (1, 0));
+    world.wait_and_acquire(&waiter).await;
+    assert_eq!(world.usage().await, (1, 0));
 }

@@ -1,4 +1,4 @@
-//! Schedules: kept whole, fired once, steered by their owners only.
+//! Schedules: stored whole, fired once, changed by their tenant only.
 
 use longshore_core::schedule::{
     Missed, NewSchedule, Overlap, Plan, Schedule, Starts, Step, Template, batch_of, unit_of,
@@ -8,7 +8,7 @@ use longshore_core::store::{
 };
 use longshore_core::{Error, Payload, ScheduleName, Scope, TenantId, Timestamp, UnitState};
 
-use super::kit::{ALL, done, kind, only, queue, secs, tenant};
+use super::helpers::{ALL, done, kind, queue, secs, tenant, tenant_scope};
 use crate::World;
 
 fn name(name: &str) -> ScheduleName {
@@ -27,7 +27,7 @@ fn plan() -> Plan {
     }
 }
 
-/// A schedule whose first time is `after` seconds from now.
+/// A schedule with its first firing `after` seconds from now.
 fn nightly(world: &World, after: u64) -> NewSchedule {
     NewSchedule {
         name: name("nightly"),
@@ -45,7 +45,7 @@ fn created(placed: Placed) -> Schedule {
     }
 }
 
-/// A firing for the schedule's next time, after which `next` comes.
+/// A firing for the schedule's next time; the following one is `next`.
 fn firing(schedule: &Schedule, next: Option<Timestamp>, now: Timestamp) -> Firing {
     let step = Step { at: schedule.next_fire, next, ..Step::default() };
     Firing::of(schedule, step, now)
@@ -97,7 +97,7 @@ pub(super) async fn a_name_that_is_taken_is_kept_or_replaced_as_told(world: &Wor
     let now = world.nightly().await;
     assert_eq!(placed, Placed::Replaced(now.clone()));
     assert_eq!((&now.plan, now.next_fire), (&other.plan, other.next_fire));
-    assert_eq!((now.fired, now.created_at), (1, first.created_at), "the past stays");
+    assert_eq!((now.fired, now.created_at), (1, first.created_at), "the history stays");
 }
 
 pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &World) {
@@ -191,7 +191,7 @@ pub(super) async fn a_paused_schedule_is_not_due_and_what_was_decided_before_is_
     let next = Some(world.now() + secs(60));
     let resumed = world.switch(ScheduleSwitch::Resume { next }).await;
     assert_eq!((resumed.paused, resumed.next_fire), (false, next));
-    assert!(world.due().await.is_empty(), "what passed while it was paused was not missed");
+    assert!(world.due().await.is_empty(), "firings during the pause do not count as missed");
     let again = world.switch(ScheduleSwitch::Resume { next: None }).await;
     assert_eq!(again, resumed, "it was not paused");
 }
@@ -234,17 +234,18 @@ pub(super) async fn due_schedules_come_in_pages_with_the_time_to_the_next(world:
 
 pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &World) {
     let acmes = NewSchedule { tenant: tenant("acme"), ..nightly(world, 0) };
-    let other = only("other");
+    let other = tenant_scope("other");
     assert!(world.store.put_schedule(&other, acmes.clone(), IfThere::Keep).await.is_err());
-    let acmes =
-        created(world.store.put_schedule(&only("acme"), acmes, IfThere::Keep).await.unwrap());
+    let acmes = created(
+        world.store.put_schedule(&tenant_scope("acme"), acmes, IfThere::Keep).await.unwrap(),
+    );
     world.put(nightly(world, 0)).await;
     let (acme, night) = (tenant("acme"), name("nightly"));
     let listed = |scope: Scope| async move {
         world.store.schedules(&scope, None, 10).await.unwrap().items.len()
     };
     assert_eq!(
-        (listed(ALL).await, listed(only("acme")).await, listed(other.clone()).await),
+        (listed(ALL).await, listed(tenant_scope("acme")).await, listed(other.clone()).await),
         (2, 1, 0)
     );
     assert!(world.store.schedule(&other, &acme, &night).await.is_err());
@@ -295,7 +296,7 @@ pub(super) async fn a_fired_unit_runs_like_any_other(world: &World) {
     let schedule = world.put(nightly(world, 0)).await;
     world.fire(&firing(&schedule, None, world.now())).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     assert_eq!(world.state(held.unit.id).await, UnitState::Done);
 }

@@ -1,4 +1,4 @@
-//! Scopes: what belongs to another tenant does not exist.
+//! Scopes: a tenant cannot see the data of another tenant.
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{
@@ -7,63 +7,66 @@ use longshore_core::store::{
 };
 use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
-fn acmes() -> NewUnit {
+fn acme_unit() -> NewUnit {
     NewUnit { tenant: tenant("acme"), ..unit() }
 }
 
-fn acmes_batch() -> NewBatch {
+fn acme_batch() -> NewBatch {
     NewBatch { tenant: tenant("acme"), ..NewBatch::new(batch_id("b")) }
 }
 
 pub(super) async fn a_tenant_sends_for_itself_only(world: &World) {
-    let own = world.store.send(&only("acme"), vec![acmes()]).await;
+    let own = world.store.send(&tenant_scope("acme"), vec![acme_unit()]).await;
     assert!(own.is_ok());
-    let foreign = acmes();
+    let foreign = acme_unit();
     let id = foreign.id;
-    assert!(world.store.send(&only("other"), vec![foreign]).await.is_err());
+    assert!(world.store.send(&tenant_scope("other"), vec![foreign]).await.is_err());
     assert!(world.store.unit(&ALL, id).await.is_err(), "it was not taken");
 }
 
 pub(super) async fn a_tenant_reads_its_own_units_only(world: &World) {
-    let id = world.send(acmes()).await;
-    assert!(world.store.unit(&only("acme"), id).await.is_ok());
-    let unit = world.store.unit(&only("other"), id).await;
+    let id = world.send(acme_unit()).await;
+    assert!(world.store.unit(&tenant_scope("acme"), id).await.is_ok());
+    let unit = world.store.unit(&tenant_scope("other"), id).await;
     assert!(matches!(unit, Err(Error::NotFound { .. })), "{unit:?}");
-    assert!(world.store.failures(&only("other"), id).await.is_err());
+    assert!(world.store.failures(&tenant_scope("other"), id).await.is_err());
     let filter = UnitFilter::default();
-    let page = world.store.units(&only("other"), &filter, None, 10).await.unwrap();
+    let page = world.store.units(&tenant_scope("other"), &filter, None, 10).await.unwrap();
     assert!(page.items.is_empty() && page.next.is_none());
-    assert_eq!(world.store.units(&only("acme"), &filter, None, 10).await.unwrap().items.len(), 1);
+    assert_eq!(
+        world.store.units(&tenant_scope("acme"), &filter, None, 10).await.unwrap().items.len(),
+        1
+    );
 }
 
 pub(super) async fn a_tenant_claims_its_own_units_only(world: &World) {
-    let mine = world.send(acmes()).await;
+    let mine = world.send(acme_unit()).await;
     world.send(unit()).await;
     let session = world.session().await;
-    let nobody = Claim { scope: only("nobody"), ..claim(session, 9) };
-    assert!(world.claim_as(nobody).await.units.is_empty());
-    let acme = Claim { scope: only("acme"), ..claim(session, 9) };
-    assert_eq!(ids(&world.claim_as(acme).await.units), [mine]);
+    let other_tenant = Claim { scope: tenant_scope("nobody"), ..claim(session, 9) };
+    assert!(world.claim_with(other_tenant).await.units.is_empty());
+    let acme = Claim { scope: tenant_scope("acme"), ..claim(session, 9) };
+    assert_eq!(ids(&world.claim_with(acme).await.units), [mine]);
 }
 
 pub(super) async fn a_tenant_operates_on_its_own_units_only(world: &World) {
-    let id = world.send(acmes()).await;
+    let id = world.send(acme_unit()).await;
     let ids = UnitSelection::Ids(vec![id]);
-    let answer = world.store.operate_units(&only("other"), ids, UnitAction::Cancel).await;
+    let answer = world.store.operate_units(&tenant_scope("other"), ids, UnitAction::Cancel).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     let all = UnitSelection::Queue(queue("default"), UnitState::Ready);
-    let answer = world.store.operate_units(&only("other"), all, UnitAction::Cancel).await;
+    let answer = world.store.operate_units(&tenant_scope("other"), all, UnitAction::Cancel).await;
     assert_eq!(answer.map_or(0, |done| done.changed), 0);
     assert_eq!(world.state(id).await, UnitState::Ready);
 }
 
 pub(super) async fn a_batch_belongs_to_its_tenant(world: &World) {
     let id = batch_id("b");
-    world.store.open_batch(&only("acme"), acmes_batch()).await.unwrap();
-    let other = only("other");
+    world.store.open_batch(&tenant_scope("acme"), acme_batch()).await.unwrap();
+    let other = tenant_scope("other");
     assert!(world.store.batch(&other, &id).await.is_err());
     assert!(world.store.seal_batch(&other, &id).await.is_err());
     let (expected, next) = (String::new(), "1".to_owned());
@@ -72,40 +75,43 @@ pub(super) async fn a_batch_belongs_to_its_tenant(world: &World) {
     assert!(world.store.add_to_batch(&other, &id, chunk).await.is_err());
     assert!(world.store.operate_batch(&other, &id, BatchAction::Cancel).await.is_err());
     assert!(world.store.batches(&other, None, None, 10).await.unwrap().items.is_empty());
-    assert_eq!(world.store.batches(&only("acme"), None, None, 10).await.unwrap().items.len(), 1);
-    assert!(world.store.batch(&only("acme"), &id).await.is_ok());
+    assert_eq!(
+        world.store.batches(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(),
+        1
+    );
+    assert!(world.store.batch(&tenant_scope("acme"), &id).await.is_ok());
 }
 
 pub(super) async fn a_batch_takes_its_own_tenants_units_only(world: &World) {
     let id = batch_id("b");
-    world.open(acmes_batch()).await;
+    world.open_batch(acme_batch()).await;
     let (expected, next) = (String::new(), "2".to_owned());
-    let chunk = BatchChunk { expected, next, units: vec![acmes(), unit()] };
+    let chunk = BatchChunk { expected, next, units: vec![acme_unit(), unit()] };
     assert!(world.store.add_to_batch(&ALL, &id, chunk).await.is_err());
-    assert_eq!(world.batch(&id).await.counts.total(), 0, "nothing of it is in");
+    assert_eq!(world.batch(&id).await.counts.total(), 0, "no unit of the send is stored");
 }
 
 pub(super) async fn a_batchs_name_does_not_open_anothers_batch(world: &World) {
-    world.store.open_batch(&only("acme"), acmes_batch()).await.unwrap();
-    let theirs = NewBatch { tenant: tenant("other"), ..acmes_batch() };
-    assert!(world.store.open_batch(&only("other"), theirs).await.is_err());
-    assert!(world.store.open_batch(&only("other"), acmes_batch()).await.is_err());
+    world.store.open_batch(&tenant_scope("acme"), acme_batch()).await.unwrap();
+    let theirs = NewBatch { tenant: tenant("other"), ..acme_batch() };
+    assert!(world.store.open_batch(&tenant_scope("other"), theirs).await.is_err());
+    assert!(world.store.open_batch(&tenant_scope("other"), acme_batch()).await.is_err());
 }
 
 pub(super) async fn a_tenant_sees_its_own_lanes_and_totals_only(world: &World) {
-    world.send(acmes()).await;
+    world.send(acme_unit()).await;
     world.send_many(2).await;
-    let lanes = world.store.queues(&only("acme")).await.unwrap();
+    let lanes = world.store.queues(&tenant_scope("acme")).await.unwrap();
     assert_eq!(lanes.len(), 1);
     assert_eq!(lanes[0].tenant, tenant("acme"));
-    let totals = world.store.totals(&only("acme"), &Queues::All).await.unwrap();
+    let totals = world.store.totals(&tenant_scope("acme"), &Queues::All).await.unwrap();
     assert_eq!(totals.counts.total(), 1);
     assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.total(), 3);
 }
 
 pub(super) async fn a_tenant_steers_its_own_queues_only(world: &World) {
     let pause = QueueChange { paused: Some(true), capacity: None };
-    let acme = only("acme");
+    let acme = tenant_scope("acme");
     assert!(world.store.change_queue(&acme, &queue("acme/mail"), pause).await.is_ok());
     assert!(world.store.change_queue(&acme, &queue("other/mail"), pause).await.is_err());
     assert!(world.store.change_queue(&acme, &queue("shared"), pause).await.is_err());
@@ -115,19 +121,19 @@ pub(super) async fn a_tenant_steers_its_own_queues_only(world: &World) {
 }
 
 pub(super) async fn a_tenant_cannot_wait_for_anothers_unit(world: &World) {
-    let theirs = world.send(acmes()).await;
+    let theirs = world.send(acme_unit()).await;
     let mut mine = NewUnit { tenant: tenant("other"), ..unit() };
     mine.after.units = vec![theirs];
-    for scope in [only("other"), ALL] {
+    for scope in [tenant_scope("other"), ALL] {
         let answers = world.store.send(&scope, vec![mine.clone()]).await.unwrap();
         assert_eq!(answers, [Sent::Refused(Refusal::UnknownDependency(theirs))]);
     }
 }
 
 pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &World) {
-    world.store.open_batch(&ALL, acmes_batch()).await.unwrap();
+    world.store.open_batch(&ALL, acme_batch()).await.unwrap();
     let heard = async |who: &str| {
-        let changes = world.store.changes(&only(who), 0, secs(0)).await.unwrap().changes;
+        let changes = world.store.changes(&tenant_scope(who), 0, secs(0)).await.unwrap().changes;
         changes.iter().any(|change| change.topic == Topic::Batch(batch_id("b")))
     };
     assert!(heard("acme").await);
@@ -138,41 +144,41 @@ pub(super) async fn a_callback_to_another_tenants_queue_is_refused(world: &World
     let to = |name: &str| {
         let (queue, kind) = (queue(name), kind());
         let callback = Some(Callback { queue, kind, data: serde_json::Value::Null });
-        NewBatch { callback, ..acmes_batch() }
+        NewBatch { callback, ..acme_batch() }
     };
-    for scope in [only("acme"), ALL] {
+    for scope in [tenant_scope("acme"), ALL] {
         let refused = world.store.open_batch(&scope, to("other/mail")).await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     assert!(world.store.batch(&ALL, &batch_id("b")).await.is_err(), "nothing was written");
-    assert!(world.store.open_batch(&only("acme"), to("acme/mail")).await.is_ok());
+    assert!(world.store.open_batch(&tenant_scope("acme"), to("acme/mail")).await.is_ok());
 }
 
 pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &World) {
     for size in [10, 5_000] {
         let bytes = |byte: u8| Payload::from(vec![byte; size]);
-        let theirs = NewUnit { payload: bytes(b'a'), ..acmes() };
+        let theirs = NewUnit { payload: bytes(b'a'), ..acme_unit() };
         let id = world.send(theirs).await;
         let before = world.unit(id).await;
         let forged = || {
             let (tenant, payload) = (tenant("other"), bytes(b'x'));
             NewUnit { id, tenant, payload, ..unit() }
         };
-        _ = world.store.send(&only("other"), vec![forged()]).await;
+        _ = world.store.send(&tenant_scope("other"), vec![forged()]).await;
         let name = format!("b{size}");
         let batch = NewBatch { tenant: tenant("other"), ..NewBatch::new(batch_id(&name)) };
-        world.open(batch).await;
+        world.open_batch(batch).await;
         let (expected, next) = (String::new(), "1".to_owned());
         let chunk = BatchChunk { expected, next, units: vec![forged()] };
-        _ = world.store.add_to_batch(&only("other"), &batch_id(&name), chunk).await;
+        _ = world.store.add_to_batch(&tenant_scope("other"), &batch_id(&name), chunk).await;
         assert_eq!(world.unit(id).await, before, "nothing of it was changed");
-        assert!(world.store.unit(&only("other"), id).await.is_err());
+        assert!(world.store.unit(&tenant_scope("other"), id).await.is_err());
         assert_eq!(world.batch(&batch_id(&name)).await.counts.total(), 0);
     }
 }
 
 pub(super) async fn a_tenant_pauses_its_lane_but_does_not_set_its_share(world: &World) {
-    let (acme, shared, own) = (only("acme"), queue("shared"), queue("acme/mail"));
+    let (acme, shared, own) = (tenant_scope("acme"), queue("shared"), queue("acme/mail"));
     let capacity = Some(Capacity { units: Some(1), bytes: None });
     let none = LaneChange::default;
     let set = [
@@ -187,7 +193,7 @@ pub(super) async fn a_tenant_pauses_its_lane_but_does_not_set_its_share(world: &
         world.store.change_lane(&acme, &own, &tenant("acme"), change).await.unwrap();
         world.store.change_lane(&ALL, &shared, &tenant("acme"), change).await.unwrap();
     }
-    let id = world.send(NewUnit { queue: shared.clone(), ..acmes() }).await;
+    let id = world.send(NewUnit { queue: shared.clone(), ..acme_unit() }).await;
     let session = world.session().await;
     for paused in [true, false] {
         let change = LaneChange { paused: Some(paused), ..none() };
@@ -198,10 +204,10 @@ pub(super) async fn a_tenant_pauses_its_lane_but_does_not_set_its_share(world: &
 }
 
 pub(super) async fn a_tenant_hears_of_its_own_awaited_units_only(world: &World) {
-    let id = world.send(NewUnit { awaited: true, ..acmes() }).await;
+    let id = world.send(NewUnit { awaited: true, ..acme_unit() }).await;
     world.cancel(id).await;
     let heard = async |who: &str| {
-        let changes = world.store.changes(&only(who), 0, secs(0)).await.unwrap().changes;
+        let changes = world.store.changes(&tenant_scope(who), 0, secs(0)).await.unwrap().changes;
         changes.iter().any(|change| change.topic == Topic::Unit(id))
     };
     assert!(heard("acme").await);

@@ -1,17 +1,17 @@
-//! Sending: what goes in comes out, once.
+//! Sending: accepted units are stored whole and once; invalid units are rejected.
 
 use longshore_core::store::{Refusal, Sent};
 use longshore_core::unit::{Cap, Dedup, DedupWindow, MAX_PAYLOAD, OnDuplicate, Weight};
 use longshore_core::{NewUnit, Payload, Policy, Priority, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 pub(super) async fn a_sent_unit_is_ready_and_whole(world: &World) {
     let sent = NewUnit {
         payload: Payload::from(b"hello".as_slice()),
         priority: Priority::HIGH,
-        dedup: Some(key("row-1")),
+        dedup: Some(dedup_key("row-1")),
         deadline: Some(world.now() + secs(60)),
         weight: Weight { slots: 2, resources: [("gpu".to_owned(), 1)].into() },
         cap: Some(Cap { key: "host".into(), limit: 3 }),
@@ -39,7 +39,7 @@ pub(super) async fn sending_the_same_id_again_changes_nothing(world: &World) {
     assert_eq!(world.try_send(other.clone()).await, Sent::Created(id));
     assert_eq!(world.unit(id).await.payload.as_bytes(), b"{}");
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
     assert_eq!(world.try_send(other).await, Sent::Created(id), "even after its end");
     assert_eq!(world.state(id).await, UnitState::Done);
@@ -52,9 +52,9 @@ pub(super) async fn answers_come_in_the_order_of_the_units(world: &World) {
 }
 
 pub(super) async fn a_refused_unit_does_not_hold_up_its_neighbours(world: &World) {
-    let taken = NewUnit { dedup: Some(key("taken")), ..unit() };
+    let taken = NewUnit { dedup: Some(dedup_key("taken")), ..unit() };
     let first = world.send(taken.clone()).await;
-    let mut again = NewUnit { dedup: Some(key("taken")), ..unit() };
+    let mut again = NewUnit { dedup: Some(dedup_key("taken")), ..unit() };
     again.dedup.as_mut().unwrap().on_duplicate = OnDuplicate::Refused;
     let (before, after) = (unit(), unit());
     let expected = [
@@ -71,7 +71,7 @@ pub(super) async fn an_invalid_unit_fails_the_whole_send(world: &World) {
     let bad = NewUnit { weight: Weight { slots: 0, ..Weight::default() }, ..unit() };
     let id = good.id;
     assert!(world.store.send(&ALL, vec![good, bad]).await.is_err());
-    assert!(world.store.unit(&ALL, id).await.is_err(), "nothing of it is in");
+    assert!(world.store.unit(&ALL, id).await.is_err(), "no unit of the send is stored");
 }
 
 pub(super) async fn an_oversized_payload_is_refused(world: &World) {
@@ -94,7 +94,7 @@ pub(super) async fn a_unit_for_later_waits_for_its_time(world: &World) {
     assert!(world.claim(session, 1).await.is_empty());
     world.clock.set(due);
     world.promote().await;
-    assert_eq!(world.take(session).await.unit.id, id);
+    assert_eq!(world.claim_one(session).await.unit.id, id);
 }
 
 pub(super) async fn a_unit_for_the_past_is_ready_at_once(world: &World) {
@@ -113,7 +113,7 @@ pub(super) async fn an_empty_send_is_harmless(world: &World) {
     assert_eq!(world.store.send(&ALL, vec![]).await.unwrap(), []);
 }
 
-fn key(key: &str) -> Dedup {
+fn dedup_key(key: &str) -> Dedup {
     let (window, on_duplicate) = (DedupWindow::WhileLive, OnDuplicate::Existing);
     Dedup { key: key.to_owned(), window, on_duplicate }
 }

@@ -1,4 +1,4 @@
-//! Sessions: beats, orders, ends, adoption, and what is reclaimed from the dead.
+//! Worker sessions: heartbeats, commands, closing, adoption, and reclaiming the units of dead sessions.
 
 use longshore_core::session::Order;
 use longshore_core::stall::Dead;
@@ -7,7 +7,7 @@ use longshore_core::store::{Beat, Claim, Finished, ProgressNote};
 use longshore_core::unit::Progress;
 use longshore_core::{Error, NewUnit, OnLost, Policy, SessionId, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 fn beat() -> Beat {
@@ -53,7 +53,7 @@ pub(super) async fn a_beat_counts_leases_and_brings_cancel_requests(world: &Worl
 pub(super) async fn a_beat_carries_progress(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let lease = world.take(session).await.lease;
+    let lease = world.claim_one(session).await.lease;
     let progress = Progress { fraction: None, message: Some("copying".into()) };
     let note = ProgressNote { lease, progress: progress.clone() };
     world.store.beat(session, Beat { progress: vec![note], ..beat() }).await.unwrap();
@@ -66,14 +66,14 @@ pub(super) async fn an_order_is_heard_with_the_next_beat(world: &World) {
         world.store.order(session, order).await.unwrap();
         assert_eq!(world.store.beat(session, beat()).await.unwrap().order, order);
     }
-    let nobody = world.store.order(SessionId::new(), Order::Stop).await;
-    assert!(nobody.is_err(), "{nobody:?}");
+    let unknown_session = world.store.order(SessionId::new(), Order::Stop).await;
+    assert!(unknown_session.is_err(), "{unknown_session:?}");
 }
 
 pub(super) async fn a_closed_session_gives_everything_back(world: &World) {
     let sent = world.send_many(3).await;
     let session = world.session_with(attempts(1)).await;
-    let held = world.claim_as(Claim { ahead: 2, ..claim(session, 1) }).await.units;
+    let held = world.claim_with(Claim { ahead: 2, ..claim(session, 1) }).await.units;
     world.store.close_session(session).await.unwrap();
     for id in sent {
         let unit = world.unit(id).await;
@@ -97,7 +97,7 @@ pub(super) async fn an_ended_session_is_told_so(world: &World) {
 pub(super) async fn the_units_of_the_dead_run_again(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    world.take(session).await;
+    world.claim_one(session).await;
     let reclaimed = world.kill(session).await;
     assert_eq!((reclaimed.sessions, reclaimed.rescued, reclaimed.failed), (1, 1, 0));
     let unit = world.unit(id).await;
@@ -110,7 +110,7 @@ pub(super) async fn the_units_of_the_dead_run_again(world: &World) {
 pub(super) async fn neighbours_that_had_not_started_are_not_blamed(world: &World) {
     let sent = world.send_many(2).await;
     let session = world.session().await;
-    world.claim_as(Claim { ahead: 1, ..claim(session, 1) }).await;
+    world.claim_with(Claim { ahead: 1, ..claim(session, 1) }).await;
     world.kill(session).await;
     let (started, waiting) = (world.unit(sent[0]).await, world.unit(sent[1]).await);
     assert_eq!((started.lost, waiting.lost), (1, 0));
@@ -122,7 +122,7 @@ pub(super) async fn a_unit_lost_too_often_fails(world: &World) {
     let id = world.send(unit()).await;
     for rescued in [1, 0] {
         let session = world.session_with(policy.clone()).await;
-        world.take(session).await;
+        world.claim_one(session).await;
         assert_eq!(world.kill(session).await.rescued, rescued);
     }
     let unit = world.unit(id).await;
@@ -133,7 +133,7 @@ pub(super) async fn a_unit_that_must_not_run_twice_fails_when_lost(world: &World
     let policy = Policy { on_lost: OnLost::Fail, ..Policy::default() };
     let id = world.send(NewUnit { policy: Some(policy), ..unit() }).await;
     let session = world.session().await;
-    world.take(session).await;
+    world.claim_one(session).await;
     assert_eq!(world.kill(session).await.failed, 1);
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
@@ -141,7 +141,7 @@ pub(super) async fn a_unit_that_must_not_run_twice_fails_when_lost(world: &World
 pub(super) async fn a_lost_unit_with_a_cancel_request_is_cancelled(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    world.take(session).await;
+    world.claim_one(session).await;
     world.cancel(id).await;
     let reclaimed = world.kill(session).await;
     assert_eq!((reclaimed.rescued, reclaimed.failed), (0, 0), "neither rescued nor failed");
@@ -151,7 +151,7 @@ pub(super) async fn a_lost_unit_with_a_cancel_request_is_cancelled(world: &World
 pub(super) async fn a_session_that_beat_meanwhile_is_not_reclaimed(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     world.store.beat(session, beat()).await.unwrap();
     let reclaimed = world.store.reclaim(&[Dead { session, beats: 0 }]).await.unwrap();
     assert_eq!(reclaimed.sessions, 0);
@@ -165,7 +165,7 @@ pub(super) async fn a_session_that_beat_meanwhile_is_not_reclaimed(world: &World
 pub(super) async fn no_clock_takes_a_lease_away(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    world.take(session).await;
+    world.claim_one(session).await;
     world.clock.advance(secs(1_000_000));
     world.promote().await;
     world.store.prune(Default::default(), 100).await.unwrap();
@@ -176,7 +176,7 @@ pub(super) async fn no_clock_takes_a_lease_away(world: &World) {
 pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &World) {
     world.send_many(3).await;
     let (from, to) = (world.session().await, world.session().await);
-    let old = world.claim_as(Claim { ahead: 1, ..claim(from, 2) }).await.units;
+    let old = world.claim_with(Claim { ahead: 1, ..claim(from, 2) }).await.units;
     let mut new = world.store.adopt(from, to).await.unwrap();
     new.sort_by_key(|held| held.unit.id);
     assert_eq!(ids(&new), ids(&old));
@@ -195,7 +195,7 @@ pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &World) 
 pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &World) {
     let id = world.send(unit()).await;
     let (session, idle) = (world.session().await, world.session().await);
-    world.take(session).await;
+    world.claim_one(session).await;
     let stranger = SessionId::new();
     let answer = world.store.adopt(stranger, idle).await;
     assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == stranger), "{answer:?}");
@@ -206,7 +206,7 @@ pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &World) {
 pub(super) async fn a_session_does_not_adopt_itself(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     let answer = world.store.adopt(session, session).await;
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     assert_eq!(world.unit(id).await.session, Some(session));
@@ -232,10 +232,10 @@ pub(super) async fn an_adoption_whose_answer_was_lost_is_told_again(world: &Worl
 pub(super) async fn a_run_that_came_to_its_end_clears_its_unit(world: &World) {
     let id = world.send(unit()).await;
     let doomed = world.session().await;
-    world.take(doomed).await;
+    world.claim_one(doomed).await;
     world.kill(doomed).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     assert_eq!(held.unit.lost, 1);
     world.finish(session, held.lease, retry_after(secs(0))).await;
     assert_eq!(world.unit(id).await.lost, 0);
@@ -246,7 +246,7 @@ pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world
     let id = world.send(NewUnit { policy: Some(policy), ..unit() }).await;
     for rescued in [1, 0] {
         let session = world.session().await;
-        let held = world.take(session).await;
+        let held = world.claim_one(session).await;
         let state = b"paid".as_slice().into();
         assert!(world.store.checkpoint(session, held.lease, Kept::new(state)).await.unwrap());
         assert_eq!(world.kill(session).await.rescued, rescued, "as often as it may be lost");
@@ -277,5 +277,5 @@ pub(super) async fn a_worker_says_how_much_time_it_has_used(world: &World) {
     world.store.beat(session, used(Some(secs(90)))).await.unwrap();
     world.store.beat(session, used(None)).await.unwrap();
     let known = world.store.sessions().await.unwrap()[0].cpu;
-    assert_eq!(known, Some(secs(90)), "a beat that says nothing of it changes nothing");
+    assert_eq!(known, Some(secs(90)), "a heartbeat without the field changes nothing");
 }

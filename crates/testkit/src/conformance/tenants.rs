@@ -10,7 +10,7 @@ use longshore_core::{
     Callback, Error, NewBatch, NewUnit, Payload, SessionId, TenantId, UnitId, UnitState,
 };
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
 const NO_CHANGE: TenantChange =
@@ -32,16 +32,16 @@ fn suspend(suspended: bool) -> TenantChange {
     TenantChange { suspended: Some(suspended), ..NO_CHANGE }
 }
 
-async fn put(world: &World, who: &str, change: TenantChange) -> Tenant {
-    world.store.put_tenant(&ALL, &tenant(who), change).await.unwrap()
+async fn put(world: &World, tenant_name: &str, change: TenantChange) -> Tenant {
+    world.store.put_tenant(&ALL, &tenant(tenant_name), change).await.unwrap()
 }
 
-fn theirs(who: &str, on: &str) -> NewUnit {
-    NewUnit { tenant: tenant(who), queue: queue(on), ..unit() }
+fn unit_of(tenant_name: &str, queue_name: &str) -> NewUnit {
+    NewUnit { tenant: tenant(tenant_name), queue: queue(queue_name), ..unit() }
 }
 
-async fn fill(world: &World, who: &str, on: &str, count: usize) -> Vec<UnitId> {
-    let units: Vec<NewUnit> = (0..count).map(|_| theirs(who, on)).collect();
+async fn fill(world: &World, tenant_name: &str, queue_name: &str, count: usize) -> Vec<UnitId> {
+    let units: Vec<NewUnit> = (0..count).map(|_| unit_of(tenant_name, queue_name)).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
     world.store.send(&ALL, units).await.unwrap();
     ids
@@ -100,8 +100,8 @@ pub(super) async fn a_tenant_shows_what_it_has_over_all_queues(world: &World) {
     fill(world, "acme", "two", 1).await;
     fill(world, "other", "one", 5).await;
     let session = world.session().await;
-    let own = Claim { scope: only("acme"), ..claim(session, 2) };
-    let held = world.claim_as(own).await.units;
+    let own = Claim { scope: tenant_scope("acme"), ..claim(session, 2) };
+    let held = world.claim_with(own).await.units;
     world.finish(session, held[0].lease, done()).await;
     let acme = world.store.tenants(&ALL).await.unwrap().remove(0);
     assert_eq!((acme.counts.ready, acme.counts.leased, acme.counts.done), (1, 1, 1));
@@ -110,7 +110,7 @@ pub(super) async fn a_tenant_shows_what_it_has_over_all_queues(world: &World) {
 
 pub(super) async fn only_who_is_in_charge_steers_tenants(world: &World) {
     put(world, "acme", weight(3)).await;
-    for scope in [only("acme"), only("other")] {
+    for scope in [tenant_scope("acme"), tenant_scope("other")] {
         let answer = world.store.put_tenant(&scope, &tenant("acme"), weight(9)).await;
         assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
         assert!(world.store.remove_tenant(&scope, &tenant("acme")).await.is_err());
@@ -121,10 +121,10 @@ pub(super) async fn only_who_is_in_charge_steers_tenants(world: &World) {
 pub(super) async fn a_tenant_sees_its_own_record_only(world: &World) {
     put(world, "acme", weight(3)).await;
     put(world, "other", weight(4)).await;
-    let seen = world.store.tenants(&only("acme")).await.unwrap();
+    let seen = world.store.tenants(&tenant_scope("acme")).await.unwrap();
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].id.clone(), seen[0].weight), (tenant("acme"), 3));
-    assert!(world.store.tenants(&only("nobody")).await.unwrap().is_empty());
+    assert!(world.store.tenants(&tenant_scope("nobody")).await.unwrap().is_empty());
 }
 
 pub(super) async fn a_tenant_with_live_units_is_not_removed(world: &World) {
@@ -154,7 +154,7 @@ pub(super) async fn a_removed_tenant_works_as_if_it_had_never_been_set(world: &W
     fill(world, "acme", "one", 4).await;
     let session = world.session().await;
     assert_eq!(world.claim(session, 9).await.len(), 4);
-    let lanes = world.store.queues(&only("acme")).await.unwrap();
+    let lanes = world.store.queues(&tenant_scope("acme")).await.unwrap();
     let seen = (lanes[0].paused, lanes[0].weight, lanes[0].cap, lanes[0].lane_capacity);
     assert_eq!(seen, (false, 1, None, Capacity::default()));
 }
@@ -181,7 +181,7 @@ pub(super) async fn a_lanes_share_is_its_weight_times_its_tenants(world: &World)
     let shares = shares(world, session, 140).await;
     let heavy = shares[&tenant("b")];
     assert!((117..=123).contains(&heavy), "six sevenths of 140: {shares:?}");
-    let lanes = world.store.queues(&only("b")).await.unwrap();
+    let lanes = world.store.queues(&tenant_scope("b")).await.unwrap();
     assert_eq!(lanes[0].weight, 2, "a lane shows its own weight");
 }
 
@@ -193,7 +193,11 @@ pub(super) async fn a_tenants_cap_is_over_all_its_queues(world: &World) {
     let session = world.session().await;
     let held = world.claim(session, 20).await;
     let acmes: Vec<_> = held.iter().filter(|held| held.unit.tenant == tenant("acme")).collect();
-    assert_eq!((held.len(), acmes.len()), (5, 3), "three of theirs and all of the others'");
+    assert_eq!(
+        (held.len(), acmes.len()),
+        (5, 3),
+        "three units of the capped tenant and all others"
+    );
     let stranger = world.session().await;
     assert!(world.claim(stranger, 9).await.is_empty(), "the cap is the store's, not a worker's");
     world.finish(session, acmes[0].lease, done()).await;
@@ -218,7 +222,7 @@ pub(super) async fn nothing_is_claimed_ahead_of_a_capped_tenant(world: &World) {
     fill(world, "acme", "one", 5).await;
     put(world, "acme", cap(4)).await;
     let session = world.session().await;
-    let held = world.claim_as(Claim { ahead: 5, ..claim(session, 2) }).await.units;
+    let held = world.claim_with(Claim { ahead: 5, ..claim(session, 2) }).await.units;
     assert_eq!(held.len(), 2);
     assert!(held.iter().all(|held| held.started));
 }
@@ -227,7 +231,7 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_tenants_cap(world: &Worl
     let id = fill(world, "acme", "one", 1).await[0];
     for _ in 0..2 {
         let victim = world.session().await;
-        world.take(victim).await;
+        world.claim_one(victim).await;
         world.kill(victim).await;
         world.clock.advance(secs(3600));
         world.promote().await;
@@ -236,7 +240,7 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_tenants_cap(world: &Worl
     fill(world, "acme", "two", 1).await;
     let session = world.session().await;
     let other = Claim { empty_handed: false, ..claim(session, 1) };
-    let held = world.claim_as(other).await.units;
+    let held = world.claim_with(other).await.units;
     assert_eq!(held.len(), 1);
     let empty = world.session().await;
     assert!(world.claim(empty, 1).await.is_empty(), "the cap is reached");
@@ -248,7 +252,7 @@ pub(super) async fn the_end_of_a_unit_of_a_capped_tenant_wakes(world: &World) {
     fill(world, "acme", "one", 2).await;
     put(world, "acme", cap(1)).await;
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     let seen = world.store.wake(0, secs(0)).await;
     world.finish(session, held.lease, done()).await;
     assert_ne!(world.store.wake(seen, secs(60)).await, seen, "another may go now");
@@ -257,20 +261,20 @@ pub(super) async fn the_end_of_a_unit_of_a_capped_tenant_wakes(world: &World) {
 pub(super) async fn a_tenants_bound_is_over_all_its_queues(world: &World) {
     put(world, "acme", bound(Some(3), None)).await;
     fill(world, "acme", "one", 2).await;
-    let first = world.send(theirs("acme", "two")).await;
-    let answer = world.try_send(theirs("acme", "three")).await;
+    let first = world.send(unit_of("acme", "two")).await;
+    let answer = world.try_send(unit_of("acme", "three")).await;
     assert!(is_full(&answer), "{answer:?}");
-    world.send(theirs("other", "one")).await;
+    world.send(unit_of("other", "one")).await;
     world.cancel(first).await;
-    world.send(theirs("acme", "three")).await;
-    assert!(is_full(&world.try_send(theirs("acme", "one")).await));
+    world.send(unit_of("acme", "three")).await;
+    assert!(is_full(&world.try_send(unit_of("acme", "one")).await));
     put(world, "acme", bound(None, None)).await;
-    world.send(theirs("acme", "one")).await;
+    world.send(unit_of("acme", "one")).await;
 }
 
 pub(super) async fn one_send_into_two_queues_keeps_to_the_tenants_bound(world: &World) {
     put(world, "acme", bound(Some(3), None)).await;
-    let both = ["one", "two", "one", "two", "one"].map(|on| theirs("acme", on));
+    let both = ["one", "two", "one", "two", "one"].map(|queue_name| unit_of("acme", queue_name));
     let answers = world.store.send(&ALL, both.to_vec()).await.unwrap();
     let full: Vec<bool> = answers.iter().map(is_full).collect();
     assert_eq!(full, [false, false, false, true, true], "{answers:?}");
@@ -278,9 +282,9 @@ pub(super) async fn one_send_into_two_queues_keeps_to_the_tenants_bound(world: &
 
 pub(super) async fn a_tenants_bytes_are_bounded_too(world: &World) {
     put(world, "acme", bound(None, Some(10))).await;
-    let of = |on, bytes: usize| {
+    let of = |queue_name, bytes: usize| {
         let payload = Payload::from(vec![b'x'; bytes]);
-        NewUnit { payload, ..theirs("acme", on) }
+        NewUnit { payload, ..unit_of("acme", queue_name) }
     };
     world.send(of("one", 6)).await;
     assert!(is_full(&world.try_send(of("two", 5)).await));
@@ -289,11 +293,11 @@ pub(super) async fn a_tenants_bytes_are_bounded_too(world: &World) {
 }
 
 pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world: &World) {
-    let known = theirs("acme", "one");
+    let known = unit_of("acme", "one");
     world.send(known.clone()).await;
-    let other = world.send(theirs("other", "one")).await;
+    let other = world.send(unit_of("other", "one")).await;
     put(world, "acme", suspend(true)).await;
-    let refused = world.try_send(theirs("acme", "two")).await;
+    let refused = world.try_send(unit_of("acme", "two")).await;
     assert_eq!(refused, Sent::Refused(Refusal::Suspended(tenant("acme"))));
     assert_eq!(world.try_send(known.clone()).await, Sent::Created(known.id), "a repeat");
     let session = world.session().await;
@@ -304,18 +308,18 @@ pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world:
     assert_eq!(seen, [("acme", true, false), ("other", false, false)]);
     put(world, "acme", suspend(false)).await;
     assert_eq!(ids(&world.claim(session, 9).await), [known.id]);
-    world.send(theirs("acme", "two")).await;
+    world.send(unit_of("acme", "two")).await;
 }
 
 pub(super) async fn what_was_claimed_ahead_of_a_suspended_tenant_is_unwanted(world: &World) {
     fill(world, "acme", "one", 2).await;
     let session = world.session().await;
-    let held = world.claim_as(Claim { ahead: 1, ..claim(session, 1) }).await.units;
+    let held = world.claim_with(Claim { ahead: 1, ..claim(session, 1) }).await.units;
     let (running, ahead) = (&held[..1], &held[1..]);
     put(world, "acme", suspend(true)).await;
     assert_eq!(world.store.start(session, &leases(ahead)).await.unwrap(), [None]);
     let beat = world.store.beat(session, Default::default()).await.unwrap();
-    assert_eq!(beat.unwanted, ids(ahead), "what runs may go on");
+    assert_eq!(beat.unwanted, ids(ahead), "running units continue");
     world.store.release(session, &leases(ahead)).await.unwrap();
     world.finish_all(session, running, done()).await;
     assert_eq!(world.state(running[0].unit.id).await, UnitState::Done);
@@ -325,7 +329,7 @@ pub(super) async fn what_was_claimed_ahead_of_a_suspended_tenant_is_unwanted(wor
 pub(super) async fn a_suspended_tenants_running_units_retry_and_end(world: &World) {
     let id = fill(world, "acme", "one", 1).await[0];
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     put(world, "acme", suspend(true)).await;
     world.finish(session, held.lease, retry_after(secs(10))).await;
     world.clock.advance(secs(20));
@@ -339,14 +343,14 @@ pub(super) async fn callbacks_and_retries_are_never_refused(world: &World) {
     let (callback_queue, data) = (queue("calls"), serde_json::Value::Null);
     let callback = Some(Callback { queue: callback_queue, kind: kind(), data });
     let new = NewBatch { tenant: tenant("acme"), callback, ..NewBatch::new(name.clone()) };
-    world.open(new).await;
-    world.add(&name, "", "1", vec![theirs("acme", "one")]).await;
+    world.open_batch(new).await;
+    world.add_chunk(&name, "", "1", vec![unit_of("acme", "one")]).await;
     world.store.seal_batch(&ALL, &name).await.unwrap();
     let session = world.session().await;
-    let held = world.take(session).await;
+    let held = world.claim_one(session).await;
     put(world, "acme", TenantChange { suspended: Some(true), ..bound(Some(1), None) }).await;
     world.finish(session, held.lease, failed()).await;
-    let all = world.store.queues(&only("acme")).await.unwrap();
+    let all = world.store.queues(&tenant_scope("acme")).await.unwrap();
     let ready = |name: &str| all.iter().find(|lane| lane.queue == queue(name)).unwrap().counts;
     assert_eq!((ready("calls").ready, ready("one").failed), (1, 1), "it called back");
     assert_eq!(world.retry(held.unit.id).await.changed, 1, "past the bound, too");
@@ -355,15 +359,19 @@ pub(super) async fn callbacks_and_retries_are_never_refused(world: &World) {
 
 pub(super) async fn a_chunk_of_a_suspended_tenant_leaves_nothing_behind(world: &World) {
     let name = batch_id("b");
-    world.open(NewBatch { tenant: tenant("acme"), ..NewBatch::new(name.clone()) }).await;
+    world.open_batch(NewBatch { tenant: tenant("acme"), ..NewBatch::new(name.clone()) }).await;
     put(world, "acme", suspend(true)).await;
-    let units = vec![theirs("acme", "one"), theirs("acme", "one")];
+    let units = vec![unit_of("acme", "one"), unit_of("acme", "one")];
     let chunk = BatchChunk { expected: String::new(), next: "2".to_owned(), units };
     let added = world.store.add_to_batch(&ALL, &name, chunk.clone()).await.unwrap();
     let refused = Sent::Refused(Refusal::Suspended(tenant("acme")));
     assert_eq!(added, Added::Committed(vec![refused.clone(), refused]));
     let batch = world.batch(&name).await;
-    assert_eq!((batch.cursor.as_str(), batch.counts.total()), ("", 0), "to be sent again");
+    assert_eq!(
+        (batch.cursor.as_str(), batch.counts.total()),
+        ("", 0),
+        "the cursor stays, so the client sends the chunk again"
+    );
     put(world, "acme", suspend(false)).await;
     world.store.add_to_batch(&ALL, &name, chunk).await.unwrap();
     assert_eq!(world.batch(&name).await.counts.total(), 2);
@@ -390,23 +398,24 @@ pub(super) async fn a_paused_lane_earned_no_credit(world: &World) {
     let session = world.session().await;
     world.claim(session, 6).await;
     let lane = |paused| LaneChange { paused: Some(paused), ..LaneChange::default() };
-    let (on, a) = (queue("default"), tenant("a"));
-    world.store.change_lane(&ALL, &on, &a, lane(true)).await.unwrap();
+    let (queue_name, a) = (queue("default"), tenant("a"));
+    world.store.change_lane(&ALL, &queue_name, &a, lane(true)).await.unwrap();
     world.claim(session, 60).await;
-    world.store.change_lane(&ALL, &on, &a, lane(false)).await.unwrap();
+    world.store.change_lane(&ALL, &queue_name, &a, lane(false)).await.unwrap();
     let first = shares(world, session, 30).await;
     let mine = first.get(&a).copied().unwrap_or(0);
     assert!((8..=12).contains(&mine), "a third of 30: {first:?}");
     let queue_wide = |paused| QueueChange { paused: Some(paused), capacity: None };
-    world.store.change_queue(&ALL, &on, queue_wide(true)).await.unwrap();
-    world.store.change_queue(&ALL, &on, queue_wide(false)).await.unwrap();
+    world.store.change_queue(&ALL, &queue_name, queue_wide(true)).await.unwrap();
+    world.store.change_queue(&ALL, &queue_name, queue_wide(false)).await.unwrap();
     let second = shares(world, session, 30).await;
     assert!(second.values().all(|part| (8..=12).contains(part)), "{second:?}");
 }
 
 pub(super) async fn a_change_of_a_tenant_is_announced_and_wakes(world: &World) {
-    let heard = async |who: &str, since| {
-        let changes = world.store.changes(&only(who), since, secs(0)).await.unwrap();
+    let heard = async |tenant_name: &str, since| {
+        let changes =
+            world.store.changes(&tenant_scope(tenant_name), since, secs(0)).await.unwrap();
         let told = Topic::Setting("tenant".to_owned());
         changes.changes.iter().any(|change| change.topic == told)
     };

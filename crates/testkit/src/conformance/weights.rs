@@ -6,64 +6,64 @@ use longshore_core::store::{Claim, HeldUnit, LaneChange};
 use longshore_core::unit::{Cap, Weight};
 use longshore_core::{NewUnit, SessionId, UnitId, UnitState};
 
-use super::kit::*;
+use super::helpers::*;
 use crate::World;
 
-fn weighing(slots: u32) -> NewUnit {
+fn heavy_unit(slots: u32) -> NewUnit {
     NewUnit { weight: Weight { slots, ..Weight::default() }, ..unit() }
 }
 
-fn with_gpus(gpus: u32) -> NewUnit {
+fn gpu_unit(gpus: u32) -> NewUnit {
     let resources = BTreeMap::from([("gpu".to_owned(), gpus)]);
     NewUnit { weight: Weight { slots: 1, resources }, ..unit() }
 }
 
-/// A claim of a worker that has this many GPUs, and so many of them free.
-fn with_free_gpus(session: SessionId, free: u32, all: u32) -> Claim {
+/// A claim of a worker with `all` GPUs, of which `free` are unused.
+fn claim_with_gpus(session: SessionId, free: u32, all: u32) -> Claim {
     let gpus = |n| BTreeMap::from([("gpu".to_owned(), n)]);
     Claim { resources: gpus(free), all_resources: gpus(all), ..claim(session, 9) }
 }
 
-fn of(session: SessionId, free: u32, slots: u32) -> Claim {
+fn claim_with_slots(session: SessionId, free: u32, slots: u32) -> Claim {
     Claim { slots, ..claim(session, free) }
 }
 
 pub(super) async fn units_fill_the_free_slots_by_weight(world: &World) {
     for slots in [2, 1, 3, 1] {
-        world.send(weighing(slots)).await;
+        world.send(heavy_unit(slots)).await;
     }
     let session = world.session().await;
-    let claimed = world.claim_as(of(session, 6, 8)).await;
+    let claimed = world.claim_with(claim_with_slots(session, 6, 8)).await;
     let weights: Vec<u32> = claimed.units.iter().map(|held| held.unit.weight.slots).collect();
     assert_eq!(weights, [2, 1, 3]);
 }
 
 pub(super) async fn a_heavy_unit_at_the_head_keeps_slots_free(world: &World) {
-    let light = world.send(weighing(1)).await;
-    let heavy = world.send(weighing(4)).await;
-    let behind = world.send(weighing(1)).await;
+    let light = world.send(heavy_unit(1)).await;
+    let heavy = world.send(heavy_unit(4)).await;
+    let behind = world.send(heavy_unit(1)).await;
     let session = world.session().await;
-    let claimed = world.claim_as(of(session, 3, 4)).await;
+    let claimed = world.claim_with(claim_with_slots(session, 3, 4)).await;
     assert!(claimed.heavy_waiting);
-    assert_eq!(ids(&claimed.units), [light], "nothing overtakes the heavy one");
-    let ahead = Claim { ahead: 5, ..of(session, 3, 4) };
-    assert!(world.claim_as(ahead).await.units.is_empty(), "not ahead either");
-    let claimed = world.claim_as(of(session, 4, 4)).await;
+    assert_eq!(ids(&claimed.units), [light], "no unit overtakes the heavy one");
+    let ahead = Claim { ahead: 5, ..claim_with_slots(session, 3, 4) };
+    assert!(world.claim_with(ahead).await.units.is_empty(), "not ahead either");
+    let claimed = world.claim_with(claim_with_slots(session, 4, 4)).await;
     assert_eq!(ids(&claimed.units), [heavy]);
-    assert_eq!(ids(&world.claim_as(of(session, 1, 4)).await.units), [behind]);
+    assert_eq!(ids(&world.claim_with(claim_with_slots(session, 1, 4)).await.units), [behind]);
 }
 
 pub(super) async fn a_heavy_unit_is_not_overtaken_for_ever_by_another_lane(world: &World) {
     let light = || NewUnit { tenant: tenant("light"), ..unit() };
     world.store.send(&ALL, (0..50).map(|_| light()).collect()).await.unwrap();
     let session = world.session().await;
-    let mut running = world.claim_as(of(session, 3, 4)).await.units;
-    let heavy = world.send(NewUnit { tenant: tenant("heavy"), ..weighing(4) }).await;
+    let mut running = world.claim_with(claim_with_slots(session, 3, 4)).await.units;
+    let heavy = world.send(NewUnit { tenant: tenant("heavy"), ..heavy_unit(4) }).await;
     for _ in 0..12 {
         let ended = running.remove(0);
         world.finish(session, ended.lease, done()).await;
         let free = 4 - u32::try_from(running.len()).unwrap();
-        let claimed = world.claim_as(of(session, free, 4)).await.units;
+        let claimed = world.claim_with(claim_with_slots(session, free, 4)).await.units;
         if ids(&claimed).contains(&heavy) {
             return;
         }
@@ -74,51 +74,51 @@ pub(super) async fn a_heavy_unit_is_not_overtaken_for_ever_by_another_lane(world
 }
 
 pub(super) async fn a_unit_too_heavy_for_this_worker_is_passed_over(world: &World) {
-    let heavy = world.send(weighing(5)).await;
-    let light = world.send(weighing(1)).await;
+    let heavy = world.send(heavy_unit(5)).await;
+    let light = world.send(heavy_unit(1)).await;
     let session = world.session().await;
-    let claimed = world.claim_as(of(session, 4, 4)).await;
+    let claimed = world.claim_with(claim_with_slots(session, 4, 4)).await;
     assert_eq!((ids(&claimed.units), claimed.heavy_waiting), (vec![light], false));
-    assert_eq!(ids(&world.claim_as(of(session, 8, 8)).await.units), [heavy]);
+    assert_eq!(ids(&world.claim_with(claim_with_slots(session, 8, 8)).await.units), [heavy]);
 }
 
 pub(super) async fn a_resource_that_is_not_there_is_passed_over(world: &World) {
-    let gpu = world.send(with_gpus(1)).await;
+    let gpu = world.send(gpu_unit(1)).await;
     let plain = world.send(unit()).await;
     let session = world.session().await;
     assert_eq!(ids(&world.claim(session, 9).await), [plain]);
-    let claimed = world.claim_as(with_free_gpus(session, 2, 2)).await;
+    let claimed = world.claim_with(claim_with_gpus(session, 2, 2)).await;
     assert_eq!(ids(&claimed.units), [gpu]);
 }
 
 pub(super) async fn resources_are_not_given_twice(world: &World) {
     for gpus in [2, 2, 1] {
-        world.send(with_gpus(gpus)).await;
+        world.send(gpu_unit(gpus)).await;
     }
     let session = world.session().await;
-    let claimed = world.claim_as(with_free_gpus(session, 3, 3)).await;
+    let claimed = world.claim_with(claim_with_gpus(session, 3, 3)).await;
     let gpus = |units: &[HeldUnit]| -> Vec<u32> {
         units.iter().map(|held| held.unit.weight.resources["gpu"]).collect()
     };
     assert_eq!((gpus(&claimed.units), claimed.heavy_waiting), (vec![2], true), "the next needs 2");
-    let claimed = world.claim_as(with_free_gpus(session, 3, 3)).await;
+    let claimed = world.claim_with(claim_with_gpus(session, 3, 3)).await;
     assert_eq!((gpus(&claimed.units), claimed.heavy_waiting), (vec![2, 1], false));
 }
 
 pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &World) {
-    let greedy = world.send(with_gpus(2)).await;
+    let greedy = world.send(gpu_unit(2)).await;
     let plain = world.send(unit()).await;
     let session = world.session().await;
     for ahead in [0, 5] {
-        let claimed = world.claim_as(Claim { ahead, ..with_free_gpus(session, 1, 2) }).await;
-        assert!(claimed.heavy_waiting && claimed.units.is_empty(), "nothing overtakes it");
+        let claimed = world.claim_with(Claim { ahead, ..claim_with_gpus(session, 1, 2) }).await;
+        assert!(claimed.heavy_waiting && claimed.units.is_empty(), "no unit overtakes it");
     }
-    let claimed = world.claim_as(with_free_gpus(session, 1, 1)).await;
+    let claimed = world.claim_with(claim_with_gpus(session, 1, 1)).await;
     assert_eq!((ids(&claimed.units), claimed.heavy_waiting), (vec![plain], false), "not for this");
-    assert_eq!(ids(&world.claim_as(with_free_gpus(session, 2, 2)).await.units), [greedy]);
+    assert_eq!(ids(&world.claim_with(claim_with_gpus(session, 2, 2)).await.units), [greedy]);
 }
 
-/// A unit that was there each time a worker died.
+/// A unit that was lost twice with its worker, so that it must run alone.
 async fn suspect(world: &World) -> UnitId {
     suspect_like(world, unit()).await
 }
@@ -127,7 +127,7 @@ async fn suspect_like(world: &World, unit: NewUnit) -> UnitId {
     let id = world.send(unit).await;
     for _ in 0..2 {
         let session = world.session().await;
-        let held = world.claim_as(with_free_gpus(session, 9, 9)).await.units;
+        let held = world.claim_with(claim_with_gpus(session, 9, 9)).await.units;
         assert_eq!(ids(&held), [id]);
         world.kill(session).await;
     }
@@ -140,11 +140,11 @@ pub(super) async fn a_unit_lost_twice_runs_alone(world: &World) {
     let others = world.send_many(3).await;
     let session = world.session().await;
     let busy = Claim { empty_handed: false, ..claim(session, 2) };
-    let claimed = world.claim_as(busy).await;
+    let claimed = world.claim_with(busy).await;
     assert_eq!((ids(&claimed.units), claimed.alone_waiting), (others[..2].to_vec(), true));
     let empty = Claim { ahead: 5, ..claim(session, 9) };
-    let claimed = world.claim_as(empty).await;
-    assert_eq!(ids(&claimed.units), [suspect], "nothing beside it, nothing ahead");
+    let claimed = world.claim_with(empty).await;
+    assert_eq!(ids(&claimed.units), [suspect], "no other unit is claimed, also not ahead");
     assert!(claimed.units[0].alone && claimed.units[0].started);
     assert_eq!(claimed.units[0].unit.lost, 2);
 }
@@ -152,7 +152,7 @@ pub(super) async fn a_unit_lost_twice_runs_alone(world: &World) {
 pub(super) async fn a_unit_lost_once_runs_among_others(world: &World) {
     let lost = world.send(unit()).await;
     let session = world.session().await;
-    world.take(session).await;
+    world.claim_one(session).await;
     world.kill(session).await;
     world.clock.advance(secs(1));
     let other = world.send(unit()).await;
@@ -166,10 +166,10 @@ pub(super) async fn a_worker_hears_that_one_waits_to_run_alone_without_taking_an
     let suspect = suspect(world).await;
     let (session, other) = (world.session().await, world.session().await);
     let question = || Claim { empty_handed: false, ..claim(session, 0) };
-    let answer = world.claim_as(question()).await;
+    let answer = world.claim_with(question()).await;
     assert!(answer.alone_waiting && answer.units.is_empty());
     assert_eq!(ids(&world.claim(other, 9).await), [suspect]);
-    assert!(!world.claim_as(question()).await.alone_waiting, "another took it");
+    assert!(!world.claim_with(question()).await.alone_waiting, "another worker claimed it");
 }
 
 pub(super) async fn a_unit_that_runs_alone_needs_its_slots_and_resources(world: &World) {
@@ -178,15 +178,15 @@ pub(super) async fn a_unit_that_runs_alone_needs_its_slots_and_resources(world: 
     let suspect = suspect_like(world, like).await;
     let other = world.send(unit()).await;
     let session = world.session().await;
-    let tiny = Claim { slots: 2, free: 2, ..with_free_gpus(session, 9, 9) };
-    let claimed = world.claim_as(tiny).await;
+    let tiny = Claim { slots: 2, free: 2, ..claim_with_gpus(session, 9, 9) };
+    let claimed = world.claim_with(tiny).await;
     assert_eq!((ids(&claimed.units), claimed.alone_waiting), (vec![other], false));
     world.finish_all(session, &claimed.units, done()).await;
     let without = world.claim(session, 9).await;
     assert!(without.is_empty(), "this worker has no GPU");
-    let in_use = world.claim_as(with_free_gpus(session, 1, 2)).await;
+    let in_use = world.claim_with(claim_with_gpus(session, 1, 2)).await;
     assert!(in_use.units.is_empty());
-    let claimed = world.claim_as(with_free_gpus(session, 2, 2)).await.units;
+    let claimed = world.claim_with(claim_with_gpus(session, 2, 2)).await.units;
     assert_eq!(ids(&claimed), [suspect]);
     assert!(claimed[0].alone);
 }
@@ -197,9 +197,9 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_caps(world: &World) {
     let suspect = suspect_like(world, like.clone()).await;
     let key_held = world.session().await;
     world.send(NewUnit { id: unit().id, ..like }).await;
-    // Busy hands do not get the suspect, so the other one takes the key.
+    // The busy worker may not claim the suspect, so the other unit takes the key.
     let busy = Claim { empty_handed: false, ..claim(key_held, 1) };
-    let held = world.claim_as(busy).await.units;
+    let held = world.claim_with(busy).await.units;
     assert_eq!(held.len(), 1);
     let session = world.session().await;
     assert!(world.claim(session, 9).await.is_empty(), "the key is at its limit");
@@ -208,7 +208,7 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_caps(world: &World) {
     let (default, owner) = (queue("default"), tenant("default"));
     world.store.change_lane(&ALL, &default, &owner, lane(Some(1))).await.unwrap();
     world.send(unit()).await;
-    let held = world.claim_as(Claim { empty_handed: false, ..claim(key_held, 1) }).await.units;
+    let held = world.claim_with(Claim { empty_handed: false, ..claim(key_held, 1) }).await.units;
     assert_eq!(held.len(), 1);
     assert!(world.claim(session, 9).await.is_empty(), "the lane is at its cap");
     world.store.change_lane(&ALL, &default, &owner, lane(None)).await.unwrap();
@@ -221,7 +221,7 @@ pub(super) async fn an_expired_unit_that_would_run_alone_does_not_empty_the_clai
     world.clock.advance(secs(60));
     let other = world.send(unit()).await;
     let session = world.session().await;
-    let claimed = world.claim_as(claim(session, 9)).await;
+    let claimed = world.claim_with(claim(session, 9)).await;
     assert_eq!((ids(&claimed.units), claimed.alone_waiting), (vec![other], false));
     world.promote().await;
     assert_eq!(world.state(expired).await, UnitState::Failed);

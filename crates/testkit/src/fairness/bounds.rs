@@ -1,4 +1,4 @@
-//! Bounds: 32 senders at once, and never one unit or byte too many.
+//! Bounds: 32 concurrent senders never exceed a limit of units or bytes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::{ALL, claim, finish, queue, session, tenant, unit, verify};
 use crate::World;
 
 const SENDERS: usize = 32;
-/// Units of each sender: more in all than any bound here.
-const EACH: usize = 50;
-const BYTES: u64 = 7;
+/// Units of each sender; the total is larger than every bound in this file.
+const UNITS_PER_SENDER: usize = 50;
+const PAYLOAD_BYTES: u64 = 7;
 
-/// What has the bound.
+/// The scope and unit of the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// A queue, in units.
@@ -31,43 +31,43 @@ pub enum Limit {
     Bytes,
 }
 
-/// Invariant `bounded`: 32 senders at once against a bound of 1,000 units (or of 5,000 bytes). First
-/// nobody takes anything out: exactly as many are admitted as fit, those are there, and no other is.
-/// Then a worker makes room while the senders try again: never one too many, and in the end all
-/// have been in.
+/// Invariant `bounded`: 32 concurrent senders against a bound of 1,000 units (or of 5,000 bytes). First
+/// without a worker: the store admits exactly as many units as fit, and lists these and no others. Then
+/// a worker makes room while the senders retry: the bound is never exceeded, and at the end all units
+/// were admitted.
 pub async fn thirty_two_senders_never_exceed_a_bound(world: &World, limit: Limit) {
-    let crowd = Arc::new(Crowd::new(world, limit).await);
-    let sent = crowd.send_all(false).await;
-    let fit = usize::try_from(crowd.fits()).unwrap();
-    assert_eq!(sent.len(), fit, "as many as fit, and all of those");
-    assert_eq!(crowd.live().await, crowd.fits());
-    assert_eq!(crowd.listed().await, sent, "what was admitted is there, what was refused is not");
-    let (working, sending) = tokio::join!(crowd.empty_the_queues(), crowd.send_all(true));
-    assert_eq!(sending.len(), SENDERS * EACH);
-    assert_eq!(working, fit + SENDERS * EACH, "all of them ran");
-    assert_eq!(crowd.live().await, 0);
+    let senders = Arc::new(SenderGroup::new(world, limit).await);
+    let sent = senders.send_all(false).await;
+    let bound = usize::try_from(senders.bound()).unwrap();
+    assert_eq!(sent.len(), bound, "the store admits as many units as fit");
+    assert_eq!(senders.live().await, senders.bound());
+    assert_eq!(senders.list_units().await, sent, "exactly the admitted units are listed");
+    let (worked, resent) = tokio::join!(senders.run_all_units(), senders.send_all(true));
+    assert_eq!(resent.len(), SENDERS * UNITS_PER_SENDER);
+    assert_eq!(worked, bound + SENDERS * UNITS_PER_SENDER, "all units ran");
+    assert_eq!(senders.live().await, 0);
     verify(world).await;
 }
 
-struct Crowd {
+struct SenderGroup {
     world: World,
     limit: Limit,
-    who: TenantId,
-    on: [QueueName; 2],
+    tenant_id: TenantId,
+    queues: [QueueName; 2],
 }
 
-impl Crowd {
+impl SenderGroup {
     async fn new(world: &World, limit: Limit) -> Self {
-        let who = tenant("acme");
+        let tenant_id = tenant("acme");
         let other = if limit == Limit::Tenant { "two" } else { "one" };
-        let on = [queue("one"), queue(other)];
-        let crowd = Self { world: world.clone(), limit, who, on };
-        crowd.set().await;
-        crowd
+        let queues = [queue("one"), queue(other)];
+        let senders = Self { world: world.clone(), limit, tenant_id, queues };
+        senders.configure().await;
+        senders
     }
 
-    async fn set(&self) {
-        let Self { who, on: [one, _], .. } = self;
+    async fn configure(&self) {
+        let Self { tenant_id, queues: [one, _], .. } = self;
         let store = &self.world.store;
         let units = Some(Capacity { units: Some(1_000), bytes: None });
         let bytes = Some(Capacity { units: None, bytes: Some(5_000) });
@@ -79,63 +79,63 @@ impl Crowd {
             Limit::Bytes => {
                 store.change_queue(&ALL, one, QueueChange { paused, capacity: bytes }).await
             }
-            Limit::Lane => store.change_lane(&ALL, one, who, of_lane).await,
+            Limit::Lane => store.change_lane(&ALL, one, tenant_id, of_lane).await,
             Limit::Tenant => {
                 let change = TenantChange { capacity: units, ..TenantChange::default() };
-                store.put_tenant(&ALL, who, change).await.map(drop)
+                store.put_tenant(&ALL, tenant_id, change).await.map(drop)
             }
         }
         .unwrap();
     }
 
-    /// How many units fit.
-    fn fits(&self) -> u64 {
-        if self.limit == Limit::Bytes { 5_000 / BYTES } else { 1_000 }
+    /// The bound in units.
+    fn bound(&self) -> u64 {
+        if self.limit == Limit::Bytes { 5_000 / PAYLOAD_BYTES } else { 1_000 }
     }
 
-    /// All senders at once; which units were admitted.
-    async fn send_all(self: &Arc<Self>, stubborn: bool) -> BTreeSet<UnitId> {
-        let mut senders = JoinSet::new();
+    /// Runs all senders concurrently and returns the admitted units.
+    async fn send_all(self: &Arc<Self>, retry_rejected: bool) -> BTreeSet<UnitId> {
+        let mut tasks = JoinSet::new();
         for nth in 0..SENDERS {
-            let crowd = Arc::clone(self);
-            senders.spawn(async move { crowd.send_some(nth, stubborn).await });
+            let senders = Arc::clone(self);
+            tasks.spawn(async move { senders.send_some(nth, retry_rejected).await });
         }
         let mut admitted = BTreeSet::new();
-        while let Some(sent) = senders.join_next().await {
+        while let Some(sent) = tasks.join_next().await {
             admitted.extend(sent.unwrap());
         }
         admitted
     }
 
-    /// One sender's units, a few at a time; a stubborn one tries again until all are in.
-    async fn send_some(&self, nth: usize, stubborn: bool) -> Vec<UnitId> {
-        let mut left: Vec<NewUnit> = (0..EACH).map(|i| self.unit(nth + i)).collect();
+    /// Sends one sender's units in small chunks; with `retry_rejected`, until all are admitted.
+    async fn send_some(&self, nth: usize, retry_rejected: bool) -> Vec<UnitId> {
+        let mut left: Vec<NewUnit> = (0..UNITS_PER_SENDER).map(|i| self.unit(nth + i)).collect();
         let mut admitted = Vec::new();
         while !left.is_empty() {
-            let most = left.len().min(1 + nth % 7);
-            let chunk: Vec<NewUnit> = left.drain(..most).collect();
+            let chunk_size = left.len().min(1 + nth % 7);
+            let chunk: Vec<NewUnit> = left.drain(..chunk_size).collect();
             let answers = self.world.store.send(&ALL, chunk.clone()).await.unwrap();
-            self.look().await;
-            let mut refused = Vec::new();
+            self.assert_within_bound().await;
+            let mut rejected = Vec::new();
             for (unit, answer) in chunk.into_iter().zip(answers) {
                 match answer {
                     Sent::Created(id) => admitted.push(id),
-                    Sent::Refused(Refusal::Full { .. }) => refused.push(unit),
+                    Sent::Refused(Refusal::Full { .. }) => rejected.push(unit),
                     other => unreachable!("{other:?}"),
                 }
             }
-            if stubborn && !refused.is_empty() {
-                left.append(&mut refused);
-                let soon = Duration::from_millis(50);
-                self.world.store.changes(&ALL, u64::MAX, soon).await.unwrap();
+            if retry_rejected && !rejected.is_empty() {
+                left.append(&mut rejected);
+                let retry_pause = Duration::from_millis(50);
+                self.world.store.changes(&ALL, u64::MAX, retry_pause).await.unwrap();
             }
         }
         admitted
     }
 
     fn unit(&self, nth: usize) -> NewUnit {
-        let payload = Payload::from(vec![b'x'; usize::try_from(BYTES).unwrap()]);
-        NewUnit { payload, ..unit(&self.who, &self.on[nth % 2]) }
+        let payload = Payload::from(vec![b'x'; usize::try_from(PAYLOAD_BYTES).unwrap()]);
+        NewUnit { payload, ..unit(&self.tenant_id, &self.queues[nth % 2]) }
     }
 
     async fn live(&self) -> u64 {
@@ -143,12 +143,12 @@ impl Crowd {
         lanes.iter().map(|lane| lane.counts.live()).sum()
     }
 
-    async fn look(&self) {
+    async fn assert_within_bound(&self) {
         let live = self.live().await;
-        assert!(live <= self.fits(), "{live} units are in, {} may be", self.fits());
+        assert!(live <= self.bound(), "{live} units are live, the bound is {}", self.bound());
     }
 
-    async fn listed(&self) -> BTreeSet<UnitId> {
+    async fn list_units(&self) -> BTreeSet<UnitId> {
         let mut found = BTreeSet::new();
         let mut after = None;
         loop {
@@ -161,15 +161,15 @@ impl Crowd {
         }
     }
 
-    /// Runs units until all that will ever come have come; how many.
-    async fn empty_the_queues(&self) -> usize {
+    /// Runs units until all that will be sent have run, and returns their number.
+    async fn run_all_units(&self) -> usize {
         let session = session(&self.world).await;
-        let (mut ran, mut seen) = (0, 0);
-        let all = usize::try_from(self.fits()).unwrap() + SENDERS * EACH;
+        let (mut ran, mut version) = (0, 0);
+        let all = usize::try_from(self.bound()).unwrap() + SENDERS * UNITS_PER_SENDER;
         while ran < all {
             let held = claim(&self.world, session, 40).await;
             if held.is_empty() {
-                seen = self.world.store.wake(seen, Duration::from_millis(100)).await;
+                version = self.world.store.wake(version, Duration::from_millis(100)).await;
             }
             finish(&self.world, session, &held, &Outcome::Done(None)).await;
             ran += held.len();

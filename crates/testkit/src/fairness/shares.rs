@@ -1,4 +1,4 @@
-//! Shares: ten tenants of very different sizes on one queue.
+//! Shares: ten tenants with queues of very different sizes share one queue by weight.
 
 use std::collections::BTreeMap;
 
@@ -8,114 +8,121 @@ use longshore_core::{Outcome, TenantId};
 use super::{ALL, claim, finish, queue, session, tenant, unit, verify};
 use crate::World;
 
-/// Units given in all.
-const GIVEN: u64 = 10_000;
-/// Weights by the size of the queue, smallest first: no order in common.
+/// Units that are claimed in total.
+const TOTAL_UNITS: u64 = 10_000;
+/// Weights of the tenants, smallest queue first; not correlated with the sizes.
 const WEIGHTS: [u32; 10] = [1, 4, 7, 10, 3, 6, 9, 2, 5, 8];
-/// How many units a claim asks for, over and over: shares must not depend on it.
-const ASKED: [u32; 6] = [1, 2, 5, 1, 16, 33];
+/// The sizes of claims, in a cycle: shares must not depend on them.
+const CLAIM_SIZES: [u32; 6] = [1, 2, 5, 1, 16, 33];
 
-/// Invariant `nobody_starves`: ten tenants with weights 1 to 10 and queues from 10 units to
-/// `largest`, growing evenly between them. Over 10,000 claimed units each has its share within 5 %
-/// of its weight against those that still have units, and nobody waits for a larger one: a tenant's
-/// last unit leaves as soon as its weight allows.
+/// Invariant `nobody_starves`: ten tenants with weights 1 to 10 and queues from 10 units to `largest`,
+/// growing by a constant factor. Over 10,000 claimed units each tenant gets its share within 5 % of its
+/// weight among the tenants with units left. No tenant waits for a larger one: its last unit is claimed
+/// as soon as its weight allows.
 pub async fn shares_follow_weights(world: &World, largest: u64) {
-    let mut race = Race::new(largest);
-    race.fill(world).await;
+    let mut check = ShareCheck::new(largest);
+    check.fill(world).await;
     let session = session(world).await;
-    for ask in ASKED.iter().cycle() {
-        if race.given == GIVEN {
+    for claim_size in CLAIM_SIZES.iter().cycle() {
+        if check.claimed == TOTAL_UNITS {
             break;
         }
-        let ask = u64::from(*ask).min(GIVEN - race.given);
-        let held = claim(world, session, u32::try_from(ask).unwrap()).await;
-        assert_eq!(held.len() as u64, ask, "there is enough for every claim");
+        let claim_size = u64::from(*claim_size).min(TOTAL_UNITS - check.claimed);
+        let held = claim(world, session, u32::try_from(claim_size).unwrap()).await;
+        assert_eq!(held.len() as u64, claim_size, "there are enough units for every claim");
         for one in &held {
-            race.give(&one.unit.tenant);
+            check.record_claim(&one.unit.tenant);
         }
         finish(world, session, &held, &Outcome::Done(None)).await;
     }
-    race.judge();
+    check.assert_shares();
     verify(world).await;
 }
 
-struct Runner {
+struct TenantShare {
     weight: u32,
     size: u64,
-    given: u64,
-    /// What it would have been given by its weight, fractions and all.
-    due: f64,
-    /// After how many units, of all tenants together, its last one left.
-    left_at: Option<u64>,
+    claimed: u64,
+    /// The exact number of claimed units by weight, with fractions.
+    expected: f64,
+    /// How many units of all tenants had been claimed when its last unit was.
+    drained_at: Option<u64>,
 }
 
-struct Race {
-    runners: BTreeMap<TenantId, Runner>,
-    given: u64,
+struct ShareCheck {
+    shares: BTreeMap<TenantId, TenantShare>,
+    claimed: u64,
 }
 
-impl Race {
+impl ShareCheck {
     fn new(largest: u64) -> Self {
         let sizes = sizes(largest);
-        assert!(sizes.iter().sum::<u64>() > GIVEN, "too few units for 10,000 claims");
-        let runners = sizes.into_iter().zip(WEIGHTS).map(|(size, weight)| {
-            let runner = Runner { weight, size, given: 0, due: 0.0, left_at: None };
-            (tenant(&format!("weight-{weight}")), runner)
+        assert!(sizes.iter().sum::<u64>() > TOTAL_UNITS, "too few units for 10,000 claims");
+        let shares = sizes.into_iter().zip(WEIGHTS).map(|(size, weight)| {
+            let share = TenantShare { weight, size, claimed: 0, expected: 0.0, drained_at: None };
+            (tenant(&format!("weight-{weight}")), share)
         });
-        Self { runners: runners.collect(), given: 0 }
+        Self { shares: shares.collect(), claimed: 0 }
     }
 
     async fn fill(&self, world: &World) {
-        let on = queue("shared");
-        for (id, runner) in &self.runners {
-            let weight = TenantChange { weight: Some(runner.weight), ..TenantChange::default() };
+        let queue_name = queue("shared");
+        for (id, share) in &self.shares {
+            let weight = TenantChange { weight: Some(share.weight), ..TenantChange::default() };
             world.store.put_tenant(&ALL, id, weight).await.unwrap();
-            let mut left = usize::try_from(runner.size).unwrap();
+            let mut left = usize::try_from(share.size).unwrap();
             while left > 0 {
                 let chunk = left.min(1_000);
-                let units = (0..chunk).map(|_| unit(id, &on)).collect();
+                let units = (0..chunk).map(|_| unit(id, &queue_name)).collect();
                 world.store.send(&ALL, units).await.unwrap();
                 left -= chunk;
             }
         }
     }
 
-    /// One unit goes to `id`; all who still have units had a claim to it by their weight.
-    fn give(&mut self, id: &TenantId) {
-        self.given += 1;
-        let open = |runner: &&mut Runner| runner.given < runner.size;
-        let weights: u32 = self.runners.values_mut().filter(open).map(|runner| runner.weight).sum();
-        for runner in self.runners.values_mut().filter(open) {
-            runner.due += f64::from(runner.weight) / f64::from(weights);
+    /// Counts one unit claimed from `id`. Every tenant with units left expected a part of it by weight.
+    fn record_claim(&mut self, id: &TenantId) {
+        self.claimed += 1;
+        let has_units = |share: &&mut TenantShare| share.claimed < share.size;
+        let weights: u32 =
+            self.shares.values_mut().filter(has_units).map(|share| share.weight).sum();
+        for share in self.shares.values_mut().filter(has_units) {
+            share.expected += f64::from(share.weight) / f64::from(weights);
         }
-        let runner = self.runners.get_mut(id).unwrap();
-        runner.given += 1;
-        if runner.given == runner.size {
-            runner.left_at = Some(self.given);
+        let share = self.shares.get_mut(id).unwrap();
+        share.claimed += 1;
+        if share.claimed == share.size {
+            share.drained_at = Some(self.claimed);
         }
     }
 
-    fn judge(&self) {
-        let all: u64 = WEIGHTS.iter().map(|weight| u64::from(*weight)).sum();
-        for (id, runner) in &self.runners {
+    fn assert_shares(&self) {
+        let total_weight: u64 = WEIGHTS.iter().map(|weight| u64::from(*weight)).sum();
+        for (id, share) in &self.shares {
             #[expect(clippy::cast_precision_loss, reason = "at most 10,000")]
-            let off = (runner.given as f64 - runner.due).abs();
-            // One unit more or less is no share.
+            let deviation = (share.claimed as f64 - share.expected).abs();
+            // A deviation of one unit is allowed.
             assert!(
-                off <= (runner.due * 0.05).max(1.0),
+                deviation <= (share.expected * 0.05).max(1.0),
                 "{id}: {} of {}",
-                runner.given,
-                runner.due
+                share.claimed,
+                share.expected
             );
-            let rounds = runner.size.div_ceil(u64::from(runner.weight)) + 1;
-            let left_at = runner.left_at.unwrap_or(GIVEN);
-            assert!(left_at <= (rounds * all).min(GIVEN), "{id} left at {left_at}");
-            assert!(runner.left_at.is_some() || rounds * all > GIVEN, "{id} has units left");
+            let rounds = share.size.div_ceil(u64::from(share.weight)) + 1;
+            let drained_at = share.drained_at.unwrap_or(TOTAL_UNITS);
+            assert!(
+                drained_at <= (rounds * total_weight).min(TOTAL_UNITS),
+                "{id} was drained only at {drained_at}"
+            );
+            assert!(
+                share.drained_at.is_some() || rounds * total_weight > TOTAL_UNITS,
+                "{id} has units left"
+            );
         }
     }
 }
 
-/// From 10 to `largest`, each larger than the one before by the same factor.
+/// Sizes from 10 to `largest`, growing by a constant factor.
 fn sizes(largest: u64) -> [u64; 10] {
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
     let factor = (largest as f64 / 10.0).powf(1.0 / 9.0);

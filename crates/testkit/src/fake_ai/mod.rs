@@ -1,18 +1,18 @@
-//! A fake AI provider on loopback: speaks the wires of Anthropic, OpenAI, Ollama and Gemini, told apart by
-//! path, answers as it is told, fails in every way that a network knows, and remembers what it was asked.
+//! A fake AI provider on loopback. It implements the APIs of Anthropic, OpenAI, Ollama and Gemini, which it
+//! distinguishes by path. Tests choose its answers and failures, and read the requests it received.
 //!
 //! ```text
 //! let fake = FakeAi::start().await?;
 //! fake.next([Act::refuse(529), Act::say("hello")]);
-//! // … ask at fake.url() …
+//! // … send requests to fake.url() …
 //! assert_eq!(fake.seen()[1].body["model"], "m");
 //! ```
 
-mod act;
-mod batches;
-mod body;
-mod responses;
-mod wire;
+mod api_format;
+mod batch_api;
+mod behaviour;
+mod openai_responses;
+mod response_body;
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,36 +32,36 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-pub use act::{Act, End, Say};
-use batches::Office;
-pub use batches::{BatchPlan, FakeBatch, Fate};
-use body::{FakeBody, Step};
-use wire::Wire;
+use api_format::ApiFormat;
+use batch_api::BatchApi;
+pub use batch_api::{BatchPlan, FakeBatch, Fate};
+pub use behaviour::{Act, End, Say};
+use response_body::{BodyStep, FakeBody};
 
-/// A fake provider. Stops when it is dropped.
+/// A fake provider. Stops on drop.
 pub struct FakeAi {
     address: SocketAddr,
     state: Arc<State>,
     _serving: JoinSet<()>,
 }
 
-/// A request that the fake has read.
+/// A request that the fake provider received.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// How it was asked.
+    /// The HTTP method.
     pub method: Method,
-    /// Where, with what stands behind a question mark.
+    /// The path with the query string.
     pub path: String,
-    /// With which headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// What was asked; null where that was no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
-    /// When.
+    /// When it was received.
     pub at: tokio::time::Instant,
 }
 
 impl Seen {
-    /// A header's text; empty if there is none.
+    /// The value of a header; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -70,14 +70,14 @@ impl Seen {
 #[derive(Default)]
 struct State {
     acts: Mutex<VecDeque<Act>>,
-    usual: Mutex<Act>,
+    default_act: Mutex<Act>,
     seen: Mutex<Vec<Seen>>,
-    office: Mutex<Office>,
+    batch_api: Mutex<BatchApi>,
     connections: AtomicUsize,
 }
 
 impl FakeAi {
-    /// Starts one on a free port of loopback.
+    /// Starts a fake provider on a free port of loopback.
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let (address, state) = (listener.local_addr()?, Arc::new(State::default()));
@@ -86,47 +86,48 @@ impl FakeAi {
         Ok(Self { address, state, _serving: serving })
     }
 
-    /// Where it is.
+    /// Its base URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it does with the next questions, one each, after those that it was told before.
+    /// Appends to the queue of behaviours, of which each request takes one.
     pub fn next(&self, acts: impl IntoIterator<Item = Act>) {
         lock(&self.state.acts).extend(acts);
     }
 
-    /// Forgets what it was told to do next.
+    /// Clears the queue of behaviours.
     pub fn clear(&self) {
         lock(&self.state.acts).clear();
     }
 
-    /// What it does with all others: unless it is told, it says back what it was asked.
+    /// Sets the behaviour when the queue is empty. By default it repeats the prompt.
     pub fn usually(&self, act: Act) {
-        *lock(&self.state.usual) = act;
+        *lock(&self.state.default_act) = act;
     }
 
-    /// What it has been asked so far.
+    /// The requests received so far.
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.state.seen).clone()
     }
 
-    /// What becomes of the next batches, one each. The others end at once, with all questions answered.
+    /// Appends plans, of which each new batch takes one. Without a plan a batch ends immediately, and all requests
+    /// succeed.
     pub fn plan(&self, plans: impl IntoIterator<Item = BatchPlan>) {
-        lock(&self.state.office).plans.extend(plans);
+        lock(&self.state.batch_api).plans.extend(plans);
     }
 
-    /// What becomes of a question in the first batch that it is in, whichever that is.
+    /// Makes a request fail in the first batch that contains it.
     pub fn doom(&self, custom_id: &str, fate: Fate) {
-        lock(&self.state.office).doomed.insert(custom_id.to_owned(), fate);
+        lock(&self.state.batch_api).item_fates.insert(custom_id.to_owned(), fate);
     }
 
-    /// The batches that it was given so far.
+    /// The batches created so far.
     pub fn batches(&self) -> Vec<FakeBatch> {
-        lock(&self.state.office).batches.clone()
+        lock(&self.state.batch_api).batches.clone()
     }
 
-    /// How many connections there have been.
+    /// How many connections were accepted.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Relaxed)
     }
@@ -146,175 +147,186 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
 }
 
 async fn connection(stream: TcpStream, state: Arc<State>) {
-    if state.takes(&Act::ResetUnread) {
-        // Bytes that nobody has read make the kernel reset the connection when it is closed.
+    if state.take_if_next(&Act::ResetUnread) {
+        // Closing a socket with unread bytes makes the kernel reset the connection.
         let _ = stream.peek(&mut [0]).await;
         return;
     }
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| answer(request, state.clone()));
     let server = http1::Builder::new().timer(TokioTimer::new()).clone();
-    // However it ends, the client sees it, and that is what is tested.
+    // An error here is part of the tested behaviour; the client sees it.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// The connection ends without an answer.
+/// Closes the connection without an answer.
 #[derive(Debug)]
-struct HangUp;
+struct ConnectionClosed;
 
-impl std::fmt::Display for HangUp {
+impl std::fmt::Display for ConnectionClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the fake hangs up")
+        f.write_str("the fake provider closes the connection")
     }
 }
 
-impl std::error::Error for HangUp {}
+impl std::error::Error for ConnectionClosed {}
 
 async fn answer(
     request: Request<Incoming>,
     state: Arc<State>,
-) -> Result<Response<FakeBody>, HangUp> {
+) -> Result<Response<FakeBody>, ConnectionClosed> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let wire = Wire::of(&path);
+    let request_json: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let format = ApiFormat::of(&path);
     lock(&state.seen).push(Seen {
         method: head.method.clone(),
         path: path.clone(),
         headers: head.headers,
-        body: asked.clone(),
+        body: request_json.clone(),
         at: tokio::time::Instant::now(),
     });
     let act = state.act();
-    if batches::is_about_batches(&path) {
+    if batch_api::is_batch_path(&path) {
         return match act {
-            Act::Say(_) => Ok(lock(&state.office).answer(&head.method, &path, &body)),
+            Act::Say(_) => Ok(lock(&state.batch_api).answer(&head.method, &path, &body)),
             Act::Unheard => {
-                lock(&state.office).answer(&head.method, &path, &body);
-                Err(HangUp)
+                lock(&state.batch_api).answer(&head.method, &path, &body);
+                Err(ConnectionClosed)
             }
             Act::Mute => {
-                lock(&state.office).answer(&head.method, &path, &body);
+                lock(&state.batch_api).answer(&head.method, &path, &body);
                 std::future::pending().await
             }
-            act => act.perform(Wire::Openai, &path, &asked).await,
+            act => act.perform(ApiFormat::Openai, &path, &request_json).await,
         };
     }
-    match (wire, head.method == Method::GET) {
-        (Some(wire), _) => act.perform(wire, &path, &asked).await,
-        (None, true) if matches!(act, Act::Say(_)) => Ok(wire::catalogue(&path)),
-        (None, _) => act.perform(Wire::Openai, &path, &asked).await,
+    match (format, head.method == Method::GET) {
+        (Some(format), _) => act.perform(format, &path, &request_json).await,
+        (None, true) if matches!(act, Act::Say(_)) => Ok(api_format::catalogue(&path)),
+        (None, _) => act.perform(ApiFormat::Openai, &path, &request_json).await,
     }
 }
 
 impl State {
     fn act(&self) -> Act {
-        lock(&self.acts).pop_front().unwrap_or_else(|| lock(&self.usual).clone())
+        lock(&self.acts).pop_front().unwrap_or_else(|| lock(&self.default_act).clone())
     }
 
-    /// Takes the next act if it is this one.
-    fn takes(&self, act: &Act) -> bool {
+    /// Removes the next behaviour from the queue if it is `act`.
+    fn take_if_next(&self, act: &Act) -> bool {
         let mut acts = lock(&self.acts);
-        let it_is = acts.front() == Some(act);
-        if it_is {
+        let is_next = acts.front() == Some(act);
+        if is_next {
             acts.pop_front();
         }
-        it_is
+        is_next
     }
 }
 
 impl Act {
     async fn perform(
         self,
-        wire: Wire,
+        format: ApiFormat,
         path: &str,
-        asked: &Value,
-    ) -> Result<Response<FakeBody>, HangUp> {
-        let streamed = wire.is_streamed(path, asked);
+        request_json: &Value,
+    ) -> Result<Response<FakeBody>, ConnectionClosed> {
+        let streamed = format.is_streamed(path, request_json);
         Ok(match self {
             Self::Say(say) => {
                 tokio::time::sleep(say.delay).await;
-                said(wire, &say, streamed, asked)
+                answer_response(format, &say, streamed, request_json)
             }
             Self::Refuse { status, headers, body } => {
-                let body = body.unwrap_or_else(|| wire.error(status).to_string());
+                let body = body.unwrap_or_else(|| format.error(status).to_string());
                 let reply = headers
                     .iter()
                     .fold(Response::builder().status(status), |reply, (name, value)| {
                         reply.header(name, value)
                     });
-                made(reply.header(CONTENT_TYPE, "application/json"), vec![Step::bytes(body)])
+                respond(reply.header(CONTENT_TYPE, "application/json"), vec![BodyStep::bytes(body)])
             }
             Self::Html(status) => {
                 let reply = Response::builder().status(status).header(CONTENT_TYPE, "text/html");
-                made(reply, vec![Step::bytes("<html>\n<h1>Please log in</h1></html>")])
+                respond(reply, vec![BodyStep::bytes("<html>\n<h1>Please log in</h1></html>")])
             }
             Self::Redirect(to) => {
-                made(Response::builder().status(307).header(LOCATION, to), Vec::new())
+                respond(Response::builder().status(307).header(LOCATION, to), Vec::new())
             }
-            Self::Truncated => truncated(wire, asked),
-            Self::Cut => cut(wire, asked, None),
-            Self::Broken => cut(wire, asked, Some(Step::Break)),
-            Self::ErrorInStream => {
-                cut(wire, asked, Some(Step::bytes(wire.event(&wire.error(529)))))
-            }
-            Self::Drip(pause) => dripping(wire, pause, streamed, asked),
+            Self::Truncated => truncated_answer(format, request_json),
+            Self::Cut => truncated_stream(format, request_json, None),
+            Self::Broken => truncated_stream(format, request_json, Some(BodyStep::Break)),
+            Self::ErrorInStream => truncated_stream(
+                format,
+                request_json,
+                Some(BodyStep::bytes(format.event(&format.error(529)))),
+            ),
+            Self::Drip(pause) => drip(format, pause, streamed, request_json),
             Self::Huge(size) => {
                 let piece = Bytes::from(vec![b' '; 1 << 20]);
-                let steps = (0..size.div_ceil(1 << 20)).map(|_| Step::Bytes(piece.clone()));
-                made(wire.head(streamed), steps.collect())
+                let steps = (0..size.div_ceil(1 << 20)).map(|_| BodyStep::Bytes(piece.clone()));
+                respond(format.head(streamed), steps.collect())
             }
             Self::Hang | Self::Mute => std::future::pending::<Response<FakeBody>>().await,
-            Self::ResetUnread | Self::ResetRead | Self::Unheard => return Err(HangUp),
+            Self::ResetUnread | Self::ResetRead | Self::Unheard => return Err(ConnectionClosed),
         })
     }
 }
 
-fn said(wire: Wire, say: &Say, streamed: bool, asked: &Value) -> Response<FakeBody> {
+fn answer_response(
+    format: ApiFormat,
+    say: &Say,
+    streamed: bool,
+    request_json: &Value,
+) -> Response<FakeBody> {
     let head = say
         .headers
         .iter()
-        .fold(wire.head(streamed), |head, (name, value)| head.header(name, value));
+        .fold(format.head(streamed), |head, (name, value)| head.header(name, value));
     if streamed {
-        made(head, wire.events(say, asked).into_iter().map(Step::bytes).collect())
+        respond(head, format.events(say, request_json).into_iter().map(BodyStep::bytes).collect())
     } else {
-        made(head, vec![Step::bytes(wire.answer(say, asked).to_string())])
+        respond(head, vec![BodyStep::bytes(format.answer(say, request_json).to_string())])
     }
 }
 
-/// Promises more than comes.
-fn truncated(wire: Wire, asked: &Value) -> Response<FakeBody> {
-    let body = wire.answer(&Say::default(), asked).to_string();
-    let head = wire.head(false).header(CONTENT_LENGTH, body.len());
-    made(head, vec![Step::bytes(&body[..body.len() / 2]), Step::Break])
+/// An answer that is shorter than its Content-Length.
+fn truncated_answer(format: ApiFormat, request_json: &Value) -> Response<FakeBody> {
+    let body = format.answer(&Say::default(), request_json).to_string();
+    let head = format.head(false).header(CONTENT_LENGTH, body.len());
+    respond(head, vec![BodyStep::bytes(&body[..body.len() / 2]), BodyStep::Break])
 }
 
-/// A stream that ends in the middle, and how.
-fn cut(wire: Wire, asked: &Value, end: Option<Step>) -> Response<FakeBody> {
-    let events = wire.events(&Say::default(), asked);
-    let half = events.into_iter().take(wire.events_before_the_end()).map(Step::bytes);
-    made(wire.head(true), half.chain(end).collect())
+/// A stream that stops in the middle, with an optional last step.
+fn truncated_stream(
+    format: ApiFormat,
+    request_json: &Value,
+    end: Option<BodyStep>,
+) -> Response<FakeBody> {
+    let events = format.events(&Say::default(), request_json);
+    let half = events.into_iter().take(format.events_before_end()).map(BodyStep::bytes);
+    respond(format.head(true), half.chain(end).collect())
 }
 
-fn dripping(
-    wire: Wire,
+fn drip(
+    format: ApiFormat,
     pause: std::time::Duration,
     streamed: bool,
-    asked: &Value,
+    request_json: &Value,
 ) -> Response<FakeBody> {
     let all = match streamed {
-        true => wire.events(&Say::default(), asked).concat(),
-        false => wire.answer(&Say::default(), asked).to_string(),
+        true => format.events(&Say::default(), request_json).concat(),
+        false => format.answer(&Say::default(), request_json).to_string(),
     };
-    let drops = all.into_bytes().into_iter().map(|byte| Step::bytes(vec![byte]));
-    made(wire.head(streamed), drops.flat_map(|drop| [drop, Step::Pause(pause)]).collect())
+    let drops = all.into_bytes().into_iter().map(|byte| BodyStep::bytes(vec![byte]));
+    respond(format.head(streamed), drops.flat_map(|drop| [drop, BodyStep::Pause(pause)]).collect())
 }
 
-/// A response; headers that are none are a mistake in a test, which sees a 500.
-fn made(head: Builder, steps: Vec<Step>) -> Response<FakeBody> {
+/// Builds a response. Invalid headers are a mistake in the test, which gets a 500.
+fn respond(head: Builder, steps: Vec<BodyStep>) -> Response<FakeBody> {
     head.body(FakeBody::new(steps)).unwrap_or_else(|error| {
-        let mut response = Response::new(FakeBody::new(vec![Step::bytes(error.to_string())]));
+        let mut response = Response::new(FakeBody::new(vec![BodyStep::bytes(error.to_string())]));
         *response.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         response
     })

@@ -1,7 +1,7 @@
 //! Random histories of a ledger, run on two stores that must agree.
 //!
-//! As in [`super`], a step names things by small numbers. After every step both stores must have
-//! given the same answer, hold the same calls, months and sums, and find their books in order.
+//! As in [`super`], a step refers to items by small numbers. After every step both stores must have
+//! given the same answer, hold the same calls, months and sums, and pass `verify`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::runner::{choose, tenant_of};
+use super::runner::{pick, tenant_of};
 use crate::World;
 
 /// One step of a ledger's history.
 #[derive(Debug, Clone)]
-enum Step {
-    Admit(Vec<Sketch>),
-    Record(Vec<(Sketch, Option<End>)>),
+enum LedgerStep {
+    Admit(Vec<CallSpec>),
+    Record(Vec<(CallSpec, Option<EndSpec>)>),
     OpenSession,
     CloseSession(u8),
     Kill(u8),
@@ -35,9 +35,9 @@ enum Step {
     Advance { hours: u16 },
 }
 
-/// A call, chosen among a few so that histories speak of the same ones again.
+/// A call. Its numbers come from a small range, so that a history refers to the same calls repeatedly.
 #[derive(Debug, Clone)]
-struct Sketch {
+struct CallSpec {
     call: u8,
     request: u8,
     tenant: bool,
@@ -47,103 +47,114 @@ struct Sketch {
 }
 
 #[derive(Debug, Clone)]
-struct End {
-    well: bool,
+struct EndSpec {
+    success: bool,
     tokens: u64,
     cost: i64,
 }
 
-/// Who plays in a history: the same in both worlds.
-struct Cast {
+/// The ids of a history, shared by both stores.
+struct HistoryIds {
     calls: Vec<CallId>,
     units: Vec<UnitId>,
     sessions: Vec<SessionId>,
 }
 
-/// Runs `cases` random histories on fresh worlds from `make`: the oracle's and the subject's.
+/// Runs `cases` random histories on fresh stores from `make`: the oracle and the subject.
 pub fn compare_ledgers<F: Future<Output = (World, World)>>(cases: u32, make: impl Fn() -> F) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&vec(step(), 1..50), |history| {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         builder.enable_all().build().unwrap().block_on(async {
             let (oracle, subject) = make().await;
-            agree(&oracle, &subject, &history).await;
+            run_history(&oracle, &subject, &history).await;
         });
         Ok(())
     });
     outcome.unwrap();
 }
 
-async fn agree(oracle: &World, subject: &World, history: &[Step]) {
-    let ids = |count| (0..count).map(|_| CallId::new()).collect();
+async fn run_history(oracle: &World, subject: &World, history: &[LedgerStep]) {
+    let calls = (0..8).map(|_| CallId::new()).collect();
     let units = vec![UnitId::new(), UnitId::new()];
-    let mut cast = Cast { calls: ids(8), units, sessions: Vec::new() };
+    let mut ids = HistoryIds { calls, units, sessions: Vec::new() };
     for step in history {
-        if matches!(step, Step::OpenSession) {
-            cast.sessions.push(SessionId::new());
+        if matches!(step, LedgerStep::OpenSession) {
+            ids.sessions.push(SessionId::new());
         }
-        let (ours, theirs) = (take(oracle, &cast, step).await, take(subject, &cast, step).await);
-        assert_eq!(ours, theirs, "the answers to {step:?}");
-        assert_eq!(books(oracle).await, books(subject).await, "the books after {step:?}");
+        let (expected, actual) =
+            (apply(oracle, &ids, step).await, apply(subject, &ids, step).await);
+        assert_eq!(expected, actual, "the answers to {step:?} differ");
+        assert_eq!(
+            snapshot(oracle).await,
+            snapshot(subject).await,
+            "the ledgers differ after {step:?}"
+        );
     }
 }
 
-/// Takes a step and says what the answer was; `None` is an error, whatever its words.
-async fn take(world: &World, cast: &Cast, step: &Step) -> Option<String> {
+/// Applies a step and returns the answer; `None` is an error, whatever its text.
+async fn apply(world: &World, ids: &HistoryIds, step: &LedgerStep) -> Option<String> {
     let World { store, ledger, clock, .. } = world;
-    let session = |n: &u8| choose(&cast.sessions, *n);
+    let session = |n: &u8| pick(&ids.sessions, *n);
     match step {
-        Step::Admit(calls) => {
-            let calls = calls.iter().map(|sketch| cast.call(sketch)).collect();
+        LedgerStep::Admit(calls) => {
+            let calls = calls.iter().map(|spec| ids.call(spec)).collect();
             ledger.admit_calls(calls).await.ok().map(|answers| format!("{answers:#?}"))
         }
-        Step::Record(records) => {
-            let records = records.iter().map(|(sketch, end)| cast.record(sketch, end.as_ref()));
-            told(ledger.record_calls(records.collect()).await)
+        LedgerStep::Record(records) => {
+            let records = records.iter().map(|(spec, end)| ids.record(spec, end.as_ref()));
+            debug_if_ok(ledger.record_calls(records.collect()).await)
         }
-        Step::OpenSession => told(store.open_session(new_session(*cast.sessions.last()?)).await),
-        Step::CloseSession(n) => told(store.close_session(session(n)?).await),
-        Step::Kill(n) => told(store.reclaim(&[Dead { session: session(n)?, beats: 0 }]).await),
-        Step::Adopt { from, to } => told(store.adopt(session(from)?, session(to)?).await),
-        Step::Budget { tenant, tokens } => {
+        LedgerStep::OpenSession => {
+            debug_if_ok(store.open_session(new_session(*ids.sessions.last()?)).await)
+        }
+        LedgerStep::CloseSession(n) => debug_if_ok(store.close_session(session(n)?).await),
+        LedgerStep::Kill(n) => {
+            debug_if_ok(store.reclaim(&[Dead { session: session(n)?, beats: 0 }]).await)
+        }
+        LedgerStep::Adopt { from, to } => {
+            debug_if_ok(store.adopt(session(from)?, session(to)?).await)
+        }
+        LedgerStep::Budget { tenant, tokens } => {
             let budget = tokens.map(|tokens| Budget {
                 tokens: Some(tokens),
                 cost_picos: None,
                 warn_at: 0.5,
             });
-            told(ledger.put_budget(&Scope::All, &tenant_of(*tenant), budget).await)
+            debug_if_ok(ledger.put_budget(&Scope::All, &tenant_of(*tenant), budget).await)
         }
-        Step::Recost { call, cost } => {
-            let recost = Recost { id: choose(&cast.calls, *call)?, cost_picos: *cost };
-            told(ledger.recost(&Scope::All, vec![recost]).await)
+        LedgerStep::Recost { call, cost } => {
+            let recost = Recost { id: pick(&ids.calls, *call)?, cost_picos: *cost };
+            debug_if_ok(ledger.recost(&Scope::All, vec![recost]).await)
         }
-        Step::Draw(draws) => {
-            let draws = draws.iter().map(|(bucket, want)| draw(*bucket, *want)).collect();
-            told(ledger.draw(draws).await)
+        LedgerStep::Draw(draws) => {
+            let draws = draws.iter().map(|(bucket, want)| bucket_request(*bucket, *want)).collect();
+            debug_if_ok(ledger.draw(draws).await)
         }
-        Step::Advance { hours } => {
+        LedgerStep::Advance { hours } => {
             clock.advance(Duration::from_secs(3600 * u64::from(*hours)));
             None
         }
     }
 }
 
-fn told<T: std::fmt::Debug>(answer: longshore_core::Result<T>) -> Option<String> {
+fn debug_if_ok<T: std::fmt::Debug>(answer: longshore_core::Result<T>) -> Option<String> {
     answer.ok().map(|answer| format!("{answer:?}"))
 }
 
-/// Everything that can be seen.
-async fn books(world: &World) -> String {
+/// All readable data of the ledger.
+async fn snapshot(world: &World) -> String {
     let (ledger, all) = (&world.ledger, UsageFilter::default());
-    let mut told = format!("{:#?}", ledger.calls(&Scope::All, &all, None, 100).await.unwrap());
+    let mut text = format!("{:#?}", ledger.calls(&Scope::All, &all, None, 100).await.unwrap());
     for tenant in [tenant_of(false), tenant_of(true)] {
-        told += &format!("\n{:?}", ledger.budget(&Scope::All, &tenant).await.unwrap());
+        text += &format!("\n{:?}", ledger.budget(&Scope::All, &tenant).await.unwrap());
     }
     for by in [UsageBy::Tenant, UsageBy::Model, UsageBy::Day, UsageBy::Profile] {
-        told += &format!("\n{:?}", ledger.usage(&Scope::All, &all, by).await.unwrap());
+        text += &format!("\n{:?}", ledger.usage(&Scope::All, &all, by).await.unwrap());
     }
     assert_eq!(world.store.verify().await.unwrap(), []);
-    told
+    text
 }
 
 fn new_session(id: SessionId) -> NewSession {
@@ -151,68 +162,68 @@ fn new_session(id: SessionId) -> NewSession {
     NewSession { id, label, version, kinds, slots: 1, ttl: Duration::from_secs(15) }
 }
 
-fn draw(bucket: bool, want: f64) -> Draw {
+fn bucket_request(bucket: bool, want: f64) -> Draw {
     let bucket = if bucket { "a" } else { "b" }.to_owned();
     Draw { bucket, per_minute: 1.0, capacity: 10.0, want, at_least: want.min(3.0) }
 }
 
-impl Cast {
-    fn call(&self, sketch: &Sketch) -> NewCall {
+impl HistoryIds {
+    fn call(&self, spec: &CallSpec) -> NewCall {
         NewCall {
-            id: self.calls[usize::from(sketch.call) % self.calls.len()],
-            request_id: sketch.request.to_string(),
-            tenant: tenant_of(sketch.tenant),
-            profile: ProfileName::new(format!("p{}", sketch.request)).unwrap(),
+            id: self.calls[usize::from(spec.call) % self.calls.len()],
+            request_id: spec.request.to_string(),
+            tenant: tenant_of(spec.tenant),
+            profile: ProfileName::new(format!("p{}", spec.request)).unwrap(),
             provider: "model".to_owned(),
-            model: format!("m{}", sketch.call % 2),
-            unit: sketch.unit.and_then(|n| choose(&self.units, n)),
+            model: format!("m{}", spec.call % 2),
+            unit: spec.unit.and_then(|n| pick(&self.units, n)),
             batch: None,
-            session: sketch.session.and_then(|n| choose(&self.sessions, n)),
+            session: spec.session.and_then(|n| pick(&self.sessions, n)),
             worker: String::new(),
-            reserve_tokens: sketch.tokens,
+            reserve_tokens: spec.tokens,
             reserve_picos: 7,
         }
     }
 
-    fn record(&self, sketch: &Sketch, end: Option<&End>) -> CallRecord {
-        let call = self.call(sketch);
+    fn record(&self, spec: &CallSpec, end: Option<&EndSpec>) -> CallRecord {
+        let call = self.call(spec);
         let end = end.map(|end| CallEnd {
-            status: if end.well { CallStatus::Success } else { CallStatus::Error },
+            status: if end.success { CallStatus::Success } else { CallStatus::Error },
             tokens_in: end.tokens,
             tokens_out: 1,
             cost_picos: end.cost,
-            estimated: !end.well,
+            estimated: !end.success,
             ..call.maybe_billed()
         });
         CallRecord { call, end }
     }
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let end = (any::<bool>(), 0..60_u64, 0..9_i64).prop_map(|(well, tokens, cost)| End {
-        well,
+fn step() -> impl Strategy<Value = LedgerStep> {
+    let end = (any::<bool>(), 0..60_u64, 0..9_i64).prop_map(|(success, tokens, cost)| EndSpec {
+        success,
         tokens,
         cost,
     });
     let budget = (any::<bool>(), of(0..200_u64));
     prop_oneof![
-        8 => vec(sketch(), 1..4).prop_map(Step::Admit),
-        8 => vec((sketch(), of(end)), 1..4).prop_map(Step::Record),
-        3 => Just(Step::OpenSession),
-        1 => any::<u8>().prop_map(Step::CloseSession),
-        2 => any::<u8>().prop_map(Step::Kill),
-        1 => any::<(u8, u8)>().prop_map(|(from, to)| Step::Adopt { from, to }),
-        3 => budget.prop_map(|(tenant, tokens)| Step::Budget { tenant, tokens }),
-        2 => (any::<u8>(), 0..9_i64).prop_map(|(call, cost)| Step::Recost { call, cost }),
-        2 => vec((any::<bool>(), -3.0..12.0_f64), 1..4).prop_map(Step::Draw),
-        3 => (1..400_u16).prop_map(|hours| Step::Advance { hours }),
+        8 => vec(spec(), 1..4).prop_map(LedgerStep::Admit),
+        8 => vec((spec(), of(end)), 1..4).prop_map(LedgerStep::Record),
+        3 => Just(LedgerStep::OpenSession),
+        1 => any::<u8>().prop_map(LedgerStep::CloseSession),
+        2 => any::<u8>().prop_map(LedgerStep::Kill),
+        1 => any::<(u8, u8)>().prop_map(|(from, to)| LedgerStep::Adopt { from, to }),
+        3 => budget.prop_map(|(tenant, tokens)| LedgerStep::Budget { tenant, tokens }),
+        2 => (any::<u8>(), 0..9_i64).prop_map(|(call, cost)| LedgerStep::Recost { call, cost }),
+        2 => vec((any::<bool>(), -3.0..12.0_f64), 1..4).prop_map(LedgerStep::Draw),
+        3 => (1..400_u16).prop_map(|hours| LedgerStep::Advance { hours }),
     ]
 }
 
-fn sketch() -> impl Strategy<Value = Sketch> {
+fn spec() -> impl Strategy<Value = CallSpec> {
     let names = (any::<u8>(), 0..3_u8, any::<bool>());
     (names, of(any::<u8>()), of(any::<u8>()), 0..60_u64).prop_map(
-        |((call, request, tenant), unit, session, tokens)| Sketch {
+        |((call, request, tenant), unit, session, tokens)| CallSpec {
             call,
             request,
             tenant,

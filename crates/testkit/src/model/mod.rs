@@ -1,15 +1,15 @@
 //! Random histories, run on two stores that must agree.
 //!
-//! A [`Step`] names things by small numbers, so that any list of steps is a history and shrinks
-//! well. [`histories_agree`] compares states, counters and batch records after every step; the
-//! order of claims is not compared: each claim takes everything there is.
+//! A [`StoreStep`] refers to items by small numbers, so that any list of steps is a valid history and
+//! shrinks well. [`histories_agree`] compares states, counters and batch records after every step. The
+//! order of claims is not compared: each claim takes all ready units.
 
-#![expect(clippy::unwrap_used, reason = "a disagreement is told by a panic")]
+#![expect(clippy::unwrap_used, reason = "a disagreement is reported by a panic")]
 
 mod compare;
-mod draw;
 mod ledger;
 mod runner;
+mod unit_builder;
 
 use longshore_core::Outcome;
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
@@ -24,13 +24,13 @@ use crate::World;
 pub use ledger::compare_ledgers;
 pub use runner::histories_agree;
 
-/// One step of a history. Numbers choose among what is there when the step is taken.
+/// One step of a history. A number picks one of the items that exist when the step is applied.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are the arguments of the verbs they are named after")]
-pub enum Step {
-    Send(Vec<Sketch>),
+pub enum StoreStep {
+    Send(Vec<UnitSpec>),
     OpenBatch { batch: u8, threshold: Option<FailureThreshold>, callback: bool },
-    AddToBatch { batch: u8, units: Vec<Sketch>, stale_cursor: bool },
+    AddToBatch { batch: u8, units: Vec<UnitSpec>, stale_cursor: bool },
     SealBatch { batch: u8 },
     ActOnBatch { batch: u8, action: BatchAction },
     OpenSession,
@@ -56,10 +56,10 @@ pub enum Step {
 /// A unit to be sent.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of `NewUnit`")]
-pub struct Sketch {
+pub struct UnitSpec {
     pub tenant: bool,
     pub key: Option<u8>,
-    pub kept_key: bool,
+    pub keep_key: bool,
     pub delay: Option<u16>,
     pub deadline: Option<u16>,
     pub after: Option<u8>,
@@ -70,8 +70,8 @@ pub struct Sketch {
     pub fails_when_lost: bool,
 }
 
-/// Runs `cases` random histories on fresh worlds from `make`: the oracle's and the subject's. A
-/// disagreement is shrunk and told by a panic.
+/// Runs `cases` random histories on fresh stores from `make`: the oracle and the subject. A
+/// disagreement is shrunk and reported by a panic.
 pub fn compare_stores<F: Future<Output = (World, World)>>(cases: u32, make: impl Fn() -> F) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&history(), |history| {
@@ -86,36 +86,36 @@ pub fn compare_stores<F: Future<Output = (World, World)>>(cases: u32, make: impl
 }
 
 /// Histories of up to 60 steps.
-pub fn history() -> impl Strategy<Value = Vec<Step>> {
+pub fn history() -> impl Strategy<Value = Vec<StoreStep>> {
     vec(step(), 1..60)
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreStep> {
     prop_oneof![
-        8 => vec(sketch(), 1..5).prop_map(Step::Send),
-        12 => working(),
-        6 => batching(),
-        5 => steering(),
+        8 => vec(spec(), 1..5).prop_map(StoreStep::Send),
+        12 => worker_step(),
+        6 => batch_step(),
+        5 => admin_step(),
     ]
 }
 
-fn working() -> impl Strategy<Value = Step> {
+fn worker_step() -> impl Strategy<Value = StoreStep> {
     prop_oneof![
-        2 => Just(Step::OpenSession),
-        1 => any::<u8>().prop_map(|session| Step::CloseSession { session }),
-        2 => any::<u8>().prop_map(|session| Step::Kill { session }),
-        1 => any::<(u8, u8)>().prop_map(|(from, to)| Step::Adopt { from, to }),
-        6 => any::<(u8, bool)>().prop_map(|(session, ahead)| Step::Claim { session, ahead }),
-        2 => any::<u8>().prop_map(|session| Step::Start { session }),
-        1 => any::<u8>().prop_map(|session| Step::Release { session }),
-        14 => (any::<u8>(), outcome()).prop_map(|(lease, outcome)| Step::Finish { lease, outcome }),
+        2 => Just(StoreStep::OpenSession),
+        1 => any::<u8>().prop_map(|session| StoreStep::CloseSession { session }),
+        2 => any::<u8>().prop_map(|session| StoreStep::Kill { session }),
+        1 => any::<(u8, u8)>().prop_map(|(from, to)| StoreStep::Adopt { from, to }),
+        6 => any::<(u8, bool)>().prop_map(|(session, ahead)| StoreStep::Claim { session, ahead }),
+        2 => any::<u8>().prop_map(|session| StoreStep::Start { session }),
+        1 => any::<u8>().prop_map(|session| StoreStep::Release { session }),
+        14 => (any::<u8>(), outcome()).prop_map(|(lease, outcome)| StoreStep::Finish { lease, outcome }),
         2 => (any::<u8>(), outcome())
-            .prop_map(|(lease, outcome)| Step::FinishAgain { lease, outcome }),
-        1 => any::<u8>().prop_map(|lease| Step::Checkpoint { lease }),
+            .prop_map(|(lease, outcome)| StoreStep::FinishAgain { lease, outcome }),
+        1 => any::<u8>().prop_map(|lease| StoreStep::Checkpoint { lease }),
     ]
 }
 
-fn batching() -> impl Strategy<Value = Step> {
+fn batch_step() -> impl Strategy<Value = StoreStep> {
     let batch = 0..3_u8;
     let limit = prop_oneof![
         (1..4_u64).prop_map(FailureLimit::Units),
@@ -124,30 +124,30 @@ fn batching() -> impl Strategy<Value = Step> {
     let then = prop_oneof![Just(OnThreshold::Pause), Just(OnThreshold::Fail)];
     let threshold = (limit, then).prop_map(|(limit, then)| FailureThreshold { limit, then });
     let open = (batch.clone(), proptest::option::of(threshold), any::<bool>());
-    let add = (batch.clone(), vec(sketch(), 0..5), proptest::bool::weighted(0.1));
+    let add = (batch.clone(), vec(spec(), 0..5), proptest::bool::weighted(0.1));
     prop_oneof![
         3 => open.prop_map(|(batch, threshold, callback)| {
-            Step::OpenBatch { batch, threshold, callback }
+            StoreStep::OpenBatch { batch, threshold, callback }
         }),
         6 => add.prop_map(|(batch, units, stale_cursor)| {
-            Step::AddToBatch { batch, units, stale_cursor }
+            StoreStep::AddToBatch { batch, units, stale_cursor }
         }),
-        3 => batch.clone().prop_map(|batch| Step::SealBatch { batch }),
-        4 => (batch, action()).prop_map(|(batch, action)| Step::ActOnBatch { batch, action }),
+        3 => batch.clone().prop_map(|batch| StoreStep::SealBatch { batch }),
+        4 => (batch, action()).prop_map(|(batch, action)| StoreStep::ActOnBatch { batch, action }),
     ]
 }
 
-fn steering() -> impl Strategy<Value = Step> {
+fn admin_step() -> impl Strategy<Value = StoreStep> {
     prop_oneof![
-        3 => any::<u8>().prop_map(|unit| Step::Cancel { unit }),
-        4 => any::<u8>().prop_map(|unit| Step::Retry { unit }),
-        1 => any::<bool>().prop_map(Step::PauseQueue),
-        1 => proptest::option::of(2..20_u64).prop_map(Step::Bound),
+        3 => any::<u8>().prop_map(|unit| StoreStep::Cancel { unit }),
+        4 => any::<u8>().prop_map(|unit| StoreStep::Retry { unit }),
+        1 => any::<bool>().prop_map(StoreStep::PauseQueue),
+        1 => proptest::option::of(2..20_u64).prop_map(StoreStep::Bound),
         2 => (any::<bool>(), tenant_change())
-            .prop_map(|(tenant, change)| Step::PutTenant { tenant, change }),
-        1 => any::<bool>().prop_map(|tenant| Step::RemoveTenant { tenant }),
-        5 => (1..200_u16).prop_map(|seconds| Step::Advance { seconds }),
-        1 => (1..400_u16).prop_map(|seconds| Step::Prune { seconds }),
+            .prop_map(|(tenant, change)| StoreStep::PutTenant { tenant, change }),
+        1 => any::<bool>().prop_map(|tenant| StoreStep::RemoveTenant { tenant }),
+        5 => (1..200_u16).prop_map(|seconds| StoreStep::Advance { seconds }),
+        1 => (1..400_u16).prop_map(|seconds| StoreStep::Prune { seconds }),
     ]
 }
 
@@ -188,17 +188,17 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-fn sketch() -> impl Strategy<Value = Sketch> {
+fn spec() -> impl Strategy<Value = UnitSpec> {
     use proptest::option::weighted;
     let waits = (weighted(0.2, 1..100_u16), weighted(0.2, 1..200_u16));
     let after = (weighted(0.25, any::<u8>()), any::<bool>());
     let key = (weighted(0.2, 0..3_u8), any::<bool>());
-    let seldom = || proptest::bool::weighted(0.2);
-    let rest = (any::<bool>(), seldom(), 1..4_u32, 1..10_u8, seldom());
-    (waits, after, key, rest).prop_map(|(waits, after, key, rest)| Sketch {
+    let rarely = || proptest::bool::weighted(0.2);
+    let rest = (any::<bool>(), rarely(), 1..4_u32, 1..10_u8, rarely());
+    (waits, after, key, rest).prop_map(|(waits, after, key, rest)| UnitSpec {
         tenant: rest.0,
         key: key.0,
-        kept_key: key.1,
+        keep_key: key.1,
         delay: waits.0,
         deadline: waits.1,
         after: after.0,

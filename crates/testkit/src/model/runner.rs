@@ -1,4 +1,4 @@
-//! Takes the steps of a history on both stores, with the same ids.
+//! Applies the steps of a history to both stores, with the same ids.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,26 +17,28 @@ use longshore_core::{
     Scope, SessionId, TenantId, UnitId,
 };
 
-use super::compare::{agree, compare, in_short, kind_of_added, with_live};
-use super::draw::draw;
-use super::{Sketch, Step};
+use super::compare::{
+    assert_same, compare, with_live_counts_only, without_full_chunk, without_full_messages,
+};
+use super::unit_builder::build_unit;
+use super::{StoreStep, UnitSpec};
 use crate::World;
 
 const ALL: Scope = Scope::All;
 
-/// Runs `history` on both worlds, which must be fresh. Panics where they disagree.
-pub async fn histories_agree(oracle: World, subject: World, history: &[Step]) {
-    let mut run = Run {
+/// Runs `history` on both stores, which must be fresh. Panics where they disagree.
+pub async fn histories_agree(oracle: World, subject: World, history: &[StoreStep]) {
+    let mut run = HistoryRunner {
         oracle,
         subject,
         units: vec![],
         sessions: vec![],
         leases: vec![],
-        spent: vec![],
+        former_leases: vec![],
         batches: BTreeMap::new(),
     };
     for step in history {
-        run.take(step).await;
+        run.apply(step).await;
         run.promote().await;
         compare(&run.oracle, &run.subject, &run.units, run.batches.keys(), step).await;
     }
@@ -46,100 +48,106 @@ pub async fn histories_agree(oracle: World, subject: World, history: &[Step]) {
     }
 }
 
-/// The same lease, as each store knows it.
+/// The leases of one unit in both stores.
 #[derive(Clone, Copy)]
-struct Pair {
+struct LeasePair {
     session: SessionId,
     oracle: Lease,
     subject: Lease,
 }
 
-struct Run {
+struct HistoryRunner {
     oracle: World,
     subject: World,
     units: Vec<UnitId>,
     sessions: Vec<SessionId>,
-    leases: Vec<Pair>,
-    /// Leases that were finished or taken away.
-    spent: Vec<Pair>,
+    leases: Vec<LeasePair>,
+    /// Leases that were finished or lost.
+    former_leases: Vec<LeasePair>,
     batches: BTreeMap<BatchId, String>,
 }
 
-/// Asks both stores the same and returns both answers.
+/// Calls a method of both stores and returns both answers.
 macro_rules! both {
     ($run:expr, $verb:ident($($arg:expr),*)) => {
         ($run.oracle.store.$verb($($arg),*).await, $run.subject.store.$verb($($arg),*).await)
     };
 }
 
-impl Run {
-    async fn take(&mut self, step: &Step) {
+impl HistoryRunner {
+    async fn apply(&mut self, step: &StoreStep) {
         match step {
-            Step::Send(sketches) => self.send(sketches).await,
-            Step::OpenBatch { batch, threshold, callback } => {
+            StoreStep::Send(specs) => self.send(specs).await,
+            StoreStep::OpenBatch { batch, threshold, callback } => {
                 self.open_batch(*batch, *threshold, *callback).await;
             }
-            Step::AddToBatch { batch, units, stale_cursor } => {
+            StoreStep::AddToBatch { batch, units, stale_cursor } => {
                 self.add_to_batch(*batch, units, *stale_cursor).await;
             }
-            Step::SealBatch { batch } => {
-                // The answers may differ in what is left to promotion, here and in `act`.
+            StoreStep::SealBatch { batch } => {
+                // The answers may differ in what the stores leave to promotion, here and in `act_on_batch`.
                 let (oracle, subject) = both!(self, seal_batch(&ALL, &batch_id(*batch)));
-                agree("seal", (oracle.map(|b| b.status), subject.map(|b| b.status)));
+                assert_same("seal", (oracle.map(|b| b.status), subject.map(|b| b.status)));
             }
-            Step::ActOnBatch { batch, action } => self.act(*batch, action).await,
-            Step::OpenSession => self.open_session().await,
-            Step::CloseSession { session } => self.close(*session).await,
-            Step::Kill { session } => self.kill(*session).await,
-            Step::Adopt { from, to } => self.adopt(*from, *to).await,
-            Step::Claim { session, ahead } => self.claim(*session, *ahead).await,
-            Step::Start { session } => self.start(*session).await,
-            Step::Release { session } => self.release(*session).await,
-            Step::Finish { lease, outcome } => self.finish(*lease, outcome).await,
-            Step::FinishAgain { lease, outcome } => self.finish_again(*lease, outcome).await,
-            Step::Checkpoint { lease } => self.checkpoint(*lease).await,
-            Step::Cancel { unit } => self.operate(*unit, UnitAction::Cancel).await,
-            Step::Retry { unit } => self.operate(*unit, UnitAction::Retry).await,
-            Step::PauseQueue(paused) => {
-                self.steer(QueueChange { paused: Some(*paused), capacity: None }).await;
+            StoreStep::ActOnBatch { batch, action } => self.act_on_batch(*batch, action).await,
+            StoreStep::OpenSession => self.open_session().await,
+            StoreStep::CloseSession { session } => self.close(*session).await,
+            StoreStep::Kill { session } => self.kill(*session).await,
+            StoreStep::Adopt { from, to } => self.adopt(*from, *to).await,
+            StoreStep::Claim { session, ahead } => self.claim(*session, *ahead).await,
+            StoreStep::Start { session } => self.start(*session).await,
+            StoreStep::Release { session } => self.release(*session).await,
+            StoreStep::Finish { lease, outcome } => self.finish(*lease, outcome).await,
+            StoreStep::FinishAgain { lease, outcome } => self.finish_again(*lease, outcome).await,
+            StoreStep::Checkpoint { lease } => self.checkpoint(*lease).await,
+            StoreStep::Cancel { unit } => self.operate(*unit, UnitAction::Cancel).await,
+            StoreStep::Retry { unit } => self.operate(*unit, UnitAction::Retry).await,
+            StoreStep::PauseQueue(paused) => {
+                self.change_queue(QueueChange { paused: Some(*paused), capacity: None }).await;
             }
-            Step::Bound(units) => {
+            StoreStep::Bound(units) => {
                 let capacity = Some(Capacity { units: *units, bytes: None });
-                self.steer(QueueChange { paused: None, capacity }).await;
+                self.change_queue(QueueChange { paused: None, capacity }).await;
             }
-            Step::PutTenant { tenant, change } => {
+            StoreStep::PutTenant { tenant, change } => {
                 let id = tenant_of(*tenant);
                 let (oracle, subject) = both!(self, put_tenant(&ALL, &id, *change));
-                agree("put tenant", (oracle.map(with_live), subject.map(with_live)));
+                assert_same(
+                    "put tenant",
+                    (oracle.map(with_live_counts_only), subject.map(with_live_counts_only)),
+                );
             }
-            Step::RemoveTenant { tenant } => {
-                agree("remove tenant", both!(self, remove_tenant(&ALL, &tenant_of(*tenant))));
+            StoreStep::RemoveTenant { tenant } => {
+                assert_same("remove tenant", both!(self, remove_tenant(&ALL, &tenant_of(*tenant))));
             }
-            Step::Advance { seconds } => {
+            StoreStep::Advance { seconds } => {
                 for world in [&self.oracle, &self.subject] {
-                    world.clock.advance(seconds_of(*seconds));
+                    world.clock.advance(duration(*seconds));
                 }
             }
-            Step::Prune { seconds } => self.prune(*seconds).await,
+            StoreStep::Prune { seconds } => self.prune(*seconds).await,
         }
     }
 
-    /// Stores may leave expiry and sweeping to promotion; afterwards they must agree.
+    /// Stores may leave expiry and cancellation to promotion; afterwards they must agree.
     async fn promote(&self) {
         for world in [&self.oracle, &self.subject] {
             while world.store.promote(1000).await.unwrap() != Promoted::default() {}
         }
     }
 
-    async fn send(&mut self, sketches: &[Sketch]) {
-        let units = self.draw(sketches);
+    async fn send(&mut self, specs: &[UnitSpec]) {
+        let units = self.build_units(specs);
         let (oracle, subject) = both!(self, send(&ALL, units.clone()));
-        agree("send", (oracle.map(in_short), subject.map(in_short)));
+        assert_same(
+            "send",
+            (oracle.map(without_full_messages), subject.map(without_full_messages)),
+        );
     }
 
-    fn draw(&mut self, sketches: &[Sketch]) -> Vec<NewUnit> {
+    fn build_units(&mut self, specs: &[UnitSpec]) -> Vec<NewUnit> {
         let units: Vec<NewUnit> =
-            sketches.iter().map(|sketch| draw(sketch, &self.units, self.oracle.now())).collect();
+            specs.iter().map(|spec| build_unit(spec, &self.units, self.oracle.now())).collect();
         self.units.extend(units.iter().map(|unit| unit.id));
         units
     }
@@ -152,29 +160,32 @@ impl Run {
         };
         let callback = callback.then_some(report);
         let new = NewBatch { threshold, callback, ..NewBatch::new(batch_id(n)) };
-        agree("open batch", both!(self, open_batch(&ALL, new.clone())));
+        assert_same("open batch", both!(self, open_batch(&ALL, new.clone())));
         self.batches.entry(batch_id(n)).or_default();
     }
 
-    async fn add_to_batch(&mut self, n: u8, sketches: &[Sketch], stale: bool) {
+    async fn add_to_batch(&mut self, n: u8, specs: &[UnitSpec], stale: bool) {
         let id = batch_id(n);
         let Some(cursor) = self.batches.get(&id).cloned() else {
             return;
         };
-        let mut units = self.draw(sketches);
+        let mut units = self.build_units(specs);
         units.iter_mut().for_each(|unit| unit.tenant = TenantId::default());
         let expected = if stale { format!("{cursor}?") } else { cursor.clone() };
         let chunk = BatchChunk { expected, next: format!("{cursor}+"), units };
         let answers = both!(self, add_to_batch(&ALL, &id, chunk.clone()));
-        agree("add to batch", (answers.0.map(kind_of_added), answers.1.map(kind_of_added)));
+        assert_same(
+            "add to batch",
+            (answers.0.map(without_full_chunk), answers.1.map(without_full_chunk)),
+        );
         let batch = self.oracle.store.batch(&ALL, &id).await.unwrap();
         self.batches.insert(id, batch.cursor);
     }
 
-    async fn act(&mut self, n: u8, action: &BatchAction) {
+    async fn act_on_batch(&mut self, n: u8, action: &BatchAction) {
         let id = batch_id(n);
         let (oracle, subject) = both!(self, operate_batch(&ALL, &id, action.clone()));
-        agree("act", (oracle.map(|b| b.generation), subject.map(|b| b.generation)));
+        assert_same("act on batch", (oracle.map(|b| b.generation), subject.map(|b| b.generation)));
     }
 
     async fn open_session(&mut self) {
@@ -187,45 +198,44 @@ impl Run {
             ttl: Duration::from_secs(15),
         };
         self.sessions.push(session.id);
-        agree("open session", both!(self, open_session(session.clone())));
+        assert_same("open session", both!(self, open_session(session.clone())));
     }
 
     async fn close(&mut self, n: u8) {
-        let Some(session) = choose(&self.sessions, n) else {
+        let Some(session) = pick(&self.sessions, n) else {
             return;
         };
-        agree("close", both!(self, close_session(session)));
-        self.forget(session);
+        assert_same("close", both!(self, close_session(session)));
+        self.remove_session(session);
     }
 
     async fn kill(&mut self, n: u8) {
-        let Some(session) = choose(&self.sessions, n) else {
+        let Some(session) = pick(&self.sessions, n) else {
             return;
         };
-        agree("reclaim", both!(self, reclaim(&[Dead { session, beats: 0 }])));
-        self.forget(session);
+        assert_same("reclaim", both!(self, reclaim(&[Dead { session, beats: 0 }])));
+        self.remove_session(session);
     }
 
-    fn forget(&mut self, session: SessionId) {
+    fn remove_session(&mut self, session: SessionId) {
         self.sessions.retain(|id| *id != session);
         let lost = self.leases.extract_if(.., |pair| pair.session == session);
-        self.spent.extend(lost);
+        self.former_leases.extend(lost);
     }
 
     async fn adopt(&mut self, from: u8, to: u8) {
-        let (Some(from), Some(to)) = (choose(&self.sessions, from), choose(&self.sessions, to))
-        else {
+        let (Some(from), Some(to)) = (pick(&self.sessions, from), pick(&self.sessions, to)) else {
             return;
         };
         if from != to {
             let (oracle, subject) = both!(self, adopt(from, to));
-            self.forget(from);
-            self.hold(to, oracle.unwrap(), subject.unwrap());
+            self.remove_session(from);
+            self.add_leases(to, oracle.unwrap(), subject.unwrap());
         }
     }
 
     async fn claim(&mut self, n: u8, ahead: bool) {
-        let Some(session) = choose(&self.sessions, n) else {
+        let Some(session) = pick(&self.sessions, n) else {
             return;
         };
         let (free, ahead) = if ahead { (0, 1000) } else { (1000, 0) };
@@ -244,22 +254,26 @@ impl Run {
             except: Vec::new(),
         };
         let (oracle, subject) = both!(self, claim(claim.clone()));
-        self.hold(session, oracle.unwrap().units, subject.unwrap().units);
+        self.add_leases(session, oracle.unwrap().units, subject.unwrap().units);
     }
 
-    fn hold(&mut self, session: SessionId, oracle: Vec<HeldUnit>, subject: Vec<HeldUnit>) {
+    fn add_leases(&mut self, session: SessionId, oracle: Vec<HeldUnit>, subject: Vec<HeldUnit>) {
         let by_unit = |held: Vec<HeldUnit>| -> BTreeMap<UnitId, (Lease, bool, u32)> {
             let entry =
                 |held: HeldUnit| (held.unit.id, (held.lease, held.started, held.unit.attempt));
             held.into_iter().map(entry).collect()
         };
         let (oracle, subject) = (by_unit(oracle), by_unit(subject));
-        let shown = |held: &BTreeMap<UnitId, (Lease, bool, u32)>| -> Vec<(UnitId, bool, u32)> {
+        let comparable = |held: &BTreeMap<UnitId, (Lease, bool, u32)>| -> Vec<(UnitId, bool, u32)> {
             held.iter().map(|(id, (_, started, attempt))| (*id, *started, *attempt)).collect()
         };
-        assert_eq!(shown(&oracle), shown(&subject), "the stores gave different units");
+        assert_eq!(
+            comparable(&oracle),
+            comparable(&subject),
+            "the stores returned different units"
+        );
         for (id, (lease, ..)) in oracle {
-            self.leases.push(Pair { session, oracle: lease, subject: subject[&id].0 });
+            self.leases.push(LeasePair { session, oracle: lease, subject: subject[&id].0 });
         }
     }
 
@@ -269,26 +283,26 @@ impl Run {
     }
 
     async fn start(&mut self, n: u8) {
-        let Some(session) = choose(&self.sessions, n) else {
+        let Some(session) = pick(&self.sessions, n) else {
             return;
         };
-        let (ours, theirs) = self.held_by(session);
-        let oracle = self.oracle.store.start(session, &ours).await;
-        agree("start", (oracle, self.subject.store.start(session, &theirs).await));
+        let (oracle, subject) = self.held_by(session);
+        let oracle = self.oracle.store.start(session, &oracle).await;
+        assert_same("start", (oracle, self.subject.store.start(session, &subject).await));
     }
 
     async fn release(&mut self, n: u8) {
-        let Some(session) = choose(&self.sessions, n) else {
+        let Some(session) = pick(&self.sessions, n) else {
             return;
         };
-        let (ours, theirs) = self.held_by(session);
-        let oracle = self.oracle.store.release(session, &ours).await;
-        agree("release", (oracle, self.subject.store.release(session, &theirs).await));
+        let (oracle, subject) = self.held_by(session);
+        let oracle = self.oracle.store.release(session, &oracle).await;
+        assert_same("release", (oracle, self.subject.store.release(session, &subject).await));
         let left = self.oracle.store.held(session).await.unwrap();
         let lost = self
             .leases
             .extract_if(.., |pair| pair.session == session && !left.contains(&pair.oracle));
-        self.spent.extend(lost);
+        self.former_leases.extend(lost);
     }
 
     async fn finish(&mut self, n: u8, outcome: &Outcome) {
@@ -296,25 +310,25 @@ impl Run {
             return;
         }
         let pair = self.leases.swap_remove(usize::from(n) % self.leases.len());
-        self.say(pair, outcome).await;
-        self.spent.push(pair);
+        self.finish_lease(pair, outcome).await;
+        self.former_leases.push(pair);
     }
 
     async fn finish_again(&mut self, n: u8, outcome: &Outcome) {
-        if let Some(pair) = choose(&self.spent, n) {
-            self.say(pair, outcome).await;
+        if let Some(pair) = pick(&self.former_leases, n) {
+            self.finish_lease(pair, outcome).await;
         }
     }
 
-    async fn say(&self, pair: Pair, outcome: &Outcome) {
+    async fn finish_lease(&self, pair: LeasePair, outcome: &Outcome) {
         let finish = |lease| vec![Finish::new(lease, outcome.clone())];
         let oracle = self.oracle.store.finish(pair.session, finish(pair.oracle)).await;
         let subject = self.subject.store.finish(pair.session, finish(pair.subject)).await;
-        agree("finish", (oracle, subject));
+        assert_same("finish", (oracle, subject));
     }
 
     async fn checkpoint(&self, n: u8) {
-        let Some(pair) = choose(&self.leases, n).or_else(|| choose(&self.spent, n)) else {
+        let Some(pair) = pick(&self.leases, n).or_else(|| pick(&self.former_leases, n)) else {
             return;
         };
         let state = || b"\"here\"".as_slice().into();
@@ -329,34 +343,34 @@ impl Run {
             .store
             .checkpoint(pair.session, pair.subject, Kept { sums: sums(), ..Kept::new(state()) })
             .await;
-        agree("checkpoint", (oracle, subject));
+        assert_same("checkpoint", (oracle, subject));
     }
 
     async fn operate(&self, n: u8, action: UnitAction) {
-        let Some(unit) = choose(&self.units, n) else {
+        let Some(unit) = pick(&self.units, n) else {
             return;
         };
         let ids = UnitSelection::Ids(vec![unit]);
-        agree("operate", both!(self, operate_units(&ALL, ids.clone(), action)));
+        assert_same("operate", both!(self, operate_units(&ALL, ids.clone(), action)));
     }
 
-    async fn steer(&self, change: QueueChange) {
+    async fn change_queue(&self, change: QueueChange) {
         let queue = QueueName::default();
-        agree("steer", both!(self, change_queue(&ALL, &queue, change)));
+        assert_same("change queue", both!(self, change_queue(&ALL, &queue, change)));
     }
 
-    /// Batches stay: stores may differ in what goes with them.
+    /// Keeps batches: stores may differ in what they prune with them.
     async fn prune(&self, seconds: u16) {
-        let kept = seconds_of(seconds);
+        let keep = duration(seconds);
         let batches = Duration::from_secs(1 << 40);
-        let retention = Retention { done: kept, failed: kept * 2, batches, ..Retention::default() };
+        let retention = Retention { done: keep, failed: keep * 2, batches, ..Retention::default() };
         let (oracle, subject) = both!(self, prune(retention, 100_000));
-        agree("prune", (oracle.map(|p| p.units), subject.map(|p| p.units)));
+        assert_same("prune", (oracle.map(|p| p.units), subject.map(|p| p.units)));
     }
 }
 
-pub(super) fn choose<T: Copy>(things: &[T], n: u8) -> Option<T> {
-    (!things.is_empty()).then(|| things[usize::from(n) % things.len()])
+pub(super) fn pick<T: Copy>(items: &[T], n: u8) -> Option<T> {
+    (!items.is_empty()).then(|| items[usize::from(n) % items.len()])
 }
 
 pub(super) fn tenant_of(other: bool) -> TenantId {
@@ -371,6 +385,6 @@ fn batch_id(n: u8) -> BatchId {
     BatchId::new(format!("batch-{n}")).unwrap()
 }
 
-pub(super) fn seconds_of(seconds: u16) -> Duration {
+pub(super) fn duration(seconds: u16) -> Duration {
     Duration::from_secs(u64::from(seconds))
 }

@@ -1,18 +1,18 @@
-//! Certificates for a server that offers TLS: an authority's, and one for `localhost` that it signed.
+//! Certificates for a server with TLS: of a certificate authority, and one for `localhost` signed by it.
 
 use std::io;
 use std::path::Path;
 
-use super::{account, program, run};
+use super::{os_user, program, run};
 
-/// The authority's certificate.
+/// The file of the authority's certificate.
 pub(super) const AUTHORITY: &str = "authority.pem";
-/// The server's certificate.
-pub(super) const OWN: &str = "server.pem";
-/// The server's key.
+/// The file of the server's certificate.
+pub(super) const SERVER: &str = "server.pem";
+/// The file of the server's key.
 pub(super) const KEY: &str = "server.key";
 
-/// Makes them in a server's folder.
+/// Creates the certificates in a server's folder.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     let new = "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     openssl(
@@ -24,13 +24,13 @@ pub(super) fn make(folder: &Path) -> io::Result<()> {
     let by = format!("-CA {AUTHORITY} -CAkey {AUTHORITY}.key -CAcreateserial");
     openssl(
         folder,
-        &format!("x509 -req -in server.csr {by} -days 2 -copy_extensions copy -out {OWN}"),
+        &format!("x509 -req -in server.csr {by} -days 2 -copy_extensions copy -out {SERVER}"),
     )
 }
 
-/// As the server's account: a key must belong to it.
+/// Runs openssl as the server's user, which must own the key.
 fn openssl(folder: &Path, args: &str) -> io::Result<()> {
-    let mut command = account::command(&program("openssl", &[], "openssl")?, folder);
+    let mut command = os_user::command(&program("openssl", &[], "openssl")?, folder);
     command.args(args.split_whitespace());
     run(command).map(drop)
 }

@@ -1,17 +1,17 @@
-//! A private Grid Engine: a cell in a folder of its own, one host, six slots.
+//! A private Grid Engine: a cell in a temporary folder, one host, six slots.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::keeper::Keeper;
-use super::{account, free_ports, program, run};
+use super::process_guard::ProcessGuard;
+use super::{free_ports, os_user, program, run};
 
 const PACKAGES: &str = "gridengine-master, gridengine-exec and gridengine-client";
 
-/// Writes the cell that Debian's package writes for the whole machine, with classic spooling and
-/// without an account for administration; then its one host, queue and parallel environment.
-const KEEP: &str = r#"host=$(hostname) user=$(id -un) lib=/usr/lib/gridengine share=/usr/share/gridengine
+/// Writes the cell that Debian's package writes for the whole machine, with classic spooling and without
+/// an admin user; then adds one host, one queue and one parallel environment.
+const GUARD_SCRIPT: &str = r#"host=$(hostname) user=$(id -un) lib=/usr/lib/gridengine share=/usr/share/gridengine
 common=$folder/default/common spool=$folder/spool
 export SGE_ROOT=$folder SGE_CELL=default SGE_QMASTER_PORT=$1 SGE_EXECD_PORT=$2
 start() { SGE_ND=1 "$1" </dev/null >>"$folder/log/main" 2>&1 & }
@@ -25,15 +25,15 @@ obey() {
 prepare() {
   for part in bin lib util utilbin; do ln -s "/var/lib/gridengine/$part" "$folder/$part"; done
   mkdir -p "$common" "$spool/qmaster/job_scripts" "$spool/execd"
-  # The host's name must be one name, also where 127.0.0.1 is called localhost.
+  # Grid Engine needs one name for the host, also where 127.0.0.1 resolves to localhost.
   echo "$host" >"$common/act_qmaster"
   echo "$host localhost" >"$common/host_aliases"
   sed -e "s#^admin_user .*#admin_user none#" -e "s#^spooling_method .*#spooling_method classic#" \
     -e "s#^spooling_lib .*#spooling_lib libspoolc#" -e "s#^spooling_params .*#spooling_params $common;$spool/qmaster#" \
     -e "s#^qmaster_spool_dir .*#qmaster_spool_dir $spool/qmaster#" \
     /var/lib/gridengine/default/common/bootstrap >"$common/bootstrap"
-  # Anybody may submit, root included; the books are written at once; hosts report every two seconds,
-  # and so find a master that has come back.
+  # All users may submit, also root. Accounting is written immediately. Hosts report every two seconds,
+  # so they soon find a restarted master.
   sed -e "s#^execd_spool_dir.*#execd_spool_dir $spool/execd#" -e 's/^min_\(.id\) .*/min_\1 0/' \
     -e 's/^load_report_time .*/load_report_time 00:00:02/' -e 's/flush_time=[0-9:]*/flush_time=00:00:01 accounting_flush_time=00:00:00/' \
     "$share/default-configuration" >"$folder/global"
@@ -55,7 +55,7 @@ furnish() {
     -e 's/^pe_list .*/pe_list smp/' -e 's#^shell .*#shell \/bin\/bash#' -e 's/^load_thresholds .*/load_thresholds NONE/' \
     -e 's/^shell_start_mode .*/shell_start_mode unix_behavior/' -e 's/^notify .*/notify 00:00:02/' >"$folder/queue"
   qconf -Aq "$folder/queue"
-  # Looks for work every second, and not every quarter of a minute.
+  # The scheduler runs every second instead of every 15 seconds.
   qconf -ssconf | sed -e 's/^schedule_interval .*/schedule_interval 0:0:1/' -e 's/^flush_submit_sec .*/flush_submit_sec 1/' \
     -e 's/^flush_finish_sec .*/flush_finish_sec 1/' >"$folder/scheduler"
   qconf -Msconf "$folder/scheduler"
@@ -68,20 +68,20 @@ start sge_execd
 within reports
 ready obey"#;
 
-/// A Grid Engine of one test's own, over TCP on loopback. Stopped and removed when dropped, with its
-/// jobs. Needs root: its daemon for jobs does.
+/// A Grid Engine for one test, over TCP on loopback. Dropping it stops and removes it and its jobs. Needs
+/// root, because its execution daemon does.
 ///
-/// The machine's own cell, if there is one, is neither used nor changed.
+/// It neither uses nor changes a cell of the machine.
 #[derive(Debug)]
 pub struct PrivateGridEngine {
-    keeper: Keeper,
+    guard: ProcessGuard,
     ports: Vec<u16>,
 }
 
 impl PrivateGridEngine {
-    /// Starts one; takes two seconds or three.
+    /// Starts a Grid Engine; takes two to three seconds.
     pub fn start() -> io::Result<Self> {
-        if !account::is_root() {
+        if !os_user::is_root() {
             return Err(io::Error::other("a private Grid Engine needs root: its daemons do"));
         }
         let folders = [PathBuf::from("/usr/sbin")];
@@ -90,34 +90,34 @@ impl PrivateGridEngine {
         }
         let ports = free_ports(2)?;
         let args: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let keeper = Keeper::start(Keeper::folder("gridengine")?, KEEP, &args)?;
-        Ok(Self { keeper, ports })
+        let guard = ProcessGuard::start(ProcessGuard::folder("gridengine")?, GUARD_SCRIPT, &args)?;
+        Ok(Self { guard, ports })
     }
 
-    /// The variables by which Grid Engine's commands find it.
+    /// The environment variables by which Grid Engine's commands find it.
     pub fn env(&self) -> [(&'static str, String); 4] {
         [
-            ("SGE_ROOT", self.keeper.path().display().to_string()),
+            ("SGE_ROOT", self.guard.path().display().to_string()),
             ("SGE_CELL", "default".to_owned()),
             ("SGE_QMASTER_PORT", self.ports[0].to_string()),
             ("SGE_EXECD_PORT", self.ports[1].to_string()),
         ]
     }
 
-    /// Runs one of Grid Engine's commands and returns what it prints.
+    /// Runs a command of Grid Engine and returns its output.
     pub fn run(&self, program: &str, args: &[&str]) -> io::Result<String> {
         let mut command = Command::new(program);
         command.args(args).envs(self.env());
         run(command)
     }
 
-    /// Kills the master. What runs, runs on.
+    /// Kills the master. Jobs keep running.
     pub fn halt(&mut self) -> io::Result<()> {
-        self.keeper.order("halt")
+        self.guard.send("halt")
     }
 
     /// Starts the master again.
     pub fn go(&mut self) -> io::Result<()> {
-        self.keeper.order("go")
+        self.guard.send("go")
     }
 }

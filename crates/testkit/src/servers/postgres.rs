@@ -8,53 +8,52 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-use super::process::Process;
-use super::{account, certificate, on_a_free_port, program, run, template};
+use super::process::ServerProcess;
+use super::{certificate, data_template, os_user, program, run, with_free_port};
 
 const PACKAGE: &str = "postgresql";
 pub(super) const NAME: &str = "longshore";
 pub(super) const PASSWORD: &str = "quay-side-9%";
 
-/// What is set unless a test says otherwise: small, and without the care for power failures, which
-/// costs time.
+/// Default settings: small, and without durable writes, which cost time.
 const SETTINGS: [(&str, &str); 2] = [("fsync", "off"), ("shared_buffers", "16MB")];
 
-/// A PostgreSQL of one test's own: a database and its owner, over TCP on loopback. Stopped and
-/// removed when dropped.
+/// A PostgreSQL for one test: a database and its owner, over TCP on loopback. Dropping it stops and removes
+/// it.
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    // Before the folder, so that it is stopped before its files go.
-    process: Option<Process>,
+    // Declared before the folder: the server stops before its files are removed.
+    process: Option<ServerProcess>,
     folder: TempDir,
     port: u16,
     settings: Vec<(String, String)>,
-    /// Where it listens beside loopback.
+    /// The addresses it listens on beside loopback.
     addresses: Vec<IpAddr>,
-    /// How many fresh databases it was asked for.
-    fresh: AtomicU32,
+    /// How many fresh databases were created.
+    fresh_databases: AtomicU32,
 }
 
 impl PrivatePostgres {
-    /// Starts one; takes a second or two.
+    /// Starts a PostgreSQL; takes a second or two.
     pub fn start() -> io::Result<Self> {
         Self::start_with(&[])
     }
 
-    /// The same with settings of its own, as `("fsync", "on")` or `("max_connections", "200")`.
+    /// Starts a PostgreSQL with settings, such as `("fsync", "on")` or `("max_connections", "200")`.
     pub fn start_with(settings: &[(&str, &str)]) -> io::Result<Self> {
-        let folder = account::folder("longshore-postgres-")?;
-        template::fill("postgres", &folder, init)?;
+        let folder = os_user::folder("longshore-postgres-")?;
+        data_template::fill("postgres", &folder, init)?;
         Self::start_in(folder, settings)
     }
 
-    /// Starts one that offers TLS, with a certificate for `localhost` that is signed by an
-    /// [`authority`](Self::authority) of its own.
+    /// Starts a PostgreSQL with TLS and a certificate for `localhost`, signed by its own
+    /// [`authority`](Self::authority).
     pub fn start_secure() -> io::Result<Self> {
-        let folder = account::folder("longshore-postgres-")?;
-        template::fill("postgres", &folder, init)?;
+        let folder = os_user::folder("longshore-postgres-")?;
+        data_template::fill("postgres", &folder, init)?;
         certificate::make(folder.path())?;
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let (own, key) = (path(certificate::OWN), path(certificate::KEY));
+        let (own, key) = (path(certificate::SERVER), path(certificate::KEY));
         let settings = [("ssl", "on"), ("ssl_cert_file", &own), ("ssl_key_file", &key)];
         Self::start_in(folder, &settings)
     }
@@ -68,9 +67,9 @@ impl PrivatePostgres {
             port: 0,
             settings: settings.collect(),
             addresses: Vec::new(),
-            fresh: AtomicU32::new(0),
+            fresh_databases: AtomicU32::new(0),
         };
-        let (process, port) = on_a_free_port(|port| {
+        let (process, port) = with_free_port(|port| {
             server.port = port;
             Ok((server.serve()?, port))
         })?;
@@ -79,48 +78,47 @@ impl PrivatePostgres {
         Ok(server)
     }
 
-    /// Where it is, as `postgres://user:password@127.0.0.1:port/database`.
+    /// Its URL, as `postgres://user:password@127.0.0.1:port/database`.
     pub fn url(&self) -> String {
         self.url_for(NAME)
     }
 
-    /// The same for another of its databases.
+    /// The URL of another database.
     pub fn url_for(&self, database: &str) -> String {
         self.url_at(IpAddr::V4(Ipv4Addr::LOCALHOST), database)
     }
 
-    /// The same at an address that it was told to [`listen`](Self::listen) on.
+    /// The URL of a database at an address that it [`listen`](Self::listen)s on.
     pub fn url_at(&self, address: IpAddr, database: &str) -> String {
         url(SocketAddr::new(address, self.port), database)
     }
 
-    /// The certificate of whoever signed the server's own, if it offers TLS.
+    /// The certificate of the authority that signed the server's, if it offers TLS.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join(certificate::AUTHORITY)
     }
 
-    /// Its port, on 127.0.0.1 and wherever else it listens.
+    /// Its port, the same on all addresses.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its database, and its owner.
+    /// The name of its database and of the owner.
     pub fn name(&self) -> &'static str {
         NAME
     }
 
-    /// Its password, which nobody must ever print.
+    /// Its password. No output of Longshore may contain it.
     pub fn password(&self) -> &'static str {
         PASSWORD
     }
 
-    /// Runs statements with its own client, and returns what that prints: a line per row, columns
-    /// with tabs between them.
+    /// Runs statements with psql and returns its output: a line per row, columns separated by tabs.
     pub fn run(&self, sql: &str) -> io::Result<String> {
         self.run_in(NAME, sql)
     }
 
-    /// The same in another of its databases.
+    /// Runs statements in another database.
     pub fn run_in(&self, database: &str, sql: &str) -> io::Result<String> {
         let mut command = Command::new(program("psql", &folders(), "postgresql-client")?);
         command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"]);
@@ -131,18 +129,18 @@ impl PrivatePostgres {
         run(command)
     }
 
-    /// The URL of a database that nobody has used yet: empty, or a copy of `template`, to which
-    /// nobody may be connected just then.
+    /// Creates a database, empty or as a copy of `template`, and returns its URL. The template must have no
+    /// connections at that time.
     pub fn fresh_database(&self, template: Option<&str>) -> io::Result<String> {
-        let name = format!("{NAME}_{}", self.fresh.fetch_add(1, Ordering::Relaxed) + 1);
+        let name = format!("{NAME}_{}", self.fresh_databases.fetch_add(1, Ordering::Relaxed) + 1);
         let template = template.unwrap_or("template0");
-        // Its files, and not what is in them through the log: a quarter of the time.
+        // Copies files instead of writing their contents to the WAL: takes a quarter of the time.
         let sql = format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY");
         self.run_in("postgres", &sql)?;
         Ok(self.url_for(&name))
     }
 
-    /// Listens on these addresses of the machine's as well, for clients from anywhere. Restarts it.
+    /// Restarts the server to listen on more addresses of the machine, for clients from any address.
     pub fn listen(&mut self, addresses: &[IpAddr]) -> io::Result<()> {
         self.addresses = addresses.to_vec();
         let rules = self.folder.path().join("data/pg_hba.conf");
@@ -151,20 +149,20 @@ impl PrivatePostgres {
         self.restart()
     }
 
-    /// Stops it; its data stays. Its clients' connections are closed.
+    /// Stops the server and closes its connections; keeps its data.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again where it was.
+    /// Restarts the server on the same port.
     pub fn restart(&mut self) -> io::Result<()> {
         self.stop();
         self.process = Some(self.serve()?);
         Ok(())
     }
 
-    /// Ends it as a crash would, and starts it again: `pg_ctl restart -m immediate`. Nothing is
-    /// written first; it recovers from its log.
+    /// Restarts the server as after a crash: `pg_ctl restart -m immediate`. It writes nothing first, and
+    /// recovers from its WAL.
     pub fn restart_immediate(&mut self) -> io::Result<()> {
         if let Some(process) = self.process.take() {
             process.stop_with("QUIT")?;
@@ -172,7 +170,7 @@ impl PrivatePostgres {
         self.restart()
     }
 
-    fn serve(&self) -> io::Result<Process> {
+    fn serve(&self) -> io::Result<ServerProcess> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut addresses = vec![Ipv4Addr::LOCALHOST.to_string()];
         addresses.extend(self.addresses.iter().map(ToString::to_string));
@@ -187,16 +185,22 @@ impl PrivatePostgres {
             args.extend(["-c".to_owned(), format!("{name}={value}")]);
         }
         let server = program("postgres", &folders(), PACKAGE)?;
-        Process::start(&server, &args, self.folder.path(), "ready to accept connections", "INT")
+        ServerProcess::start(
+            &server,
+            &args,
+            self.folder.path(),
+            "ready to accept connections",
+            "INT",
+        )
     }
 }
 
-/// The owner's URL of a database.
+/// The URL of a database, with the owner and the password.
 pub(super) fn url(server: SocketAddr, database: &str) -> String {
     format!("postgres://{NAME}:{}@{server}/{database}", PASSWORD.replace('%', "%25"))
 }
 
-/// Where Debian has the servers, the newest first.
+/// The folders of Debian's PostgreSQL versions, newest first.
 fn folders() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
@@ -211,8 +215,8 @@ fn folders() -> Vec<PathBuf> {
 fn init(folder: &TempDir) -> io::Result<()> {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, PASSWORD)?;
-    account::give(&secret)?;
-    let mut command = account::command(&program("initdb", &folders(), PACKAGE)?, folder.path());
+    os_user::chown_to_server(&secret)?;
+    let mut command = os_user::command(&program("initdb", &folders(), PACKAGE)?, folder.path());
     command.arg("--pgdata").arg(folder.path().join("data"));
     command.args(["--username", NAME, "--auth=scram-sha-256"]).arg("--pwfile").arg(&secret);
     command.args(["--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]);

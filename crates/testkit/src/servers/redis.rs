@@ -6,30 +6,30 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::process::Process;
-use super::{account, certificate, on_a_free_port, program, run};
+use super::process::ServerProcess;
+use super::{certificate, os_user, program, run, with_free_port};
 
 const PACKAGE: &str = "redis-server";
 const PASSWORD: &str = "jetty-side-3%";
-/// It has no log but its standard output.
-const SPEAKS_UP: &str = r#"exec "$@" >&2"#;
+/// Redis logs to its standard output only; the watcher reads standard error.
+const LOG_TO_STDERR: &str = r#"exec "$@" >&2"#;
 
-/// What a Redis keeps over a restart.
+/// What a Redis keeps across a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remembers {
     /// Nothing: neither snapshots nor an append-only file.
     Nothing,
-    /// What the append-only file has, which is synced once a second.
+    /// The append-only file, which is synced once a second.
     EverySecond,
-    /// Everything that was ever answered.
+    /// The append-only file, which is synced before every answer.
     Always,
 }
 
-/// A Redis of one test's own, with a password, over TCP on loopback. Stopped and removed when dropped.
+/// A Redis for one test, with a password, over TCP on loopback. Dropping it stops and removes it.
 #[derive(Debug)]
 pub struct PrivateRedis {
-    // Before the folder, so that it is stopped before its files go.
-    process: Option<Process>,
+    // Declared before the folder: the server stops before its files are removed.
+    process: Option<ServerProcess>,
     folder: TempDir,
     port: u16,
     remembers: Remembers,
@@ -37,23 +37,23 @@ pub struct PrivateRedis {
 }
 
 impl PrivateRedis {
-    /// Starts one; takes a moment.
+    /// Starts a Redis.
     pub fn start(remembers: Remembers) -> io::Result<Self> {
         Self::start_with(remembers, &[])
     }
 
-    /// The same with settings of its own, as `("maxmemory", "10mb")`.
+    /// Starts a Redis with settings, such as `("maxmemory", "10mb")`.
     pub fn start_with(remembers: Remembers, settings: &[(&str, &str)]) -> io::Result<Self> {
-        Self::start_in(account::folder("longshore-redis-")?, remembers, settings)
+        Self::start_in(os_user::folder("longshore-redis-")?, remembers, settings)
     }
 
-    /// Starts one that speaks TLS only, with a certificate for `localhost` that is signed by an
-    /// [`authority`](Self::authority) of its own.
+    /// Starts a Redis with TLS only and a certificate for `localhost`, signed by its own
+    /// [`authority`](Self::authority).
     pub fn start_secure() -> io::Result<Self> {
-        let folder = account::folder("longshore-redis-")?;
+        let folder = os_user::folder("longshore-redis-")?;
         certificate::make(folder.path())?;
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let (own, key) = (path(certificate::OWN), path(certificate::KEY));
+        let (own, key) = (path(certificate::SERVER), path(certificate::KEY));
         let settings =
             [("tls-cert-file", &*own), ("tls-key-file", &key), ("tls-auth-clients", "no")];
         Self::start_in(folder, Remembers::Nothing, &settings)
@@ -68,7 +68,7 @@ impl PrivateRedis {
             settings.iter().flat_map(|(name, value)| [format!("--{name}"), (*value).into()]);
         let settings = settings.collect();
         let mut server = Self { process: None, folder, port: 0, remembers, settings };
-        let (process, port) = on_a_free_port(|port| {
+        let (process, port) = with_free_port(|port| {
             server.port = port;
             Ok((server.serve()?, port))
         })?;
@@ -76,22 +76,22 @@ impl PrivateRedis {
         Ok(server)
     }
 
-    /// Where it is, as `redis://:password@127.0.0.1:port`.
+    /// Its URL, as `redis://:password@127.0.0.1:port`.
     pub fn url(&self) -> String {
         self.url_at(self.port)
     }
 
-    /// The same at another port: of something that leads to it.
+    /// The URL at another port, such as that of a proxy.
     pub fn url_at(&self, port: u16) -> String {
         format!("redis://:{}@127.0.0.1:{port}", PASSWORD.replace('%', "%25"))
     }
 
-    /// The same for one that speaks TLS.
+    /// The URL of a server with TLS.
     pub fn secure_url(&self) -> String {
         self.url().replace("redis:", "rediss:").replace("127.0.0.1", "localhost")
     }
 
-    /// The certificate of whoever signed the server's own, if it speaks TLS.
+    /// The certificate of the authority that signed the server's, if it uses TLS.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join(certificate::AUTHORITY)
     }
@@ -101,12 +101,12 @@ impl PrivateRedis {
         self.port
     }
 
-    /// Its password, which nobody must ever print.
+    /// Its password. No output of Longshore may contain it.
     pub fn password(&self) -> &'static str {
         PASSWORD
     }
 
-    /// Runs a command with its own client, and returns what that prints.
+    /// Runs a command with redis-cli and returns its output.
     pub fn run(&self, words: &[&str]) -> io::Result<String> {
         let mut command = Command::new(program("redis-cli", &[], "redis-tools")?);
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]).args(words);
@@ -114,19 +114,19 @@ impl PrivateRedis {
         run(command)
     }
 
-    /// Stops it; what it remembers stays. Its clients' connections are closed.
+    /// Stops the server and closes its connections; persisted data stays.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again where it was.
+    /// Restarts the server on the same port.
     pub fn restart(&mut self) -> io::Result<()> {
         self.stop();
         self.process = Some(self.serve()?);
         Ok(())
     }
 
-    /// Ends it as a crash would, and starts it again.
+    /// Kills the server and starts it again, as after a crash.
     pub fn restart_killed(&mut self) -> io::Result<()> {
         if let Some(process) = self.process.take() {
             process.stop_with("KILL")?;
@@ -134,7 +134,7 @@ impl PrivateRedis {
         self.restart()
     }
 
-    fn serve(&self) -> io::Result<Process> {
+    fn serve(&self) -> io::Result<ServerProcess> {
         let (appends, syncs) = match self.remembers {
             Remembers::Nothing => ("no", "no"),
             Remembers::EverySecond => ("yes", "everysec"),
@@ -154,10 +154,10 @@ impl PrivateRedis {
             ["--appendonly", appends],
             ["--appendfsync", syncs],
         ];
-        let mut args = vec!["-c", SPEAKS_UP, "redis", &server];
+        let mut args = vec!["-c", LOG_TO_STDERR, "redis", &server];
         args.extend(own.iter().flatten());
         args.extend(self.settings.iter().map(String::as_str));
         let (shell, ready) = (Path::new("/bin/sh"), "Ready to accept connections");
-        Process::start(shell, &args, self.folder.path(), ready, "TERM")
+        ServerProcess::start(shell, &args, self.folder.path(), ready, "TERM")
     }
 }

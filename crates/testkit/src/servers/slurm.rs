@@ -1,20 +1,20 @@
-//! A private Slurm: three nodes that are this machine, without munge, cgroups or a database.
+//! A private Slurm: three nodes on this machine, without munge, cgroups or a database.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::keeper::Keeper;
+use super::process_guard::ProcessGuard;
 use super::{free_ports, program, run};
 
-/// How many nodes there are: `n1`, `n2`, `n3`.
+/// The number of nodes: `n1`, `n2`, `n3`.
 const NODES: usize = 3;
 const PACKAGES: &str = "slurmctld, slurmd and slurm-client";
 
-/// Where `./test` unpacks Slurm's imitation of Torque: its package and Grid Engine's exclude each other.
+/// Where `./test` unpacks Slurm's Torque wrappers: their package conflicts with Grid Engine's.
 const TORQUE: &str = "/opt/slurm-wlm-torque/usr/bin";
 
-const KEEP: &str = r#"nodes=$1
+const GUARD_SCRIPT: &str = r#"nodes=$1
 start() { SLURM_CONF="$folder/slurm.conf" "$@" </dev/null >>"$folder/log/main" 2>&1 & }
 ask() { SLURM_CONF="$folder/slurm.conf" sinfo -h "$@" 2>/dev/null; }
 idle() { [ "$(ask -t idle -o %D)" = "$nodes" ]; }
@@ -30,40 +30,40 @@ for n in $(seq "$nodes"); do start slurmd -D -N "n$n"; done
 within idle
 ready obey"#;
 
-/// A Slurm of one test's own, over TCP on loopback. Stopped and removed when dropped, with its jobs.
+/// A Slurm for one test, over TCP on loopback. Dropping it stops and removes it and its jobs.
 ///
-/// Jobs run as whoever runs the test. A node has two processors and 2000 MB, whatever the machine has.
+/// Jobs run as the user of the test. Each node has two processors and 2000 MB, independent of the machine.
 #[derive(Debug)]
 pub struct PrivateSlurm {
-    keeper: Keeper,
+    guard: ProcessGuard,
 }
 
 impl PrivateSlurm {
-    /// Starts one; takes a second or two.
+    /// Starts a Slurm; takes a second or two.
     pub fn start() -> io::Result<Self> {
         Self::start_with(&[])
     }
 
-    /// The same with settings of its own, as `("MinJobAge", "2")`.
+    /// Starts a Slurm with settings, such as `("MinJobAge", "2")`.
     pub fn start_with(chosen: &[(&str, &str)]) -> io::Result<Self> {
         let folders = [PathBuf::from("/usr/sbin")];
         for name in ["slurmctld", "slurmd", "sbatch"] {
             program(name, &folders, PACKAGES)?;
         }
-        let folder = Keeper::folder("slurm")?;
+        let folder = ProcessGuard::folder("slurm")?;
         std::fs::create_dir(folder.path().join("state"))?;
         std::fs::write(folder.path().join("slurm.conf"), settings(folder.path(), chosen)?)?;
-        let keeper = Keeper::start(folder, KEEP, &[NODES.to_string()])?;
-        Ok(Self { keeper })
+        let guard = ProcessGuard::start(folder, GUARD_SCRIPT, &[NODES.to_string()])?;
+        Ok(Self { guard })
     }
 
-    /// A folder with Torque's commands, as Slurm imitates them. They, too, need the [`env`](Self::env).
+    /// A folder with Slurm's Torque wrappers. They need the [`env`](Self::env), too.
     pub fn torque(&self) -> io::Result<PathBuf> {
         let package = "slurm-wlm-torque, unpacked below /opt/slurm-wlm-torque";
-        let folder = self.keeper.path().join("torque");
+        let folder = self.guard.path().join("torque");
         std::fs::create_dir_all(&folder)?;
         let own = ["sbatch", "salloc", "srun", "scancel", "scontrol", "squeue", "sinfo"];
-        // The imitation looks for Slurm's own beside itself.
+        // The wrappers look for Slurm's commands in their own folder.
         for name in ["qsub", "qstat", "qdel"].into_iter().chain(own) {
             let found = match own.contains(&name) {
                 true => program(name, &[], PACKAGES)?,
@@ -78,57 +78,57 @@ impl PrivateSlurm {
         Ok(folder)
     }
 
-    /// The variable by which Slurm's commands find it.
+    /// The environment variable by which Slurm's commands find it.
     pub fn env(&self) -> (&'static str, String) {
-        ("SLURM_CONF", self.keeper.path().join("slurm.conf").display().to_string())
+        ("SLURM_CONF", self.guard.path().join("slurm.conf").display().to_string())
     }
 
-    /// Runs one of Slurm's commands and returns what it prints.
+    /// Runs a command of Slurm and returns its output.
     pub fn run(&self, program: &str, args: &[&str]) -> io::Result<String> {
         let mut command = Command::new(program);
         command.args(args).envs([self.env()]);
         run(command)
     }
 
-    /// A node is lost: its daemon is killed, and what runs there runs on.
+    /// Simulates a lost node: kills its daemon and marks it down. Its jobs keep running.
     pub fn lose(&mut self, node: &str) -> io::Result<()> {
-        self.keeper.order(&format!("lose {node}"))?;
-        // Slurm itself takes half a minute to notice.
+        self.guard.send(&format!("lose {node}"))?;
+        // Slurm would notice only after half a minute.
         let node = format!("nodename={node}");
         self.run("scontrol", &["update", &node, "state=down", "reason=lost"]).map(drop)
     }
 
-    /// Stops the controller. What runs, runs on.
+    /// Stops the controller with SIGTERM. Jobs keep running.
     ///
-    /// Not by force: a controller that is killed has forgotten the jobs of the last seconds when it
-    /// comes back, and ends them.
+    /// Not with SIGKILL: a killed controller loses the jobs of the last seconds, and ends them after its
+    /// restart.
     pub fn halt(&mut self) -> io::Result<()> {
-        self.keeper.order("halt")
+        self.guard.send("halt")
     }
 
     /// Starts the controller again.
     pub fn go(&mut self) -> io::Result<()> {
-        self.keeper.order("go")
+        self.guard.send("go")
     }
 }
 
-/// Each daemon on a port of its own.
+/// The configuration file. Each daemon has its own port.
 fn settings(folder: &Path, chosen: &[(&str, &str)]) -> io::Result<String> {
     let ports = free_ports(NODES + 1)?;
     let (folder, controller) = (folder.display(), ports[0]);
-    let said = |program: &str, arg: &str| {
+    let output_of = |program: &str, arg: &str| {
         let mut command = Command::new(program);
         command.arg(arg);
-        run(command).map(|said| said.trim().to_owned())
+        run(command).map(|output| output.trim().to_owned())
     };
-    let (host, user) = (said("hostname", "-s")?, said("id", "-un")?);
+    let (host, user) = (output_of("hostname", "-s")?, output_of("id", "-un")?);
     let nodes = ports[1..].iter().enumerate().map(|(n, port)| {
         let name = n + 1;
         format!("NodeName=n{name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000\n")
     });
     let nodes: String = nodes.collect();
     let chosen: String = chosen.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
-    // No cgroups, no accounting; a scheduler that looks every second and not every minute.
+    // No cgroups, no accounting; the scheduler runs every second instead of every minute.
     Ok(format!(
         "ClusterName=longshore\n\
          SlurmctldHost={host}(127.0.0.1)\n\

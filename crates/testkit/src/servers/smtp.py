@@ -1,16 +1,16 @@
-"""A mail server for tests: keeps what it takes, and behaves as the recipient's name says.
+"""A mail server for tests: stores messages; the recipient's name selects its behaviour.
 
     smtp.py FOLDER PORT SECURITY [USER PASSWORD]
 
-SECURITY is none, starttls or tls. Each message that arrives is a line of JSON in FOLDER/arrived. To a
-recipient whose name begins with one of these words it answers badly:
+SECURITY is none, starttls or tls. Each received message is appended to FOLDER/arrived as a line of JSON. If a
+recipient's name starts with one of these words, the server answers with an error:
 
-    refuse  550, for ever             defer   451, always
+    refuse  550 to the recipient      defer   451 to the recipient, always
     once    451 the first time        spam    554 to the message itself
     full    552 to the recipient      large   552 to the message itself
-    hang    takes the message, answers nothing, and closes the connection
+    hang    accepts the message and closes the connection without an answer
 
-Each connection that ends with QUIT is a line in FOLDER/quit.
+Each connection that ends with QUIT adds a line to FOLDER/quit.
 """
 
 import json
@@ -87,7 +87,7 @@ def main():
         else:
             options |= {"tls_context": context, "require_starttls": True}
     if known:
-        # Over TLS from the first byte the library does not know that it is secure.
+        # With implicit TLS, aiosmtpd does not know that the connection is encrypted.
         options |= {"authenticator": authenticate, "auth_required": True}
         options |= {"auth_require_tls": security == "starttls"}
     controller = Controller(Handler(), **options)

@@ -1,56 +1,56 @@
-//! A private mail server, which keeps what it takes and behaves as a recipient's name says.
+//! A private mail server. It stores messages; a recipient's name selects its behaviour.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::process::Process;
-use super::{account, certificate, on_a_free_port};
+use super::process::ServerProcess;
+use super::{certificate, os_user, with_free_port};
 
 const SCRIPT: &str = include_str!("smtp.py");
 const PACKAGE: &str = "python3-aiosmtpd";
 const USER: &str = "longshore";
 const PASSWORD: &str = "tide-table-7%";
 
-/// How connections to it are secured.
+/// The security of connections to the mail server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MailSecurity {
-    /// Not at all.
+    /// Plain text.
     None,
-    /// By STARTTLS, which it insists on.
+    /// STARTTLS, required.
     StartTls,
-    /// From the first byte.
+    /// TLS from the first byte.
     Tls,
 }
 
-/// A mail server of one test's own, on loopback. Stopped and removed when dropped.
+/// A mail server for one test, on loopback. Dropping it stops and removes it.
 #[derive(Debug)]
 pub struct PrivateSmtp {
-    // Before the folder, so that it is stopped before its files go.
-    process: Option<Process>,
+    // Declared before the folder: the server stops before its files are removed.
+    process: Option<ServerProcess>,
     folder: TempDir,
     port: u16,
     security: MailSecurity,
-    asks: bool,
+    requires_auth: bool,
 }
 
 impl PrivateSmtp {
-    /// One that anybody may send to.
+    /// Starts a server without authentication.
     pub fn start(security: MailSecurity) -> io::Result<Self> {
         Self::start_with(security, false)
     }
 
-    /// One that takes mail from [`user`](Self::user) only.
+    /// Starts a server that requires the login of [`user`](Self::user).
     pub fn start_asking(security: MailSecurity) -> io::Result<Self> {
         Self::start_with(security, true)
     }
 
-    fn start_with(security: MailSecurity, asks: bool) -> io::Result<Self> {
-        let folder = account::folder("longshore-smtp-")?;
+    fn start_with(security: MailSecurity, requires_auth: bool) -> io::Result<Self> {
+        let folder = os_user::folder("longshore-smtp-")?;
         certificate::make(folder.path())?;
-        let mut server = Self { process: None, folder, port: 0, security, asks };
-        let (process, port) = on_a_free_port(|port| {
+        let mut server = Self { process: None, folder, port: 0, security, requires_auth };
+        let (process, port) = with_free_port(|port| {
             server.port = port;
             Ok((server.serve()?, port))
         })?;
@@ -63,28 +63,28 @@ impl PrivateSmtp {
         self.port
     }
 
-    /// Who may send, and the password, which nobody must ever print.
+    /// The user and the password. No output of Longshore may contain the password.
     pub fn user(&self) -> (&'static str, &'static str) {
         (USER, PASSWORD)
     }
 
-    /// The certificate of whoever signed the server's own.
+    /// The certificate of the authority that signed the server's.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join(certificate::AUTHORITY)
     }
 
-    /// What arrived so far, one line of JSON each: `id`, `from`, `to`, `secure`, `user`, `peer`, `content`.
+    /// The messages received so far, as JSON: `id`, `from`, `to`, `secure`, `user`, `peer`, `content`.
     pub fn arrived(&self) -> io::Result<Vec<serde_json::Value>> {
         let text = match std::fs::read_to_string(self.folder.path().join("arrived")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,
         };
-        // The last line may be on its way.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+        // The last line may be incomplete.
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        complete.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
     }
 
-    /// How many connections ended with a word of goodbye.
+    /// How many connections ended with QUIT.
     pub fn goodbyes(&self) -> io::Result<usize> {
         match std::fs::read_to_string(self.folder.path().join("quit")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
@@ -92,20 +92,20 @@ impl PrivateSmtp {
         }
     }
 
-    /// Stops it; what arrived stays. Its clients' connections are closed.
+    /// Stops the server and closes its connections; keeps received messages.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again where it was.
+    /// Restarts the server on the same port.
     pub fn restart(&mut self) -> io::Result<()> {
         self.stop();
         self.process = Some(self.serve()?);
         Ok(())
     }
 
-    fn serve(&self) -> io::Result<Process> {
-        // Debian's own: another on the path may not have Debian's packages.
+    fn serve(&self) -> io::Result<ServerProcess> {
+        // Debian's interpreter: another one in `PATH` may not find Debian's packages.
         let python = Path::new("/usr/bin/python3");
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
         let security = match self.security {
@@ -114,10 +114,10 @@ impl PrivateSmtp {
             MailSecurity::Tls => "tls",
         };
         let mut args = vec!["-c", SCRIPT, &folder, &port, security];
-        if self.asks {
+        if self.requires_auth {
             args.extend([USER, PASSWORD]);
         }
-        Process::start(python, &args, self.folder.path(), "ready for mail", "TERM").map_err(
+        ServerProcess::start(python, &args, self.folder.path(), "ready for mail", "TERM").map_err(
             |error| match error.to_string().contains("No module named 'aiosmtpd'") {
                 true => io::Error::other(format!(
                     "aiosmtpd is missing: install the Debian package {PACKAGE}"

@@ -1,14 +1,14 @@
-//! What came of a storm.
+//! The result of a chaos test.
 
 use longshore_core::permits::PoolStats;
 
-/// What came of a storm.
+/// The result of a chaos test.
 #[derive(Debug)]
 pub struct Report {
-    /// Permits that were given.
-    pub total: u64,
-    /// The most weight that was held at once.
-    pub most: u32,
+    /// Permits that the pool granted.
+    pub granted: u64,
+    /// The largest weight that was held at once.
+    pub peak_weight: u32,
     /// Processes that were killed.
     pub killed: u32,
     /// Processes that were stopped for a while.
@@ -17,20 +17,24 @@ pub struct Report {
     pub restarted: u32,
     /// How often the pool's maximum was changed.
     pub resized: u32,
-    /// What must not have been: more than there is, or one that was overtaken.
-    pub wrongs: Vec<String>,
-    /// How the pool stood when all were gone and their leases had run out.
-    pub end: PoolStats,
-    /// To have the same throws again.
+    /// Broken guarantees: more weight held than the maximum, or a request that was overtaken.
+    pub violations: Vec<String>,
+    /// The pool's statistics after all processes ended and their leases expired.
+    pub final_stats: PoolStats,
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
 impl Report {
-    /// Fails unless the pool kept what is promised, and it was a storm.
+    /// Panics if the pool broke a guarantee, leaked a permit, or was never used concurrently.
     pub fn check(&self) {
-        assert!(self.wrongs.is_empty(), "{self:#?}");
-        let end = (self.end.in_use, self.end.holders.len(), self.end.waiting.len());
-        assert_eq!(end, (0, 0, 0), "every permit is back: {self:#?}");
-        assert!(self.most > 1, "no storm: {self:#?}");
+        assert!(self.violations.is_empty(), "{self:#?}");
+        let left = (
+            self.final_stats.in_use,
+            self.final_stats.holders.len(),
+            self.final_stats.waiting.len(),
+        );
+        assert_eq!(left, (0, 0, 0), "permits leaked: {self:#?}");
+        assert!(self.peak_weight > 1, "no concurrent use: {self:#?}");
     }
 }

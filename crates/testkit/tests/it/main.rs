@@ -1,4 +1,4 @@
-//! Private servers do what tests ask of them.
+//! Tests of the private servers.
 #![cfg(feature = "servers")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 
-/// What a client prints that is told nothing but a URL.
-fn ask(url: &str, sql: &str) -> String {
+/// Runs psql with only a URL, and returns its output.
+fn psql(url: &str, sql: &str) -> String {
     let output = Command::new("psql").args([url, "-XAtc", sql]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -27,26 +27,29 @@ fn a_fresh_database_is_empty_or_a_copy() {
     server.run("CREATE TABLE t AS SELECT 1 AS a").unwrap();
     let (empty, copy) = (server.fresh_database(None), server.fresh_database(Some(server.name())));
     let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
-    assert_eq!(ask(&empty.unwrap(), tables), "0");
+    assert_eq!(psql(&empty.unwrap(), tables), "0");
     let copy = copy.unwrap();
-    assert_eq!(ask(&copy, "SELECT a FROM t"), "1");
+    assert_eq!(psql(&copy, "SELECT a FROM t"), "1");
     let through = PrivatePgbouncer::start(&server).unwrap();
-    assert_eq!(ask(&through.instead_of(&copy), "SELECT a FROM t"), "1");
+    assert_eq!(psql(&through.instead_of(&copy), "SELECT a FROM t"), "1");
 }
 
 #[test]
 fn an_immediate_restart_is_a_crash_that_keeps_what_was_committed() {
     let mut server = PrivatePostgres::start_with(&[("log_checkpoints", "off")]).unwrap();
     let pooler = PrivatePgbouncer::start(&server).unwrap();
-    ask(&pooler.url(), "CREATE TABLE t AS SELECT 1 AS a; CREATE UNLOGGED TABLE u AS SELECT 1 AS a");
+    psql(
+        &pooler.url(),
+        "CREATE TABLE t AS SELECT 1 AS a; CREATE UNLOGGED TABLE u AS SELECT 1 AS a",
+    );
     server.restart_immediate().unwrap();
-    // What has no log is emptied by a recovery, and only by that.
+    // Crash recovery empties an unlogged table; a clean restart does not.
     let left = "SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)";
-    assert_eq!(ask(&server.url(), left), "1|0");
-    assert_eq!(ask(&pooler.url(), left), "1|0");
-    ask(&server.url(), "INSERT INTO u VALUES (1)");
+    assert_eq!(psql(&server.url(), left), "1|0");
+    assert_eq!(psql(&pooler.url(), left), "1|0");
+    psql(&server.url(), "INSERT INTO u VALUES (1)");
     server.restart().unwrap();
-    assert_eq!(ask(&server.url(), left), "1|1");
+    assert_eq!(psql(&server.url(), left), "1|1");
 }
 
 #[test]
@@ -54,13 +57,16 @@ fn it_listens_where_it_is_told() {
     let mut server = PrivatePostgres::start().unwrap();
     let other: IpAddr = "127.7.7.7".parse().unwrap();
     server.listen(&[other]).unwrap();
-    assert_eq!(ask(&server.url_at(other, server.name()), "SELECT inet_server_addr()"), "127.7.7.7");
-    assert_eq!(ask(&server.url(), "SELECT inet_server_addr()"), "127.0.0.1");
+    assert_eq!(
+        psql(&server.url_at(other, server.name()), "SELECT inet_server_addr()"),
+        "127.7.7.7"
+    );
+    assert_eq!(psql(&server.url(), "SELECT inet_server_addr()"), "127.0.0.1");
 }
 
 #[test]
 fn the_pooler_gives_each_transaction_any_connection() {
     let server = PrivatePostgres::start().unwrap();
     let pooler = PrivatePgbouncer::start(&server).unwrap();
-    assert!(ask(&pooler.url_for("pgbouncer"), "SHOW CONFIG").contains("pool_mode|transaction"));
+    assert!(psql(&pooler.url_for("pgbouncer"), "SHOW CONFIG").contains("pool_mode|transaction"));
 }

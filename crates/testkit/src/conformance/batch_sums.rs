@@ -1,0 +1,129 @@
+//! The definition of a batch, and the sums that the checkpoints of its units add to.
+
+use longshore_core::batch::Sums;
+use longshore_core::store::Kept;
+use longshore_core::store::Retention;
+use longshore_core::{NewBatch, NewUnit, Payload, SessionId};
+
+use super::helpers::*;
+use crate::World;
+
+fn state(text: &str) -> Payload {
+    Payload::from(text.as_bytes())
+}
+
+fn sums(tokens: i64) -> Sums {
+    Sums::from([("answers".to_owned(), 1), ("tokens".to_owned(), tokens)])
+}
+
+async fn save_checkpoint(world: &World, session: SessionId, at: &str, tokens: i64) -> bool {
+    let leases = world.store.held(session).await.unwrap();
+    world
+        .store
+        .checkpoint(session, leases[0], Kept { sums: sums(tokens), ..Kept::new(state(at)) })
+        .await
+        .unwrap()
+}
+
+pub(super) async fn a_definition_is_kept_with_its_batch(world: &World) {
+    let (plain, told) = (batch_id("plain"), batch_id("told"));
+    world.open_batch(NewBatch::new(plain.clone())).await;
+    let definition = Some(state("{\"a\":1}"));
+    world
+        .open_batch(NewBatch { definition: definition.clone(), ..NewBatch::new(told.clone()) })
+        .await;
+    assert_eq!(world.store.definition(&ALL, &plain).await.unwrap(), None);
+    assert_eq!(world.store.definition(&ALL, &told).await.unwrap(), definition);
+    let other = world.store.definition(&tenant_scope("acme"), &told).await;
+    assert!(other.is_err(), "another tenant's batch does not exist");
+    assert!(world.store.definition(&ALL, &batch_id("none")).await.is_err());
+}
+
+pub(super) async fn a_checkpoint_moves_the_sums_of_its_batch(world: &World) {
+    let id = batch_id("b");
+    world.send_sealed_batch(NewBatch::new(id.clone()), 2).await;
+    let session = world.session().await;
+    for (at, tokens) in [("first", 10), ("second", 32)] {
+        let held = world.claim_one(session).await;
+        assert!(save_checkpoint(world, session, at, tokens).await);
+        assert_eq!(world.batch(&id).await.sums["tokens"], if at == "first" { 10 } else { 42 });
+        world.finish(session, held.lease, done()).await;
+    }
+    assert_eq!(
+        world.batch(&id).await.sums,
+        Sums::from([("answers".into(), 2), ("tokens".into(), 42)])
+    );
+    let listed = world.store.batches(&ALL, None, None, 10).await.unwrap().items;
+    assert_eq!(listed[0].sums["tokens"], 42);
+}
+
+pub(super) async fn a_state_kept_twice_is_summed_once(world: &World) {
+    let id = batch_id("b");
+    world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
+    let session = world.session().await;
+    world.claim_one(session).await;
+    let large = "x".repeat(5_000);
+    for at in ["here", "here", &large, &large] {
+        assert!(save_checkpoint(world, session, at, 5).await);
+    }
+    assert_eq!(world.batch(&id).await.sums["tokens"], 10, "two checkpoints, each sent twice");
+}
+
+pub(super) async fn a_lost_lease_adds_nothing(world: &World) {
+    let id = batch_id("b");
+    world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
+    let session = world.session().await;
+    let held = world.claim_one(session).await;
+    world.kill(session).await;
+    let kept = world
+        .store
+        .checkpoint(session, held.lease, Kept { sums: sums(5), ..Kept::new(state("here")) })
+        .await
+        .unwrap();
+    assert!(!kept);
+    assert!(world.batch(&id).await.sums.is_empty());
+}
+
+pub(super) async fn a_sum_stops_at_the_largest_number(world: &World) {
+    let id = batch_id("b");
+    world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
+    let session = world.session().await;
+    let lease = world.claim_one(session).await.lease;
+    for (at, amount) in [("first", i64::MAX - 1), ("second", 7), ("third", 7)] {
+        let sums = Sums::from([("most".to_owned(), amount), ("least".to_owned(), -amount - 1)]);
+        assert!(
+            world
+                .store
+                .checkpoint(session, lease, Kept { sums, ..Kept::new(state(at)) })
+                .await
+                .unwrap()
+        );
+    }
+    let bounds = Sums::from([("most".to_owned(), i64::MAX), ("least".to_owned(), i64::MIN)]);
+    assert_eq!(world.batch(&id).await.sums, bounds);
+    let listed = world.store.batches(&ALL, None, None, 10).await.unwrap().items;
+    assert_eq!(listed[0].sums, bounds, "it can still be listed");
+}
+
+pub(super) async fn a_unit_of_no_batch_has_nothing_to_add_to(world: &World) {
+    world.send(NewUnit { ..unit() }).await;
+    let session = world.session().await;
+    world.claim_one(session).await;
+    assert!(save_checkpoint(world, session, "here", 5).await);
+}
+
+pub(super) async fn a_pruned_batch_leaves_no_sums_to_its_namesake(world: &World) {
+    let id = batch_id("b");
+    world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
+    let session = world.session().await;
+    let held = world.claim_one(session).await;
+    save_checkpoint(world, session, "here", 5).await;
+    world.finish(session, held.lease, done()).await;
+    world.clock.advance(secs(100 * 24 * 3600));
+    for _ in 0..3 {
+        world.store.prune(Retention::default(), 100).await.unwrap();
+    }
+    assert!(world.store.batch(&ALL, &id).await.is_err(), "it was kept long enough");
+    world.open_batch(NewBatch::new(id.clone())).await;
+    assert!(world.batch(&id).await.sums.is_empty());
+}

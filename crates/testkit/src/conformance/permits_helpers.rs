@@ -1,0 +1,140 @@
+//! Helpers of the permit cases.
+//!
+//! Some back ends have a clock that cases cannot move. So a lease that must stay has [`LONG_TTL`], a lease that
+//! must expire has [`SHORT_TTL`], and no case asserts that the latter is still held.
+
+use std::time::Duration;
+
+use longshore_core::permits::{Answer, Ask, Grant, Leaving, Otherwise, PoolStats};
+use longshore_core::{PermitId, PoolName, Priority};
+
+use crate::PermitsWorld;
+
+/// Longer than any case takes.
+pub(super) const LONG_TTL: Duration = Duration::from_secs(600);
+/// Expires during a case.
+pub(super) const SHORT_TTL: Duration = Duration::from_millis(100);
+/// Long enough for a few calls before it expires, even on a busy machine.
+pub(super) const MEDIUM_TTL: Duration = Duration::from_secs(2);
+/// The limit for a wake-up.
+const WAKEUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub(super) fn pool() -> PoolName {
+    pool_named("mjml")
+}
+
+pub(super) fn pool_named(name: &str) -> PoolName {
+    PoolName::new(name).unwrap()
+}
+
+/// A request for one permit of a pool of `max`, with a long lease; waits if the pool is full.
+pub(super) fn permit_request(max: u32) -> Ask {
+    Ask {
+        id: PermitId::new(),
+        max,
+        weight: 1,
+        priority: Priority::NORMAL,
+        owner: "case".into(),
+        ttl: LONG_TTL,
+        otherwise: Otherwise::Wait(LONG_TTL),
+    }
+}
+
+/// A request for `weight` of a pool of `max`.
+pub(super) fn weighted_request(weight: u32, max: u32) -> Ask {
+    Ask { weight, ..permit_request(max) }
+}
+
+/// The same request, which fails if the pool is full.
+pub(super) fn without_waiting(ask: &Ask) -> Ask {
+    Ask { otherwise: Otherwise::GoAway, ..ask.clone() }
+}
+
+/// A request for one permit with a short lease.
+pub(super) fn short_request(max: u32) -> Ask {
+    Ask { ttl: SHORT_TTL, ..permit_request(max) }
+}
+
+impl PermitsWorld {
+    pub(super) async fn request(&self, ask: &Ask) -> Answer {
+        self.permits.ask(&pool(), ask).await.unwrap()
+    }
+
+    /// Sends a request that must be granted.
+    pub(super) async fn acquire(&self, ask: &Ask) -> Grant {
+        match self.request(ask).await {
+            Answer::Granted(grant) => grant,
+            other => panic!("not granted but {other:?}: {:#?}", self.stats().await),
+        }
+    }
+
+    /// Acquires one permit, which must be granted, and returns its id.
+    pub(super) async fn acquire_one(&self, max: u32) -> PermitId {
+        let ask = permit_request(max);
+        self.acquire(&ask).await;
+        ask.id
+    }
+
+    /// Sends a request that must be queued, and returns how many are before it.
+    pub(super) async fn join_queue(&self, ask: &Ask) -> u32 {
+        match self.request(ask).await {
+            Answer::Waiting { before, look_again } => {
+                assert!(look_again > Duration::ZERO, "the client would poll without a pause");
+                before
+            }
+            other => panic!("not queued but {other:?}"),
+        }
+    }
+
+    /// Queues a request for one permit.
+    pub(super) async fn queued_request(&self, max: u32) -> Ask {
+        let ask = permit_request(max);
+        self.join_queue(&ask).await;
+        ask
+    }
+
+    /// Waits for a wake-up, which must come.
+    pub(super) async fn await_wakeup(&self, id: PermitId) {
+        let name = pool();
+        let turn = self.permits.turn(&name, id);
+        assert!(tokio::time::timeout(WAKEUP_TIMEOUT, turn).await.is_ok(), "no wake-up came");
+    }
+
+    /// Waits for the permit as a client does: repeats the request after each wake-up.
+    pub(super) async fn wait_and_acquire(&self, ask: &Ask) -> Grant {
+        loop {
+            match self.request(ask).await {
+                Answer::Granted(grant) => return grant,
+                Answer::Waiting { .. } => self.await_wakeup(ask.id).await,
+                other => panic!("not queued but {other:?}"),
+            }
+        }
+    }
+
+    pub(super) async fn release(&self, id: PermitId) {
+        self.permits.release(&pool(), &[id]).await.unwrap();
+    }
+
+    pub(super) async fn leave(&self, id: PermitId, why: Leaving) {
+        self.permits.leave(&pool(), id, why).await.unwrap();
+    }
+
+    pub(super) async fn resize(&self, max: u32) {
+        self.permits.resize(&pool(), max).await.unwrap();
+    }
+
+    pub(super) async fn extend(&self, ids: &[PermitId], ttl: Duration) -> Vec<PermitId> {
+        self.permits.extend(&pool(), ids, ttl).await.unwrap()
+    }
+
+    /// The statistics of a pool that exists.
+    pub(super) async fn stats(&self) -> PoolStats {
+        self.permits.stats(&pool()).await.unwrap().unwrap()
+    }
+
+    /// The weight in use, and the number of queued requests.
+    pub(super) async fn usage(&self) -> (u32, usize) {
+        let stats = self.stats().await;
+        (stats.in_use, stats.waiting.len())
+    }
+}
