@@ -107,7 +107,7 @@ fn one_holder_when_two_runs_work_on_the_same_batch() {
     let mut first = job.place.start(&["batch", "run", "one.toml"]);
     job.until_done(10);
     let second =
-        job.place.run(&["batch", "run", "one.toml", "--json"]).ok().says("taking up batch").json();
+        job.place.run(&["batch", "run", "one.toml", "--json"]).ok().says("resuming batch").json();
     assert_eq!(first.ends_within(SOON), 0);
     assert_eq!(
         (&second["done"], &second["status"]),

@@ -70,7 +70,7 @@ impl Storm {
 
     /// How often the batch was taken up where it was left.
     fn taken_up(&self) -> usize {
-        self.job.place.read("stderr").matches("taking up batch").count()
+        self.job.place.read("stderr").matches("resuming batch").count()
     }
 
     fn until_taken_up(&self, before: usize) {
@@ -165,7 +165,7 @@ pub fn kill_runs(storm: &Storm, mut middle: impl FnMut()) {
         storm.assert_alive(&mut run, kill);
         run.kill();
     }
-    let last = storm.job.run(&[]).ends(3).says("taking up batch");
+    let last = storm.job.run(&[]).ends(3).says("resuming batch");
     // Whoever looks first takes back: the watcher, one that was killed later, or this last one.
     let said = storm.job.place.read("stderr") + &last.err;
     assert!(said.contains("rescued units of dead workers"), "{said}");
@@ -271,7 +271,7 @@ fn a_batch_in_which_everything_fails_pauses_and_goes_on_once_it_is_mended() {
     assert_eq!(job.batch()["failed"], failed, "a paused batch is left alone");
     job.execute("UPDATE rows SET sort = 'good'");
     job.operate("resume", &[]).ok();
-    let last = job.run(&[]).ends(3).says("taking up batch").json();
+    let last = job.run(&[]).ends(3).says("resuming batch").json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(ROWS - failed), &json!(failed)), "{last}");
     assert_eq!((&last["status"], &last["reason"]), (&json!("complete"), &json!(null)));
     job.assert_exact();

@@ -69,7 +69,7 @@ fn a_sealed_batch_is_not_sent_twice() {
     let place = Place::new();
     let args = ["submit", "exec", "--lines", "-", "--batch", "b", "--json"];
     place.run_with(&args, "{\"argv\":[\"true\"]}\n").ok();
-    let again = place.run_with(&args, "{\"argv\":[\"true\"]}\n").ok().says("was sent before");
+    let again = place.run_with(&args, "{\"argv\":[\"true\"]}\n").ok().says("was submitted before");
     assert_eq!(again.json(), json!({ "batch": "b", "sent": 1, "new": 0 }));
     assert_eq!(place.batch("b")["total"], 1);
 }

@@ -49,19 +49,19 @@ fn digest<'a>(more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn the_example_writes_to_each_member_once_and_the_second_time_to_nobody() {
     let place = copied("digest");
-    place.run(&digest(&["--folder", "out"])).ok().says("144 messages are in out");
+    place.run(&digest(&["--folder", "out"])).ok().says("144 messages written to out");
     let all = recipients(&place);
     assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (144, 144));
-    place.run(&digest(&["--folder", "out"])).ok().says("nobody is due");
+    place.run(&digest(&["--folder", "out"])).ok().says("no recipient is due");
     place.run(&digest(&["--mode", "immediate", "--folder", "out"])).ok().says("27 messages");
-    place.run(&digest(&["--mode", "immediate"])).ok().says("nobody is due");
+    place.run(&digest(&["--mode", "immediate"])).ok().says("no recipient is due");
     tell(
         &place,
         "INSERT INTO posts SELECT 100, NULL, kind, subject, place, 1, words, picture FROM posts WHERE id = 5",
     );
-    place.run(&digest(&["--folder", "out"])).ok().says("nobody is due");
+    place.run(&digest(&["--folder", "out"])).ok().says("no recipient is due");
     let run = place.run(&digest(&["--mode", "immediate", "--folder", "out"])).ok();
-    run.says("3 messages are in out");
+    run.says("3 messages written to out");
     assert_eq!(ask(&place, "SELECT sum(sent) FROM digests WHERE mode = 'daily'"), 144);
     place.run(&["--store", &format!("sqlite:{DATABASE}"), "verify"]).ok();
 }
@@ -168,7 +168,7 @@ fn one_that_was_left_is_ended_as_its_own_days_also_on_the_next() {
     assert!(files(&place, "spool/keys").len() < 144, "it was killed too late");
     // Where it is never the same day.
     move_to("Pacific/Kiritimati");
-    place.run(&digest(&[])).ok().says("taking up batch");
+    place.run(&digest(&[])).ok().says("resuming batch");
     assert_eq!(files(&place, "spool/keys").len(), 144);
     assert_eq!(ask(&place, "SELECT count(DISTINCT day) FROM digests"), 1);
 }
@@ -188,7 +188,7 @@ fn a_day_is_that_of_the_files_zone() {
         let more = "kind, subject, place, 8, words, picture FROM posts WHERE id = 3";
         tell(&place, &format!("INSERT INTO posts SELECT {post}, NULL, {more}"));
         post += 1;
-        place.run(&digest(&["--mod", "200", "--val", "3"])).ok().says("nobody is due");
+        place.run(&digest(&["--mod", "200", "--val", "3"])).ok().says("no recipient is due");
     }
 }
 
@@ -210,7 +210,7 @@ fn mistakes_are_told_before_anybody_is_written_to() {
         place.run(&digest(&[])).ends(1).says(says);
     }
     place.write("digest/batch.toml", file.replace("[mail]\n", "[mail]\npool = \"digest\"\n"));
-    place.run(&digest(&[])).ends(2).says("nobody says how many permits pool `digest` has");
+    place.run(&digest(&[])).ends(2).says("the size of pool `digest` is unknown");
     place.write("digest/batch.toml", &file);
     let page = place.read("digest/digest.mjml").replace("mj-divider", "mj-dividr");
     place.write("digest/digest.mjml", page);
@@ -342,7 +342,7 @@ fn with_a_folder_it_takes_its_own_messages_and_leaves_those_of_others() {
     place.run(&[&put[..], &["--to", "b@example.org", "--subject", "s"]].concat()).ok();
     place.run(&digest(&["--mode", "immediate"])).ok();
     let run = place.run(&digest(&["--limit", "5", "--folder", "out"])).ok();
-    run.says("5 messages are in out").says("28 due messages of others stay in the spool");
+    run.says("5 messages written to out").says("28 other due messages stay in the spool");
     assert_eq!(recipients(&place).len(), 5);
     assert_eq!(files(&place, "spool/pending").len(), 28);
 }

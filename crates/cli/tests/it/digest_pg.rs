@@ -207,7 +207,7 @@ fn on_postgres_a_storm_of_kills_on_digests_leaves_one_file_per_member() {
     assert_eq!(news.trackers("last = 11 AND items = 4 AND sent = 1"), members);
     assert_eq!(news.trackers("true"), members);
     let run = news.place.run(&["mail", "digest", "batch.toml", "--mode", "daily"]).ok();
-    run.says("nobody is due");
+    run.says("no recipient is due");
     // Whoever died before its message was pending left that to the next sender.
     news.place.run(&["mail", "send", "--folder", "out"]).ok();
     assert_eq!(news.recipients(), members);

@@ -38,7 +38,7 @@ fn a_healthy_place_is_found_healthy_and_nothing_is_made() {
     assert!(!place.path("longshore.db").exists(), "looking makes nothing");
     place.submit_script("true", &[]);
     let run = place.run(&["doctor", "--json"]).ok();
-    ails(&run, "workers", "doubtful", "1 units are ready, and nobody works");
+    ails(&run, "workers", "doubtful", "1 units are ready, and no worker runs");
     place.work();
     let run = place.run(&["doctor"]).ok();
     assert!(
@@ -65,14 +65,24 @@ fn files_that_others_may_read_or_write_are_found() {
     place.write("longshore.toml", "[alerts]\nwebhook = 'https://example.com/hook/SECRET'\n");
     allow(&place, "longshore.toml", 0o644);
     let run = place.run(&["doctor", "--json"]).ends(1);
-    ails(&run, "permissions", "wrong", "holds a secret and may be read by others");
+    ails(&run, "permissions", "wrong", "holds a secret and is readable by other users");
     assert!(!run.out.contains("SECRET"), "{}", run.out);
     allow(&place, "longshore.toml", 0o622);
-    ails(&place.run(&["doctor", "--json"]).ends(1), "permissions", "wrong", "written by others");
+    ails(
+        &place.run(&["doctor", "--json"]).ends(1),
+        "permissions",
+        "wrong",
+        "writable by other users",
+    );
     allow(&place, "longshore.toml", 0o600);
     place.write("longshore.key", [7; 32]);
     allow(&place, "longshore.key", 0o644);
-    ails(&place.run(&["doctor", "--json"]).ends(1), "master key", "wrong", "read by others");
+    ails(
+        &place.run(&["doctor", "--json"]).ends(1),
+        "master key",
+        "wrong",
+        "readable by other users",
+    );
     allow(&place, "longshore.key", 0o600);
     let run = place.run(&["doctor", "--json"]).ok();
     assert_eq!(found(&run, "master key")[0]["state"], "good");

@@ -26,7 +26,7 @@ fn list(place: &Place) -> Vec<Value> {
 #[test]
 fn a_key_is_added_listed_rotated_and_revoked() {
     let place = place();
-    assert!(add(&place, "claude").ok().out.contains("key `claude` of `default` is kept"));
+    assert!(add(&place, "claude").ok().out.contains("key `claude` of `default` is stored"));
     add(&place, "claude").ends(1).says("is there already").says("key rotate claude");
     let rotate = ["key", "rotate", "claude", "--grace", "1h", "--json"];
     let rotated = place.run_with(&rotate, "sk-second\n").ok().json();
@@ -102,7 +102,7 @@ fn without_a_master_key_nothing_is_sealed_and_no_secret_is_asked_for() {
     let mode = std::fs::metadata(place.path("longshore.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(std::fs::read(place.path("longshore.key")).unwrap().len(), 32);
-    place.run(&["key", "init"]).ends(1).says("there already").says("never overwritten");
+    place.run(&["key", "init"]).ends(1).says("exists already").says("never overwritten");
     let open = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(place.path("longshore.key"), open).unwrap();
     add(&place, "k").ends(1).says("may be read by others").says("chmod 600");

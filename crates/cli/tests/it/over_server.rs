@@ -347,7 +347,7 @@ fn a_batch_of_lines_survives_a_killed_server_without_gap_or_repeat() {
     // It may have stopped reading.
     let _ = pipe.write_all(lines(all / 2 + 1, all).as_bytes());
     drop(pipe);
-    Run::of(sender).ends(1).says("it goes on after line");
+    Run::of(sender).ends(1).says("it resumes after line");
     assert!((500..all).contains(&ready(&office.place)));
     office.reopen();
     let mut sender = office.command(&send, &token);

@@ -90,7 +90,7 @@ fn workers_of_ours_run_units_and_finish_what_they_hold() {
     let mut supervisor = place.start(&["supervise"]);
     eventually(SOON, || place.path("began").exists().then_some(()));
     supervisor.signal("TERM");
-    says(&place, "ours.1 is asked to end");
+    says(&place, "ours.1 is told to stop");
     place.write("go", "");
     assert_eq!(supervisor.ends_within(SOON), 0, "{}", place.read("stderr"));
     assert_eq!(place.unit(&id)["state"], "done");
@@ -147,7 +147,7 @@ fn a_section_that_does_not_start_is_given_up_and_the_others_go_on() {
     let place = patient("20s", &sections);
     let mut supervisor = place.start(&["supervise"]);
     says(&place, "bad failed to start 3 times");
-    says(&place, "it said last: no database here");
+    says(&place, "its last line of output: no database here");
     let tries = place.read("stderr").matches("bad.1 started").count();
     assert_eq!(tries, 3);
     assert_eq!(until(&place, 1), until(&place, 1), "the other one still runs");
@@ -159,7 +159,7 @@ fn nothing_that_starts_is_an_error() {
     let missing = "[supervise.workers.none]\ncommand = ['./no-such-program']\n";
     let place = with(&format!("start_failures = 2\n{missing}"));
     let run = place.run(&["supervise"]).ends(1);
-    run.says("none.1 cannot be started").says("every section was given up");
+    run.says("cannot start none.1").says("every section was given up");
 }
 
 #[test]

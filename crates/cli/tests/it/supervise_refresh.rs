@@ -59,7 +59,7 @@ fn a_refresh_reads_the_sections_anew_and_a_bad_file_changes_nothing() {
     let old = living(&place);
     for (bad, why) in [
         ("[supervise.workers.stays]\ncoutn = 3\n", "coutn"),
-        ("", "nothing to keep alive"),
+        ("", "no workers to supervise"),
         ("[supervise.workers.stays]\ncount = 9\nmax = 2\n", "begins with 9"),
     ] {
         rewrite(bad);
@@ -119,7 +119,7 @@ fn a_version_that_does_not_start_leaves_the_old_processes_at_work() {
     says(&place, "2 of 2 processes run");
     place.write("broken", "");
     supervisor.signal("HUP");
-    says(&place, "given up; it said last: it is broken");
+    says(&place, "given up; its last line of output: it is broken");
     assert_eq!(living(&place), old);
     std::fs::remove_file(place.path("broken")).unwrap();
     supervisor.signal("HUP");
@@ -139,13 +139,13 @@ fn signals_change_the_number_within_its_bounds() {
     };
     for times in [1, 2] {
         supervisor.signal("TTIN");
-        wanted(times, "2 processes are wanted");
+        wanted(times, "now 2 processes in all");
     }
     until(&place, 2);
     supervisor.signal("TTOU");
     until(&place, 1);
     supervisor.signal("TTOU");
-    wanted(2, "1 processes are wanted");
+    wanted(2, "now 1 processes in all");
     until(&place, 1);
     drained(&place, &mut supervisor);
 }
@@ -178,7 +178,7 @@ fn who_uses_too_much_memory_is_replaced() {
         with(&format!("[supervise.workers.large]\ncommand = {command}\nmax_memory = '60MB'\n"));
     let mut supervisor = place.start(&["supervise"]);
     let first = until(&place, 1);
-    says(&place, "of memory, which is too much");
+    says(&place, "of memory, more than allowed");
     eventually(SOON, || (!is_alive(&first[0])).then_some(()));
     until(&place, 1);
     supervisor.signal("TERM");

@@ -31,7 +31,10 @@ fn an_access_file_that_others_may_read_is_neither_used_nor_replaced() {
     set(0o644);
     let before = std::fs::read(&file).unwrap();
     for command in ["start", "status", "stop"] {
-        pool.run(&["dispatch", command]).ends(1).says("(mode 0644)").says("hint: whoever has read");
+        pool.run(&["dispatch", command])
+            .ends(1)
+            .says("(mode 0644)")
+            .says("hint: any process that has read");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
     set(0o600);

@@ -29,7 +29,7 @@ fn until_jobs(slurm: &Slurm, count: usize) {
 
 fn more_workers_than_fit(slurm: &Rc<Slurm>) {
     let pool = pool(slurm, &["--workers", "4", "--nthr", "2", "--wait-limit", "4s"]);
-    pool.start_server().ends(1).says("the pool goes on");
+    pool.start_server().ends(1).says("the pool continues");
     pool.until_workers(3);
     let explained = eventually(limit(LONG), || {
         let said = pool.run(&["dispatch", "explain", "--json"]).ok().json();
