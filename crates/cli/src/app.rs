@@ -1,57 +1,60 @@
-//! From what was typed to a command that runs.
+//! Parses the command line and runs the command.
 
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::args::ai::Ai;
-use crate::args::dispatch::Dispatch;
-use crate::args::over::Over;
-use crate::args::{Cli, Command, Late};
+use crate::args::ai::AiCommand;
+use crate::args::dispatch::DispatchCommand;
+use crate::args::remote_support::RemoteSupport;
+use crate::args::{Cli, CliCommand, Deferred};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
-use crate::{commands, error, logging, misread, server, settings};
+use crate::{commands, error, logging, remote_target, settings, usage_error};
 
 /// Runs the command that was typed.
 pub fn main() -> std::process::ExitCode {
-    // As the warden of another process of ours, this one is nothing else.
+    // Started as the orphan reaper of another of our processes, this process does nothing else.
     if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {
         return ended;
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(said) => return misread::ended(&said).into(),
+        Err(clap_error) => return usage_error::ended(&clap_error).into(),
     };
     run(cli).unwrap_or_else(|error| error::report(&error)).into()
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    if let Some(ended) = commands::about(&cli.command) {
+    if let Some(ended) = commands::run_meta(&cli.command) {
         return ended;
     }
     let settings = match Settings::resolve(&cli.global) {
-        Err(problem) if matches!(cli.command, Command::Doctor(_)) => {
+        Err(problem) if matches!(cli.command, CliCommand::Doctor(_)) => {
             return commands::doctor::misconfigured(&problem, settings::output(&cli.global));
         }
         resolved => resolved?,
     };
     // One TLS provider for the whole program; installing it fails only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let by_default = match cli.command {
-        Command::Worker(_)
-        | Command::Serve(_)
-        | Command::Supervise(_)
-        | Command::Dispatch(Late(Dispatch::Serve(_))) => "info",
+    let default_level = match cli.command {
+        CliCommand::Worker(_)
+        | CliCommand::Serve(_)
+        | CliCommand::Supervise(_)
+        | CliCommand::Dispatch(Deferred(DispatchCommand::Serve(_))) => "info",
         _ => "warn",
     };
     let runtime = runtime(&cli.command)?;
-    let stays = matches!(cli.command, Command::Ai(Late(Ai::Worker(_) | Ai::Gateway(_))));
-    let sends = by_default == "warn" && !stays;
-    let telemetry = Telemetry::new(settings.otlp.as_deref(), runtime.handle(), sends)?;
-    let _log = logging::start(&settings.log, by_default, &telemetry)?;
+    let is_service = matches!(
+        cli.command,
+        CliCommand::Ai(Deferred(AiCommand::Worker(_) | AiCommand::Gateway(_)))
+    );
+    let only_submits = default_level == "warn" && !is_service;
+    let telemetry = Telemetry::new(settings.otlp.as_deref(), runtime.handle(), only_submits)?;
+    let _log = logging::start(&settings.log, default_level, &telemetry)?;
     telemetry.warn_if_unavailable();
-    let settings = over_a_server(settings, &cli)?;
+    let settings = with_remote_target(settings, &cli)?;
     runtime.block_on(async {
         let ended = commands::run(cli.command, &settings).await;
         telemetry.end().await;
@@ -59,31 +62,31 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The settings of a command that goes over a server, if it does.
-fn over_a_server(settings: Settings, cli: &Cli) -> anyhow::Result<Settings> {
-    match cli.command.over() {
+/// Adds the server to the settings of a command that runs through one.
+fn with_remote_target(settings: Settings, cli: &Cli) -> anyhow::Result<Settings> {
+    match cli.command.remote_support() {
         None => Ok(settings),
-        Some(Over { typed, why_not: Some(why_not) }) if typed.server.is_some() => {
-            Err(error::usage(why_not)).hint("leave out --server")
+        Some(RemoteSupport { typed, refusal: Some(refusal) }) if typed.server.is_some() => {
+            Err(error::usage(refusal)).hint("leave out --server")
         }
-        Some(Over { why_not: Some(_), .. }) => Ok(settings),
-        Some(Over { typed, why_not: None }) => {
-            let server = server::resolve(typed, cli.global.store.is_some())?;
+        Some(RemoteSupport { refusal: Some(_), .. }) => Ok(settings),
+        Some(RemoteSupport { typed, refusal: None }) => {
+            let server = remote_target::resolve(typed, cli.global.store.is_some())?;
             Ok(Settings { server, ..settings })
         }
     }
 }
 
-/// Many threads for what has much to do at once. Everything else mostly waits for one thing after the
-/// other: there, handing it from thread to thread costs more than it brings.
-fn runtime(command: &Command) -> std::io::Result<Runtime> {
+/// A multi-threaded runtime for commands with much concurrent work. The others mostly wait for one
+/// thing after the other: there, moving tasks between threads costs more than it gains.
+fn runtime(command: &CliCommand) -> std::io::Result<Runtime> {
     let mut builder = match command {
-        Command::Worker(worker) if worker.remote.server.is_none() => Builder::new_multi_thread(),
-        Command::Batch(_)
-        | Command::Ai(_)
-        | Command::Bench(_)
-        | Command::Chaos(_)
-        | Command::Serve(_) => Builder::new_multi_thread(),
+        CliCommand::Worker(worker) if worker.remote.server.is_none() => Builder::new_multi_thread(),
+        CliCommand::Batch(_)
+        | CliCommand::Ai(_)
+        | CliCommand::Bench(_)
+        | CliCommand::Chaos(_)
+        | CliCommand::Serve(_) => Builder::new_multi_thread(),
         _ => Builder::new_current_thread(),
     };
     builder.enable_all().build()

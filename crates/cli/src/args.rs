@@ -1,4 +1,4 @@
-//! What can be typed. What it means is [`crate::settings`]' business and the commands'.
+//! The command line's syntax. [`crate::settings`] and the commands interpret it.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,26 @@ use longshore::TenantId;
 
 use crate::settings::LogFormat;
 
-pub mod about;
 pub mod ai;
 pub mod batch;
 pub mod budget;
+pub mod chaos_bench;
 pub mod cron;
 #[cfg(feature = "standard")]
 pub mod dispatch;
 pub mod doctor;
 pub mod http;
 pub mod key;
-mod late;
+mod lazy_args;
 pub mod limit;
 #[cfg(feature = "standard")]
 pub mod mail;
-pub mod operate;
-#[cfg(feature = "standard")]
-pub mod over;
+pub mod meta;
 pub mod pool;
 pub mod profile;
-pub mod proof;
 pub mod queue;
+#[cfg(feature = "standard")]
+pub mod remote_support;
 pub mod resource;
 #[cfg(feature = "standard")]
 pub mod script;
@@ -37,11 +36,12 @@ pub mod submit;
 pub mod supervise;
 pub mod tenant;
 pub mod top;
+pub mod unit_worker;
 pub mod usage;
 pub mod web;
 pub mod worker;
 
-pub use late::Late;
+pub use lazy_args::Deferred;
 
 /// Durable queues, exact batches and workers, in one binary.
 #[cfg(feature = "standard")]
@@ -57,34 +57,35 @@ Exit codes: 0 good, 1 error, 2 usage, 3 finished with failures, 4 cancelled or p
 5 refused (no room, or suspended), 130 interrupted.")]
 pub struct Cli {
     #[command(flatten)]
-    pub global: Global,
+    pub global: GlobalArgs,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options for all commands")]
-pub struct Global {
-    /// The store, as sqlite:PATH or postgres://… [env: LONGSHORE_STORE] [default: sqlite:longshore.db]
+pub struct GlobalArgs {
+    /// Store to use, as sqlite:PATH or postgres://… [env: LONGSHORE_STORE] [default:
+    /// sqlite:longshore.db]
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
-    /// Touch only this tenant's things [env: LONGSHORE_TENANT]
+    /// Restrict the command to this tenant [env: LONGSHORE_TENANT]
     #[arg(long, global = true, value_name = "NAME")]
     pub tenant: Option<TenantId>,
-    /// The configuration file [env: LONGSHORE_CONFIG] [default: ./longshore.toml]
+    /// Configuration file [env: LONGSHORE_CONFIG] [default: ./longshore.toml]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print data only, no words about it
+    /// Print data only, no messages
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// error, warn, info, debug, trace, or a filter [env: LONGSHORE_LOG]
+    /// Log level (error, warn, info, debug, trace) or filter [env: LONGSHORE_LOG]
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// How log lines look [env: LONGSHORE_LOG_FORMAT]
+    /// Log format [env: LONGSHORE_LOG_FORMAT]
     #[arg(long, global = true, value_name = "FORMAT", hide_short_help = true)]
     pub log_format: Option<LogFormat>,
     /// Log into daily files in this directory instead of to stderr [env: LONGSHORE_LOG_DIR]
@@ -92,78 +93,78 @@ pub struct Global {
     pub log_dir: Option<PathBuf>,
 }
 
-/// The verbs.
+/// The commands.
 #[cfg(feature = "standard")]
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Send a unit, or a batch of them
-    Submit(Box<submit::Submit>),
+pub enum CliCommand {
+    /// Submit a unit, or a batch of units
+    Submit(Box<submit::SubmitArgs>),
     /// Run units
-    Worker(Box<worker::Worker>),
-    /// Look at units, retry or cancel them
+    Worker(Box<worker::WorkerArgs>),
+    /// Show, retry or cancel units
     #[command(subcommand)]
-    Unit(Late<operate::Unit>),
-    /// Look at queues, pause, resume, bound or purge them
+    Unit(Deferred<unit_worker::UnitCommand>),
+    /// Show, pause, resume, bound or purge queues
     #[command(subcommand)]
-    Queue(Late<queue::Queue>),
-    /// Look at tenants, set their shares and limits, suspend them
+    Queue(Deferred<queue::QueueCommand>),
+    /// Show and suspend tenants, set their weights and limits
     #[command(subcommand)]
-    Tenant(Late<tenant::Tenant>),
+    Tenant(Deferred<tenant::TenantCommand>),
     /// Run batches of database rows; watch, pause, resume, cancel, retry and report them
     #[command(subcommand)]
-    Batch(Late<batch::Batch>),
+    Batch(Deferred<batch::BatchCommand>),
     /// Ask models, answer requests, serve a gateway
     #[command(subcommand)]
-    Ai(Late<ai::Ai>),
+    Ai(Deferred<ai::AiCommand>),
     /// Run scripts on workers that Slurm, Grid Engine, PBS, LSF or this machine started
     #[command(subcommand)]
-    Dispatch(Late<dispatch::Dispatch>),
-    /// Look at bounded pools, size them, hold a permit while a command runs
+    Dispatch(Deferred<dispatch::DispatchCommand>),
+    /// Show and resize bounded pools, hold a permit while a command runs
     #[command(subcommand)]
-    Pool(Late<pool::Pool>),
-    /// Compile MJML, keep mail in a spool, send it
+    Pool(Deferred<pool::PoolCommand>),
+    /// Compile MJML, spool mail and send it
     #[command(subcommand)]
-    Mail(Late<mail::Mail>),
-    /// Send units or start batches at set times
+    Mail(Deferred<mail::MailCommand>),
+    /// Submit units or start batches on a schedule
     #[command(subcommand)]
-    Cron(Late<cron::Cron>),
-    /// Look at workers, or give them orders
-    Workers(Late<operate::Workers>),
-    /// Keep keys of AI providers, sealed
+    Cron(Deferred<cron::CronCommand>),
+    /// List workers, or send them commands
+    Workers(Deferred<unit_worker::WorkersArgs>),
+    /// Store encrypted keys of AI providers
     #[command(subcommand)]
-    Key(Late<key::Key>),
-    /// Say which AI is asked, with which model and key, at what price, within which limits
+    Key(Deferred<key::KeyCommand>),
+    /// Configure providers, models, keys, prices and limits of AI calls
     #[command(subcommand)]
-    Profile(Late<profile::Profile>),
-    /// See what AI calls came to: tokens and money
-    Usage(Late<Box<usage::Usage>>),
+    Profile(Deferred<profile::ProfileCommand>),
+    /// Report tokens and cost of AI calls
+    Usage(Deferred<Box<usage::UsageArgs>>),
     /// Serve the API and the dashboard over HTTP
-    Serve(Late<web::Serve>),
+    Serve(Deferred<web::ServeArgs>),
     /// Keep worker processes alive: restart, replace, scale and drain them
-    Supervise(Late<supervise::Supervise>),
-    /// Give, list and revoke tokens for the API
+    Supervise(Deferred<supervise::SuperviseArgs>),
+    /// Create, list and revoke API tokens
     #[command(subcommand)]
-    Token(Late<web::Token>),
+    Token(Deferred<web::TokenCommand>),
     /// Watch queues, workers, batches and pools in the terminal
-    Top(Late<top::Top>),
-    /// Look for what is wrong, and say how to mend it
-    Doctor(Late<doctor::Doctor>),
-    /// Bring the store's schema up to date
+    Top(Deferred<top::TopArgs>),
+    /// Find problems in the installation, with a hint for each
+    Doctor(Deferred<doctor::DoctorArgs>),
+    /// Migrate the store's schema to the current version
     Migrate,
     /// Recount the store against its counters and check its invariants
     Verify,
-    /// Prove it: run a batch while workers are killed, then check that nothing was lost
-    Chaos(proof::Chaos),
-    /// Measure this machine: sending, processing, latency
-    Bench(proof::Bench),
-    /// Print what a shell needs to complete commands and options
-    #[command(after_help = about::COMPLETIONS)]
+    /// Run a batch while workers are killed, then check that nothing was lost
+    Chaos(chaos_bench::ChaosArgs),
+    /// Measure throughput and latency on this machine
+    Bench(chaos_bench::BenchArgs),
+    /// Print a shell's completion script
+    #[command(after_help = meta::COMPLETIONS)]
     Completions {
-        /// Which shell
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
-    /// Print the manual page of a command, or write those of all
-    Man(about::Man),
+    /// Print the manual page of a command, or write all pages
+    Man(meta::ManArgs),
 }
 
 #[cfg(all(test, feature = "standard"))]

@@ -1,8 +1,9 @@
-//! The built-in kind `batch.start`: does what `batch start` does, once per unit. Schedules send it.
+//! The built-in kind `batch.start`: starts a batch as `batch start` does, once per unit. Schedules
+//! send it.
 //!
-//! The batch's name is part of the payload, so a run that is repeated goes on with the batch that
-//! the first run opened. Filling waits while enough rows are in; a run that waits gives its slot
-//! back, for it may be the one that the rows need.
+//! The payload names the batch, so a repeated run continues the batch that the first run created.
+//! Sending rows pauses while enough are queued; a run that waits gives its slot back, because the
+//! rows may need it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,38 +15,38 @@ use longshore_batch::initiator::{FillEnd, Initiation, StartOptions};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::args::batch::File;
-use crate::commands::batch::place::{Checked, Purpose};
+use crate::args::batch::BatchFileArgs;
+use crate::commands::batch::context::{CheckedBatch, ReadPurpose};
 use crate::commands::now;
 use crate::settings::Settings;
 
 /// The kind's name.
 pub const KIND: &str = "batch.start";
 
-/// A run that sends nothing for this long gives its slot back for as long.
-const IDLE: Duration = Duration::from_secs(2);
+/// A run that has sent nothing for this long snoozes for as long and frees its slot.
+const IDLE_SNOOZE: Duration = Duration::from_secs(2);
 
-/// What such a unit carries.
+/// The payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchStart {
     /// The batch file as it was named.
     pub file: PathBuf,
-    /// The folder that it was named in.
+    /// The folder in which it was named.
     pub folder: PathBuf,
     /// Parameters of the candidates' SQL.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<(String, String)>,
-    /// What the batch is called.
+    /// The batch's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// The time that a schedule fired for.
+    /// The time for which the schedule fired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fired_for: Option<String>,
 }
 
 impl BatchStart {
-    /// For a file that was named in `folder`.
+    /// For a file named in `folder`.
     pub fn new(file: &Path, folder: &Path, params: Vec<(String, String)>) -> anyhow::Result<Self> {
         let text = |path: &Path| path.to_str().map(PathBuf::from);
         let (Some(file), Some(folder)) = (text(file), text(folder)) else {
@@ -55,9 +56,9 @@ impl BatchStart {
     }
 }
 
-/// What became of it.
+/// The unit's result.
 #[derive(Debug, Serialize)]
-pub struct Started {
+pub struct BatchStartResult {
     batch: BatchId,
     sent: u64,
     skipped: u64,
@@ -72,11 +73,11 @@ pub struct BatchStartHandler {
 impl BatchStartHandler {
     /// Starts batches in `store`, which is the one that `settings` name.
     pub fn new(store: Arc<dyn Store>, settings: &Settings) -> Self {
-        // The batch belongs where the worker is, even if nobody named that store.
+        // The batch belongs into the worker's store, even if no option named that store.
         Self { store, settings: Settings { store_named: true, ..settings.clone() } }
     }
 
-    /// The batch, opened now or by an earlier run.
+    /// The batch, created now or by an earlier run.
     async fn open(
         &self,
         context: &Context,
@@ -84,8 +85,8 @@ impl BatchStartHandler {
     ) -> anyhow::Result<(Initiator, Initiation)> {
         let unit = context.unit();
         let settings = Settings { tenant: Some(unit.tenant.clone()), ..self.settings.clone() };
-        let file = File::of(input.folder.join(&input.file), input.params);
-        let checked = Checked::read(&file, Purpose::Run, &settings).await?;
+        let file = BatchFileArgs::of(input.folder.join(&input.file), input.params);
+        let checked = CheckedBatch::read(&file, ReadPurpose::Run, &settings).await?;
         let scope = longshore::Scope::Tenant(unit.tenant.clone());
         let client = Client::scoped(Arc::clone(&self.store), scope);
         let initiator = Initiator::new(client, checked.source.clone());
@@ -102,16 +103,16 @@ impl BatchStartHandler {
 
 impl Handler for BatchStartHandler {
     type Input = BatchStart;
-    type Output = Started;
+    type Output = BatchStartResult;
 
-    async fn run(&self, context: Context, input: BatchStart) -> HandlerResult<Started> {
+    async fn run(&self, context: Context, input: BatchStart) -> HandlerResult<BatchStartResult> {
         let opened = self.open(&context, input).await;
         let (initiator, mut initiation) =
             opened.map_err(|error| Verdict::retry("batch_start", format!("{error:#}")))?;
         let (moved, cancelled) = (Notify::new(), context.cancelled());
         let stop = async {
             tokio::select! {
-                () = still(&moved) => {}
+                () = wait_until_idle(&moved) => {}
                 () = cancelled.cancelled() => {}
             }
         };
@@ -120,10 +121,10 @@ impl Handler for BatchStartHandler {
         match filled.end {
             FillEnd::Sealed => {
                 let (sent, skipped) = (filled.progress.sent, filled.progress.skipped);
-                Ok(Reply::new(Started { batch, sent, skipped }))
+                Ok(Reply::new(BatchStartResult { batch, sent, skipped }))
             }
             FillEnd::Stopped if cancelled.is_cancelled() => Err(Verdict::Cancel),
-            FillEnd::Stopped => Err(Verdict::Snooze(IDLE)),
+            FillEnd::Stopped => Err(Verdict::Snooze(IDLE_SNOOZE)),
             FillEnd::GivenUp(status) => {
                 Err(Verdict::fail("given_up", format!("batch `{batch}` is {status}")))
             }
@@ -131,7 +132,7 @@ impl Handler for BatchStartHandler {
     }
 }
 
-/// Returns once nothing has moved for a while.
-async fn still(moved: &Notify) {
-    while tokio::time::timeout(IDLE, moved.notified()).await.is_ok() {}
+/// Returns once nothing was sent for a while.
+async fn wait_until_idle(moved: &Notify) {
+    while tokio::time::timeout(IDLE_SNOOZE, moved.notified()).await.is_ok() {}
 }

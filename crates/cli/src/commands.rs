@@ -1,4 +1,4 @@
-//! One file per verb. Each gets what was typed and the settings, and returns an exit code.
+//! One file per command. Each takes its arguments and the settings, and returns an exit code.
 
 use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ mod profile;
 #[cfg(feature = "standard")]
 mod queue;
 #[cfg(feature = "standard")]
-mod select;
+mod routing;
 #[cfg(feature = "standard")]
 mod serve;
 #[cfg(feature = "standard")]
@@ -80,10 +80,10 @@ mod worker_remote;
 mod workers;
 
 #[cfg(feature = "standard")]
-pub use select::{about, run};
+pub use routing::{run, run_meta};
 
-/// Returns once somebody wants the command to end.
-pub async fn interrupted() -> anyhow::Result<()> {
+/// Returns when the process receives SIGTERM or SIGINT.
+pub async fn shutdown_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
@@ -93,38 +93,38 @@ pub async fn interrupted() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The store, and a client that sees what the settings allow.
+/// Opens the store, and a client with the settings' scope.
 async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
     let store = store::open(settings).await?;
     let client = Client::scoped(store.clone(), settings.scope()).with_patience(settings.patience);
     Ok((store, client))
 }
 
-/// The ledger of the store that the settings name.
+/// Opens the ledger of the settings' store.
 async fn ledger(settings: &Settings) -> anyhow::Result<Arc<dyn Ledger>> {
-    Ok(store::open_both(settings).await?.1)
+    Ok(store::open_with_ledger(settings).await?.1)
 }
 
-/// A store from all its sides.
-pub struct Connected {
+/// The handles of one store.
+pub struct StoreHandles {
     pub store: Arc<dyn Store>,
     pub ledger: Arc<dyn Ledger>,
     pub client: Client,
 }
 
-/// The store with its ledger, and a client that sees what the settings allow.
-async fn connect_both(settings: &Settings) -> anyhow::Result<Connected> {
-    let (store, ledger) = store::open_both(settings).await?;
+/// Opens the store with its ledger, and a client with the settings' scope.
+async fn connect_with_ledger(settings: &Settings) -> anyhow::Result<StoreHandles> {
+    let (store, ledger) = store::open_with_ledger(settings).await?;
     let client = Client::scoped(store.clone(), settings.scope()).with_patience(settings.patience);
-    Ok(Connected { store, ledger, client })
+    Ok(StoreHandles { store, ledger, client })
 }
 
-/// Asks a person whether something is meant that cannot be undone.
-fn agreed(question: &str, settings: &Settings) -> anyhow::Result<bool> {
+/// Asks the user to confirm something that cannot be undone.
+fn confirm(question: &str, settings: &Settings) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err(usage("this asks first, and nobody is there to answer"))
-            .hint("say --yes if you mean it");
+        return Err(usage("this needs a confirmation, and stdin is no terminal"))
+            .hint("confirm with --yes");
     }
     settings.output.note(format!("{question} [y/N]"));
     let mut answer = String::new();
@@ -132,9 +132,9 @@ fn agreed(question: &str, settings: &Settings) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Tries again while the store is away, as long as the settings' patience lasts: a worker may be
-/// started before its store is (a machine boots, a server restarts).
-async fn patiently<T>(
+/// Retries while the store is unavailable, for at most the settings' patience: a worker may be
+/// started before its store (a machine boots, a server restarts).
+async fn retry_while_unavailable<T>(
     settings: &Settings,
     connect: impl AsyncFn() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -149,15 +149,15 @@ async fn patiently<T>(
         if !is_away || tokio::time::Instant::now() >= until {
             return Err(error);
         }
-        tracing::warn!("{error:#}; waiting for it");
-        tokio::time::sleep(AGAIN).await;
+        tracing::warn!("{error:#}; retrying");
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-/// Until a store that was away is tried again.
-const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// The delay between two attempts to reach the store.
+const RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The time now, for people.
+/// The current time.
 pub fn now() -> longshore::Timestamp {
     use longshore::Clock;
     longshore::SystemClock.now()

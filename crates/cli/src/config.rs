@@ -1,8 +1,8 @@
-//! `longshore.toml`: what may be written there, and how it is read.
+//! `longshore.toml`: its schema and its parser.
 //!
-//! Unknown keys are refused, with file, line and the key that was probably meant. The meaning of
-//! the values is [`crate::settings`]' business; every key and its default are documented in
-//! `longshore.reference.toml`, which a test compares with this module.
+//! Unknown keys are rejected with file, line and a suggestion. [`crate::settings`] interprets the
+//! values. Every key and its default are documented in `longshore.reference.toml`, which a test
+//! compares with this module.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,64 +17,64 @@ use crate::error::{did_you_mean, hinted};
 mod mail;
 mod supervise;
 
-pub use mail::Mail;
-pub use supervise::{Supervise, Supervised};
+pub use mail::MailConfig;
+pub use supervise::{SuperviseConfig, SupervisedConfig};
 
-/// The name looked for in the working directory.
-const FILE: &str = "longshore.toml";
+/// The file name in the working directory.
+const FILE_NAME: &str = "longshore.toml";
 
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where the units are.
+    /// The store's URL.
     pub store: String,
-    /// Whether file or environment say so.
+    /// Whether the file or the environment names the store.
     #[serde(skip)]
     pub store_named: bool,
     /// The file itself, if there is one.
     #[serde(skip)]
     pub file: Option<PathBuf>,
-    /// Whose; empty means everybody's.
+    /// The tenant; empty for all.
     pub tenant: String,
-    /// How long a store that is away is waited for.
+    /// How long to wait for an unavailable store.
     pub patience: String,
-    /// Where permits of bounded pools are kept; empty means the store.
+    /// The store of bounded pools' permits; empty for the units' store.
     pub permits: String,
-    /// What is logged, and where.
-    pub log: Log,
-    /// Who follows traces.
-    pub telemetry: Telemetry,
-    /// How the embedded store writes.
-    pub sqlite: Sqlite,
-    /// How a PostgreSQL store is reached.
-    pub postgres: Postgres,
-    /// How workers work.
-    pub worker: Worker,
+    /// Level, format and destination of the log.
+    pub log: LogConfig,
+    /// Export of traces.
+    pub telemetry: TelemetryConfig,
+    /// Settings of the embedded store.
+    pub sqlite: SqliteConfig,
+    /// Connections to a PostgreSQL store.
+    pub postgres: PostgresConfig,
+    /// Defaults of workers.
+    pub worker: WorkerConfig,
     /// Worker processes in any language, by their names.
-    pub workers: BTreeMap<String, WorkerCommand>,
+    pub workers: BTreeMap<String, WorkerProcessConfig>,
     /// Bounded pools, by their names.
-    pub pools: BTreeMap<String, Bounded>,
-    /// Who is told of alerts, beside the log.
-    pub alerts: Alerts,
-    /// How units are sent.
-    pub submit: Submit,
-    /// What kind `http` may do.
-    pub http: Http,
-    /// Where the master key of the vault is.
-    pub vault: Vault,
-    /// What `ai worker` has to know.
-    pub ai: Ai,
-    /// Where a pool of script workers is, and what it is like.
-    pub dispatch: Dispatch,
-    /// Where mail is kept, rendered and sent.
-    pub mail: Mail,
-    /// How the API is served.
-    pub web: Web,
-    /// What is kept alive, and how.
-    pub supervise: Supervise,
-    /// How long ended things are kept.
-    pub keep: Keep,
+    pub pools: BTreeMap<String, BoundedPoolConfig>,
+    /// Destinations of alerts, beside the log.
+    pub alerts: AlertsConfig,
+    /// Defaults of submitted units.
+    pub submit: SubmitConfig,
+    /// Permissions of kind `http`.
+    pub http: HttpConfig,
+    /// Location of the vault's master key.
+    pub vault: VaultConfig,
+    /// Settings of `ai worker`.
+    pub ai: AiConfig,
+    /// Location and defaults of a pool of script workers.
+    pub dispatch: DispatchConfig,
+    /// Spool, renderer and server of mail.
+    pub mail: MailConfig,
+    /// Settings of the API server.
+    pub web: WebConfig,
+    /// Supervised processes.
+    pub supervise: SuperviseConfig,
+    /// Retention of ended units, batches and audit entries.
+    pub keep: RetentionConfig,
 }
 
 impl Default for Config {
@@ -86,23 +86,23 @@ impl Default for Config {
             tenant: String::new(),
             patience: "30s".into(),
             permits: String::new(),
-            log: Log::default(),
-            telemetry: Telemetry::default(),
-            sqlite: Sqlite::default(),
-            postgres: Postgres::default(),
-            worker: Worker::default(),
+            log: LogConfig::default(),
+            telemetry: TelemetryConfig::default(),
+            sqlite: SqliteConfig::default(),
+            postgres: PostgresConfig::default(),
+            worker: WorkerConfig::default(),
             workers: BTreeMap::new(),
             pools: BTreeMap::new(),
-            alerts: Alerts::default(),
-            submit: Submit::default(),
-            http: Http::default(),
-            vault: Vault::default(),
-            ai: Ai::default(),
-            dispatch: Dispatch::default(),
-            mail: Mail::default(),
-            web: Web::default(),
-            supervise: Supervise::default(),
-            keep: Keep::default(),
+            alerts: AlertsConfig::default(),
+            submit: SubmitConfig::default(),
+            http: HttpConfig::default(),
+            vault: VaultConfig::default(),
+            ai: AiConfig::default(),
+            dispatch: DispatchConfig::default(),
+            mail: MailConfig::default(),
+            web: WebConfig::default(),
+            supervise: SuperviseConfig::default(),
+            keep: RetentionConfig::default(),
         }
     }
 }
@@ -110,14 +110,14 @@ impl Default for Config {
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
+pub struct LogConfig {
     pub level: String,
     pub format: String,
     pub dir: String,
     pub keep: u32,
 }
 
-impl Default for Log {
+impl Default for LogConfig {
     fn default() -> Self {
         Self { level: String::new(), format: "human".into(), dir: String::new(), keep: 7 }
     }
@@ -126,18 +126,18 @@ impl Default for Log {
 /// `[telemetry]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Telemetry {
+pub struct TelemetryConfig {
     pub otlp: String,
 }
 
 /// `[sqlite]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sqlite {
+pub struct SqliteConfig {
     pub synchronous: String,
 }
 
-impl Default for Sqlite {
+impl Default for SqliteConfig {
     fn default() -> Self {
         Self { synchronous: "full".into() }
     }
@@ -146,12 +146,12 @@ impl Default for Sqlite {
 /// `[postgres]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Postgres {
+pub struct PostgresConfig {
     pub listen_url: String,
     pub connections: u32,
 }
 
-impl Default for Postgres {
+impl Default for PostgresConfig {
     fn default() -> Self {
         Self { listen_url: String::new(), connections: 8 }
     }
@@ -160,7 +160,7 @@ impl Default for Postgres {
 /// `[worker]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Worker {
+pub struct WorkerConfig {
     pub slots: u32,
     pub queues: Vec<String>,
     pub kinds: Vec<String>,
@@ -171,7 +171,7 @@ pub struct Worker {
     pub pools: BTreeMap<String, String>,
 }
 
-impl Default for Worker {
+impl Default for WorkerConfig {
     fn default() -> Self {
         Self {
             slots: 0,
@@ -189,7 +189,7 @@ impl Default for Worker {
 /// `[workers.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerCommand {
+pub struct WorkerProcessConfig {
     pub command: Vec<String>,
     pub kinds: Vec<String>,
     pub dir: String,
@@ -204,7 +204,7 @@ pub struct WorkerCommand {
     pub pool: String,
 }
 
-impl Default for WorkerCommand {
+impl Default for WorkerProcessConfig {
     fn default() -> Self {
         Self {
             command: vec![],
@@ -226,17 +226,17 @@ impl Default for WorkerCommand {
 /// `[pools.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Bounded {
+pub struct BoundedPoolConfig {
     pub max: u32,
     pub wait: String,
     pub lease: String,
     pub alert_every: String,
     pub on_outage: String,
     pub own_max: u32,
-    pub adaptive: Adaptive,
+    pub adaptive: AdaptiveConfig,
 }
 
-impl Default for Bounded {
+impl Default for BoundedPoolConfig {
     fn default() -> Self {
         Self {
             max: 0,
@@ -245,35 +245,35 @@ impl Default for Bounded {
             alert_every: "300s".into(),
             on_outage: "fail_closed".into(),
             own_max: 0,
-            adaptive: Adaptive::default(),
+            adaptive: AdaptiveConfig::default(),
         }
     }
 }
 
-/// `adaptive` of `[pools.NAME]`; a `most` of 0 is none.
+/// `adaptive` of `[pools.NAME]`; with `most = 0` there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Adaptive {
+pub struct AdaptiveConfig {
     pub least: u32,
     pub most: u32,
     pub window: String,
 }
 
-impl Default for Adaptive {
+impl Default for AdaptiveConfig {
     fn default() -> Self {
         Self { least: 1, most: 0, window: "5s".into() }
     }
 }
 
-/// `[alerts]`: both are secrets, so they are not shown.
+/// `[alerts]`: both are secrets, so they are not printed.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Alerts {
+pub struct AlertsConfig {
     pub webhook: String,
     pub sentry: String,
 }
 
-impl std::fmt::Debug for Alerts {
+impl std::fmt::Debug for AlertsConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Alerts(…)")
     }
@@ -282,11 +282,11 @@ impl std::fmt::Debug for Alerts {
 /// `[submit]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Submit {
+pub struct SubmitConfig {
     pub queue: String,
 }
 
-impl Default for Submit {
+impl Default for SubmitConfig {
     fn default() -> Self {
         Self { queue: "default".into() }
     }
@@ -295,7 +295,7 @@ impl Default for Submit {
 /// `[http]`
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Http {
+pub struct HttpConfig {
     pub allow: Vec<String>,
     pub env: Vec<String>,
 }
@@ -303,7 +303,7 @@ pub struct Http {
 /// `[vault]`
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Vault {
+pub struct VaultConfig {
     pub key_file: String,
     pub older: Vec<String>,
 }
@@ -311,7 +311,7 @@ pub struct Vault {
 /// `[ai]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Ai {
+pub struct AiConfig {
     pub prompts_dir: String,
     pub prompts_db: String,
     pub prompts_sql: String,
@@ -319,7 +319,7 @@ pub struct Ai {
     pub libraries: BTreeMap<String, String>,
 }
 
-impl Default for Ai {
+impl Default for AiConfig {
     fn default() -> Self {
         Self {
             prompts_dir: String::new(),
@@ -334,14 +334,14 @@ impl Default for Ai {
 /// `[dispatch]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Dispatch {
+pub struct DispatchConfig {
     pub dir: String,
     pub qsys: String,
     pub workers: u32,
     pub nthr: u32,
 }
 
-impl Default for Dispatch {
+impl Default for DispatchConfig {
     fn default() -> Self {
         Self { dir: String::new(), qsys: "local_worker".into(), workers: 1, nthr: 0 }
     }
@@ -350,7 +350,7 @@ impl Default for Dispatch {
 /// `[web]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Web {
+pub struct WebConfig {
     pub listen: String,
     pub tls_cert: String,
     pub tls_key: String,
@@ -364,7 +364,7 @@ pub struct Web {
     pub shared_pools: Vec<String>,
 }
 
-impl Default for Web {
+impl Default for WebConfig {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:7717".into(),
@@ -385,14 +385,14 @@ impl Default for Web {
 /// `[keep]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Keep {
+pub struct RetentionConfig {
     pub done: String,
     pub failed: String,
     pub batches: String,
     pub audit: String,
 }
 
-impl Default for Keep {
+impl Default for RetentionConfig {
     fn default() -> Self {
         Self {
             done: "1d".into(),
@@ -403,7 +403,7 @@ impl Default for Keep {
     }
 }
 
-/// The configuration as file and environment give it.
+/// Loads the configuration from the file and the environment.
 pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
     let file = find(flag)?;
     let mut table = match &file {
@@ -413,7 +413,7 @@ pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
     for var in env::VARS {
         if let Some(value) = std::env::var_os(var.name) {
             let value = value.into_string().ok().with_context(|| not_text(var))?;
-            overlay(&mut table, var, &value)?;
+            apply_variable(&mut table, var, &value)?;
         }
     }
     let store_named = table.contains_key("store");
@@ -430,7 +430,7 @@ fn find(flag: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     match named {
         Some(path) if path.is_file() => Ok(Some(path)),
         Some(path) => bail!("there is no configuration file {}", path.display()),
-        None => Ok(Some(PathBuf::from(FILE)).filter(|path| path.is_file())),
+        None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
     }
 }
 
@@ -440,22 +440,22 @@ fn read(path: &Path) -> anyhow::Result<Table> {
     parse(&text, &path.display().to_string())
 }
 
-/// Checks `text` against [`Config`] and returns it as written, so that what it leaves out stays
-/// open.
+/// Checks `text` against [`Config`] and returns it as written, so that the environment can set what
+/// it leaves out.
 fn parse(text: &str, name: &str) -> anyhow::Result<Table> {
     if let Err(error) = toml::from_str::<Config>(text) {
         let at = error.span().map_or(0, |span| span.start).min(text.len());
         let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
-        let known = nameless(text).or_else(|| listed(text));
+        let known = unnamed_section_error(text).or_else(|| worker_list_error(text));
         let error = known.unwrap_or_else(|| explain(error.message()));
         return Err(error).with_context(|| format!("in {name}, line {line}"));
     }
     Ok(text.parse()?)
 }
 
-/// What stands in `[workers]` or `[pools]` itself belongs to a section with a name. The parser would
-/// complain of its type.
-fn nameless(text: &str) -> Option<anyhow::Error> {
+/// A key directly in `[workers]` or `[pools]` belongs into a named section. The parser would only
+/// report its type.
+fn unnamed_section_error(text: &str) -> Option<anyhow::Error> {
     let table = text.parse::<Table>().ok()?;
     ["workers", "pools"].into_iter().find_map(|name| {
         let section = table.get(name)?.as_table()?;
@@ -465,28 +465,30 @@ fn nameless(text: &str) -> Option<anyhow::Error> {
     })
 }
 
-/// `[[worker]]` is how others write what is kept alive.
-fn listed(text: &str) -> Option<anyhow::Error> {
+/// `[[worker]]` is how other programs list supervised processes.
+fn worker_list_error(text: &str) -> Option<anyhow::Error> {
     let table = text.parse::<Table>().ok()?;
     table.get("worker")?.as_array()?;
-    let error = anyhow!("[[worker]] is a list, and there is one [worker]: how workers work");
-    Some(hinted(error, "what is kept alive is written as [supervise.workers.NAME]"))
+    let error =
+        anyhow!("[[worker]] is a list, but [worker] is one section with the workers' defaults");
+    Some(hinted(error, "supervised processes are sections [supervise.workers.NAME]"))
 }
 
-/// The parser's message, with a guess at what was meant if a word is unknown.
+/// The parser's message, with a suggestion for an unknown key.
 fn explain(message: &str) -> anyhow::Error {
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    let [given, known @ ..] = words.as_slice() else { return of_type(message.trim()) };
+    let [given, known @ ..] = words.as_slice() else { return type_error(message.trim()) };
     if !message.starts_with("unknown field") {
-        return of_type(message.trim());
+        return type_error(message.trim());
     }
-    let meant = did_you_mean(given, known.iter().copied());
-    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
-    hinted(anyhow!("unknown key `{given}`{meant}"), "longshore.reference.toml lists every key")
+    let suggestion = did_you_mean(given, known.iter().copied());
+    let suggestion =
+        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+    hinted(anyhow!("unknown key `{given}`{suggestion}"), "longshore.reference.toml lists every key")
 }
 
-/// The parser's message on a value that is not what its key takes, with what would be.
-fn of_type(message: &str) -> anyhow::Error {
+/// The parser's message for a value of the wrong type, with a hint.
+fn type_error(message: &str) -> anyhow::Error {
     let hint = match message.rsplit_once("expected ") {
         Some((_, "a sequence")) => "a list is written as [\"one\", \"two\"]",
         Some((_, "a string")) => "text is written in quotes",
@@ -495,8 +497,8 @@ fn of_type(message: &str) -> anyhow::Error {
     hinted(anyhow!("{message}"), hint)
 }
 
-/// Puts a variable's value in the place of its key.
-fn overlay(table: &mut Table, var: Var, text: &str) -> anyhow::Result<()> {
+/// Sets a key to its variable's value.
+fn apply_variable(table: &mut Table, var: Var, text: &str) -> anyhow::Result<()> {
     let bad = || format!("in environment variable {}", var.name);
     let defaults = Table::try_from(Config::default())?;
     let value = match lookup(&defaults, var.key) {
@@ -554,7 +556,7 @@ mod tests {
         assert_eq!(written.try_into::<Config>().unwrap(), Config::default());
     }
 
-    /// A section that people name themselves is written there as a comment.
+    /// A section named by the user is documented there as a comment.
     fn commented(heading: &str) -> Table {
         let from = REFERENCE.lines().skip_while(|line| *line != format!("# {heading}"));
         let section: String = from
@@ -570,23 +572,23 @@ mod tests {
     fn the_reference_file_names_every_key_of_a_worker_process_with_its_default() {
         let written =
             commented("[workers.images]")["workers"]["images"].as_table().unwrap().clone();
-        let defaults = Table::try_from(WorkerCommand::default()).unwrap();
+        let defaults = Table::try_from(WorkerProcessConfig::default()).unwrap();
         assert_eq!(keys(&written, ""), keys(&defaults, ""));
-        let mut written: WorkerCommand = written.try_into().unwrap();
+        let mut written: WorkerProcessConfig = written.try_into().unwrap();
         assert!(!written.command.is_empty());
         written.command.clear();
-        assert_eq!(written, WorkerCommand::default());
+        assert_eq!(written, WorkerProcessConfig::default());
     }
 
     #[test]
     fn the_reference_file_names_every_key_of_what_is_kept_alive_with_its_default() {
         let written = commented("[supervise.workers.mail]");
         let written = written["supervise"]["workers"]["mail"].as_table().unwrap().clone();
-        let defaults = Table::try_from(Supervised::default()).unwrap();
+        let defaults = Table::try_from(SupervisedConfig::default()).unwrap();
         assert_eq!(keys(&written, ""), keys(&defaults, ""));
-        let mut written: Supervised = written.try_into().unwrap();
+        let mut written: SupervisedConfig = written.try_into().unwrap();
         assert_eq!(std::mem::take(&mut written.kinds), ["mail"]);
-        assert_eq!(written, Supervised::default());
+        assert_eq!(written, SupervisedConfig::default());
     }
 
     #[test]
@@ -599,14 +601,19 @@ mod tests {
     #[test]
     fn the_reference_file_names_every_key_of_a_bounded_pool_with_two_examples() {
         let written = commented("[pools.mjml]")["pools"]["mjml"].as_table().unwrap().clone();
-        let defaults = Table::try_from(Bounded::default()).unwrap();
+        let defaults = Table::try_from(BoundedPoolConfig::default()).unwrap();
         assert_eq!(keys(&written, ""), keys(&defaults, ""));
-        let written: Bounded = written.try_into().unwrap();
-        let example = Bounded { max: 20, wait: "30s".into(), ..Bounded::default() };
+        let written: BoundedPoolConfig = written.try_into().unwrap();
+        let example =
+            BoundedPoolConfig { max: 20, wait: "30s".into(), ..BoundedPoolConfig::default() };
         assert_eq!(written, example);
         let written = commented("[pools.digest]")["pools"]["digest"].as_table().unwrap().clone();
-        let written: Bounded = written.try_into().unwrap();
-        assert_eq!(written, Bounded { max: 10, ..Bounded::default() }, "it waits for ever");
+        let written: BoundedPoolConfig = written.try_into().unwrap();
+        assert_eq!(
+            written,
+            BoundedPoolConfig { max: 10, ..BoundedPoolConfig::default() },
+            "it waits for ever"
+        );
     }
 
     #[test]
@@ -630,9 +637,9 @@ mod tests {
     fn a_variable_overrides_its_key_and_nothing_else() {
         let mut table = parse("[worker]\nslots = 3\nttl = \"9s\"\n", "t").unwrap();
         let var = |key| env::VARS.into_iter().find(|var| var.key == key).unwrap();
-        overlay(&mut table, var("worker.slots"), "5").unwrap();
-        overlay(&mut table, var("worker.queues"), "a, b").unwrap();
-        assert!(overlay(&mut table, var("worker.slots"), "many").is_err());
+        apply_variable(&mut table, var("worker.slots"), "5").unwrap();
+        apply_variable(&mut table, var("worker.queues"), "a, b").unwrap();
+        assert!(apply_variable(&mut table, var("worker.slots"), "many").is_err());
         let config: Config = table.try_into().unwrap();
         assert_eq!((config.worker.slots, config.worker.ttl.as_str()), (5, "9s"));
         assert_eq!(config.worker.queues, ["a", "b"]);
@@ -657,7 +664,7 @@ mod tests {
         #[test]
         fn any_value_of_a_variable_is_taken_or_the_variable_named(text: String) {
             for var in env::VARS {
-                if let Err(error) = overlay(&mut Table::new(), var, &text) {
+                if let Err(error) = apply_variable(&mut Table::new(), var, &text) {
                     let words = format!("{error:#}");
                     proptest::prop_assert!(words.contains(var.name), "{}", words);
                 }

@@ -2,56 +2,56 @@
 //!
 //! A variable overrides the configuration file's key and is overridden by the flag.
 
-/// Where the configuration file is.
+/// Path of the configuration file.
 pub const CONFIG: &str = "LONGSHORE_CONFIG";
-/// Where the units are.
+/// URL of the store.
 pub const STORE: &str = "LONGSHORE_STORE";
-/// Whose things may be touched.
+/// Tenant to which commands are restricted.
 pub const TENANT: &str = "LONGSHORE_TENANT";
-/// Which server is asked instead of a store, by commands that can go over one.
+/// URL of a server to use instead of a store, for commands that can.
 pub const SERVER: &str = "LONGSHORE_SERVER";
-/// The token for it; a secret.
+/// The server's token; a secret.
 pub const TOKEN: &str = "LONGSHORE_TOKEN";
-/// What is logged.
+/// Log level or filter.
 pub const LOG: &str = "LONGSHORE_LOG";
-/// How log lines look.
+/// Log format.
 pub const LOG_FORMAT: &str = "LONGSHORE_LOG_FORMAT";
-/// Where daily files of the log go.
+/// Folder of daily log files.
 pub const LOG_DIR: &str = "LONGSHORE_LOG_DIR";
-/// Where systemd wants to hear how a service is.
+/// The socket for notifications to systemd.
 pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
-/// After how many microseconds it misses a sign of life, …
+/// Systemd's watchdog timeout in microseconds, …
 pub const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
-/// … and of which process.
+/// … and the process that it watches.
 pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
-/// Where a PostgreSQL store listens for changes.
+/// URL for LISTEN connections of a PostgreSQL store.
 pub const LISTEN_URL: &str = "LONGSHORE_LISTEN_URL";
-/// Who runs us, by the login; the first that is set counts.
+/// The user's login; the first that is set counts.
 pub const USER: [&str; 2] = ["USER", "LOGNAME"];
-/// The master key of the vault itself, in hex or base64.
+/// The vault's master key itself, in hex or base64.
 pub const MASTER_KEY: &str = "LONGSHORE_MASTER_KEY";
-/// Where alerts go; both are secrets.
+/// Webhook for alerts; a secret.
 pub const WEBHOOK: &str = "LONGSHORE_ALERTS_WEBHOOK";
-/// The same, on a Sentry server.
+/// Sentry DSN for alerts; a secret.
 pub const SENTRY: &str = "LONGSHORE_ALERTS_SENTRY";
-/// The password of the mail server; a secret.
+/// Password for the mail server; a secret.
 pub const SMTP_PASSWORD: &str = "LONGSHORE_SMTP_PASSWORD";
-/// Where systemd keeps the credentials of a service.
+/// Folder of a service's credentials, set by systemd.
 pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
-/// Where the user is at home: the folder of a pool is there unless one is named.
+/// The user's home, which has the default folder of a pool.
 pub const HOME: &str = "HOME";
-/// Where programs are looked for.
+/// Folders of programs.
 pub const PATH: &str = "PATH";
 /// Set and not empty: no colours (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";
 
-/// Which part of whose trace a command is that only sends.
+/// Parent span of a command that only submits.
 pub const TRACEPARENT: &str = "TRACEPARENT";
-/// What collectors of traces know us by.
+/// Service name in traces.
 #[cfg(feature = "otel")]
 pub const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 
-/// A variable that stands for a key of the configuration file.
+/// A variable that overrides a key of the configuration file.
 #[derive(Debug, Clone, Copy)]
 pub struct Var {
     /// The variable.
@@ -60,7 +60,7 @@ pub struct Var {
     pub key: &'static str,
 }
 
-/// All of them. Lists are separated by commas.
+/// All variables of keys. Lists are separated by commas.
 pub const VARS: [Var; 38] = [
     Var { name: STORE, key: "store" },
     Var { name: TENANT, key: "tenant" },
@@ -102,31 +102,31 @@ pub const VARS: [Var; 38] = [
     Var { name: "LONGSHORE_DISPATCH_NTHR", key: "dispatch.nthr" },
 ];
 
-/// What a worker process of ours may inherit: all but what leads to the master key, where alerts
-/// go, the mail server's password, and the server's token.
+/// Names of variables that a worker process may inherit: all but the ones with the master key,
+/// the alert sinks, the mail server's password and the server's token.
 pub fn inheritable() -> impl Iterator<Item = std::ffi::OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
     let ours = [MASTER_KEY, CREDENTIALS, WEBHOOK, SENTRY, SMTP_PASSWORD, TOKEN];
     names.filter(move |name| !ours.iter().any(|own| name == own))
 }
 
-/// A variable that holds a secret: of those that `http.env` lists, or our own.
+/// A variable that holds a secret: one listed in `http.env`, or our own.
 pub fn secret(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What a command run by kind `exec` learns about its unit.
+/// Variables that describe the unit to a command of kind `exec`.
 pub mod exec {
     /// The unit's id.
     pub const UNIT_ID: &str = "LONGSHORE_UNIT_ID";
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, from 1.
     pub const ATTEMPT: &str = "LONGSHORE_ATTEMPT";
     /// The unit's batch; unset without one.
     pub const BATCH: &str = "LONGSHORE_BATCH";
     /// The unit's dedup key; unset without one.
     pub const KEY: &str = "LONGSHORE_KEY";
 
-    /// What a command inherits from its worker, beside all of `LC_*`. Everything else stays
-    /// behind: a worker's environment may hold secrets that its units have no business with.
+    /// Variables that a command inherits from its worker, beside all of `LC_*`. Others are not
+    /// passed on: a worker's environment may hold secrets that do not concern its units.
     pub const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
 }

@@ -1,5 +1,5 @@
-//! What the user reads when something went wrong: `error:`, its causes, and a hint where we know
-//! a way on. Everything else in this crate returns `anyhow::Error`; this module gives it words.
+//! Prints errors: `error:`, its causes, and a hint where one is known. The rest of this crate
+//! returns `anyhow::Error`; this module adds hints and prints it.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,45 +12,45 @@ use crate::exit::ExitCode;
 
 pub use longshore_batch::file::did_you_mean;
 
-/// An error together with what the user can do about it.
+/// An error with a hint for the user.
 #[derive(Debug)]
-struct Hinted {
+struct HintedError {
     error: anyhow::Error,
     hint: String,
 }
 
-impl fmt::Display for Hinted {
+impl fmt::Display for HintedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.error, f)
     }
 }
 
-impl StdError for Hinted {
+impl StdError for HintedError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.error.source()
     }
 }
 
-/// A call that makes no sense, found after the arguments were parsed.
+/// An invalid command line, found after the arguments were parsed.
 #[derive(Debug)]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
-impl fmt::Display for Usage {
+impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl StdError for Usage {}
+impl StdError for UsageError {}
 
 /// A usage error.
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
-    Usage(message.into()).into()
+    UsageError(message.into()).into()
 }
 
-/// Adds a hint to whatever went wrong.
+/// Adds a hint to an error.
 pub trait WithHint<T> {
-    /// Says what the user can do about it.
+    /// Adds what the user can do about it.
     fn hint(self, hint: impl Into<String>) -> anyhow::Result<T>;
 }
 
@@ -62,25 +62,24 @@ impl<T, E: Into<anyhow::Error>> WithHint<T> for Result<T, E> {
 
 /// An error with a hint.
 pub fn hinted(error: anyhow::Error, hint: impl Into<String>) -> anyhow::Error {
-    Hinted { error, hint: hint.into() }.into()
+    HintedError { error, hint: hint.into() }.into()
 }
 
-/// Prints `error` to stderr and chooses the exit code. A reader that went away (`| head`) is no
-/// error.
+/// Prints `error` to stderr and chooses the exit code. A closed pipe (`| head`) is no error.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::Good;
     }
-    // Nobody is left to tell if stderr is gone too.
+    // If stderr is closed too, nothing can be reported.
     let _ = write(error, &mut io::stderr().lock());
-    if causes(error).any(<dyn StdError>::is::<Usage>) {
+    if causes(error).any(<dyn StdError>::is::<UsageError>) {
         return ExitCode::Usage;
     }
     let refused = causes(error).filter_map(refusal).any(Refusal::keeps_chunk_out);
     if refused { ExitCode::Refused } else { ExitCode::Error }
 }
 
-/// Why a unit was not taken, if that is what went wrong.
+/// Why the store refused a unit, if this is the cause.
 fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
     #[cfg(feature = "standard")]
     if let Some(longshore_dispatch::client::ClientError::NotTaken(refusal)) = cause.downcast_ref() {
@@ -92,11 +91,11 @@ fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
     }
 }
 
-/// What helps against a refusal.
-fn against(refusal: &Refusal) -> Option<String> {
+/// The hint for a refusal.
+fn refusal_hint(refusal: &Refusal) -> Option<String> {
     let raise = match refusal {
         Refusal::Suspended(tenant) => {
-            return Some(format!("`longshore tenant resume {tenant}` lets it go on"));
+            return Some(format!("`longshore tenant resume {tenant}` reactivates it"));
         }
         Refusal::Full { bound: Bound::Tenant, .. } => "tenant set NAME --max-units N",
         Refusal::Full { bound: Bound::Lane, .. } => "queue set QUEUE --lane TENANT --max-units N",
@@ -106,10 +105,10 @@ fn against(refusal: &Refusal) -> Option<String> {
     Some(format!("wait for room (`--wait-room 5m`), or raise the bound (`longshore {raise}`)"))
 }
 
-/// All causes, those included that a hint is wrapped around.
+/// All causes, including those inside a hint.
 fn causes(error: &anyhow::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     error.chain().flat_map(|cause| {
-        let inner = cause.downcast_ref::<Hinted>().map(|hinted| &*hinted.error);
+        let inner = cause.downcast_ref::<HintedError>().map(|hinted| &*hinted.error);
         [Some(cause), inner.map(|inner| inner as &(dyn StdError + 'static))].into_iter().flatten()
     })
 }
@@ -119,7 +118,7 @@ fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
     let mut said = error.to_string();
     for cause in error.chain().skip(1) {
         let text = cause.to_string();
-        // Many libraries repeat their source's words in their own.
+        // Many libraries repeat their source's message in their own.
         if !said.contains(&text) {
             writeln!(to, "  caused by: {text}")?;
         }
@@ -131,32 +130,32 @@ fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// What the user can do about it.
+/// The hint for an error.
 pub fn hint(error: &anyhow::Error) -> Option<String> {
-    let given = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>());
+    let given = error.chain().find_map(|cause| cause.downcast_ref::<HintedError>());
     let given = given.map(|hinted| hinted.hint.clone());
-    given.or_else(|| of_server(error)).or_else(|| causes(error).find_map(known))
+    given.or_else(|| server_hint(error)).or_else(|| causes(error).find_map(known_hint))
 }
 
-/// What a server hints at, which comes before what a store's error would mean.
+/// The hint of a server, which takes precedence over the hint for a store's error.
 #[cfg(feature = "standard")]
-fn of_server(error: &anyhow::Error) -> Option<String> {
+fn server_hint(error: &anyhow::Error) -> Option<String> {
     use longshore_web::client::ApiError;
     causes(error).find_map(|cause| cause.downcast_ref().and_then(ApiError::hint))
 }
 
 #[cfg(not(feature = "standard"))]
-fn of_server(_: &anyhow::Error) -> Option<String> {
+fn server_hint(_: &anyhow::Error) -> Option<String> {
     None
 }
 
-/// Hints for causes that may come from anywhere.
-fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
+/// Hints for causes that can occur anywhere.
+fn known_hint(cause: &(dyn StdError + 'static)) -> Option<String> {
     use longshore::Error;
-    if let Some(hint) = refusal(cause).and_then(against) {
+    if let Some(hint) = refusal(cause).and_then(refusal_hint) {
         return Some(hint);
     }
-    if let Some(hint) = cause.downcast_ref().and_then(in_vault) {
+    if let Some(hint) = cause.downcast_ref().and_then(vault_hint) {
         return Some(hint);
     }
     let hint = match store_error(cause)? {
@@ -176,28 +175,29 @@ fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
         }
         Error::Broken { .. } => {
             "check --store (or LONGSHORE_STORE): is this file a longshore store? \
-             `longshore verify` looks inside"
+             `longshore verify` checks it"
         }
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// What helps where the vault said no.
-fn in_vault(error: &VaultError) -> Option<String> {
+/// The hint for an error of the vault.
+fn vault_hint(error: &VaultError) -> Option<String> {
     Some(match error {
         VaultError::NoMaster => {
-            "`longshore key init` makes one; [vault] key_file or LONGSHORE_KEY_FILE says where it is"
+            "`longshore key init` creates one; [vault] key_file or LONGSHORE_KEY_FILE names its file"
                 .to_owned()
         }
         VaultError::NotFound { tenant, .. } => format!(
-            "`longshore key list` shows the keys; looked among those of tenant `{tenant}`"
+            "`longshore key list` shows the keys; searched those of tenant `{tenant}`"
         ),
         other => return other.hint(),
     })
 }
 
-/// What the store said. The engine's errors show it as their own, so it is not a cause of theirs.
+/// The store's error. The engine's errors display it as their own, so it is not in their chain of
+/// causes.
 fn store_error<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a longshore::Error> {
     use longshore::{SendError, WaitError, WorkerError};
     if let Some(SendError::Store(error)) = cause.downcast_ref() {

@@ -1,8 +1,8 @@
-//! The built-in kind `exec`: a unit is a command, its result what the command said.
+//! The built-in kind `exec`: a unit is a command, its result the command's output.
 //!
-//! This module is the handler: it turns what [`run`] saw into an outcome. Reading the payload is
-//! [`payload`]'s part, keeping output within bounds [`capture`]'s, and a [`Warden`] makes sure that
-//! commands do not outlive a worker that was killed.
+//! This module is the handler: it maps the end of a [`run`] to an outcome. [`payload`] parses,
+//! [`capture`] bounds the output, and a [`Warden`] terminates commands that outlive a killed
+//! worker.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::env;
-use payload::Exec;
-use run::{End, Run};
+use payload::ExecPayload;
+use run::{CommandEnd, CommandRun};
 
 mod capture;
 pub mod payload;
@@ -36,16 +36,16 @@ impl ExecHandler {
     }
 }
 
-/// What is kept of a command that ended with exit code 0.
+/// The stored result of a command with exit code 0.
 #[derive(Debug, Serialize)]
 pub struct ExecResult {
-    /// What it returned; null if a signal ended it.
+    /// Its exit code; null if a signal ended it.
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// What it printed, at most 1 MiB.
+    /// Its standard output, at most 1 MiB.
     pub stdout: String,
-    /// What it complained of, at most 1 MiB.
+    /// Its standard error, at most 1 MiB.
     pub stderr: String,
     /// Whether the middle of either was left out.
     pub truncated: bool,
@@ -54,37 +54,46 @@ pub struct ExecResult {
 }
 
 impl Handler for ExecHandler {
-    // The payload is read here and not by the engine, so that its errors can say more.
+    // Parsed here and not by the engine, for better error messages.
     type Input = Box<RawValue>;
     type Output = ExecResult;
 
     async fn run(&self, context: Context, input: Box<RawValue>) -> HandlerResult<ExecResult> {
-        let exec: Exec = serde_json::from_str(input.get())
+        let exec: ExecPayload = serde_json::from_str(input.get())
             .map_err(|error| Verdict::fail("bad-input", format!("not an exec payload: {error}")))?;
         exec.check().map_err(|problem| Verdict::fail("bad-input", problem))?;
-        let run = Run { exec: &exec, dir: &self.dir, env: about(&context), warden: &self.warden };
+        let run = CommandRun {
+            exec: &exec,
+            dir: &self.dir,
+            env: unit_env(&context),
+            warden: &self.warden,
+        };
         let cancelled = context.cancelled();
         let end = run.perform(cancelled.cancelled()).await;
-        judge(end, &exec, context.cancel_reason())
+        to_outcome(end, &exec, context.cancel_reason())
     }
 }
 
-/// What the command learns about its unit.
-fn about(context: &Context) -> Vec<(&'static str, String)> {
+/// Variables that describe the unit to the command.
+fn unit_env(context: &Context) -> Vec<(&'static str, String)> {
     let unit = context.unit();
-    let mut about = vec![
+    let mut unit_env = vec![
         (env::exec::UNIT_ID, unit.id.to_string()),
         (env::exec::ATTEMPT, unit.attempt.to_string()),
     ];
-    about.extend(unit.batch.as_ref().map(|batch| (env::exec::BATCH, batch.to_string())));
-    about.extend(trace::here().or_else(|| unit.trace.clone()).map(|at| (env::TRACEPARENT, at)));
-    about.extend(unit.key.clone().map(|key| (env::exec::KEY, key)));
-    about
+    unit_env.extend(unit.batch.as_ref().map(|batch| (env::exec::BATCH, batch.to_string())));
+    unit_env.extend(trace::here().or_else(|| unit.trace.clone()).map(|at| (env::TRACEPARENT, at)));
+    unit_env.extend(unit.key.clone().map(|key| (env::exec::KEY, key)));
+    unit_env
 }
 
-fn judge(end: End, exec: &Exec, reason: Option<CancelReason>) -> HandlerResult<ExecResult> {
+fn to_outcome(
+    end: CommandEnd,
+    exec: &ExecPayload,
+    reason: Option<CancelReason>,
+) -> HandlerResult<ExecResult> {
     match end {
-        End::Exited(result) => match (result.exit_code, result.signal) {
+        CommandEnd::Exited(result) => match (result.exit_code, result.signal) {
             (Some(0), _) => Ok(Reply::new(result)),
             (Some(code), _) => {
                 Err(Verdict::retry("exit-code", with_tail(format!("exit code {code}"), &result)))
@@ -94,23 +103,25 @@ fn judge(end: End, exec: &Exec, reason: Option<CancelReason>) -> HandlerResult<E
                 Err(Verdict::retry("signal", with_tail(format!("killed by {signal}"), &result)))
             }
         },
-        End::TimedOut(result) => {
-            let limit = exec.timeout.map_or(String::new(), |limit| crate::span::brief(limit.0));
+        CommandEnd::TimedOut(result) => {
+            let limit = exec
+                .timeout
+                .map_or(String::new(), |limit| crate::duration_arg::format_duration(limit.0));
             Err(Verdict::retry(
                 "timeout",
                 with_tail(format!("still running after {limit}"), &result),
             ))
         }
-        End::Cancelled(result) if reason == Some(CancelReason::TimedOut) => {
-            Err(Verdict::retry("timeout", with_tail("its time was over".into(), &result)))
+        CommandEnd::Cancelled(result) if reason == Some(CancelReason::TimedOut) => {
+            Err(Verdict::retry("timeout", with_tail("its time limit was reached".into(), &result)))
         }
-        // Whether it was cancelled or only interrupted is for the engine to say: it knows why.
-        End::Cancelled(_) => Err(Verdict::Cancel),
-        End::NotStarted(verdict) => Err(verdict),
+        // The engine decides whether it was cancelled or only interrupted: it knows the reason.
+        CommandEnd::Cancelled(_) => Err(Verdict::Cancel),
+        CommandEnd::NotStarted(verdict) => Err(verdict),
     }
 }
 
-/// The last words on stderr are what a person needs first.
+/// Appends the end of stderr, which a user needs first.
 fn with_tail(what: String, result: &ExecResult) -> String {
     const TAIL: usize = 2000;
     let stderr = result.stderr.trim_end();

@@ -1,23 +1,23 @@
-//! The exit codes, a contract with scripts: they never change their meaning.
+//! The exit codes, a contract with scripts: their meaning never changes.
 
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCode {
-    /// As asked.
+    /// Success.
     Good,
-    /// Something did not work.
+    /// An error.
     Error,
-    /// It was called in a way that makes no sense.
+    /// An invalid command line.
     Usage,
     /// The unit or batch that was waited for ended with failures.
     Failures,
     /// The unit or batch that was waited for was cancelled or paused.
     Cancelled,
-    /// What was sent was refused: a bound was reached, or the tenant is suspended.
+    /// A submission was refused: a bound was reached, or the tenant is suspended.
     Refused,
-    /// A signal ended it before it was through.
+    /// A signal interrupted it.
     Interrupted,
-    /// The program that was waited for ended with this code, and so do we.
+    /// The exit code of a program that was waited for.
     Program(u8),
 }
 

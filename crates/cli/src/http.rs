@@ -1,8 +1,8 @@
-//! The built-in kind `http`: a unit is a call of a URL, its result what the server said.
+//! The built-in kind `http`: a unit is an HTTP request, its result the response.
 //!
-//! This module is the handler: it turns what [`call`] saw into an outcome. Reading the payload is
-//! [`payload`]'s part, where calls may go [`rules`]' and [`address`]', and [`secrets`] keeps what
-//! the worker adds to a call out of everything that is kept of it.
+//! This module is the handler: it maps the response of [`client`] to an outcome. [`payload`]
+//! parses, [`allowlist`] and [`ssrf_guard`] restrict the destinations, and [`secrets`] keeps
+//! secrets that the worker adds out of everything that is stored.
 
 use std::time::{Duration, Instant};
 
@@ -10,68 +10,72 @@ use longshore::{Clock, Context, Handler, HandlerResult, Reply, SystemClock, Verd
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::value::RawValue;
 
-use call::{Answer, Call, CallError, Caller};
-use payload::Http;
+use client::{HttpClient, HttpError, HttpRequest, HttpResponse};
+use payload::HttpPayload;
 use result::{HttpResult, excerpt};
-use secrets::{Secrets, Vault};
-use statuses::Trouble;
+use secrets::{AllowedVariables, Secrets};
+use statuses::RequestFailure;
 
-mod address;
-pub mod call;
+pub mod allowlist;
+pub mod client;
 pub mod payload;
 mod result;
 mod retry_after;
-pub mod rules;
 mod secrets;
+mod ssrf_guard;
 pub mod statuses;
 
 /// The kind's name.
 pub const KIND: &str = "http";
 
-/// How much of a body is kept.
-const KEPT: usize = 64 * 1024;
+/// Bytes of a body that are stored.
+const MAX_BODY: usize = 64 * 1024;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const ATTEMPT: HeaderName = HeaderName::from_static("longshore-attempt");
 const TIME_LEFT: HeaderName = HeaderName::from_static("longshore-time-left");
 
-/// Calls URLs.
+/// Sends HTTP requests.
 pub struct HttpHandler {
-    caller: Caller,
-    vault: Vault,
+    caller: HttpClient,
+    variables: AllowedVariables,
 }
 
 impl HttpHandler {
-    /// Calls through `caller`; header values may name the variables `env`.
-    pub fn new(caller: Caller, env: Vec<String>) -> Self {
-        Self { caller, vault: Vault::new(env) }
+    /// Sends through `caller`; header values may name the variables `env`.
+    pub fn new(caller: HttpClient, env: Vec<String>) -> Self {
+        Self { caller, variables: AllowedVariables::new(env) }
     }
 
-    /// The call that a payload describes, with the secrets that this worker adds to it.
-    fn prepare(&self, http: &Http, context: &Context) -> Result<(Call, Secrets), Verdict> {
+    /// The request for a payload, with the secrets that this worker adds.
+    fn prepare(
+        &self,
+        http: &HttpPayload,
+        context: &Context,
+    ) -> Result<(HttpRequest, Secrets), Verdict> {
         let mut secrets = Secrets::default();
-        let mut call = http.call(|value| self.vault.fill(value, &mut secrets))?;
-        // A secret that begins within what is kept must be seen whole to be recognised.
-        call.most = KEPT + secrets.longest();
-        introduce(&mut call, context);
+        let mut call = http.call(|value| self.variables.fill(value, &mut secrets))?;
+        // A secret that begins within the stored part must be read completely to be recognised.
+        call.most = MAX_BODY + secrets.longest();
+        add_unit_headers(&mut call, context);
         Ok((call, secrets))
     }
 }
 
 impl Handler for HttpHandler {
-    // The payload is read here and not by the engine, so that its errors can say more.
+    // Parsed here and not by the engine, for better error messages.
     type Input = Box<RawValue>;
     type Output = HttpResult;
 
     async fn run(&self, context: Context, input: Box<RawValue>) -> HandlerResult<HttpResult> {
-        let http = Http::read(input.get())?;
+        let http = HttpPayload::read(input.get())?;
         let (call, secrets) = self.prepare(&http, &context)?;
         let (began, cancelled) = (Instant::now(), context.cancelled());
         let answered = tokio::select! {
             biased;
             answered = self.caller.call(call) => answered,
-            // Whether it was cancelled or only interrupted is for the engine to say.
+            // The engine decides whether it was cancelled or only interrupted.
             () = cancelled.cancelled() => return Err(Verdict::Cancel),
         };
         match answered {
@@ -84,9 +88,9 @@ impl Handler for HttpHandler {
     }
 }
 
-/// Tells the server which unit calls, for the how manieth time, and how long it will wait. What
-/// the payload says goes first: some servers want another key.
-fn introduce(call: &mut Call, context: &Context) {
+/// Adds headers with the unit's id, its attempt and the time left. The payload's own headers take
+/// precedence: some servers need another key.
+fn add_unit_headers(call: &mut HttpRequest, context: &Context) {
     let unit = context.unit();
     let limit = context.time_left().map_or(call.timeout, |left| left.min(call.timeout));
     add(&mut call.headers, IDEMPOTENCY_KEY, &unit.id.to_string());
@@ -103,11 +107,11 @@ fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-/// A status that the sender did not want.
-fn unexpected(answer: &Answer, http: &Http, secrets: &Secrets) -> Verdict {
+/// The verdict for an unexpected status.
+fn unexpected(answer: &HttpResponse, http: &HttpPayload, secrets: &Secrets) -> Verdict {
     let code = format!("http-{}", answer.status.as_u16());
     let message = format!("the server answered {}{}", answer.status, excerpt(answer, secrets));
-    if !http.retry_on.contains(Trouble::Status(answer.status)) {
+    if !http.retry_on.contains(RequestFailure::Status(answer.status)) {
         return Verdict::fail(code, message);
     }
     match wait(answer) {
@@ -116,19 +120,19 @@ fn unexpected(answer: &Answer, http: &Http, secrets: &Secrets) -> Verdict {
     }
 }
 
-/// How long the server wants to be left alone, if it says so.
-fn wait(answer: &Answer) -> Option<Duration> {
+/// How long to wait before a retry, if the server says so.
+fn wait(answer: &HttpResponse) -> Option<Duration> {
     let value = answer.headers.get(RETRY_AFTER)?.to_str().ok()?;
     retry_after::read(value, SystemClock.now())
 }
 
-fn no_answer(error: &CallError, http: &Http, secrets: &Secrets) -> Verdict {
+fn no_answer(error: &HttpError, http: &HttpPayload, secrets: &Secrets) -> Verdict {
     let message = secrets.redact(error.to_string());
     let (code, trouble) = match error {
-        CallError::NotAllowed(_) => return Verdict::fail("not-allowed", message),
-        CallError::BadRedirect(_) => return Verdict::fail("redirect", message),
-        CallError::Timeout(_) => ("timeout", Trouble::Timeout),
-        CallError::Connection(_) => ("connection", Trouble::Connection),
+        HttpError::NotAllowed(_) => return Verdict::fail("not-allowed", message),
+        HttpError::BadRedirect(_) => return Verdict::fail("redirect", message),
+        HttpError::Timeout(_) => ("timeout", RequestFailure::Timeout),
+        HttpError::Connection(_) => ("connection", RequestFailure::Connection),
     };
     if http.retry_on.contains(trouble) {
         Verdict::retry(code, message)

@@ -1,4 +1,5 @@
-//! What every command that asks a model opens: the desk that asks, and the books it keeps.
+//! Opens inference, which calls models, for every command that needs it, and runs its background
+//! tasks.
 
 use std::sync::Arc;
 
@@ -6,41 +7,42 @@ use longshore::ledger::Ledger;
 use longshore::{Store, TenantId};
 use longshore_ai::{Desk, Http};
 
-use crate::commands::batch::crew::label;
+use crate::commands::batch::handlers::label;
+use crate::keyring;
 use crate::settings::Settings;
-use crate::vault;
 
-/// A desk on the ledger, with the vault that the settings name.
-pub fn desk(ledger: &Arc<dyn Ledger>, settings: &Settings) -> anyhow::Result<Desk> {
-    let vault = Arc::new(vault::open(Arc::clone(ledger), settings)?);
+/// Opens inference on the ledger, with the vault of the settings.
+pub fn open_inference(ledger: &Arc<dyn Ledger>, settings: &Settings) -> anyhow::Result<Desk> {
+    let vault = Arc::new(keyring::open(Arc::clone(ledger), settings)?);
     Ok(Desk::new(Arc::clone(ledger), vault, Http::new(), label()))
 }
 
-/// The tenant that asks: the only one, or the default one.
-pub fn asking(settings: &Settings) -> TenantId {
+/// The tenant that makes requests: the settings' only one, or the default one.
+pub fn caller_tenant(settings: &Settings) -> TenantId {
     settings.tenant.clone().unwrap_or_default()
 }
 
-/// Keeps a desk's books and hears of changes, for as long as it is awaited.
-pub async fn beside(desk: &Desk, store: &dyn Store) {
+/// Records calls and follows changes of profiles, while awaited.
+pub async fn run_background(inference: &Desk, store: &dyn Store) {
     let listening = async {
-        // A feed that is away is asked again; meanwhile what is known expires by itself.
-        while let Err(error) = desk.hear_of_changes(store).await {
-            tracing::warn!(%error, "no word of changed profiles");
-            tokio::time::sleep(AGAIN).await;
+        // If the change feed is unavailable it is polled again; meanwhile cached profiles expire by
+        // themselves.
+        while let Err(error) = inference.hear_of_changes(store).await {
+            tracing::warn!(%error, "cannot follow changes of profiles");
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     };
-    tokio::join!(desk.keep_books(), listening);
+    tokio::join!(inference.keep_books(), listening);
 }
 
-/// Writes what is left to be written in a desk's books, and gives back what its questions held.
-pub async fn close_books(desk: &Desk) {
+/// Writes the remaining call records, and releases the permits of requests.
+pub async fn flush(inference: &Desk) {
     tokio::select! {
-        () = desk.books_kept() => {}
-        () = desk.keep_books() => {}
+        () = inference.books_kept() => {}
+        () = inference.keep_books() => {}
     }
-    desk.pools().settle().await;
+    inference.pools().settle().await;
 }
 
-/// Until a feed that was away is asked again.
-const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// The delay before a change feed that failed is polled again.
+const RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);

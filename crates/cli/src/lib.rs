@@ -1,60 +1,60 @@
 //! The `longshore` binary: reads arguments and settings, runs one command, returns its exit code.
 //!
-//! Without the feature `standard` there is one command, `batch run` on the embedded store: what
-//! `cargo quickstart` builds.
+//! Without the feature `standard` there is one command, `batch run` on the embedded store: the
+//! build of `cargo quickstart`.
 
-#![expect(unreachable_pub, reason = "only `main` is exported; `pub` marks a module's front door")]
+#![expect(unreachable_pub, reason = "only `main` is exported; `pub` marks a module's interface")]
 #![cfg_attr(
     not(feature = "standard"),
     allow(dead_code, unused_imports, reason = "the quickstart build uses a part of each module")
 )]
 
-mod actions;
-mod alarms;
+mod alert_sinks;
+mod amount_args;
 #[cfg(feature = "standard")]
 mod app;
 mod args;
+mod batch_hooks;
 #[cfg(feature = "standard")]
 mod batch_start;
+mod byte_size;
 mod commands;
 mod config;
+mod duration_arg;
 mod env;
 mod error;
 mod exec;
 mod exit;
+mod external_workers;
+mod host_identity;
 mod http;
 mod inference;
 #[cfg(feature = "standard")]
-mod job;
-mod lines;
+mod jobfile;
+mod keyring;
 mod logging;
 #[cfg(feature = "standard")]
 mod mail;
 #[cfg(not(feature = "standard"))]
 #[path = "mail/without_mail.rs"]
 mod mail;
-#[cfg(feature = "standard")]
-mod misread;
-mod moment;
-mod money;
+mod ndjson_reader;
 mod output;
-mod permits;
-mod pools;
 #[cfg(not(feature = "standard"))]
 mod quickstart;
-mod screen;
-mod secret;
 #[cfg(feature = "standard")]
-mod server;
+mod remote_target;
+mod secret_prompt;
+mod semaphore_backend;
 mod settings;
-mod size;
-mod span;
 mod store;
 #[cfg(feature = "standard")]
 mod supervise;
 mod telemetry;
-mod vault;
-mod whoami;
+mod terminal;
+mod time_arg;
+#[cfg(feature = "standard")]
+mod usage_error;
 
 #[cfg(feature = "standard")]
 pub use app::main;

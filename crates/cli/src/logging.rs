@@ -1,4 +1,4 @@
-//! Where log lines go: stderr, or daily files that are removed after a while.
+//! Writes the log to stderr, or to daily files that are removed after a while.
 
 use anyhow::Context;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -12,22 +12,23 @@ use crate::error::usage;
 use crate::settings::{LogFormat, LogSettings};
 use crate::telemetry::Telemetry;
 
-/// Keeps the log's writer alive; what is still buffered is written when it is dropped.
+/// Keeps the log's writer alive; dropping it flushes the buffer.
 #[must_use = "dropping it ends the log"]
 pub struct Logging(#[expect(dead_code, reason = "held for its drop")] Option<WorkerGuard>);
 
-/// What the drivers of PostgreSQL say of each connection that ends, and of notices: the store says
-/// what matters of it, once. Spans of traces are for collectors. Whoever wants it names these targets in the level.
-const QUIET: &str = "tokio_postgres=error,longshore::trace=off";
+/// Default filters. The PostgreSQL driver logs every closed connection and every notice; the store
+/// logs what matters of it, once. Spans of traces go to collectors only. A level that names these
+/// targets overrides the filters.
+const DEFAULT_FILTERS: &str = "tokio_postgres=error,longshore::trace=off";
 
 /// Starts logging, at level `by_default` unless the settings name one.
 pub fn start(
     settings: &LogSettings,
-    by_default: &str,
+    default_level: &str,
     telemetry: &Telemetry,
 ) -> anyhow::Result<Logging> {
-    let level = if settings.level.is_empty() { by_default } else { &settings.level };
-    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
+    let level = if settings.level.is_empty() { default_level } else { &settings.level };
+    let filter = EnvFilter::try_new(format!("{DEFAULT_FILTERS},{level}"))
         .map_err(|error| usage(format!("log level `{level}`: {error}")))?;
     let Some(dir) = &settings.dir else {
         install(filter, settings.format, std::io::stderr, telemetry)?;

@@ -1,4 +1,4 @@
-//! Mail as the configuration has it: where the spool is, who renders, and who carries it on.
+//! Mail as configured: the spool, the renderer and the transport.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,43 +18,43 @@ use longshore_mail::send::{
 use longshore_mail::spool::{OnUnanswered, Policy, Spool, Thresholds};
 use tokio::sync::OnceCell;
 
-use crate::alarms::Alarms;
+use crate::alert_sinks::AlertSinks;
 use crate::env;
 use crate::error::{WithHint, hinted, usage};
-use crate::permits;
+use crate::host_identity;
+use crate::semaphore_backend;
 use crate::settings::Settings;
-use crate::whoami;
 
-/// What the configuration says of mail.
+/// The resolved section `[mail]`.
 #[derive(Debug, Clone)]
 pub struct MailSettings {
     /// The spool's folder.
     pub spool: PathBuf,
-    /// Who renders.
+    /// The renderer.
     pub renderer: RendererName,
-    /// What is said to a server that renders.
+    /// The request format of a renderer's server.
     pub form: FormName,
-    /// Where `npm install mjml` was run.
+    /// The folder where `npm install mjml` was run.
     pub mjml_dir: PathBuf,
     /// Folders that templates may include from, beside their own.
     pub includes: Vec<PathBuf>,
-    /// How long a rendering may take.
+    /// Timeout of one rendering.
     pub render_timeout: Duration,
-    /// What each rendering holds a permit of.
+    /// The bounded pool of which each rendering holds a permit.
     pub pool: Option<PoolName>,
-    /// Where mail goes instead of to a server.
+    /// The folder to which mail goes instead of to a server.
     pub folder: Option<PathBuf>,
-    /// Messages to one domain in a minute; 0 is no limit.
+    /// Messages to one domain per minute; 0 is no limit.
     pub per_domain: u32,
-    /// What becomes of messages that may have arrived already.
-    pub on_unanswered: Unanswered,
-    /// How long a message is tried.
+    /// What happens to messages that may have been delivered already.
+    pub on_unanswered: OnUnansweredName,
+    /// How long a message is retried.
     pub max_age: Duration,
     /// How long sent messages are kept.
     pub keep: Duration,
     /// How long failures are kept.
     pub keep_failed: Duration,
-    /// From where on the spool is not well.
+    /// The limits from which the spool is unhealthy.
     pub thresholds: Thresholds,
     /// The server.
     pub smtp: ServerSettings,
@@ -63,21 +63,21 @@ pub struct MailSettings {
 /// The mail server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// Where it is; none if nobody said so.
+    /// Its host and port, if configured.
     pub server: Option<(String, u16)>,
     /// How connections are secured.
     pub security: SecurityName,
-    /// Authorities that its certificate may be signed by, if not the system's.
+    /// Certificate authorities, if not the system's.
     pub authorities: Option<PathBuf>,
-    /// Who we are.
+    /// The login.
     pub user: String,
-    /// Where the password is.
+    /// The password's file.
     pub password_file: Option<PathBuf>,
-    /// The name by which we greet; empty is the machine's.
+    /// The name in the greeting; empty for the machine's.
     pub hello: String,
-    /// Connections at most.
+    /// Maximum connections.
     pub connections: usize,
-    /// How long an answer may take.
+    /// Timeout of a reply.
     pub timeout: Duration,
 }
 
@@ -89,21 +89,21 @@ pub enum SecurityName {
     Tls,
 }
 
-/// What is said to a server that renders.
+/// The request format of a renderer's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum FormName {
     Raw,
     Json,
 }
 
-/// What becomes of messages that may have arrived already.
+/// What happens to messages that may have been delivered already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Unanswered {
+pub enum OnUnansweredName {
     Again,
     Fail,
 }
 
-/// Who renders.
+/// The renderer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RendererName {
     Embedded,
@@ -129,20 +129,20 @@ impl std::str::FromStr for RendererName {
     }
 }
 
-/// Processes of Node, and threads of our own, that render at once.
-const RENDERERS: usize = 4;
+/// Concurrent renderings: processes of Node, or threads of our own.
+const MAX_RENDERERS: usize = 4;
 
-/// The one who renders, by itself.
+/// The renderer without limits.
 pub async fn renderer(
     name: &RendererName,
     settings: &MailSettings,
 ) -> anyhow::Result<Arc<dyn Renderer>> {
     Ok(match name {
-        RendererName::Embedded => Arc::new(Embedded::new(RENDERERS).await?),
+        RendererName::Embedded => Arc::new(Embedded::new(MAX_RENDERERS).await?),
         RendererName::Reference => Arc::new(
-            Reference::start(&settings.mjml_dir, RENDERERS)
+            Reference::start(&settings.mjml_dir, MAX_RENDERERS)
                 .await
-                .hint("`npm install mjml`, and say where in `mail.mjml_dir`")?,
+                .hint("run `npm install mjml`, and name its folder in `mail.mjml_dir`")?,
         ),
         RendererName::Server(url) => {
             let client =
@@ -156,7 +156,7 @@ pub async fn renderer(
     })
 }
 
-/// The one who renders, within its limits.
+/// The renderer with its timeout and its bounded pool.
 pub async fn compiler(
     typed: Option<&RendererName>,
     settings: &Settings,
@@ -166,24 +166,29 @@ pub async fn compiler(
     let compiler = Compiler::new(renderer).timeout(mail.render_timeout);
     let Some(name) = &mail.pool else { return Ok(compiler) };
     let shape = settings.bounded.shape(name, None)?;
-    let alarm = Alarms::open(&settings.alerts)?;
-    let permits = permits::open(settings).await?;
-    Ok(compiler.within(permits::pool(permits, name.clone(), &shape, alarm)))
+    let alarm = AlertSinks::open(&settings.alerts)?;
+    let permits = semaphore_backend::open(settings).await?;
+    Ok(compiler.within(semaphore_backend::pool(permits, name.clone(), &shape, alarm)))
 }
 
-/// Where a template in this folder may include from.
-pub fn roots(folder: &Path, typed: &[PathBuf], settings: &MailSettings) -> anyhow::Result<Roots> {
+/// The folders from which a template in this folder may include.
+pub fn include_roots(
+    folder: &Path,
+    typed: &[PathBuf],
+    settings: &MailSettings,
+) -> anyhow::Result<Roots> {
     let all =
         std::iter::once(folder).chain(typed.iter().chain(&settings.includes).map(PathBuf::as_path));
-    Roots::new(all).context("a folder of includes is not there")
+    Roots::new(all).context("a folder of includes does not exist")
 }
 
-/// The spool.
+/// Opens the spool.
 pub fn spool(settings: &MailSettings) -> anyhow::Result<Spool> {
-    Spool::open(&settings.spool).hint("`mail.spool` says where the spool is")
+    Spool::open(&settings.spool).hint("`mail.spool` names its folder")
 }
 
-/// Whoever makes messages and keeps none. It holds no permits: those are for what is kept.
+/// Builds messages without spooling them. It holds no permits: these are for messages that are
+/// spooled.
 pub async fn sealer(settings: &Settings) -> anyhow::Result<Sealer> {
     let settings = &settings.mail;
     let renderer = renderer(&settings.renderer, settings).await?;
@@ -191,14 +196,14 @@ pub async fn sealer(settings: &Settings) -> anyhow::Result<Sealer> {
     Ok(Sealer::new(compiler, settings.includes.clone(), Arc::new(SystemClock)))
 }
 
-/// Where messages to rows are kept: compiled and put into the spool as the configuration says. Nothing is
-/// opened before the first of them, for most workers write to nobody.
-pub struct LazyOffice {
+/// Compiles messages and adds them to the spool, as configured. Nothing is opened before the first
+/// message, because most workers send no mail.
+pub struct LazyMailSpool {
     settings: Settings,
     office: OnceCell<SpoolOffice>,
 }
 
-impl LazyOffice {
+impl LazyMailSpool {
     /// Opens nothing yet.
     pub fn new(settings: &Settings) -> Self {
         Self { settings: settings.clone(), office: OnceCell::new() }
@@ -213,7 +218,7 @@ impl LazyOffice {
 }
 
 #[async_trait]
-impl Office for LazyOffice {
+impl Office for LazyMailSpool {
     async fn post(&self, parcel: Parcel) -> Result<Posted, OfficeError> {
         let office = self.office.get_or_try_init(|| self.open()).await;
         let office = office.map_err(|error| OfficeError {
@@ -226,17 +231,20 @@ impl Office for LazyOffice {
     }
 }
 
-/// Whoever carries mail on.
-pub fn carrier(folder: Option<&Path>, settings: &MailSettings) -> anyhow::Result<Arc<dyn Carrier>> {
+/// The transport: a folder or a mail server.
+pub fn transport(
+    folder: Option<&Path>,
+    settings: &MailSettings,
+) -> anyhow::Result<Arc<dyn Carrier>> {
     if let Some(folder) = folder.or(settings.folder.as_deref()) {
-        let carrier =
+        let transport =
             Folder::new(folder).with_context(|| format!("no folder {}", folder.display()))?;
-        return Ok(Arc::new(carrier));
+        return Ok(Arc::new(transport));
     }
     let server = &settings.smtp;
     let Some((host, port)) = &server.server else {
-        return Err(usage("nobody says where the mail server is")).hint(
-            "write [mail.smtp] server = \"HOST:PORT\" into longshore.toml, or say --folder DIR",
+        return Err(usage("no mail server is configured")).hint(
+            "write [mail.smtp] server = \"HOST:PORT\" into longshore.toml, or use --folder DIR",
         );
     };
     Ok(Arc::new(Smtp::new(SmtpSettings {
@@ -247,13 +255,13 @@ pub fn carrier(folder: Option<&Path>, settings: &MailSettings) -> anyhow::Result
         },
         authorities: server.authorities.clone(),
         credentials: credentials(server)?,
-        hello: if server.hello.is_empty() { whoami::host() } else { server.hello.clone() },
+        hello: if server.hello.is_empty() { host_identity::host() } else { server.hello.clone() },
         timeout: server.timeout,
         ..SmtpSettings::new(host, *port)
     })?))
 }
 
-/// Nothing that is wrong with a password is repeated.
+/// The login for the server. No error repeats the password.
 fn credentials(server: &ServerSettings) -> anyhow::Result<Option<Credentials>> {
     if server.user.is_empty() {
         return Ok(None);
@@ -264,23 +272,23 @@ fn credentials(server: &ServerSettings) -> anyhow::Result<Option<Credentials>> {
         None => env::secret(env::SMTP_PASSWORD).ok_or_else(|| {
             let hint =
                 format!("set {}, or name a file in `mail.smtp.password_file`", env::SMTP_PASSWORD);
-            hinted(usage("the mail server's password is nowhere"), hint)
+            hinted(usage("the mail server's password is not configured"), hint)
         })?,
     };
     let password = password.trim_end_matches(['\r', '\n']).into();
     Ok(Some(Credentials { user: server.user.clone(), password }))
 }
 
-/// How a sender works.
-pub fn sender(settings: &MailSettings) -> SenderSettings {
+/// The settings of a sender.
+pub fn sender_settings(settings: &MailSettings) -> SenderSettings {
     let retry = RetryPolicy { max_age: Some(settings.max_age), ..Policy::default().retry };
     let on_unanswered = match settings.on_unanswered {
-        Unanswered::Again => OnUnanswered::Again,
-        Unanswered::Fail => OnUnanswered::Fail,
+        OnUnansweredName::Again => OnUnanswered::Again,
+        OnUnansweredName::Fail => OnUnanswered::Fail,
     };
     let per_domain = (settings.per_domain > 0).then(|| {
         let per_minute = f64::from(settings.per_domain);
-        // What comes in ten seconds may come at once.
+        // The burst is ten seconds' worth.
         DomainRate { per_minute, burst: (per_minute / 6.0).max(1.0) }
     });
     SenderSettings {

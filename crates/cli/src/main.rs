@@ -1,4 +1,5 @@
-//! The `longshore` binary. Everything is in the library, so that it compiles beside what it depends on.
+//! The `longshore` binary. Everything is in the library, so that it compiles in parallel with its
+//! dependencies.
 
 fn main() -> std::process::ExitCode {
     longshore_cli::main()

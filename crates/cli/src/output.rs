@@ -1,7 +1,7 @@
-//! The one place that prints: data to stdout, words about it to stderr.
+//! The only module that prints: data to stdout, messages to stderr.
 //!
-//! Three forms: tables and sentences for people, JSON for programs, and quiet. Colours and
-//! progress bars only where a person looks.
+//! There are three forms: tables and sentences for people, JSON for programs, and quiet. Colours
+//! and progress bars are used only on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -13,35 +13,35 @@ pub use table::{Table, cell, paint, right};
 
 mod table;
 
-/// For whom we print.
+/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
+pub enum OutputForm {
     /// For people.
     #[default]
     Human,
-    /// For programs: one JSON document, or one a line.
+    /// For programs: one JSON document, or one per line.
     Json,
-    /// Data only, no words.
+    /// Data only, no messages.
     Quiet,
 }
 
-/// Where everything is printed.
+/// Prints data and messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
-    form: Form,
+    form: OutputForm,
     colour: bool,
 }
 
 impl Output {
     /// An output of this form; colours only if stdout is a terminal and `NO_COLOR` is not set.
-    pub fn new(form: Form) -> Self {
+    pub fn new(form: OutputForm) -> Self {
         let wanted = std::env::var_os(crate::env::NO_COLOR).is_none_or(|value| value.is_empty());
-        Self { form, colour: wanted && form == Form::Human && io::stdout().is_terminal() }
+        Self { form, colour: wanted && form == OutputForm::Human && io::stdout().is_terminal() }
     }
 
-    /// Whether programs read us.
+    /// Whether the output is JSON.
     pub fn is_json(self) -> bool {
-        self.form == Form::Json
+        self.form == OutputForm::Json
     }
 
     /// Whether data may be coloured.
@@ -49,94 +49,94 @@ impl Output {
         self.colour
     }
 
-    /// Whether words are unwanted.
+    /// Whether messages are suppressed.
     pub fn is_quiet(self) -> bool {
-        self.form == Form::Quiet
+        self.form == OutputForm::Quiet
     }
 
-    /// Whether a person watches.
+    /// Whether progress is shown on a terminal.
     pub fn is_watched(self) -> bool {
-        self.form == Form::Human && io::stderr().is_terminal()
+        self.form == OutputForm::Human && io::stderr().is_terminal()
     }
 
-    /// One JSON document on one line.
+    /// Prints one JSON document on one line.
     pub fn json(self, value: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
-        Ok(put(&text)?)
+        Ok(write_stdout(&text)?)
     }
 
-    /// A line of data.
+    /// Prints a line of data.
     pub fn line(self, text: impl AsRef<str>) -> anyhow::Result<()> {
-        Ok(put(format!("{}\n", text.as_ref()).as_bytes())?)
+        Ok(write_stdout(format!("{}\n", text.as_ref()).as_bytes())?)
     }
 
-    /// A piece of data that more follows.
+    /// Prints data without a newline.
     pub fn piece(self, text: &str) -> anyhow::Result<()> {
-        Ok(put(text.as_bytes())?)
+        Ok(write_stdout(text.as_bytes())?)
     }
 
-    /// Where data goes that is not text.
+    /// A writer for binary data.
     pub fn raw(self) -> impl Write {
         io::BufWriter::new(io::stdout().lock())
     }
 
-    /// Data as a table for people or as JSON for programs.
+    /// Prints data as a table for people or as JSON for programs.
     pub fn list<T: Serialize>(
         self,
         items: &[T],
         table: impl FnOnce() -> Table,
     ) -> anyhow::Result<()> {
         match self.form {
-            Form::Json => self.json(&items),
-            _ => Ok(put(table().render(self.colour).as_bytes())?),
+            OutputForm::Json => self.json(&items),
+            _ => Ok(write_stdout(table().render(self.colour).as_bytes())?),
         }
     }
 
-    /// Data as lines of `name: value` for people or as JSON for programs.
+    /// Prints data as lines of `name  value` for people or as JSON for programs.
     pub fn record(
         self,
         value: &impl Serialize,
         table: impl FnOnce() -> Table,
     ) -> anyhow::Result<()> {
         match self.form {
-            Form::Json => self.json(value),
-            _ => Ok(put(table().render(self.colour).as_bytes())?),
+            OutputForm::Json => self.json(value),
+            _ => Ok(write_stdout(table().render(self.colour).as_bytes())?),
         }
     }
 
-    /// The answer to something that was done: a sentence for people, JSON for programs, nothing
-    /// in quiet form.
+    /// Prints the result of a command: a sentence for people, JSON for programs, nothing in quiet
+    /// form.
     pub fn answer(
         self,
         value: &impl Serialize,
         words: impl FnOnce() -> String,
     ) -> anyhow::Result<()> {
         match self.form {
-            Form::Json => self.json(value),
-            Form::Human => self.line(words()),
-            Form::Quiet => Ok(()),
+            OutputForm::Json => self.json(value),
+            OutputForm::Human => self.line(words()),
+            OutputForm::Quiet => Ok(()),
         }
     }
 
-    /// Words for people, beside the data.
+    /// Prints a message for people to stderr.
     pub fn note(self, text: impl AsRef<str>) {
-        if self.form != Form::Quiet {
-            // If stderr is gone there is nobody to tell.
+        if self.form != OutputForm::Quiet {
+            // If stderr is closed, nothing can be reported.
             let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
         }
     }
 
-    /// Room for several progress bars on stderr; invisible unless a person watches.
+    /// A group of progress bars on stderr; hidden unless it is a terminal.
     pub fn bars(self) -> MultiProgress {
         MultiProgress::with_draw_target(self.target())
     }
 
-    /// A progress bar among others.
+    /// A progress bar in a group.
     pub fn bar_in(self, bars: &MultiProgress, template: &str) -> ProgressBar {
-        // Without a target of its own: one that draws before it is added leaves a line behind.
+        // Hidden at first: a bar that draws before it is added to the group leaves a line behind.
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        self.dress(bars.add(bar), template)
+        self.style_bar(bars.add(bar), template)
     }
 
     fn target(self) -> ProgressDrawTarget {
@@ -147,12 +147,12 @@ impl Output {
         }
     }
 
-    /// A progress bar on stderr; invisible unless a person watches.
+    /// A progress bar on stderr; hidden unless it is a terminal.
     pub fn bar(self, template: &str) -> ProgressBar {
-        self.dress(ProgressBar::with_draw_target(None, self.target()), template)
+        self.style_bar(ProgressBar::with_draw_target(None, self.target()), template)
     }
 
-    fn dress(self, bar: ProgressBar, template: &str) -> ProgressBar {
+    fn style_bar(self, bar: ProgressBar, template: &str) -> ProgressBar {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━━╌"));
         }
@@ -162,13 +162,13 @@ impl Output {
         bar
     }
 
-    /// `text` in the colour that `word` has everywhere.
+    /// `text` in the colour of the state `word`.
     pub fn paint(self, word: &str, text: &str) -> String {
         table::paint(self.colour, word, text)
     }
 }
 
-fn put(bytes: &[u8]) -> io::Result<()> {
+fn write_stdout(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()

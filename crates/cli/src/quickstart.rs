@@ -4,8 +4,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use tokio::runtime::Runtime;
 
-use crate::args::Global;
-use crate::args::batch::Run;
+use crate::args::GlobalArgs;
+use crate::args::batch::BatchRunArgs;
 use crate::error::{hinted, report, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -17,33 +17,33 @@ const ALL_COMMANDS: &str = "for all commands: cargo build --release";
 /// Run batches of database rows. This build has one command; for all: cargo build --release
 #[derive(Debug, Parser)]
 #[command(name = "longshore", version, max_term_width = 100)]
-struct Cli {
+struct QuickstartCli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalArgs,
     #[command(subcommand)]
-    command: Command,
+    command: QuickstartCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum QuickstartCommand {
     /// Run batches of database rows
     #[command(subcommand)]
-    Batch(Batch),
+    Batch(QuickstartBatch),
 }
 
 #[derive(Debug, Subcommand)]
-enum Batch {
+enum QuickstartBatch {
     /// Run a batch file to its end, all in this process
-    Run(Box<Run>),
+    Run(Box<BatchRunArgs>),
 }
 
-/// Runs the command that was typed.
+/// Parses the command line and runs the command.
 pub fn main() -> std::process::ExitCode {
-    // A worker process that runs the reaper of orphans does nothing else.
+    // Started as the orphan reaper of another of our processes, this process does nothing else.
     if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {
         return ended;
     }
-    let ended = match Cli::try_parse() {
+    let ended = match QuickstartCli::try_parse() {
         Ok(cli) => run(cli),
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => Err(unknown(&error)),
         Err(error) => error.exit(),
@@ -59,12 +59,12 @@ fn unknown(error: &clap::Error) -> anyhow::Error {
     hinted(usage(format!("the quickstart build has no `{command}`")), ALL_COMMANDS)
 }
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run(cli: QuickstartCli) -> anyhow::Result<ExitCode> {
     let settings = Settings::resolve(&cli.global)?;
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = Runtime::new()?;
     let telemetry = Telemetry::new(settings.otlp.as_deref(), runtime.handle(), false)?;
     let _log = logging::start(&settings.log, "warn", &telemetry)?;
-    let Command::Batch(Batch::Run(typed)) = cli.command;
+    let QuickstartCommand::Batch(QuickstartBatch::Run(typed)) = cli.command;
     runtime.block_on(commands::batch::run_file(*typed, &settings))
 }

@@ -1,6 +1,6 @@
-//! What the user means: flags over environment over file over defaults, checked once.
+//! Resolves the settings: flags over environment over file over defaults, checked once.
 //!
-//! [`crate::args`] is what was typed; commands see only this.
+//! [`crate::args`] defines the flags; commands see only these settings.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ use longshore_batch::definition::Database;
 #[cfg(feature = "standard")]
 use longshore_web::client::ApiClient;
 
-use crate::alarms::AlertSettings;
-use crate::args::Global;
+use crate::alert_sinks::AlertSettings;
+use crate::args::GlobalArgs;
+use crate::byte_size::ByteSize;
 use crate::config::{self, Config};
+use crate::duration_arg::DurationArg;
 use crate::error::{WithHint, did_you_mean, hinted, usage};
-use crate::http::rules::Rules;
+use crate::external_workers::{ExternalWorkerSettings, both_handle};
+use crate::http::allowlist::Allowlist;
+use crate::keyring::VaultSettings;
 #[cfg(feature = "standard")]
 use crate::mail::MailSettings;
-use crate::output::{Form, Output};
-use crate::permits::{BoundedSettings, BoundedShape};
-use crate::pools::{PoolSettings, both_handle};
-use crate::size::Size;
-use crate::span::Span;
-use crate::store::{PostgresUrl, StoreUrl, Synchronous};
-use crate::vault::VaultSettings;
+use crate::output::{Output, OutputForm};
+use crate::semaphore_backend::{BoundedPoolSettings, BoundedSettings};
+use crate::store::{PostgresUrl, StoreUrl, SynchronousMode};
 
 #[cfg(feature = "standard")]
 mod mail;
@@ -40,116 +40,116 @@ mod supervise;
 #[cfg(feature = "standard")]
 pub use standard::{DispatchSettings, WebSettings};
 #[cfg(feature = "standard")]
-pub use supervise::{Run, SuperviseSettings, Supervised};
+pub use supervise::{SuperviseSettings, SupervisedCommand, SupervisedSection};
 
-/// Everything that holds for all commands.
+/// The settings of all commands.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What was typed, for whoever reads the file again.
-    pub typed: Global,
-    /// Where the units are.
+    /// The flags, for a later reload of the file.
+    pub typed: GlobalArgs,
+    /// The store's URL.
     pub store: StoreUrl,
-    /// Whether somebody chose that store: by flag, environment or file.
+    /// Whether a flag, the environment or the file names that store.
     pub store_named: bool,
-    /// The server that is asked instead, if the command goes over one.
+    /// The server to use instead, if the command runs through one.
     #[cfg(feature = "standard")]
     pub server: Option<ApiClient>,
-    /// How the embedded store writes.
-    pub synchronous: Synchronous,
-    /// How a PostgreSQL store is reached.
+    /// How the embedded store syncs.
+    pub synchronous: SynchronousMode,
+    /// Connections to a PostgreSQL store.
     pub postgres: PostgresSettings,
-    /// The only tenant, if there is only one.
+    /// The tenant to which commands are restricted, if any.
     pub tenant: Option<TenantId>,
-    /// How long a store that is away is waited for.
+    /// How long to wait for an unavailable store.
     pub patience: Duration,
-    /// How we print.
+    /// Form of the output.
     pub output: Output,
     /// The configuration file, if there is one.
     pub config_file: Option<PathBuf>,
-    /// How we log.
+    /// Log settings.
     pub log: LogSettings,
-    /// The collector of traces, if there is one.
+    /// The OTLP collector's URL, if there is one.
     pub otlp: Option<String>,
     /// Defaults of `worker`.
-    pub worker: WorkerSettings,
+    pub worker: WorkerDefaults,
     /// Worker processes in any language.
-    pub pools: Vec<PoolSettings>,
+    pub pools: Vec<ExternalWorkerSettings>,
     /// Bounded pools.
     pub bounded: BoundedSettings,
-    /// Who is told of alerts, beside the log.
+    /// Destinations of alerts, beside the log.
     pub alerts: AlertSettings,
     /// The queue of units that name none.
     pub queue: QueueName,
-    /// What calls of URLs may do.
+    /// Permissions of HTTP requests.
     pub http: HttpSettings,
-    /// Where the master key of the vault is.
+    /// Location of the vault's master key.
     pub vault: VaultSettings,
-    /// What `ai worker` has to know.
+    /// Settings of `ai worker`.
     pub ai: AiSettings,
-    /// Where a pool of script workers is, and what it is like.
+    /// Location and defaults of a pool of script workers.
     #[cfg(feature = "standard")]
     pub dispatch: DispatchSettings,
-    /// Where mail is kept, rendered and sent.
+    /// Spool, renderer and server of mail.
     #[cfg(feature = "standard")]
     pub mail: MailSettings,
-    /// How the API is served.
+    /// Settings of the API server.
     #[cfg(feature = "standard")]
     pub web: WebSettings,
-    /// What `supervise` keeps alive, and how.
+    /// Processes that `supervise` runs.
     #[cfg(feature = "standard")]
     pub supervise: SuperviseSettings,
-    /// How long ended things are kept.
+    /// Retention of ended units, batches and audit entries.
     pub retention: Retention,
 }
 
-/// What `ai worker` has to know.
+/// Settings of `ai worker`.
 #[derive(Debug, Clone)]
 pub struct AiSettings {
-    /// Where prompts are that requests refer to.
-    pub prompts: PromptsIn,
-    /// Whose the libraries of reply queues are.
+    /// Where the prompts are that requests refer to.
+    pub prompts: PromptSource,
+    /// The tenants of the libraries of reply queues.
     pub libraries: Libraries,
 }
 
-/// Where prompts are that requests refer to.
+/// Where the prompts are that requests refer to.
 #[derive(Debug, Clone)]
-pub enum PromptsIn {
+pub enum PromptSource {
     /// Nowhere.
     Nothing,
     /// In files below a folder.
     Files(PathBuf),
     /// In a database, found by a query.
     Table {
-        /// Which one.
+        /// The database.
         database: Database,
         /// The query.
         sql: String,
     },
 }
 
-/// How a PostgreSQL store is reached.
+/// Connections to a PostgreSQL store.
 #[derive(Debug, Clone)]
 pub struct PostgresSettings {
-    /// Where the server itself is, for who listens, if the store's URL leads to a pooler.
+    /// The server's own URL for LISTEN, if the store's URL leads to a pooler.
     pub listen: Option<PostgresUrl>,
-    /// Connections at most, not counting the one that listens.
+    /// Maximum connections, not counting the one for LISTEN.
     pub connections: usize,
 }
 
-/// How we log.
+/// Log settings.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// A level, or a filter by module; empty leaves it to the command.
+    /// A level, or a filter by module; empty for the command's default.
     pub level: String,
-    /// How lines look.
+    /// Format of the lines.
     pub format: LogFormat,
-    /// Where daily files go; stderr without.
+    /// Folder of daily files; `None` for stderr.
     pub dir: Option<PathBuf>,
-    /// How many daily files are kept.
+    /// Number of daily files to keep.
     pub keep: u32,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -160,37 +160,37 @@ pub enum LogFormat {
 
 /// Defaults of `worker`.
 #[derive(Debug, Clone)]
-pub struct WorkerSettings {
-    /// Units run at once.
+pub struct WorkerDefaults {
+    /// Units to run concurrently.
     pub slots: u32,
-    /// Queues taken from; none means all.
+    /// Queues to claim from; empty means all.
     pub queues: Vec<QueueName>,
-    /// Kinds taken; none means all.
+    /// Kinds to claim; empty means all.
     pub kinds: Vec<Kind>,
-    /// How long a drain may take.
+    /// Maximum time of a drain.
     pub drain_timeout: Duration,
-    /// Without a sign of life for this long a worker counts as dead.
+    /// A worker counts as dead after this long without a heartbeat.
     pub ttl: Duration,
-    /// Where commands run.
+    /// Working directory of commands.
     pub exec_dir: PathBuf,
-    /// Variables that commands of batches get.
+    /// Variables that commands of batches inherit.
     pub env: Vec<String>,
-    /// Bounded pools that units of a kind hold permits of.
+    /// Bounded pools of which units of a kind hold a permit.
     pub pools: BTreeMap<Kind, PoolName>,
 }
 
-/// What calls of URLs may do.
+/// Permissions of HTTP requests.
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
-    /// Where they may go.
-    pub rules: Arc<Rules>,
+    /// Allowed destinations.
+    pub allowlist: Arc<Allowlist>,
     /// Variables that header values may name.
     pub env: Vec<String>,
 }
 
 impl Settings {
-    /// Finds out what is meant.
-    pub fn resolve(typed: &Global) -> anyhow::Result<Self> {
+    /// Resolves all settings.
+    pub fn resolve(typed: &GlobalArgs) -> anyhow::Result<Self> {
         let config = config::load(typed.config.as_deref())?;
         let store = typed.store.as_ref().unwrap_or(&config.store);
         Ok(Self {
@@ -199,10 +199,10 @@ impl Settings {
             store_named: typed.store.is_some() || config.store_named,
             #[cfg(feature = "standard")]
             server: None,
-            synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
+            synchronous: parse_choice("sqlite.synchronous", &config.sqlite.synchronous)?,
             postgres: postgres(&config)?,
             tenant: tenant(typed, &config)?,
-            patience: span("patience", &config.patience)?,
+            patience: duration("patience", &config.patience)?,
             output: output(typed),
             config_file: config.file.clone(),
             log: log(typed, &config)?,
@@ -211,7 +211,7 @@ impl Settings {
             pools: pools(&config)?,
             bounded: bounded(&config)?,
             alerts: alerts(&config)?,
-            queue: named("submit.queue", &config.submit.queue)?,
+            queue: parse_name("submit.queue", &config.submit.queue)?,
             http: http(&config)?,
             vault: vault(&config)?,
             ai: ai(&config)?,
@@ -227,89 +227,90 @@ impl Settings {
         })
     }
 
-    /// Whose things may be touched.
+    /// The scope of queries: one tenant, or all.
     pub fn scope(&self) -> Scope {
         self.tenant.clone().map_or(Scope::All, Scope::Tenant)
     }
 }
 
-/// How we print, whatever the configuration says.
-pub fn output(typed: &Global) -> Output {
+/// The form of the output, which does not depend on the configuration.
+pub fn output(typed: &GlobalArgs) -> Output {
     Output::new(form(typed))
 }
 
-fn form(typed: &Global) -> Form {
+fn form(typed: &GlobalArgs) -> OutputForm {
     match (typed.json, typed.quiet) {
-        (true, _) => Form::Json,
-        (false, true) => Form::Quiet,
-        (false, false) => Form::Human,
+        (true, _) => OutputForm::Json,
+        (false, true) => OutputForm::Quiet,
+        (false, false) => OutputForm::Human,
     }
 }
 
-fn tenant(typed: &Global, config: &Config) -> anyhow::Result<Option<TenantId>> {
+fn tenant(typed: &GlobalArgs, config: &Config) -> anyhow::Result<Option<TenantId>> {
     match (&typed.tenant, config.tenant.as_str()) {
         (Some(tenant), _) => Ok(Some(tenant.clone())),
         (None, "") => Ok(None),
-        (None, name) => named("tenant", name).map(Some),
+        (None, name) => parse_name("tenant", name).map(Some),
     }
 }
 
 fn postgres(config: &Config) -> anyhow::Result<PostgresSettings> {
-    let config::Postgres { listen_url, connections } = &config.postgres;
+    let config::PostgresConfig { listen_url, connections } = &config.postgres;
     let listen = Some(listen_url).filter(|url| !url.is_empty()).map(|url| url.parse());
     let listen = listen.transpose().with_context(|| in_key("postgres.listen_url"))?;
     Ok(PostgresSettings { listen, connections: usize::try_from((*connections).max(1))? })
 }
 
-fn log(typed: &Global, config: &Config) -> anyhow::Result<LogSettings> {
+fn log(typed: &GlobalArgs, config: &Config) -> anyhow::Result<LogSettings> {
     let log = &config.log;
     let dir = typed.log_dir.clone().or_else(|| path(&log.dir));
     Ok(LogSettings {
         level: typed.log_level.clone().unwrap_or_else(|| log.level.clone()),
         format: match typed.log_format {
             Some(format) => format,
-            None => choice("log.format", &log.format)?,
+            None => parse_choice("log.format", &log.format)?,
         },
         dir,
         keep: log.keep.max(1),
     })
 }
 
-fn worker(config: &Config) -> anyhow::Result<WorkerSettings> {
+fn worker(config: &Config) -> anyhow::Result<WorkerDefaults> {
     let worker = &config.worker;
-    Ok(WorkerSettings {
+    Ok(WorkerDefaults {
         slots: if worker.slots == 0 { cores() } else { worker.slots },
-        queues: all_named("worker.queues", &worker.queues)?,
-        kinds: all_named("worker.kinds", &worker.kinds)?,
-        drain_timeout: span("worker.drain_timeout", &worker.drain_timeout)?,
-        ttl: span("worker.ttl", &worker.ttl)?,
+        queues: parse_names("worker.queues", &worker.queues)?,
+        kinds: parse_names("worker.kinds", &worker.kinds)?,
+        drain_timeout: duration("worker.drain_timeout", &worker.drain_timeout)?,
+        ttl: duration("worker.ttl", &worker.ttl)?,
         exec_dir: path(&worker.exec_dir).unwrap_or_else(|| ".".into()),
         env: worker.env.clone(),
-        pools: held(config)?,
+        pools: kind_pools(config)?,
     })
 }
 
-/// What units of a kind hold permits of.
-fn held(config: &Config) -> anyhow::Result<BTreeMap<Kind, PoolName>> {
+/// The bounded pools of which units of a kind hold a permit.
+fn kind_pools(config: &Config) -> anyhow::Result<BTreeMap<Kind, PoolName>> {
     let pools = config.worker.pools.iter().map(|(kind, pool)| {
         let key = format!("worker.pools.{kind}");
-        Ok((named("worker.pools", kind)?, known_pool(&key, pool, config)?))
+        Ok((parse_name("worker.pools", kind)?, pool_name(&key, pool, config)?))
     });
     pools.collect()
 }
 
-/// The name of a bounded pool that the configuration has.
-fn known_pool(key: &str, name: &str, config: &Config) -> anyhow::Result<PoolName> {
+/// Resolves the name of a configured bounded pool.
+fn pool_name(key: &str, name: &str, config: &Config) -> anyhow::Result<PoolName> {
     if config.pools.contains_key(name) {
-        return named(key, name);
+        return parse_name(key, name);
     }
-    let meant = did_you_mean(name, config.pools.keys().map(String::as_str));
-    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
-    let error = usage(format!("`{key}` names pool `{name}`, which there is not{meant}"));
+    let suggestion = did_you_mean(name, config.pools.keys().map(String::as_str));
+    let suggestion =
+        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+    let error = usage(format!("`{key}` names pool `{name}`, which does not exist{suggestion}"));
     Err(hinted(error, format!("write [pools.{name}] max = N")))
 }
 
-fn pools(config: &Config) -> anyhow::Result<Vec<PoolSettings>> {
+fn pools(config: &Config) -> anyhow::Result<Vec<ExternalWorkerSettings>> {
     let pools = config.workers.iter().map(|(name, written)| pool(name, written, config));
     let pools = pools.collect::<anyhow::Result<Vec<_>>>()?;
     let mut taken: Vec<(&Kind, &str)> = Vec::new();
@@ -319,7 +320,7 @@ fn pools(config: &Config) -> anyhow::Result<Vec<PoolSettings>> {
                 Some((_, other)) if *other == pool.name => {
                     let key = format!("workers.{other}.kinds");
                     return Err(usage(format!("`{key}` names `{kind}` twice")))
-                        .hint("once will do");
+                        .hint("name it once");
                 }
                 Some((_, other)) => return Err(both_handle(other, &pool.name, kind)),
                 None => {}
@@ -332,11 +333,11 @@ fn pools(config: &Config) -> anyhow::Result<Vec<PoolSettings>> {
 
 fn pool(
     name: &str,
-    written: &config::WorkerCommand,
+    written: &config::WorkerProcessConfig,
     config: &Config,
-) -> anyhow::Result<PoolSettings> {
+) -> anyhow::Result<ExternalWorkerSettings> {
     let key = |key: &str| format!("workers.{name}.{key}");
-    let config::WorkerCommand { command, min, max, max_calls, .. } = written;
+    let config::WorkerProcessConfig { command, min, max, max_calls, .. } = written;
     if command.first().is_none_or(|program| program.trim().is_empty()) {
         let missing = usage(format!("`{}` is missing", key("command")));
         return Err(missing).hint("as command = [\"python3\", \"worker.py\"]");
@@ -351,22 +352,22 @@ fn pool(
     let shape = longshore_pool::Settings {
         min: *min as usize,
         max: *max as usize,
-        timeout: length(&key("timeout"), &written.timeout)?,
-        start_timeout: length(&key("start_timeout"), &written.start_timeout)?,
-        idle_timeout: span(&key("idle_timeout"), &written.idle_timeout)?,
+        timeout: positive_duration(&key("timeout"), &written.timeout)?,
+        start_timeout: positive_duration(&key("start_timeout"), &written.start_timeout)?,
+        idle_timeout: duration(&key("idle_timeout"), &written.idle_timeout)?,
         max_calls: Some(*max_calls).filter(|most| *most > 0),
-        max_memory: memory.transpose()?.map(|Size(bytes)| bytes),
+        max_memory: memory.transpose()?.map(|ByteSize(bytes)| bytes),
         ..longshore_pool::Settings::default()
     };
-    Ok(PoolSettings {
+    Ok(ExternalWorkerSettings {
         name: name.to_owned(),
         command: command.clone(),
-        kinds: all_named(&key("kinds"), &written.kinds)?,
+        kinds: parse_names(&key("kinds"), &written.kinds)?,
         dir: path(&written.dir).unwrap_or_else(|| ".".into()),
         env: written.env.clone(),
         holds: match written.pool.as_str() {
             "" => None,
-            pool => Some(known_pool(&key("pool"), pool, config)?),
+            pool => Some(pool_name(&key("pool"), pool, config)?),
         },
         shape,
     })
@@ -375,42 +376,48 @@ fn pool(
 fn bounded(config: &Config) -> anyhow::Result<BoundedSettings> {
     let mut pools = BTreeMap::new();
     for (name, written) in &config.pools {
-        pools.insert(named("pools", name)?, bounded_pool(name, written)?);
+        pools.insert(parse_name("pools", name)?, bounded_pool(name, written)?);
     }
     Ok(BoundedSettings { at: at_key("permits", config.permits.parse())?, pools })
 }
 
-/// What to do while permits cannot be reached.
+/// What to do while the permits' store is unavailable.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum Outage {
+enum OnOutageName {
     FailClosed,
     FailOpen,
 }
 
-fn bounded_pool(name: &str, written: &config::Bounded) -> anyhow::Result<BoundedShape> {
+fn bounded_pool(
+    name: &str,
+    written: &config::BoundedPoolConfig,
+) -> anyhow::Result<BoundedPoolSettings> {
     let key = |key: &str| format!("pools.{name}.{key}");
     if written.max == 0 {
         return Err(usage(format!("`{}` is missing", key("max")))).hint("as max = 20");
     }
     let own = if written.own_max == 0 { written.max } else { written.own_max };
-    Ok(BoundedShape {
+    Ok(BoundedPoolSettings {
         max: written.max,
-        wait: span(&key("wait"), &written.wait)?,
-        lease: length(&key("lease"), &written.lease)?,
-        alert_every: span(&key("alert_every"), &written.alert_every)?,
-        on_outage: match choice(&key("on_outage"), &written.on_outage)? {
-            Outage::FailClosed => OnOutage::FailClosed,
-            Outage::FailOpen => OnOutage::FailOpen { most: own },
+        wait: duration(&key("wait"), &written.wait)?,
+        lease: positive_duration(&key("lease"), &written.lease)?,
+        alert_every: duration(&key("alert_every"), &written.alert_every)?,
+        on_outage: match parse_choice(&key("on_outage"), &written.on_outage)? {
+            OnOutageName::FailClosed => OnOutage::FailClosed,
+            OnOutageName::FailOpen => OnOutage::FailOpen { most: own },
         },
         adaptive: adaptive(name, written)?,
     })
 }
 
-fn adaptive(name: &str, written: &config::Bounded) -> anyhow::Result<Option<AdaptiveMax>> {
-    let config::Adaptive { least, most, window } = &written.adaptive;
+fn adaptive(
+    name: &str,
+    written: &config::BoundedPoolConfig,
+) -> anyhow::Result<Option<AdaptiveMax>> {
+    let config::AdaptiveConfig { least, most, window } = &written.adaptive;
     let key = |key: &str| format!("pools.{name}.{key}");
-    let window = length(&key("adaptive.window"), window)?;
+    let window = positive_duration(&key("adaptive.window"), window)?;
     let min = (*least).max(1);
     match *most {
         0 => Ok(None),
@@ -425,9 +432,9 @@ fn adaptive(name: &str, written: &config::Bounded) -> anyhow::Result<Option<Adap
     }
 }
 
-/// Who is told of alerts. Nothing that is wrong with them is repeated: both are secrets.
+/// The destinations of alerts. No error repeats their values: both are secrets.
 fn alerts(config: &Config) -> anyhow::Result<AlertSettings> {
-    let config::Alerts { webhook, sentry } = &config.alerts;
+    let config::AlertsConfig { webhook, sentry } = &config.alerts;
     Ok(AlertSettings {
         webhook: secret("alerts.webhook", webhook)?,
         sentry: secret("alerts.sentry", sentry)?,
@@ -443,32 +450,33 @@ fn secret<T: std::str::FromStr<Err = anyhow::Error>>(
 }
 
 fn http(config: &Config) -> anyhow::Result<HttpSettings> {
-    let rules = Rules::new(&config.http.allow).map_err(usage);
-    let rules = Arc::new(rules.with_context(|| in_key("http.allow"))?);
-    Ok(HttpSettings { rules, env: config.http.env.clone() })
+    let allowlist = Allowlist::new(&config.http.allow).map_err(usage);
+    let allowlist = Arc::new(allowlist.with_context(|| in_key("http.allow"))?);
+    Ok(HttpSettings { allowlist, env: config.http.env.clone() })
 }
 
 fn vault(config: &Config) -> anyhow::Result<VaultSettings> {
-    let config::Vault { key_file, older } = &config.vault;
+    let config::VaultConfig { key_file, older } = &config.vault;
     let key_file = Some(key_file).filter(|text| !text.is_empty());
-    let key_file = key_file.map(|text| named("vault.key_file", text));
-    Ok(VaultSettings { key_file: key_file.transpose()?, older: all_named("vault.older", older)? })
+    let key_file = key_file.map(|text| parse_name("vault.key_file", text));
+    Ok(VaultSettings { key_file: key_file.transpose()?, older: parse_names("vault.older", older)? })
 }
 
 fn ai(config: &Config) -> anyhow::Result<AiSettings> {
-    let config::Ai { prompts_dir, prompts_db, prompts_sql, library_suffixes, .. } = &config.ai;
+    let config::AiConfig { prompts_dir, prompts_db, prompts_sql, library_suffixes, .. } =
+        &config.ai;
     let database = match prompts_db.as_str() {
         "" => Database::Store,
         url => Database::Url(url.to_owned()),
     };
     let prompts = match (path(prompts_dir), prompts_sql.as_str()) {
         (None, "") if !prompts_db.is_empty() => {
-            return Err(usage("ai.prompts_db is set, but not what is looked for there"))
+            return Err(usage("ai.prompts_db is set without ai.prompts_sql"))
                 .hint("write the query in ai.prompts_sql");
         }
-        (None, "") => PromptsIn::Nothing,
-        (Some(dir), "") => PromptsIn::Files(dir),
-        (None, sql) => PromptsIn::Table { database, sql: sql.to_owned() },
+        (None, "") => PromptSource::Nothing,
+        (Some(dir), "") => PromptSource::Files(dir),
+        (None, sql) => PromptSource::Table { database, sql: sql.to_owned() },
         (Some(_), _) => {
             return Err(usage("ai.prompts_dir and ai.prompts_sql are both set"))
                 .hint("prompts are in files or in a table: leave one of them out");
@@ -479,16 +487,16 @@ fn ai(config: &Config) -> anyhow::Result<AiSettings> {
     Ok(AiSettings { prompts, libraries })
 }
 
-/// Whose each library is. Small and capital letters are the same, so none may be there twice.
+/// The tenant of each library. Names are case-insensitive, so none may occur twice.
 fn libraries(written: &BTreeMap<String, String>) -> anyhow::Result<BTreeMap<String, TenantId>> {
     let mut libraries = BTreeMap::new();
     for (library, tenant) in written {
         let known = |name: &&String| name.eq_ignore_ascii_case(library);
         if let Some(other) = libraries.keys().find(known) {
             let problem = format!("ai.libraries names `{other}` and `{library}`");
-            return Err(usage(problem)).hint("small and capital letters are the same there");
+            return Err(usage(problem)).hint("their names are case-insensitive");
         }
-        libraries.insert(library.clone(), named("ai.libraries", tenant)?);
+        libraries.insert(library.clone(), parse_name("ai.libraries", tenant)?);
     }
     Ok(libraries)
 }
@@ -505,14 +513,14 @@ fn otlp(config: &Config) -> anyhow::Result<Option<String>> {
 
 fn retention(config: &Config) -> anyhow::Result<Retention> {
     Ok(Retention {
-        done: span("keep.done", &config.keep.done)?,
-        failed: span("keep.failed", &config.keep.failed)?,
-        batches: span("keep.batches", &config.keep.batches)?,
-        deeds: span("keep.audit", &config.keep.audit)?,
+        done: duration("keep.done", &config.keep.done)?,
+        failed: duration("keep.failed", &config.keep.failed)?,
+        batches: duration("keep.batches", &config.keep.batches)?,
+        deeds: duration("keep.audit", &config.keep.audit)?,
     })
 }
 
-/// Found out once: it takes a dozen files.
+/// Computed once: it reads a dozen files.
 fn cores() -> u32 {
     static CORES: LazyLock<u32> = LazyLock::new(|| {
         std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
@@ -524,48 +532,50 @@ fn path(text: &str) -> Option<PathBuf> {
     (!text.is_empty()).then(|| PathBuf::from(text))
 }
 
-fn span(key: &str, text: &str) -> anyhow::Result<Duration> {
-    let Span(time) = at_key(key, text.parse().map_err(usage))?;
+fn duration(key: &str, text: &str) -> anyhow::Result<Duration> {
+    let DurationArg(time) = at_key(key, text.parse().map_err(usage))?;
     Ok(time)
 }
 
-/// A length of time, longer than nothing.
-fn length(key: &str, text: &str) -> anyhow::Result<Duration> {
-    match span(key, text)? {
-        Duration::ZERO => at_key(key, Err(usage("must be longer than nothing"))),
+/// A positive duration.
+fn positive_duration(key: &str, text: &str) -> anyhow::Result<Duration> {
+    match duration(key, text)? {
+        Duration::ZERO => at_key(key, Err(usage("must be longer than 0"))),
         time => Ok(time),
     }
 }
 
-fn named<T: std::str::FromStr<Err = E>, E>(key: &str, text: &str) -> anyhow::Result<T>
+fn parse_name<T: std::str::FromStr<Err = E>, E>(key: &str, text: &str) -> anyhow::Result<T>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     at_key(key, text.parse().map_err(anyhow::Error::from))
 }
 
-fn all_named<T: std::str::FromStr<Err = E>, E>(
+fn parse_names<T: std::str::FromStr<Err = E>, E>(
     key: &str,
     texts: &[String],
 ) -> anyhow::Result<Vec<T>>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    texts.iter().map(|text| named(key, text)).collect()
+    texts.iter().map(|text| parse_name(key, text)).collect()
 }
 
-fn choice<T: clap::ValueEnum>(key: &str, text: &str) -> anyhow::Result<T> {
+fn parse_choice<T: clap::ValueEnum>(key: &str, text: &str) -> anyhow::Result<T> {
     T::from_str(text, false).map_err(|_| {
         let values: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
         let names: Vec<&str> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
-        let meant = did_you_mean(text, names.iter().copied());
-        let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
-        let problem = format!("`{text}` is not a value of `{key}` ({}){meant}", names.join(", "));
+        let suggestion = did_you_mean(text, names.iter().copied());
+        let suggestion = suggestion
+            .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+        let problem =
+            format!("`{text}` is not a value of `{key}` ({}){suggestion}", names.join(", "));
         hinted(usage(problem), "longshore.reference.toml shows every key with its default")
     })
 }
 
-/// Says of a value that is wrong where it stands, and where the right ones are shown.
+/// Adds the key, and where correct values are documented, to the error of a value.
 fn at_key<T>(key: &str, value: anyhow::Result<T>) -> anyhow::Result<T> {
     let value = value.hint("longshore.reference.toml shows every key with its default");
     value.with_context(|| in_key(key))

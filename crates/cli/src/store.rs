@@ -1,4 +1,4 @@
-//! Which store a URL names, and opening it.
+//! Parses a store's URL, and opens the store.
 
 #[cfg(feature = "standard")]
 mod postgres;
@@ -24,23 +24,23 @@ pub use postgres::PostgresUrl;
 #[cfg(feature = "standard")]
 pub use scratch::ScratchDatabase;
 
-/// A store's address. Shown without its password.
+/// A store's URL. Printed without its password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// `sqlite:PATH`
     Sqlite(PathBuf),
     /// `postgres://…`
     Postgres(PostgresUrl),
-    /// `memory:`: gone with the process, so only for commands that do everything in one.
+    /// `memory:`: lost with the process, so only for commands that run in a single one.
     Memory,
 }
 
-/// How the embedded store writes.
+/// When the embedded store syncs to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Synchronous {
-    /// What was accepted survives a power failure.
+pub enum SynchronousMode {
+    /// Accepted units survive a power failure.
     Full,
-    /// It survives a crash of the program.
+    /// Accepted units survive a crash of the program.
     Normal,
 }
 
@@ -71,15 +71,16 @@ fn sqlite(text: &str, rest: &str) -> anyhow::Result<StoreUrl> {
 }
 
 fn unknown(scheme: &str) -> anyhow::Error {
-    let meant = did_you_mean(scheme, ["sqlite", "memory", "postgres"]);
-    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}:`?"));
-    usage(format!("unknown kind of store `{scheme}:`{meant}"))
+    let suggestion = did_you_mean(scheme, ["sqlite", "memory", "postgres"]);
+    let suggestion =
+        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}:`?"));
+    usage(format!("unknown kind of store `{scheme}:`{suggestion}"))
 }
 
 impl std::fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // Two slashes more, or those of the path itself would be taken for the URL's.
+            // With two more slashes, or the path's own would be parsed as the URL's.
             Self::Sqlite(path) if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
                 write!(f, "sqlite://{}", path.display())
             }
@@ -91,8 +92,8 @@ impl std::fmt::Display for StoreUrl {
 }
 
 impl StoreUrl {
-    /// The URL with all its secrets, for a child process: in its environment, never among its
-    /// arguments, which everybody can read.
+    /// The URL with its password, for the environment of a child process; never for its arguments,
+    /// which every user can read.
     pub fn with_password(&self) -> String {
         match self {
             Self::Postgres(url) => url.with_password().to_owned(),
@@ -101,7 +102,7 @@ impl StoreUrl {
     }
 }
 
-/// Opens the store that the settings name.
+/// Opens the settings' store.
 pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     #[cfg(feature = "standard")]
     if let Some(server) = &settings.server {
@@ -112,32 +113,35 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     open_at(&settings.store, settings).await
 }
 
-/// A store, and the same as a ledger.
-pub type Both = (Arc<dyn Store>, Arc<dyn Ledger>);
+/// A store and its ledger.
+pub type StoreAndLedger = (Arc<dyn Store>, Arc<dyn Ledger>);
 
-/// Opens the store that the settings name, with its ledger.
-pub async fn open_both(settings: &Settings) -> anyhow::Result<Both> {
+/// Opens the settings' store with its ledger.
+pub async fn open_with_ledger(settings: &Settings) -> anyhow::Result<StoreAndLedger> {
     #[cfg(feature = "standard")]
     if settings.server.is_some() {
-        return Err(usage("this cannot be asked of a server"))
+        return Err(usage("this command does not work through a server"))
             .hint("run it where the store is, with --store");
     }
-    open_both_at(&settings.store, settings).await
+    open_with_ledger_at(&settings.store, settings).await
 }
 
-/// Opens a store that is to outlive the command, with its ledger.
-pub async fn open_both_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Both> {
-    lasting(url)?;
-    open_any_both(url, settings).await
+/// Opens a persistent store with its ledger.
+pub async fn open_with_ledger_at(
+    url: &StoreUrl,
+    settings: &Settings,
+) -> anyhow::Result<StoreAndLedger> {
+    require_persistent(url)?;
+    open_any_with_ledger(url, settings).await
 }
 
-/// Opens a store that is to outlive the command.
+/// Opens a persistent store.
 pub async fn open_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    lasting(url)?;
+    require_persistent(url)?;
     open_any(url, settings).await
 }
 
-fn lasting(url: &StoreUrl) -> anyhow::Result<()> {
+fn require_persistent(url: &StoreUrl) -> anyhow::Result<()> {
     match url {
         StoreUrl::Memory => Err(usage("a `memory:` store would be gone when this command ends"))
             .hint("use sqlite:PATH or postgres://…; only `bench` can measure memory:"),
@@ -145,22 +149,25 @@ fn lasting(url: &StoreUrl) -> anyhow::Result<()> {
     }
 }
 
-/// Opens a store of any kind, for commands that do everything in one process.
+/// Opens a store of any kind, for commands that run in a single process.
 pub async fn open_any(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(open_any_both(url, settings).await?.0)
+    Ok(open_any_with_ledger(url, settings).await?.0)
 }
 
-async fn open_any_both(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Both> {
+async fn open_any_with_ledger(
+    url: &StoreUrl,
+    settings: &Settings,
+) -> anyhow::Result<StoreAndLedger> {
     Ok(match url {
-        StoreUrl::Sqlite(path) => both(open_sqlite(path, settings.synchronous)?),
-        StoreUrl::Postgres(url) => both(url.open(&settings.postgres).await?),
-        StoreUrl::Memory => both(MemoryStore::default()),
+        StoreUrl::Sqlite(path) => as_both(open_sqlite(path, settings.synchronous)?),
+        StoreUrl::Postgres(url) => as_both(url.open(&settings.postgres).await?),
+        StoreUrl::Memory => as_both(MemoryStore::default()),
     })
 }
 
-/// Opens the store that the settings name for the permits in it.
+/// Opens the settings' store for its permits.
 pub async fn open_permits(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
-    lasting(&settings.store)?;
+    require_persistent(&settings.store)?;
     Ok(match &settings.store {
         StoreUrl::Sqlite(path) => Arc::new(open_sqlite(path, settings.synchronous)?),
         StoreUrl::Postgres(url) => Arc::new(url.open(&settings.postgres).await?),
@@ -168,25 +175,25 @@ pub async fn open_permits(settings: &Settings) -> anyhow::Result<Arc<dyn Permits
     })
 }
 
-/// One store seen from two sides.
-fn both(store: impl Store + Ledger) -> Both {
+/// One store as two trait objects.
+fn as_both(store: impl Store + Ledger) -> StoreAndLedger {
     let store = Arc::new(store);
     (store.clone(), store)
 }
 
-fn open_sqlite(path: &Path, synchronous: Synchronous) -> anyhow::Result<SqliteStore> {
-    check_place(path)?;
+fn open_sqlite(path: &Path, synchronous: SynchronousMode) -> anyhow::Result<SqliteStore> {
+    check_path(path)?;
     let synchronous = match synchronous {
-        Synchronous::Full => longshore_sqlite::Synchronous::Full,
-        Synchronous::Normal => longshore_sqlite::Synchronous::Normal,
+        SynchronousMode::Full => longshore_sqlite::Synchronous::Full,
+        SynchronousMode::Normal => longshore_sqlite::Synchronous::Normal,
     };
     let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
     SqliteStore::open(path, options)
         .with_context(|| format!("cannot open the store sqlite:{}", path.display()))
 }
 
-/// SQLite says "unable to open database file" to everything; we can say more.
-fn check_place(path: &Path) -> anyhow::Result<()> {
+/// Checks the path, because SQLite reports every problem as "unable to open database file".
+fn check_path(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         return Err(usage(format!("store sqlite:{} is a directory", path.display())))
             .hint(format!("name a file in it: sqlite:{}", path.join("longshore.db").display()));

@@ -1,18 +1,20 @@
-//! Keeping worker processes alive.
+//! Supervises worker processes.
 //!
-//! What should happen is decided in [`roster`] and [`version`], which know nothing of processes;
-//! [`process`] starts and ends them, [`notify`] tells systemd, [`lock`] keeps a second supervisor out.
-//! `commands/supervise.rs` brings them together.
+//! [`reconciler`] and [`version_file`] decide what should happen, without touching processes.
+//! [`process`] starts and stops them, [`sd_notify`] reports to systemd, [`pidfile`] keeps a second
+//! supervisor out. `commands/supervise.rs` connects them.
 
-mod group;
-pub mod lock;
-pub mod notify;
+pub mod log_prefix;
+pub mod pidfile;
 pub mod process;
-mod roster;
+mod process_group;
+mod reconciler;
 pub mod scale;
+pub mod sd_notify;
 #[cfg(test)]
 mod tests;
-pub mod version;
-pub mod voice;
+pub mod version_file;
 
-pub use roster::{Deed, Ended, Id, Roster, Rules, Shape, Why};
+pub use reconciler::{
+    AfterEnd, ProcessId, Reconciler, RestartRules, SectionSpec, StopReason, SupervisorAction,
+};

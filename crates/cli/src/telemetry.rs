@@ -1,4 +1,5 @@
-//! Traces: where a unit came from, and spans for an OpenTelemetry collector (feature `otel`).
+//! Traces: the parent of submitted units, and spans for an OpenTelemetry collector (feature
+//! `otel`).
 
 #[cfg(feature = "otel")]
 mod otel;
@@ -14,7 +15,7 @@ pub use otel::Telemetry;
 #[cfg(not(feature = "otel"))]
 pub use without_otel::Telemetry;
 
-/// The trace that the caller of this command named in `TRACEPARENT`.
+/// The parent span that the caller of this command passed in `TRACEPARENT`.
 fn traceparent() -> Option<String> {
     std::env::var(env::TRACEPARENT).ok().filter(|given| trace::is_traceparent(given))
 }

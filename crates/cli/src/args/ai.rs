@@ -1,4 +1,4 @@
-//! `longshore ai …` as typed.
+//! Arguments of `longshore ai …`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,25 +7,25 @@ use clap::{Args, Subcommand};
 use longshore::{ProfileName, QueueName};
 
 use super::limit::AtLeastOne;
-use crate::span::Span;
+use crate::duration_arg::DurationArg;
 
 /// Ask models, and answer requests.
 #[derive(Debug, Subcommand)]
-pub enum Ai {
-    /// Ask one question and print the answer as it comes
-    Ask(Ask),
+pub enum AiCommand {
+    /// Ask one question and print the answer as it arrives
+    Ask(AskArgs),
     /// Answer requests from the queue, for all tenants, until drained or stopped
-    Worker(AiWorker),
-    /// Say whether the providers of profiles can be reached and accept their keys
+    Worker(AiWorkerArgs),
+    /// Check that the providers of profiles are reachable and accept their keys
     Health {
-        /// Which profiles; none means all
+        /// Profiles to check [default: all]
         #[arg(value_name = "PROFILE")]
         profiles: Vec<ProfileName>,
     },
-    /// Say what a batch file, or a file of requests, would cost
-    Estimate(Estimate),
-    /// Serve /v1/chat/completions, /v1/messages and /v1/models, by a tenant's profiles
-    Gateway(Gateway),
+    /// Estimate the cost of a batch file or of a file of requests
+    Estimate(EstimateArgs),
+    /// Serve /v1/chat/completions, /v1/messages and /v1/models from a tenant's profiles
+    Gateway(GatewayArgs),
 }
 
 /// A question.
@@ -34,35 +34,36 @@ pub enum Ai {
   longshore ai ask \"What is a longshoreman?\"
   longshore ai ask --profile fast --system \"Answer in one word.\" - < question.txt
   longshore ai ask --profile fast --schema answer.schema.json \"Is 7 prime?\"")]
-pub struct Ask {
+pub struct AskArgs {
     /// The question; `-` reads it from stdin
     #[arg(value_name = "TEXT")]
     pub prompt: String,
-    /// The tenant's profile; without one, its default
+    /// Profile of the tenant [default: the tenant's default profile]
     #[arg(long, short, value_name = "NAME")]
     pub profile: Option<ProfileName>,
-    /// What the model is told about its role
+    /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Another model than the profile's
+    /// Model to use instead of the profile's
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Most tokens of the answer
+    /// Maximum tokens of the answer
     #[arg(long, value_name = "N")]
     pub max_tokens: Option<AtLeastOne>,
-    /// 0 is the most predictable; only where the profile says that its model takes it
+    /// Sampling temperature, 0 for the most predictable; only if the profile's model takes one
     #[arg(long, value_name = "T")]
     pub temperature: Option<f64>,
-    /// A JSON Schema that the answer has to follow
+    /// JSON Schema that the answer must match
     #[arg(long, value_name = "FILE")]
     pub schema: Option<PathBuf>,
-    /// How long the answer may take
+    /// Timeout of the answer
     #[arg(long, value_name = "TIME", default_value = "60s")]
-    pub timeout: Span,
-    /// Send it to the queue that `longshore ai worker` answers, instead of asking from here
+    pub timeout: DurationArg,
+    /// Submit to the queue that `longshore ai worker` answers, instead of calling the provider from
+    /// here
     #[arg(long)]
     pub queue: bool,
-    /// Print the answer when it is whole
+    /// Print the answer once it is complete
     #[arg(long)]
     pub no_stream: bool,
 }
@@ -73,43 +74,43 @@ pub struct Ask {
     after_help = "Requests are units of kind `ai` (docs/ai-contract.md). SIGTERM finishes what is
 in flight, SIGHUP reads profiles and keys anew."
 )]
-pub struct AiWorker {
-    /// Requests in flight: a number, or `auto` to find out what providers take
+pub struct AiWorkerArgs {
+    /// Requests in flight: a number, or `auto` to adapt to what providers accept
     #[arg(long, value_name = "N|auto", default_value = "auto")]
-    pub in_flight: InFlight,
-    /// Most requests in flight with `auto`
+    pub in_flight: InFlightLimit,
+    /// Maximum requests in flight with `auto`
     #[arg(long, value_name = "N", default_value = "256")]
     pub most: AtLeastOne,
-    /// Queues taken from [default: ai]
+    /// Queues to claim from [default: ai]
     #[arg(long, value_name = "NAME")]
     pub queue: Vec<QueueName>,
-    /// End in good order after so many requests, for whoever starts it again
+    /// Drain and exit after this many requests, for a supervisor that restarts it
     #[arg(long, value_name = "N")]
     pub recycle_after: Option<u64>,
-    /// End when there is nothing left to do
+    /// Exit when nothing is left to do
     #[arg(long)]
     pub until_idle: bool,
-    /// How long a drain may take
+    /// Maximum time of a drain
     #[arg(long, value_name = "TIME", default_value = "60s")]
-    pub drain_timeout: Span,
-    /// Without a sign of life for this long it counts as dead
+    pub drain_timeout: DurationArg,
+    /// Count the worker as dead after this long without a heartbeat
     #[arg(long, value_name = "TIME")]
-    pub ttl: Option<Span>,
-    /// Where prompts are that requests refer to by `prompt_ref`: DIR/TENANT/REF
+    pub ttl: Option<DurationArg>,
+    /// Folder of the prompts that requests name by `prompt_ref`: DIR/TENANT/REF
     #[arg(long, value_name = "DIR")]
     pub prompts: Option<PathBuf>,
 }
 
-/// How many requests in flight.
+/// How many requests are in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InFlight {
-    /// What providers take.
+pub enum InFlightLimit {
+    /// As many as providers accept.
     Auto,
-    /// So many.
+    /// This many.
     Fixed(u32),
 }
 
-impl std::str::FromStr for InFlight {
+impl std::str::FromStr for InFlightLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -123,10 +124,10 @@ impl std::str::FromStr for InFlight {
     }
 }
 
-/// What something would cost.
+/// Estimates a cost.
 #[derive(Debug, Args)]
-pub struct Estimate {
-    /// A batch file, a folder with one, or a file with one request as JSON per line
+pub struct EstimateArgs {
+    /// Batch file, folder with one, or file with one JSON request per line
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
@@ -138,11 +139,11 @@ pub struct Estimate {
 Examples:
   longshore ai gateway --tenant acme --token-file gateway.token
   OPENAI_BASE_URL=http://127.0.0.1:7718/v1 OPENAI_API_KEY=$(cat gateway.token) python3 app.py")]
-pub struct Gateway {
-    /// Where to listen; other addresses than loopback need a token
+pub struct GatewayArgs {
+    /// Address to listen on; other addresses than loopback need a token
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7718")]
     pub listen: SocketAddr,
-    /// A file with the token that callers must send, readable by nobody else
+    /// File with the token that clients must send, readable by its owner only
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }

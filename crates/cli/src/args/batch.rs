@@ -1,4 +1,4 @@
-//! `longshore batch …` as typed.
+//! Arguments of `longshore batch …`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use longshore::{BatchId, BatchStatus, UnitState};
 use longshore_batch::definition::{MailMode, Workers};
 
-use super::operate::{InPool, PageArgs};
-use crate::span::Span;
+use super::unit_worker::{PageArgs, PoolTarget};
+use crate::duration_arg::DurationArg;
 
 /// Run batches of database rows; watch, pause, resume, cancel, retry and report them.
 #[derive(Debug, Subcommand)]
-pub enum Batch {
+pub enum BatchCommand {
     /// Run a batch file to its end, all in this process
     #[command(after_help = "Examples:
   longshore batch run examples/purchase-orders              the folder with batch.toml, or the file
@@ -25,28 +25,28 @@ that what POST writes and the row's end are one transaction.
 
 The first Ctrl-C drains: rows under way are finished. A second one stops.
 Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 interrupted.")]
-    Run(Box<Run>),
-    /// Start a batch for workers elsewhere: write its record and its rows, then end
-    Start(Box<File>),
-    /// Take up every unfinished batch after a reboot, or the named ones, and run them to their end
+    Run(Box<BatchRunArgs>),
+    /// Start a batch for workers elsewhere: write its record and its rows, then exit
+    Start(Box<BatchFileArgs>),
+    /// Resume every unfinished batch after a reboot, or the named ones, and run them to their end
     Recover {
-        /// The batches [default: every one that is queued or running]
+        /// Batches to resume [default: every one that is queued or running]
         #[arg(value_name = "NAME")]
         names: Vec<BatchId>,
     },
-    /// Batches, newest first
+    /// List batches, newest first
     List {
-        /// Only with this status
+        /// Only batches with this status
         #[arg(long, value_name = "STATUS")]
         status: Option<BatchStatus>,
         #[command(flatten)]
         page: PageArgs,
         #[command(flatten)]
-        pool: InPool,
+        pool: PoolTarget,
     },
-    /// Where a batch stands
-    Status(Somewhere),
-    /// Follow a batch to its end; the exit code tells how it went
+    /// Show a batch's status and counters
+    Status(BatchTarget),
+    /// Follow a batch to its end; the exit code tells how it ended
     #[command(after_help = "Examples:
   longshore batch watch demo                        a bar with rate and time left
   longshore batch watch demo --json | tee log       one JSON object per change
@@ -56,43 +56,43 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
 Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 interrupted.")]
     Watch {
         #[command(flatten)]
-        batch: Somewhere,
-        /// Give up watching after this long
+        batch: BatchTarget,
+        /// Stop watching after this long
         #[arg(long, value_name = "TIME")]
-        limit: Option<Span>,
+        limit: Option<DurationArg>,
     },
-    /// Claim no more of its units
+    /// Pause a batch: none of its units is claimed
     Pause {
         #[command(flatten)]
-        batch: Somewhere,
-        /// Why, for people
+        batch: BatchTarget,
+        /// Reason, shown with the batch
         #[arg(long, value_name = "TEXT", default_value = "by hand")]
         reason: String,
     },
-    /// Claim its units again; failures so far are forgiven
-    Resume(Somewhere),
-    /// Pause it and wait until nothing of it runs any more
+    /// Resume a batch and reset its failure count
+    Resume(BatchTarget),
+    /// Pause a batch and wait until none of its units runs
     Drain {
         #[command(flatten)]
-        batch: Somewhere,
-        /// Give up waiting after this long
+        batch: BatchTarget,
+        /// Stop waiting after this long
         #[arg(long, value_name = "TIME")]
-        limit: Option<Span>,
+        limit: Option<DurationArg>,
     },
-    /// Give it up: waiting units are cancelled, running ones asked to stop
-    Cancel(Somewhere),
-    /// Run its failed units again; after the end this opens a new generation
+    /// Cancel a batch: waiting units are cancelled, running ones asked to stop
+    Cancel(BatchTarget),
+    /// Retry its failed units; after the batch's end this opens a new generation
     Retry {
         #[command(flatten)]
-        batch: Somewhere,
-        /// The failed ones: there is no other choice yet, so it may be left out
+        batch: BatchTarget,
+        /// Retry the failed units: the only choice so far, so it may be left out
         #[arg(long)]
         failed: bool,
     },
-    /// The rows of a batch, or the scripts of an array, with what became of them
+    /// List the rows of a batch, or the scripts of an array, with their outcomes
     Rows {
         #[command(flatten)]
-        batch: Somewhere,
+        batch: BatchTarget,
         /// Only the failed ones, with their reasons
         #[arg(long, conflicts_with = "state")]
         failed: bool,
@@ -102,14 +102,14 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         #[command(flatten)]
         page: PageArgs,
     },
-    /// What became of a batch, to read or to pass on
+    /// Write a report of a batch
     Report {
         #[command(flatten)]
-        batch: Somewhere,
-        /// As one HTML page instead of Markdown
+        batch: BatchTarget,
+        /// Write one HTML page instead of Markdown
         #[arg(long)]
         html: bool,
-        /// Into this file instead of to stdout
+        /// Write to this file instead of to stdout
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -117,68 +117,68 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
 
 /// A batch by its name.
 #[derive(Debug, Args)]
-pub struct Named {
-    /// The batch
+pub struct BatchNameArg {
+    /// Name of the batch
     #[arg(value_name = "NAME")]
     pub name: BatchId,
 }
 
 /// A batch by its name, in the store or in a pool.
 #[derive(Debug, Args)]
-pub struct Somewhere {
+pub struct BatchTarget {
     #[command(flatten)]
-    pub batch: Named,
+    pub batch: BatchNameArg,
     #[command(flatten)]
-    pub pool: InPool,
+    pub pool: PoolTarget,
 }
 
 /// `batch run`
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct BatchRunArgs {
     #[command(flatten)]
-    pub file: File,
+    pub file: BatchFileArgs,
     /// Show the SQL, the count, three prompts and the estimated cost; ask and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// A batch file, and what is different this time.
+/// A batch file, and the overrides of this run.
 #[derive(Debug, Args)]
-pub struct File {
-    /// The batch file, or the folder with batch.toml in it
+pub struct BatchFileArgs {
+    /// Batch file, or the folder with batch.toml in it
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// A parameter of the candidates' SQL, as since=2026-11-01 (may be repeated)
+    /// Parameter of the candidates' SQL, as since=2026-11-01 (may be repeated)
     #[arg(long, value_name = "NAME=VALUE", value_parser = param)]
     pub param: Vec<(String, String)>,
-    /// Rows worked on at once, or `auto`
+    /// Rows processed concurrently, or `auto`
     #[arg(long, value_name = "N", value_parser = workers)]
     pub workers: Option<Workers>,
-    /// At most so many rows
+    /// Process at most this many rows
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-    /// Take rows too that another batch works on
+    /// Include rows that another batch is processing
     #[arg(long)]
     pub allow_duplicates: bool,
-    /// A new batch, although one of this file is unfinished
+    /// Start a new batch although one of this file is unfinished
     #[arg(long)]
     pub new: bool,
-    /// Words for people, kept with the batch
+    /// Notes for people, stored with the batch
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub notes: String,
-    /// How often rows are written to: `mail digest` says so
+    /// How often a recipient gets mail; set by `mail digest`.
     #[arg(skip)]
     pub mode: Option<MailMode>,
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub(super) fn param(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-impl File {
-    /// A file with these parameters, and nothing else that is different.
+impl BatchFileArgs {
+    /// A file with these parameters and no other overrides.
     pub fn of(path: PathBuf, param: Vec<(String, String)>) -> Self {
         let (workers, limit, notes) = (None, None, String::new());
         Self { path, param, workers, limit, allow_duplicates: false, new: false, notes, mode: None }
@@ -190,7 +190,7 @@ fn workers(text: &str) -> Result<Workers, String> {
         return Ok(Workers::Auto);
     }
     match u32::from_str(text) {
-        Ok(0) | Err(_) => Err("a number from 1 or `auto` is wanted".to_owned()),
+        Ok(0) | Err(_) => Err("expected a number from 1, or `auto`".to_owned()),
         Ok(workers) => Ok(Workers::Fixed(workers)),
     }
 }

@@ -1,4 +1,4 @@
-//! `longshore cron …` as typed.
+//! Arguments of `longshore cron …`.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use clap::{Args, Subcommand};
 use longshore::schedule::{Missed, Overlap};
 use longshore::{Kind, Priority, QueueName, ScheduleName};
 
-use super::operate::PageArgs;
-use super::server::Server;
-use crate::span::Span;
+use super::server::ServerArgs;
+use super::unit_worker::PageArgs;
+use crate::duration_arg::DurationArg;
 
-/// Send units or start batches at set times.
+/// Submit units or start batches on a schedule.
 #[derive(Debug, Subcommand)]
-pub enum Cron {
+pub enum CronCommand {
     /// Add a schedule
     #[command(after_help = "Examples:
   longshore cron add tidy --cron '0 2 * * *' --tz Europe/Berlin --kind exec --payload '{\"argv\":[\"./tidy\"]}'
@@ -21,75 +21,75 @@ pub enum Cron {
 
 Five fields: minute hour day month weekday. With six, the first is the second. Also @hourly, @daily,
 @weekly, @monthly and @yearly. Whichever `longshore worker` leads fires; each time fires once.")]
-    Add(Box<Add>),
-    /// Schedules, by name
+    Add(Box<CronAddArgs>),
+    /// List schedules by name
     List {
         #[command(flatten)]
         page: PageArgs,
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
     },
-    /// Everything about one schedule
-    Show(Named),
-    /// When a schedule fires next, in its time zone
-    Next(Next),
-    /// Do not fire until resumed
-    Pause(Named),
-    /// Fire again, from now on: what passed meanwhile was not missed
-    Resume(Named),
-    /// Remove a schedule; what it has started goes on
-    Remove(Named),
-    /// Fire now, beside the schedule's own times and whatever still runs
-    Fire(Named),
+    /// Show one schedule
+    Show(ScheduleArg),
+    /// Print the next times of a schedule, in its time zone
+    Next(CronNextArgs),
+    /// Pause a schedule
+    Pause(ScheduleArg),
+    /// Resume a schedule from now on; times that passed while it was paused do not count as missed
+    Resume(ScheduleArg),
+    /// Remove a schedule; units that it submitted are kept
+    Remove(ScheduleArg),
+    /// Fire now, in addition to the schedule's own times and whatever still runs
+    Fire(ScheduleArg),
 }
 
 /// A schedule by its name.
 #[derive(Debug, Args)]
-pub struct Named {
-    /// The schedule
+pub struct ScheduleArg {
+    /// Name of the schedule
     #[arg(value_name = "NAME")]
     pub name: ScheduleName,
 }
 
 /// `cron add`
 #[derive(Debug, Args)]
-pub struct Add {
-    /// Its name, unique for the tenant
+pub struct CronAddArgs {
+    /// Name, unique for the tenant
     #[arg(value_name = "NAME")]
     pub name: ScheduleName,
     #[command(flatten)]
-    pub times: Times,
-    /// Send a unit of this kind
+    pub times: CronExpressionArgs,
+    /// Submit a unit of this kind
     #[arg(long, value_name = "KIND", required_unless_present = "batch", conflicts_with = "batch")]
     pub kind: Option<Kind>,
-    /// With --kind: JSON, `@FILE`, or `-` for stdin
+    /// With --kind: payload as JSON, `@FILE`, or `-` for stdin
     #[arg(long, value_name = "JSON", requires = "kind", required_unless_present = "batch")]
     pub payload: Option<String>,
-    /// Start this batch file, as `batch start` does; read anew each time
+    /// Start this batch file, as `batch start` does; it is read at each firing
     #[arg(long, value_name = "FILE")]
     pub batch: Option<PathBuf>,
-    /// With --batch: a parameter of the candidates' SQL (may be repeated)
+    /// With --batch: parameter of the candidates' SQL (may be repeated)
     #[arg(long, value_name = "NAME=VALUE", requires = "batch", value_parser = super::batch::param)]
     pub param: Vec<(String, String)>,
-    /// What becomes of times that were missed: skip, once, all (the newest 100) or all:LIMIT
+    /// Policy for missed times: skip, once, all (the newest 100) or all:LIMIT
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub missed: Missed,
-    /// At a time while what the previous one started is live: allow, skip or wait
+    /// Policy while the previous firing's work is live: allow, skip or wait
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub overlap: Overlap,
-    /// Where the units wait [env: LONGSHORE_QUEUE] [default: default]
+    /// Queue of the units [env: LONGSHORE_QUEUE] [default: default]
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<QueueName>,
-    /// high, normal, low, or 1 (first) to 9 (last)
+    /// Priority: high, normal, low, or 1 (first) to 9 (last)
     #[arg(long, default_value = "normal", value_name = "PRIORITY")]
     pub priority: Priority,
-    /// Fail a unit that is not done this long after it was sent
+    /// Fail a unit that is not done this long after it was submitted
     #[arg(long, value_name = "TIME")]
-    pub deadline: Option<Span>,
-    /// Longest run
+    pub deadline: Option<DurationArg>,
+    /// Maximum time of one run
     #[arg(long, value_name = "TIME")]
-    pub timeout: Option<Span>,
-    /// How often a unit is tried in all
+    pub timeout: Option<DurationArg>,
+    /// Maximum number of attempts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_attempts: Option<u32>,
     /// Add it paused
@@ -100,30 +100,30 @@ pub struct Add {
     pub replace: bool,
 }
 
-/// An expression and its zone.
+/// A cron expression and its time zone.
 #[derive(Debug, Args)]
-pub struct Times {
-    /// When: minute hour day month weekday, as '0 2 * * *'
+pub struct CronExpressionArgs {
+    /// Expression: minute hour day month weekday, as '0 2 * * *'
     #[arg(long, value_name = "EXPRESSION")]
     pub cron: String,
-    /// The time zone that this is meant in, as Europe/Berlin
+    /// Time zone of the expression, as Europe/Berlin
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub tz: String,
 }
 
 /// `cron next`
 #[derive(Debug, Args)]
-pub struct Next {
-    /// The schedule
+pub struct CronNextArgs {
+    /// Name of the schedule
     #[arg(value_name = "NAME", required_unless_present = "cron", conflicts_with = "cron")]
     pub name: Option<ScheduleName>,
-    /// Try an expression instead
+    /// Expression to try instead
     #[arg(long, value_name = "EXPRESSION")]
     pub cron: Option<String>,
-    /// The time zone of --cron
+    /// Time zone of --cron
     #[arg(long, value_name = "ZONE", default_value = "UTC", requires = "cron")]
     pub tz: String,
-    /// How many times
+    /// Number of times to print
     #[arg(short = 'n', long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub count: u32,
 }

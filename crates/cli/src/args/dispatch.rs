@@ -1,4 +1,4 @@
-//! `longshore dispatch …` as typed.
+//! Arguments of `longshore dispatch …`.
 
 use std::path::PathBuf;
 
@@ -6,39 +6,39 @@ use clap::{Args, Subcommand};
 use longshore::{BatchId, UnitId};
 use longshore_dispatch::system::QueueSystem;
 
-use super::resource::Resource;
-use crate::size::Size;
-use crate::span::Span;
+use super::resource::ResourceArg;
+use crate::byte_size::ByteSize;
+use crate::duration_arg::DurationArg;
 
-/// What is done with a pool of script workers.
+/// Commands for a pool of script workers.
 #[derive(Debug, Subcommand)]
-pub enum Dispatch {
-    /// Start a pool; returns when its workers are there
-    Start(Box<Start>),
-    /// How a pool does: its workers, what waits and what runs
-    Status(Pool),
-    /// How a pool does, as it happens; `q` ends it
-    Top(Top),
-    /// Why workers are not being launched
-    Explain(Pool),
-    /// Print what scripts said that were submitted with --output stream:DIR
-    Output(Output),
-    /// Have another number of workers
-    Scale(Scale),
-    /// Wait until nothing is left to do
-    Wait(Wait),
-    /// End a pool: scripts that run are ended first
-    Stop(Stop),
-    /// Be the server of a pool, in the foreground; `start` runs this in the background
+pub enum DispatchCommand {
+    /// Start a pool and wait until its workers are connected
+    Start(Box<DispatchStartArgs>),
+    /// Show a pool's workers, queue and running scripts
+    Status(DispatchPoolArg),
+    /// Watch a pool in the terminal; `q` quits
+    Top(DispatchTopArgs),
+    /// Explain why workers are not being launched
+    Explain(DispatchPoolArg),
+    /// Print the output of scripts that were submitted with --output stream:DIR
+    Output(DispatchOutputArgs),
+    /// Change the number of workers
+    Scale(DispatchScaleArgs),
+    /// Wait until the pool is idle
+    Wait(DispatchWaitArgs),
+    /// Stop a pool after its running scripts have ended
+    Stop(DispatchStopArgs),
+    /// Run a pool's server in the foreground; `start` runs this in the background
     #[command(hide = true)]
-    Serve(Box<Start>),
+    Serve(Box<DispatchStartArgs>),
 }
 
-/// Which pool.
+/// Selects a pool.
 #[derive(Debug, Clone, Args)]
-pub struct Pool {
-    /// The pool's folder, which all its machines must see [env: LONGSHORE_DISPATCH_DIR]
-    /// [default: ~/.longshore/dispatch]
+pub struct DispatchPoolArg {
+    /// Folder of the pool, visible to all its machines [env: LONGSHORE_DISPATCH_DIR] [default:
+    /// ~/.longshore/dispatch]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -46,12 +46,12 @@ pub struct Pool {
 /// Watches a pool.
 #[derive(Debug, Args)]
 #[command(after_help = "Where stdout is no terminal, or with --json, one frame is printed.")]
-pub struct Top {
+pub struct DispatchTopArgs {
     #[command(flatten)]
-    pub pool: Pool,
-    /// How often it is drawn anew
+    pub pool: DispatchPoolArg,
+    /// Refresh interval
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub every: Span,
+    pub every: DurationArg,
 }
 
 /// Starts a pool.
@@ -65,60 +65,63 @@ A pool that runs in the folder is used again if it has the same base, at least a
 least as many threads in each; else that is an error. It ends with the process that called this command
 (your shell, a script) unless --detach is given. Its units are in the store that --store names, or in a
 file of its own on a local disk.")]
-pub struct Start {
+pub struct DispatchStartArgs {
     #[command(flatten)]
-    pub pool: Pool,
-    /// What starts the workers: local_worker, slurm_worker, sge_worker, pbs_worker or lsf_worker
+    pub pool: DispatchPoolArg,
+    /// Launcher of the workers: local_worker, slurm_worker, sge_worker, pbs_worker or lsf_worker
     /// [env: LONGSHORE_QSYS] [default: local_worker]
     #[arg(long, value_name = "NAME")]
     pub qsys: Option<QueueSystem>,
-    /// How many workers [env: LONGSHORE_DISPATCH_WORKERS] [default: 1]
+    /// Number of workers [env: LONGSHORE_DISPATCH_WORKERS] [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub workers: Option<i64>,
-    /// With more than --workers: launched when there is work for them, released when there is not
+    /// Maximum number of workers: those above --workers are launched on demand and released when
+    /// idle
     #[arg(long, value_name = "N")]
     pub max_workers: Option<u32>,
-    /// Threads of each worker [env: LONGSHORE_DISPATCH_NTHR] [default: one per core here]
+    /// Threads per worker [env: LONGSHORE_DISPATCH_NTHR] [default: one per core here]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub nthr: Option<i64>,
-    /// What each worker has beside threads, as gpu=4 (may be repeated)
+    /// Resource of each worker beside threads, as gpu=4 (may be repeated)
     #[arg(long, value_name = "NAME=N")]
-    pub resource: Vec<Resource>,
-    /// Memory of each worker, as 64GB: asked of the base system, and shared out by --mem of scripts
+    pub resource: Vec<ResourceArg>,
+    /// Memory of each worker, as 64GB: requested from the base system, and divided among scripts by
+    /// their --mem
     #[arg(long, value_name = "SIZE")]
-    pub mem: Option<Size>,
-    /// How long each worker may live: asked of the base system; it takes nothing new towards the end
+    pub mem: Option<ByteSize>,
+    /// Lifetime of each worker: requested from the base system; towards its end it takes no new
+    /// script
     #[arg(long, value_name = "TIME")]
-    pub time: Option<Span>,
-    /// A worker above --workers is released after so long without a script
+    pub time: Option<DurationArg>,
+    /// Release a worker above --workers after this long without a script
     #[arg(long, value_name = "TIME", default_value = "5m")]
-    pub idle: Span,
-    /// A script that each worker runs before its first
+    pub idle: DurationArg,
+    /// Script that each worker runs before its first
     #[arg(long, value_name = "FILE")]
     pub before: Option<PathBuf>,
-    /// A script that each worker runs after its last
+    /// Script that each worker runs after its last
     #[arg(long, value_name = "FILE")]
     pub after: Option<PathBuf>,
-    /// A worker that is silent for so long is lost, and its scripts run elsewhere
+    /// Count a worker as lost after this long without a message; its scripts run elsewhere
     #[arg(long, value_name = "TIME", default_value = "15s")]
-    pub ttl: Span,
-    /// Addresses that the server listens on and workers try, in this order
-    /// [default: all of this machine, for local_worker 127.0.0.1]
+    pub ttl: DurationArg,
+    /// Addresses that the server listens on and workers try, in this order [default: all of this
+    /// machine, for local_worker 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub listen: Vec<std::net::IpAddr>,
-    /// Where the server keeps what must survive it; on a local disk
+    /// Folder of the server's durable state, on a local disk
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Keep the pool when the process that called this command ends
     #[arg(long)]
     pub detach: bool,
-    /// Give up if the workers are not there after this long; the pool goes on
+    /// Stop waiting for the workers after this long; the pool continues
     #[arg(long, value_name = "TIME", default_value = "10m")]
-    pub wait_limit: Span,
-    /// End the pool when this process ends.
+    pub wait_limit: DurationArg,
+    /// Stop the pool when this process ends.
     #[arg(long, hide = true, value_name = "PID")]
     pub owner: Option<i32>,
-    /// Passed to the base system as they are, as --partition=long
+    /// Options for the base system, as --partition=long
     #[arg(last = true, value_name = "BASE OPTIONS")]
     pub options: Vec<String>,
 }
@@ -131,11 +134,11 @@ pub struct Start {
   longshore dispatch output UNIT --from logs --stderr
 
 Of a script that ran more than once, the last run is shown. Needs no pool: the files are enough.")]
-pub struct Output {
-    /// A unit, or the name of an array
+pub struct DispatchOutputArgs {
+    /// Unit, or name of an array
     #[arg(value_name = "UNIT|ARRAY")]
-    pub whose: Whose,
-    /// The folder of `submit --output stream:DIR`
+    pub whose: OutputSource,
+    /// Folder given to `submit --output stream:DIR`
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
     /// Standard output only
@@ -144,19 +147,19 @@ pub struct Output {
     /// Standard error only
     #[arg(long)]
     pub stderr: bool,
-    /// Only the script with this number in the array
+    /// Only the script with this index in the array
     #[arg(long, value_name = "N")]
     pub index: Option<u64>,
 }
 
 /// A unit or an array.
 #[derive(Debug, Clone)]
-pub enum Whose {
+pub enum OutputSource {
     Unit(UnitId),
     Array(BatchId),
 }
 
-impl std::str::FromStr for Whose {
+impl std::str::FromStr for OutputSource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -167,36 +170,36 @@ impl std::str::FromStr for Whose {
     }
 }
 
-/// Another number of workers.
+/// Changes the number of workers.
 #[derive(Debug, Args)]
-pub struct Scale {
+pub struct DispatchScaleArgs {
     #[command(flatten)]
-    pub pool: Pool,
-    /// At least so many
+    pub pool: DispatchPoolArg,
+    /// Minimum number of workers
     pub workers: u32,
-    /// At most so many, when there is work for them [default: the same]
+    /// Maximum number of workers, launched on demand [default: the minimum]
     pub max_workers: Option<u32>,
 }
 
 /// Waits for a pool.
 #[derive(Debug, Args)]
-pub struct Wait {
+pub struct DispatchWaitArgs {
     #[command(flatten)]
-    pub pool: Pool,
-    /// Give up after this long
+    pub pool: DispatchPoolArg,
+    /// Stop waiting after this long
     #[arg(long, value_name = "TIME")]
-    pub limit: Option<Span>,
+    pub limit: Option<DurationArg>,
 }
 
-/// Ends a pool.
+/// Stops a pool.
 #[derive(Debug, Args)]
-pub struct Stop {
+pub struct DispatchStopArgs {
     #[command(flatten)]
-    pub pool: Pool,
-    /// Do not wait for scripts that run: they are interrupted, and run again in the next pool
+    pub pool: DispatchPoolArg,
+    /// Interrupt running scripts at once; they run again in the next pool
     #[arg(long)]
     pub now: bool,
-    /// How long scripts that run are waited for; then they are interrupted
+    /// Maximum wait for running scripts; then they are interrupted
     #[arg(long, value_name = "TIME", default_value = "1h", conflicts_with = "now")]
-    pub drain_timeout: Span,
+    pub drain_timeout: DurationArg,
 }

@@ -1,19 +1,19 @@
-//! `longshore doctor` as typed.
+//! Arguments of `longshore doctor`.
 
 use clap::Args;
 
-/// Look for what is wrong.
+/// Find problems in the installation.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nothing is changed. Exit code 1 if something is wrong; what is only doubtful is said.
+    after_help = "Nothing is changed. Exit code 1 if a check fails; warnings do not change it.
 
 Examples:
   longshore doctor
   longshore doctor --json
   longshore doctor --no-providers                   without asking AI providers"
 )]
-pub struct Doctor {
-    /// Do not ask AI providers how they are
+pub struct DoctorArgs {
+    /// Skip the health checks of AI providers
     #[arg(long)]
     pub no_providers: bool,
 }

@@ -1,17 +1,17 @@
-//! Limits as typed: a number, or `none` for no limit. What is not typed stays as it is.
+//! Limits as typed: a number, or `none` for no limit. A limit that is not given stays as it is.
 
 use std::str::FromStr;
 
 use clap::Args;
 use longshore::store::Capacity;
 
-use crate::size::Size;
+use crate::byte_size::ByteSize;
 
-/// A limit, or that there is none.
+/// A limit; `None` removes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit<T>(pub Option<T>);
+pub struct LimitArg<T>(pub Option<T>);
 
-impl<T: FromStr> FromStr for Limit<T>
+impl<T: FromStr> FromStr for LimitArg<T>
 where
     T::Err: std::fmt::Display,
 {
@@ -43,18 +43,18 @@ impl FromStr for AtLeastOne {
 
 /// How much may be live at once.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Bounds {
-    /// Most live units (blocked, scheduled, ready or leased) at once, or none
+pub struct CapacityArgs {
+    /// Maximum live units (blocked, scheduled, ready or leased), or none
     #[arg(long, value_name = "N|none")]
-    pub max_units: Option<Limit<u64>>,
-    /// Most bytes of their payloads, as 10MB, or none
+    pub max_units: Option<LimitArg<u64>>,
+    /// Maximum bytes of their payloads, as 10MB, or none
     #[arg(long, value_name = "SIZE|none")]
-    pub max_bytes: Option<Limit<Size>>,
+    pub max_bytes: Option<LimitArg<ByteSize>>,
 }
 
-impl Bounds {
-    /// The bound that is meant where `now` holds; `None` if nothing was said about it.
-    pub fn over(self, now: Capacity) -> Option<Capacity> {
+impl CapacityArgs {
+    /// The capacity that results from `now` and the options; `None` if no option was given.
+    pub fn apply_to(self, now: Capacity) -> Option<Capacity> {
         if self.max_units.is_none() && self.max_bytes.is_none() {
             return None;
         }
@@ -65,9 +65,9 @@ impl Bounds {
         })
     }
 
-    /// Whether nothing was said.
+    /// Whether no option was given.
     pub fn is_empty(self) -> bool {
-        self.over(Capacity::default()).is_none()
+        self.apply_to(Capacity::default()).is_none()
     }
 }
 
@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn a_limit_is_a_number_or_none() {
-        assert_eq!("7".parse(), Ok(Limit(Some(7_u64))));
-        assert_eq!("none".parse::<Limit<u64>>(), Ok(Limit(None)));
-        assert_eq!("2kB".parse(), Ok(Limit(Some(Size(2_000)))));
+        assert_eq!("7".parse(), Ok(LimitArg(Some(7_u64))));
+        assert_eq!("none".parse::<LimitArg<u64>>(), Ok(LimitArg(None)));
+        assert_eq!("2kB".parse(), Ok(LimitArg(Some(ByteSize(2_000)))));
         for bad in ["", "all", "-1"] {
-            assert!(bad.parse::<Limit<u64>>().unwrap_err().contains("`none`"), "{bad}");
+            assert!(bad.parse::<LimitArg<u64>>().unwrap_err().contains("`none`"), "{bad}");
         }
         assert!("0".parse::<AtLeastOne>().is_err());
     }
@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn what_is_not_said_about_a_bound_stays() {
         let now = Capacity { units: Some(5), bytes: Some(6) };
-        let none = Bounds { max_units: None, max_bytes: None };
-        assert_eq!(none.over(now), None);
-        let units = Bounds { max_units: Some(Limit(None)), ..none };
-        assert_eq!(units.over(now), Some(Capacity { units: None, bytes: Some(6) }));
-        let bytes = Bounds { max_bytes: Some(Limit(Some(Size(9)))), ..none };
-        assert_eq!(bytes.over(now), Some(Capacity { units: Some(5), bytes: Some(9) }));
+        let none = CapacityArgs { max_units: None, max_bytes: None };
+        assert_eq!(none.apply_to(now), None);
+        let units = CapacityArgs { max_units: Some(LimitArg(None)), ..none };
+        assert_eq!(units.apply_to(now), Some(Capacity { units: None, bytes: Some(6) }));
+        let bytes = CapacityArgs { max_bytes: Some(LimitArg(Some(ByteSize(9)))), ..none };
+        assert_eq!(bytes.apply_to(now), Some(Capacity { units: Some(5), bytes: Some(9) }));
     }
 }

@@ -1,4 +1,4 @@
-//! `longshore mail …` as typed.
+//! Arguments of `longshore mail …`.
 
 use std::path::PathBuf;
 
@@ -7,115 +7,116 @@ use longshore::Priority;
 use longshore_batch::definition::MailMode;
 use longshore_mail::spool::Share;
 
-use super::batch::File;
+use super::batch::BatchFileArgs;
+use crate::duration_arg::DurationArg;
 use crate::mail::RendererName;
-use crate::span::Span;
 
-/// Compile MJML, keep mail in a spool, send it.
+/// Compile MJML, spool mail and send it.
 #[derive(Debug, Subcommand)]
-pub enum Mail {
-    /// Make HTML of a template, or of all in a folder
-    Compile(Compile),
-    /// Render every template of a folder with both renderers and list what differs
-    Check(Check),
-    /// Put a message into the spool
-    Spool(Box<Put>),
-    /// Write to the rows of a batch file, once per row and period
-    Digest(Box<Digest>),
-    /// Send what is due
-    Send(Send),
-    /// How the spool stands
+pub enum MailCommand {
+    /// Compile a template, or all templates of a folder, to HTML
+    Compile(MailCompileArgs),
+    /// Render every template of a folder with both renderers and list the differences
+    Check(MailCheckArgs),
+    /// Add a message to the spool
+    Spool(Box<MailSpoolArgs>),
+    /// Spool mail for the rows of a batch file, once per row and period
+    Digest(Box<MailDigestArgs>),
+    /// Send spooled mail that is due
+    Send(MailSendArgs),
+    /// Show the spool's statistics
     Stats {
-        /// End with exit code 3 unless all is well
+        /// Exit with code 3 unless the spool is healthy
         #[arg(long)]
         check: bool,
     },
-    /// What failed, to whom and why, the latest first
+    /// List failed messages with recipient and reason, newest first
     Failures {
-        /// How many at most
+        /// Maximum number of messages
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
     },
-    /// Try failures again, from the beginning
+    /// Retry failed messages with fresh attempts
     Retry {
-        /// The message's key, as it was given or as `mail failures`, logs and files write it
+        /// Key of the message, as it was given or as `mail failures`, logs and files show it
         #[arg(required_unless_present = "all")]
         key: Option<String>,
-        /// All failures
+        /// Retry all failed messages
         #[arg(long, conflicts_with = "key")]
         all: bool,
     },
 }
 
-/// Templates to compile.
+/// Compiles templates.
 #[derive(Debug, Args)]
-#[command(after_help = "In a folder, files that begin with _ are parts of others and left out.
+#[command(after_help = "In a folder, files that begin with _ are partials and left out.
 
 Examples:
   longshore mail compile welcome.mjml > welcome.html
   longshore mail compile templates -o public --renderer reference")]
-pub struct Compile {
-    /// A template, or a folder of them
+pub struct MailCompileArgs {
+    /// Template, or a folder of templates
     pub path: PathBuf,
-    /// Where the HTML goes: a file, or a folder for a folder [default: stdout, or beside the templates]
+    /// Output: a file, or a folder for a folder [default: stdout, or beside the templates]
     #[arg(long, short, value_name = "PATH")]
     pub output: Option<PathBuf>,
-    /// embedded, reference, or the http:// address of a server [default: the configuration's]
+    /// Renderer: embedded, reference, or the http:// address of a server [default: the
+    /// configuration's]
     #[arg(long, value_name = "RENDERER")]
     pub renderer: Option<RendererName>,
-    /// A folder to include from, beside the template's own
+    /// Folder to include from, beside the template's own
     #[arg(long = "include", value_name = "DIR")]
     pub includes: Vec<PathBuf>,
 }
 
-/// Templates to compare.
+/// Compares the renderers.
 #[derive(Debug, Args)]
-pub struct Check {
-    /// A folder of templates, or one of them
+pub struct MailCheckArgs {
+    /// Folder of templates, or one template
     pub path: PathBuf,
-    /// List everything that differs, not the first few
+    /// List every difference, not only the first few
     #[arg(long)]
     pub all: bool,
-    /// A folder to include from, beside the template's own
+    /// Folder to include from, beside the template's own
     #[arg(long = "include", value_name = "DIR")]
     pub includes: Vec<PathBuf>,
 }
 
-/// A message.
+/// Spools a message.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore mail spool welcome.mjml --key welcome/4711 --from 'The Shop <shop@example.org>' \\
     --to ann@example.org --subject Welcome")]
-pub struct Put {
-    /// The page: a file of HTML, or of MJML by its name's end
+pub struct MailSpoolArgs {
+    /// File with the page: HTML, or MJML by its extension
     pub page: PathBuf,
-    /// What it is about: of one key, one message is sent
+    /// Deduplication key: per key, one message is sent
     #[arg(long)]
     pub key: String,
-    /// From whom
+    /// Sender
     #[arg(long, value_name = "ADDRESS")]
     pub from: String,
-    /// To whom; may be said more than once
+    /// Recipient (may be repeated)
     #[arg(long, value_name = "ADDRESS", required = true)]
     pub to: Vec<String>,
-    /// About what
+    /// Subject
     #[arg(long, value_name = "TEXT")]
     pub subject: String,
-    /// The same as text [default: made from the page]
+    /// File with the text version [default: made from the page]
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// Where bounces go [default: --from]
+    /// Address for bounces [default: --from]
     #[arg(long, value_name = "ADDRESS")]
     pub bounces_to: Option<String>,
-    /// Not before so long from now
+    /// Send after this long
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    pub after: Span,
-    /// Its place among those that are due: high, normal, low or 1 to 9
+    pub after: DurationArg,
+    /// Priority among due messages: high, normal, low or 1 to 9
     #[arg(long, value_name = "PRIORITY", default_value_t = Priority::NORMAL)]
     pub priority: Priority,
 }
 
-/// Whom to write to.
+/// Spools the mail of a digest.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore mail digest examples/digest --folder out          the folder with batch.toml, or the file
@@ -124,28 +125,28 @@ pub struct Put {
 
 Run again after a crash or Ctrl-C, it takes up the unfinished batch of the same file where it stopped; of
 one user and period there is one message, however often it is run.")]
-pub struct Digest {
+pub struct MailDigestArgs {
     #[command(flatten)]
-    pub file: File,
-    /// daily or immediate [default: the file's]
+    pub file: BatchFileArgs,
+    /// Mode: daily or immediate [default: the file's]
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<MailMode>,
-    /// Only users whose number leaves --val when divided by this: what `:mod` of the candidates' SQL is
+    /// Only users with a number that modulo this is --val: the value of `:mod` in the candidates' SQL
     #[arg(long = "mod", value_name = "N", requires = "val")]
     pub modulus: Option<u64>,
-    /// What `:val` of the candidates' SQL is
+    /// Value of `:val` in the candidates' SQL
     #[arg(long, value_name = "N", requires = "modulus")]
     pub val: Option<u64>,
-    /// Show the SQL, the count and three messages; keep and change nothing
+    /// Show the SQL, the count and three messages; send and change nothing
     #[arg(long, conflicts_with = "daemon")]
     pub dry_run: bool,
-    /// Go on until told to stop
+    /// Run until stopped
     #[arg(long)]
     pub daemon: bool,
-    /// With --daemon: how often it is looked who is due
+    /// With --daemon: interval between checks for due recipients
     #[arg(long, value_name = "TIME", default_value = "60s")]
-    pub every: Span,
-    /// Then write what is due as .eml files into this folder, instead of leaving it to `mail send`
+    pub every: DurationArg,
+    /// Write due mail as .eml files into this folder, instead of leaving it to `mail send`
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
 }
@@ -154,16 +155,16 @@ fn mode(text: &str) -> Result<MailMode, String> {
     [MailMode::Daily, MailMode::Immediate]
         .into_iter()
         .find(|mode| mode.as_str() == text)
-        .ok_or_else(|| "it is daily or immediate".to_owned())
+        .ok_or_else(|| "expected daily or immediate".to_owned())
 }
 
-/// How to send.
+/// Sends spooled mail.
 #[derive(Debug, Args)]
-pub struct Send {
-    /// Go on until told to stop, instead of until nothing is due
+pub struct MailSendArgs {
+    /// Run until stopped, instead of until nothing is due
     #[arg(long)]
     pub daemon: bool,
-    /// Only this share of the messages, as 0/4 to 3/4: for several senders at once
+    /// Send only this share of the messages, as 0/4 to 3/4: for several concurrent senders
     #[arg(long, value_name = "SHARE", default_value = "0/1")]
     pub share: Share,
     /// Write .eml files into this folder instead of sending

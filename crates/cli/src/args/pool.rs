@@ -1,61 +1,62 @@
-//! `longshore pool …` as typed.
+//! Arguments of `longshore pool …`.
 
 use clap::{Args, Subcommand};
 use longshore::{PoolName, Priority};
 
-use super::server::Server;
-use crate::span::Span;
+use super::server::ServerArgs;
+use crate::duration_arg::DurationArg;
 
-/// Look at bounded pools, size them, hold a permit while a command runs.
+/// Show and resize bounded pools, hold a permit while a command runs.
 #[derive(Debug, Subcommand)]
-pub enum Pool {
-    /// How pools stand; with a name also who holds and who waits
-    Status(Status),
-    /// Make a pool known, or all of the configuration; changes nothing that is known already
+pub enum PoolCommand {
+    /// Show pools; with a name also its holders and waiters
+    Status(PoolStatusArgs),
+    /// Create a pool, or all of the configuration; existing pools are not changed
     Init {
-        /// The pool [default: all of the configuration]
+        /// Name of the pool [default: all of the configuration]
         name: Option<PoolName>,
-        /// How many permits it has [default: the configuration's]
+        /// Number of permits [default: the configuration's]
         #[arg(long, value_name = "N", requires = "name")]
         max: Option<u32>,
     },
-    /// Set how many permits a pool has: more are there at once, fewer as permits come back
+    /// Resize a pool: new permits are available at once, surplus ones are removed as they are
+    /// released
     Resize {
-        /// The pool
+        /// Name of the pool
         name: PoolName,
-        /// How many permits
+        /// Number of permits
         max: u32,
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
     },
-    /// Forget who holds and who waits, and the figures: only if the holders are known to be gone
+    /// Reset a pool's holders, waiters and statistics: only if its holders are known to be gone
     Reset {
-        /// The pool
+        /// Name of the pool
         name: PoolName,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
-    /// Hold a permit while a command runs, and end with its exit code
-    Exec(Exec),
+    /// Hold a permit while a command runs, and exit with its exit code
+    Exec(PoolExecArgs),
 }
 
-/// What is looked at.
+/// Shows pools.
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct PoolStatusArgs {
     /// Only this pool
     pub name: Option<PoolName>,
-    /// Look again and again
+    /// Refresh until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// How often, with --watch
+    /// Refresh interval, with --watch
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub every: Span,
+    pub every: DurationArg,
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerArgs,
 }
 
-/// A command that needs a permit.
+/// Runs a command under a permit.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: the command's own (128 + N if signal N ended it); 75 if there was \
@@ -65,25 +66,25 @@ Examples:
   longshore pool exec mjml -- npx mjml mail.mjml -o mail.html
   longshore pool exec licence --max 3 --wait 10m -- ./simulate case7"
 )]
-pub struct Exec {
-    /// The pool
+pub struct PoolExecArgs {
+    /// Name of the pool
     pub name: PoolName,
-    /// How many permits it has, if nobody has asked of it before [default: the configuration's]
+    /// Number of permits if the pool is new [default: the configuration's]
     #[arg(long, value_name = "N")]
     pub max: Option<u32>,
-    /// Longest wait for a permit, 0 for ever [default: the configuration's, or for ever]
+    /// Maximum wait for a permit, 0 for ever [default: the configuration's, or for ever]
     #[arg(long, value_name = "TIME")]
-    pub wait: Option<Span>,
-    /// How much of the pool the command takes
+    pub wait: Option<DurationArg>,
+    /// Permits that the command takes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,
-    /// Its place in line: high, normal, low or 1 to 9
+    /// Priority among waiters: high, normal, low or 1 to 9
     #[arg(long, value_name = "PRIORITY", default_value_t = Priority::NORMAL)]
     pub priority: Priority,
-    /// Let the command go on if the permit is lost meanwhile
+    /// Keep the command running if the permit is lost
     #[arg(long)]
     pub keep_going: bool,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
 }

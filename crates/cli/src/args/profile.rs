@@ -1,5 +1,5 @@
-//! `longshore profile …` as typed. What it makes of a profile's document is in
-//! [`crate::commands`]`::profile`.
+//! Arguments of `longshore profile …`. [`crate::commands`]`::profile` turns them into a profile's
+//! document.
 
 use std::path::PathBuf;
 
@@ -7,52 +7,52 @@ use clap::{Args, Subcommand, ValueEnum};
 use longshore::ProfileName;
 use longshore_ai::Price;
 
-use super::limit::{AtLeastOne, Limit};
-use super::operate::PageArgs;
-use crate::money::Tokens;
+use super::limit::{AtLeastOne, LimitArg};
+use super::unit_worker::PageArgs;
+use crate::amount_args::TokenCount;
 
-/// Say who is asked, with which model and key, at what price, within which limits.
+/// Configure providers, models, keys, prices and limits.
 #[derive(Debug, Subcommand)]
-pub enum Profile {
-    /// Make a profile
-    Add(Box<Written>),
-    /// Profiles
+pub enum ProfileCommand {
+    /// Add a profile
+    Add(Box<ProfileAddArgs>),
+    /// List profiles
     List {
         #[command(flatten)]
         page: PageArgs,
     },
-    /// One profile: what it says, and what its templates say
-    Show(Named),
-    /// Change a profile; what is not named stays
-    Set(Box<Changed>),
-    /// Look whether a profile works: its document, its key, its provider
-    Test(Test),
-    /// Let nobody use it; what is under way may end
-    Suspend(Named),
-    /// Let it be used again
-    Resume(Named),
-    /// Forget it
-    Remove(Named),
-    /// Which profile is used where none is named
-    Default(DefaultProfile),
-    /// What all profiles of the tenant together may ask
-    Limits(Box<TenantLimits>),
+    /// Show one profile: its own fields, and the fields inherited from its templates
+    Show(ProfileArg),
+    /// Change a profile; fields that are not named stay
+    Set(Box<ProfileSetArgs>),
+    /// Test a profile: its document, its key, its provider
+    Test(ProfileTestArgs),
+    /// Suspend a profile; requests in flight may finish
+    Suspend(ProfileArg),
+    /// Resume a profile
+    Resume(ProfileArg),
+    /// Remove a profile
+    Remove(ProfileArg),
+    /// Set the profile that is used where none is named
+    Default(DefaultProfileArgs),
+    /// Limit all profiles of the tenant together
+    Limits(Box<TenantLimitArgs>),
 }
 
 /// One profile.
 #[derive(Debug, Args)]
-pub struct Named {
-    /// The profile
+pub struct ProfileArg {
+    /// Name of the profile
     #[arg(value_name = "NAME")]
     pub name: ProfileName,
 }
 
-/// A profile to be made.
+/// Adds a profile.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The key is a reference: the name of one in the vault (`longshore key add`), env:NAME or file:PATH.
 Prices are dollars per million tokens. `--set` reaches every part of the document, as
---set wire.num_ctx=8192; docs/ai-profiles.md has them all.
+--set wire.num_ctx=8192; docs/ai-profiles.md lists them all.
 
 Examples:
   longshore profile add fast --provider anthropic --model claude-haiku-5-5 --key claude \\
@@ -62,133 +62,134 @@ Examples:
   longshore profile add draft --extends house --model gpt-mini --tenant acme
   longshore profile add fast --from fast.toml"
 )]
-pub struct Written {
+pub struct ProfileAddArgs {
     #[command(flatten)]
-    pub named: Named,
-    /// Read the document from a .toml or .json file; what else is typed goes on top of it
+    pub named: ProfileArg,
+    /// Read the document from a .toml or .json file; the other options override its fields
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// It is there to be extended, not to be used
+    /// Make it a template: it can be extended, not used
     #[arg(long)]
     pub template: bool,
     #[command(flatten)]
-    pub parts: Parts,
+    pub parts: ProfileFields,
 }
 
-/// A profile to be changed.
+/// Changes a profile.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore profile set fast --model claude-haiku-6 --price-input 0.12
   longshore profile set fast --rpm none --fallback local --fallback other
   longshore profile set fast --unset system --set wire.cache=1h")]
-pub struct Changed {
+pub struct ProfileSetArgs {
     #[command(flatten)]
-    pub named: Named,
-    /// Leave this part of the document out, as `system` or `limits.burst`
+    pub named: ProfileArg,
+    /// Remove this field of the document, as `system` or `limits.burst`
     #[arg(long, value_name = "PATH")]
     pub unset: Vec<String>,
     #[command(flatten)]
-    pub parts: Parts,
+    pub parts: ProfileFields,
 }
 
-/// Parts of a profile's document.
+/// Fields of a profile's document.
 ///
-/// The provider, the endpoint and the key are plain text here: what clap refuses it repeats, and a
-/// secret is easily pasted there.
+/// The provider, the endpoint and the key are plain text here: clap repeats a rejected value in its
+/// error, and users may paste a secret there.
 #[derive(Debug, Default, Args)]
-pub struct Parts {
-    /// Who answers: anthropic, openai (and whatever speaks the same), ollama, gemini, echo, scripted
+pub struct ProfileFields {
+    /// Provider: anthropic, openai (and compatible servers), ollama, gemini, echo, scripted
     #[arg(long, value_name = "P")]
     pub provider: Option<String>,
-    /// Which model is asked
+    /// Model to use
     #[arg(long, value_name = "M")]
     pub model: Option<String>,
-    /// Where the provider is, if not at its own address
+    /// Address of the provider, if not its own
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
-    /// Where its key is: a key of the vault, env:NAME or file:PATH
+    /// Reference to the key: a key of the vault, env:NAME or file:PATH
     #[arg(long, value_name = "REF")]
     pub key: Option<String>,
-    /// What the model is told about its role, where the question does not say
+    /// System prompt of requests that have none
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Most tokens of an answer, where the question does not say
+    /// Maximum tokens of the answer to requests that set none
     #[arg(long, value_name = "N")]
     pub max_tokens: Option<AtLeastOne>,
-    /// `scripted`: the file of the script, which is read into the profile
+    /// With `scripted`: file of the script, which is copied into the profile
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
-    /// Whom to ask where this one cannot answer; may be given several times, in this order
+    /// Profile to use if this one cannot answer; may be repeated, in order of preference
     #[arg(long, value_name = "NAME")]
     pub fallback: Vec<ProfileName>,
-    /// The template that says what this profile does not
+    /// Template that supplies the fields this profile does not have
     #[arg(long, value_name = "TEMPLATE")]
     pub extends: Option<ProfileName>,
-    /// Any part of the document, as wire.sampling=true; the value is JSON, or else text
+    /// Any field of the document, as wire.sampling=true; the value is JSON, or else text
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
-    // Last: what follows would stand under their headings.
+    // Last: options that follow would be listed under their headings.
     #[command(flatten)]
-    pub prices: Prices,
+    pub prices: PriceArgs,
     #[command(flatten)]
-    pub limits: Limits,
+    pub limits: RateLimitArgs,
 }
 
 /// Dollars per million tokens.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Prices, in dollars per million tokens")]
-pub struct Prices {
-    /// Of questions
+pub struct PriceArgs {
+    /// Price of input tokens
     #[arg(long, value_name = "USD")]
     pub price_input: Option<Price>,
-    /// Of answers
+    /// Price of output tokens
     #[arg(long, value_name = "USD")]
     pub price_output: Option<Price>,
-    /// Of what is read from a cache [default: as of questions]
+    /// Price of tokens read from a cache [default: --price-input]
     #[arg(long, value_name = "USD")]
     pub price_cache_read: Option<Price>,
-    /// Of what is written to a cache for minutes [default: as of questions]
+    /// Price of tokens written to a cache for minutes [default: --price-input]
     #[arg(long, value_name = "USD")]
     pub price_cache_write: Option<Price>,
-    /// Of what is written to a cache for an hour [default: as of questions]
+    /// Price of tokens written to a cache for an hour [default: --price-input]
     #[arg(long, value_name = "USD")]
     pub price_cache_write_long: Option<Price>,
-    /// The part of all these that is paid in a provider's batch, as 0.5
+    /// Factor of all prices in a provider's batch, as 0.5
     #[arg(long, value_name = "PART")]
     pub price_batch: Option<Price>,
 }
 
-/// How much may be asked.
+/// Rate limits.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
-pub struct Limits {
+pub struct RateLimitArgs {
     /// Requests per minute, or none
     #[arg(long, value_name = "N|none")]
-    pub rpm: Option<Limit<Tokens>>,
-    /// Tokens per minute, questions and answers together, as 2M, or none
+    pub rpm: Option<LimitArg<TokenCount>>,
+    /// Tokens per minute, input and output together, as 2M, or none
     #[arg(long, value_name = "N|none")]
-    pub tpm: Option<Limit<Tokens>>,
-    /// How many questions may be out at once in each process, or none
+    pub tpm: Option<LimitArg<TokenCount>>,
+    /// Requests in flight per process, or none
     #[arg(long, value_name = "N|none")]
-    pub in_flight: Option<Limit<AtLeastOne>>,
-    /// How many minutes' worth may be used at once after a rest, or none [default: a second's]
+    pub in_flight: Option<LimitArg<AtLeastOne>>,
+    /// Burst in minutes' worth of the rates, available after idle time, or none [default: a
+    /// second's]
     #[arg(long, value_name = "MINUTES|none")]
-    pub burst: Option<Limit<f64>>,
-    /// What becomes of a question that finds no room
+    pub burst: Option<LimitArg<f64>>,
+    /// Action for a request above the limits
     #[arg(long, value_name = "WHAT")]
-    pub when_full: Option<WhenFull>,
+    pub when_full: Option<WhenLimited>,
 }
 
-/// What becomes of a question that finds no room.
+/// Action for a request above the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WhenFull {
-    /// It waits, as long as its deadline lets it.
+pub enum WhenLimited {
+    /// Wait until the request's deadline.
     Wait,
-    /// It is refused at once.
+    /// Fail at once.
     Refuse,
 }
 
-impl WhenFull {
+impl WhenLimited {
     /// Its name in documents.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -198,44 +199,44 @@ impl WhenFull {
     }
 }
 
-/// Look whether a profile works.
+/// Tests a profile.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore profile test fast                       its document, its key, its provider
   longshore profile test fast --offline             its document and its key
-  longshore profile test fast --ask                 one tiny question, which may cost something")]
-pub struct Test {
+  longshore profile test fast --ask                 one short question, which may cost something")]
+pub struct ProfileTestArgs {
     #[command(flatten)]
-    pub named: Named,
-    /// Ask one tiny question; it is written in the books as any other
+    pub named: ProfileArg,
+    /// Ask one short question; it is billed and recorded as any other
     #[arg(long)]
     pub ask: bool,
-    /// Read the document and open the key, and leave the provider in peace
+    /// Check the document and open the key only, without calling the provider
     #[arg(long, conflicts_with = "ask")]
     pub offline: bool,
 }
 
-/// Which profile is used where none is named.
+/// Sets the profile that is used where none is named.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore profile default fast
   longshore profile default none
-  longshore profile default                         which it is")]
-pub struct DefaultProfile {
-    /// The profile, or none; shown without
+  longshore profile default                         show it")]
+pub struct DefaultProfileArgs {
+    /// Profile, or none to unset it; without an argument it is shown
     #[arg(value_name = "NAME|none")]
-    pub name: Option<Limit<ProfileName>>,
+    pub name: Option<LimitArg<ProfileName>>,
 }
 
-/// What all profiles of the tenant together may ask.
+/// Limits all profiles of the tenant together.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore profile limits --tenant acme --rpm 600 --tpm 1M --when-full refuse
-  longshore profile limits --tenant acme            what they are")]
-pub struct TenantLimits {
-    /// Whom to ask where a profile and its own fallbacks cannot answer, or none
+  longshore profile limits --tenant acme            show them")]
+pub struct TenantLimitArgs {
+    /// Profile to use if a profile and its own fallbacks cannot answer, or none
     #[arg(long, value_name = "NAME|none")]
-    pub fallback: Option<Limit<ProfileName>>,
+    pub fallback: Option<LimitArg<ProfileName>>,
     #[command(flatten)]
-    pub limits: Limits,
+    pub limits: RateLimitArgs,
 }

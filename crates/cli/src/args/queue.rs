@@ -1,47 +1,47 @@
-//! `longshore queue …` as typed.
+//! Arguments of `longshore queue …`.
 
 use clap::{Args, Subcommand};
 use longshore::{QueueName, TenantId};
 
-use super::limit::{AtLeastOne, Bounds, Limit};
-use super::server::Server;
+use super::limit::{AtLeastOne, CapacityArgs, LimitArg};
+use super::server::ServerArgs;
 
-/// Look at queues, pause, resume, bound or purge them.
+/// Show, pause, resume, bound or purge queues.
 #[derive(Debug, Subcommand)]
-pub enum Queue {
-    /// Queues, one line per tenant
+pub enum QueueCommand {
+    /// List queues, one line per tenant
     List {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
     },
-    /// One queue
+    /// Show one queue
     Show {
-        /// The queue
+        /// Name of the queue
         queue: QueueName,
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
     },
-    /// Claim no more from it, or from one tenant's lane of it
+    /// Pause a queue, or one tenant's lane of it: nothing is claimed from it
     Pause {
         #[command(flatten)]
-        lane: Lane,
+        lane: LaneArg,
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
     },
-    /// Claim from it again
+    /// Resume a queue or a lane
     Resume {
         #[command(flatten)]
-        lane: Lane,
+        lane: LaneArg,
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
     },
-    /// Bound it, or set one tenant's lane: share, cap, bound
-    Set(Settings),
-    /// Cancel everything that waits in it
+    /// Set a queue's bounds, or a lane's weight, cap and bounds
+    Set(QueueSetArgs),
+    /// Cancel everything that waits in a queue
     Purge {
-        /// The queue
+        /// Name of the queue
         queue: QueueName,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
@@ -49,15 +49,15 @@ pub enum Queue {
 
 /// A queue, or one tenant's lane of it.
 #[derive(Debug, Args)]
-pub struct Lane {
-    /// The queue
+pub struct LaneArg {
+    /// Name of the queue
     pub queue: QueueName,
-    /// Only this tenant's part of it
+    /// Only this tenant's lane
     #[arg(long, value_name = "TENANT")]
     pub lane: Option<TenantId>,
 }
 
-/// What is set for a queue or a lane.
+/// Settings of a queue or a lane.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A queue is unbounded until a bound is set; then senders wait for room, unless \
@@ -68,15 +68,15 @@ Examples:
   longshore queue set mail --lane acme --weight 3 --cap 5
   longshore queue set mail --max-units none"
 )]
-pub struct Settings {
+pub struct QueueSetArgs {
     #[command(flatten)]
-    pub lane: Lane,
+    pub lane: LaneArg,
     #[command(flatten)]
-    pub bounds: Bounds,
-    /// With --lane: its share against other lanes
+    pub bounds: CapacityArgs,
+    /// With --lane: weight against other lanes
     #[arg(long, value_name = "N", requires = "lane")]
     pub weight: Option<AtLeastOne>,
-    /// With --lane: most of its units running (leased) at once, or none
+    /// With --lane: maximum running (leased) units, or none
     #[arg(long, value_name = "N|none", requires = "lane")]
-    pub cap: Option<Limit<AtLeastOne>>,
+    pub cap: Option<LimitArg<AtLeastOne>>,
 }

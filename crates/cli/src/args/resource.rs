@@ -1,17 +1,17 @@
-//! `--resource NAME=N` as typed: what a unit takes up beside slots, and what a worker has of it.
+//! Parses `--resource NAME=N`: what a unit needs beside slots, and what a worker offers.
 
 use std::collections::BTreeMap;
 
 use crate::error::usage;
 
-/// So much of something.
+/// An amount of a named resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resource {
+pub struct ResourceArg {
     name: String,
     amount: u32,
 }
 
-impl std::str::FromStr for Resource {
+impl std::str::FromStr for ResourceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -27,12 +27,12 @@ impl std::str::FromStr for Resource {
     }
 }
 
-/// All resources by name; the same name twice makes no sense.
-pub fn sum_up(typed: &[Resource]) -> anyhow::Result<BTreeMap<String, u32>> {
+/// All resources by name; a duplicate name is an error.
+pub fn collect_resources(typed: &[ResourceArg]) -> anyhow::Result<BTreeMap<String, u32>> {
     let mut all = BTreeMap::new();
-    for Resource { name, amount } in typed {
+    for ResourceArg { name, amount } in typed {
         if all.insert(name.clone(), *amount).is_some() {
-            return Err(usage(format!("resource `{name}` is named twice")));
+            return Err(usage(format!("resource `{name}` is given twice")));
         }
     }
     Ok(all)
@@ -44,11 +44,14 @@ mod tests {
 
     #[test]
     fn a_resource_has_a_name_and_an_amount() {
-        let gpu: Resource = "gpu=2".parse().unwrap();
+        let gpu: ResourceArg = "gpu=2".parse().unwrap();
         let twice = [gpu.clone(), gpu];
-        assert_eq!(sum_up(&twice[..1]).unwrap(), BTreeMap::from([("gpu".to_owned(), 2)]));
-        let error = sum_up(&twice).unwrap_err().to_string();
-        assert!(error.contains("`gpu` is named twice"), "{error}");
+        assert_eq!(
+            collect_resources(&twice[..1]).unwrap(),
+            BTreeMap::from([("gpu".to_owned(), 2)])
+        );
+        let error = collect_resources(&twice).unwrap_err().to_string();
+        assert!(error.contains("`gpu` is given twice"), "{error}");
     }
 
     #[test]
@@ -62,7 +65,7 @@ mod tests {
             ("gpu=-1", "whole number"),
             ("gpu=1=2", "whole number"),
         ] {
-            let error = text.parse::<Resource>().unwrap_err();
+            let error = text.parse::<ResourceArg>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }
@@ -70,7 +73,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_named_in_the_error(text in "[a-c.=0-3 ü]{0,8}|\\PC*") {
-            match text.parse::<Resource>() {
+            match text.parse::<ResourceArg>() {
                 Ok(read) => {
                     let number = text.rsplit('=').next().unwrap();
                     proptest::prop_assert!(text.starts_with(&read.name) && read.amount > 0);

@@ -1,15 +1,15 @@
-//! `submit --script …` as typed.
+//! Arguments of `submit --script …`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use longshore_dispatch::system::QueueSystem;
 
-use super::dispatch::Pool;
-use crate::size::Size;
-use crate::span::Span;
+use super::dispatch::DispatchPoolArg;
+use crate::byte_size::ByteSize;
+use crate::duration_arg::DurationArg;
 
-/// What a job file says itself, or what scripts of a pool do not have.
+/// Options that a job file sets itself, or that scripts of a pool do not have.
 const NOT_WITH_JOB: [&str; 16] = [
     "payload",
     "lines",
@@ -29,73 +29,74 @@ const NOT_WITH_JOB: [&str; 16] = [
     "cap_key",
 ];
 
-/// What makes a unit of a script.
+/// Makes a unit of a script.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for --script")]
-pub struct ScriptCall {
-    /// Run this script with bash on a worker of a pool (see `dispatch start`)
+pub struct ScriptArgs {
+    /// Script to run with bash on a worker of a pool (see `dispatch start`)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines", "url"])]
     pub script: Option<PathBuf>,
-    /// Run the tasks of this file, each after those it waits for (see docs/dispatch.md)
+    /// Job file with tasks to run, each after its dependencies (see docs/dispatch.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = NOT_WITH_JOB)]
     pub job: Option<PathBuf>,
-    /// Who runs it: a pool (local_worker, slurm_worker, …), or a base system itself, without a pool
+    /// Executor: a pool (local_worker, slurm_worker, …), or a base system itself, without a pool
     /// (local, slurm, sge, pbs, lsf) [env: LONGSHORE_QSYS] [default: local_worker]
     #[arg(long, value_name = "NAME", requires = "script")]
     pub qsys: Option<QueueSystem>,
-    /// Without a pool: passed to the base system as it is, as --base-option=--partition=long (may be
+    /// Without a pool: option for the base system, as --base-option=--partition=long (may be
     /// repeated)
     #[arg(long, value_name = "OPTION", requires = "script", allow_hyphen_values = true)]
     pub base_option: Vec<String>,
     #[command(flatten)]
-    pub pool: Pool,
-    /// Threads that it takes up
+    pub pool: DispatchPoolArg,
+    /// Threads that the script needs
     #[arg(long, value_name = "N", requires = "script", value_parser = clap::value_parser!(u32).range(1..))]
     pub nthr: Option<u32>,
-    /// Memory that it takes up of its worker's, as 4GB
+    /// Memory that the script needs, as 4GB
     #[arg(long, value_name = "SIZE", requires = "script")]
-    pub mem: Option<Size>,
-    /// How long it may run: TERM then, and KILL five seconds later
+    pub mem: Option<ByteSize>,
+    /// Maximum run time: then TERM, and KILL five seconds later
     #[arg(long, value_name = "TIME", requires = "script")]
-    pub time: Option<Span>,
-    /// A name for people, and for the array
+    pub time: Option<DurationArg>,
+    /// Name of the script or array
     #[arg(long, value_name = "NAME", requires = "script")]
     pub name: Option<String>,
-    /// Once for each number, as 1-1000, 1-9,20,30-39, or 1-1000%50 with at most 50 at once
+    /// Run once for each number, as 1-1000, 1-9,20,30-39, or 1-1000%50 with at most 50 concurrently
     #[arg(long, value_name = "RANGE", requires = "script", conflicts_with = "each_line")]
-    pub array: Option<Range>,
-    /// Once for each line of this file (`-`: stdin), which the script finds in LONGSHORE_LINE
+    pub array: Option<ArrayRange>,
+    /// Run once for each line of this file (`-`: stdin), passed in LONGSHORE_LINE
     #[arg(long, value_name = "FILE", requires = "script")]
     pub each_line: Option<String>,
-    /// With an array: give the rest up after so many failures
+    /// With an array: cancel the rest after this many failures
     #[arg(long, value_name = "N", requires = "script", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_fails: Option<u64>,
-    /// How often it is run again if it ends badly
+    /// Number of retries if the script fails
     #[arg(long, value_name = "N", default_value_t = 0, requires = "script")]
     pub retries: u32,
-    /// How often it may be lost with its worker before it fails
+    /// Number of times it may be lost with its worker before it fails
     #[arg(long, value_name = "N", default_value_t = 5, requires = "script", value_parser = clap::value_parser!(u32).range(1..))]
     pub crash_limit: u32,
-    /// Where its output goes: none, tail (the last of it, shown by `unit show`), files:PATTERN or
-    /// stream:DIR; in a pattern %u is the unit, %i its number, %a the attempt
+    /// Destination of its output: none, tail (the last of it, shown by `unit show`), files:PATTERN
+    /// or stream:DIR; in a pattern %u is the unit, %i its index, %a the attempt
     #[arg(long, value_name = "WHERE", default_value = "tail", requires = "script")]
-    pub output: Where,
-    /// Standard error apart: a pattern as in files:PATTERN
+    pub output: OutputTarget,
+    /// Separate destination of standard error: a pattern as in files:PATTERN
     #[arg(long, value_name = "PATTERN", requires = "script")]
     pub stderr: Option<PathBuf>,
-    /// A variable that it gets, as NAME=VALUE, or NAME as it is here (may be repeated)
+    /// Environment variable for the script, as NAME=VALUE, or NAME to copy it from here (may be
+    /// repeated)
     #[arg(long, value_name = "NAME[=VALUE]", requires = "script")]
     pub env: Vec<String>,
-    /// Leave JOB_FINISHED_N and EXIT_CODE_JOB_N in this folder, N being its number or name
+    /// Folder for the files JOB_FINISHED_N and EXIT_CODE_JOB_N, N being its index or name
     #[arg(long, value_name = "DIR", requires = "script")]
     pub sentinels: Option<PathBuf>,
-    /// It must be inside this folder [default: the working directory]
+    /// Folder that the script must be inside [default: the working directory]
     #[arg(long, value_name = "DIR", requires = "script")]
     pub root: Option<PathBuf>,
-    /// Hold it to a limit of the system, as cpu=60, nofile=100 or as=4000000000 (may be repeated)
-    #[arg(long, value_name = "NAME=N", requires = "script", value_parser = limit)]
+    /// Resource limit (ulimit), as cpu=60, nofile=100 or as=4000000000 (may be repeated)
+    #[arg(long, value_name = "NAME=N", requires = "script", value_parser = parse_rlimit)]
     pub limit: Vec<(String, u64)>,
-    /// With --wait: show how far it is
+    /// With --wait: show progress
     #[arg(long, requires = "script")]
     pub progress: bool,
     /// Arguments of the script
@@ -103,24 +104,24 @@ pub struct ScriptCall {
     pub args: Vec<String>,
 }
 
-pub fn limit(text: &str) -> Result<(String, u64), String> {
+pub fn parse_rlimit(text: &str) -> Result<(String, u64), String> {
     const KNOWN: [&str; 8] = ["as", "core", "cpu", "data", "fsize", "nofile", "nproc", "stack"];
-    let bad = || format!("`{text}` is not a limit as cpu=60; there are {}", KNOWN.join(", "));
+    let bad = || format!("`{text}` is not a limit as cpu=60; known limits: {}", KNOWN.join(", "));
     let (name, most) = text.split_once('=').ok_or_else(bad)?;
     let most = most.parse().map_err(|_| bad())?;
     if KNOWN.contains(&name) { Ok((name.to_owned(), most)) } else { Err(bad()) }
 }
 
-/// Where output goes.
+/// Destination of a script's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Where {
+pub enum OutputTarget {
     Nothing,
     Tail,
     Files(PathBuf),
     Stream(PathBuf),
 }
 
-impl std::str::FromStr for Where {
+impl std::str::FromStr for OutputTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -134,14 +135,14 @@ impl std::str::FromStr for Where {
     }
 }
 
-/// Numbers of an array, and how many may run at once.
+/// Indices of an array, and how many may run concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Range {
+pub struct ArrayRange {
     pub ranges: Vec<(u64, u64)>,
     pub at_most: Option<u32>,
 }
 
-impl std::str::FromStr for Range {
+impl std::str::FromStr for ArrayRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn a_range_is_read_as_it_is_meant() {
         let read =
-            |text: &str| text.parse::<Range>().ok().map(|range| (range.ranges, range.at_most));
+            |text: &str| text.parse::<ArrayRange>().ok().map(|range| (range.ranges, range.at_most));
         assert_eq!(read("1-1000"), Some((vec![(1, 1000)], None)));
         assert_eq!(read("1-9,20,30-39%4"), Some((vec![(1, 9), (20, 20), (30, 39)], Some(4))));
         for bad in ["", "a", "3-1", "1-", "1-5%0", "1-5%", "1,,2", "-1"] {

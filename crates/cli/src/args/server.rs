@@ -1,5 +1,5 @@
-//! Over which server a command goes, as typed. Flattened into those commands that can; others do not know
-//! these options, and do not look at their variables.
+//! Arguments that select a server. Flattened into the commands that can run through a server; other
+//! commands neither take these options nor read their variables.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use clap::Args;
 
 /// A server instead of a store.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Server {
-    /// Ask the server there (`longshore serve`), not a store [env: LONGSHORE_SERVER]
+pub struct ServerArgs {
+    /// URL of a server (`longshore serve`) to use instead of a store [env: LONGSHORE_SERVER]
     #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
     pub server: Option<String>,
-    /// Where the server's token is [env: LONGSHORE_TOKEN is the token itself]
+    /// File with the server's token [env: LONGSHORE_TOKEN is the token itself]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Trust this certificate (PEM) of the server's, or of who signed it
+    /// Certificate (PEM) to trust: the server's, or its issuer's
     #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub ca_file: Option<PathBuf>,
 }

@@ -1,47 +1,47 @@
-//! `longshore tenant …` as typed.
+//! Arguments of `longshore tenant …`.
 
 use clap::{Args, Subcommand};
 use longshore::TenantId;
 
 use super::budget::BudgetArgs;
-use super::limit::{AtLeastOne, Bounds, Limit};
+use super::limit::{AtLeastOne, CapacityArgs, LimitArg};
 
-/// Look at tenants, and set their shares and bounds.
+/// Show and suspend tenants, set their weights and limits.
 #[derive(Debug, Subcommand)]
-pub enum Tenant {
-    /// Give a tenant settings of its own
-    Add(Named),
-    /// Tenants that have settings
+pub enum TenantCommand {
+    /// Add a tenant with settings of its own
+    Add(TenantSettingsArgs),
+    /// List tenants that have settings
     List,
-    /// One tenant: its settings and its units in all queues
+    /// Show one tenant: its settings and its units in all queues
     Show {
-        /// The tenant
+        /// Name of the tenant
         #[arg(value_name = "NAME")]
         id: TenantId,
     },
-    /// Change settings; what is not named stays
-    Set(Named),
-    /// Let nothing of it run and take nothing more in; what runs now may end
+    /// Change settings; settings that are not named stay
+    Set(TenantSettingsArgs),
+    /// Suspend a tenant: none of its units is claimed or accepted; running ones may finish
     Suspend {
-        /// The tenant
+        /// Name of the tenant
         #[arg(value_name = "NAME")]
         id: TenantId,
     },
-    /// Let it go on
+    /// Resume a tenant
     Resume {
-        /// The tenant
+        /// Name of the tenant
         #[arg(value_name = "NAME")]
         id: TenantId,
     },
-    /// Forget its settings and those of its lanes; only without live units
+    /// Remove its settings and those of its lanes; only without live units
     Remove {
-        /// The tenant
+        /// Name of the tenant
         #[arg(value_name = "NAME")]
         id: TenantId,
     },
 }
 
-/// A tenant and what is set for it.
+/// A tenant and its settings.
 #[derive(Debug, Args)]
 #[command(after_help = "Without settings a tenant has weight 1 and no limits.
 
@@ -50,18 +50,18 @@ Examples:
   longshore tenant set acme --max-units 10000 --max-bytes 500MB
   longshore tenant set acme --cap none
   longshore tenant set acme --budget-usd 50 --budget-tokens 2M --warn-at 80%")]
-pub struct Named {
-    /// The tenant
+pub struct TenantSettingsArgs {
+    /// Name of the tenant
     #[arg(value_name = "NAME")]
     pub id: TenantId,
-    /// Its share against other tenants; a lane's share is its own weight times this
+    /// Weight against other tenants; a lane's share is its own weight times this
     #[arg(long, value_name = "N")]
     pub weight: Option<AtLeastOne>,
-    /// Most units running (leased) at once, over all queues, or none
+    /// Maximum running (leased) units over all queues, or none
     #[arg(long, value_name = "N|none")]
-    pub cap: Option<Limit<AtLeastOne>>,
+    pub cap: Option<LimitArg<AtLeastOne>>,
     #[command(flatten)]
-    pub bounds: Bounds,
+    pub bounds: CapacityArgs,
     #[command(flatten)]
     pub budget: BudgetArgs,
 }

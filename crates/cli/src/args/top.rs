@@ -1,8 +1,8 @@
-//! `longshore top` as typed.
+//! Arguments of `longshore top`.
 
 use clap::Args;
 
-use crate::span::Span;
+use crate::duration_arg::DurationArg;
 
 /// Watch queues, workers, batches and pools.
 #[derive(Debug, Args)]
@@ -10,8 +10,8 @@ use crate::span::Span;
     after_help = "Keys: tab goes to the next list, up and down choose in it, p pauses or resumes the chosen queue or
 batch, q leaves. Where stdout is no terminal, or with --json, one frame is printed."
 )]
-pub struct Top {
-    /// How often it is drawn anew
+pub struct TopArgs {
+    /// Refresh interval
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub every: Span,
+    pub every: DurationArg,
 }

@@ -1,36 +1,36 @@
-//! `longshore usage …` as typed.
+//! Arguments of `longshore usage …`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use longshore::ledger::{UsageBy, UsageFilter};
 use longshore::{BatchId, ProfileName, TenantId, Timestamp};
 
-use super::operate::PageArgs;
-use super::server::Server;
-use crate::moment::Moment;
+use super::server::ServerArgs;
+use super::unit_worker::PageArgs;
+use crate::time_arg::TimeArg;
 
-/// What AI calls came to.
+/// Tokens and cost of AI calls.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(
-    after_help = "Sums by default, one line per day. Costs are exact: to a millionth of a millionth of a dollar.
+    after_help = "Prints sums by default, one line per day. Costs are exact to a millionth of a millionth of a dollar.
 
 Examples:
   longshore usage                                   by day
   longshore usage --by tenant --since 30d
   longshore usage --by model --since 2026-11-01 --until 2026-12-01 --csv > november.csv
-  longshore usage --request 0193f2a0-7b1c           what one request came to
+  longshore usage --request 0193f2a0-7b1c           tokens and cost of one request
   longshore usage --batch nightly --calls           one row per call
-  longshore usage recost --since 7d --dry-run       what it would cost at the prices as they are now"
+  longshore usage recost --since 7d --dry-run       what it would cost at the current prices"
 )]
-pub struct Usage {
+pub struct UsageArgs {
     #[command(subcommand)]
-    pub verb: Option<Verb>,
-    /// How calls are put together
+    pub verb: Option<UsageCommand>,
+    /// Grouping of the calls
     #[arg(long, value_name = "GROUP", default_value = "day")]
-    pub by: By,
+    pub by: UsageGrouping,
     #[command(flatten)]
-    pub which: Which,
-    /// One row per call instead of sums, the newest first
+    pub which: CallFilterArgs,
+    /// Print one row per call instead of sums, newest first
     #[arg(long)]
     pub calls: bool,
     /// Print comma-separated values
@@ -39,17 +39,17 @@ pub struct Usage {
     #[command(flatten)]
     pub page: PageArgs,
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerArgs,
 }
 
-/// What else can be done with usage.
+/// Further commands.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
-    /// Compute anew what calls cost, at the prices that their profiles have now for their time
-    Recost(Recost),
+pub enum UsageCommand {
+    /// Recompute the cost of calls at their profiles' current prices for the time of the call
+    Recost(RecostArgs),
 }
 
-/// Compute costs anew.
+/// Recomputes costs.
 #[derive(Debug, Args)]
 #[command(
     after_help = "For prices that were missing or wrong. Calls under way, calls that were maybe billed, and those whose
@@ -59,38 +59,38 @@ Examples:
   longshore usage recost --dry-run
   longshore usage recost --since 2026-11-01 --profile fast"
 )]
-pub struct Recost {
+pub struct RecostArgs {
     #[command(flatten)]
-    pub which: Which,
-    /// Say what would change, and change nothing
+    pub which: CallFilterArgs,
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Which calls.
+/// Selects calls.
 #[derive(Debug, Clone, Args)]
-pub struct Which {
-    /// Of this request
+pub struct CallFilterArgs {
+    /// Only calls of this request
     #[arg(long, value_name = "ID")]
     pub request: Option<String>,
-    /// Begun then or later: 7d (ago), a day (UTC), or a time
+    /// Only calls that began then or later: 7d (ago), a day (UTC), or a time
     #[arg(long, value_name = "7d|DATE")]
-    pub since: Option<Moment>,
-    /// Begun before then
+    pub since: Option<TimeArg>,
+    /// Only calls that began before then
     #[arg(long, value_name = "1d|DATE")]
-    pub until: Option<Moment>,
-    /// Of this batch
+    pub until: Option<TimeArg>,
+    /// Only calls of this batch
     #[arg(long, value_name = "NAME")]
     pub batch: Option<BatchId>,
-    /// By this profile
+    /// Only calls by this profile
     #[arg(long, value_name = "NAME")]
     pub profile: Option<ProfileName>,
 }
 
-/// How calls are put together.
+/// Grouping of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// By who pays.
+pub enum UsageGrouping {
+    /// By tenant.
     Tenant,
     /// By the model that answered.
     Model,
@@ -102,8 +102,8 @@ pub enum By {
     Profile,
 }
 
-impl By {
-    /// What the store calls it.
+impl UsageGrouping {
+    /// The store's grouping.
     pub fn group(self) -> UsageBy {
         match self {
             Self::Tenant => UsageBy::Tenant,
@@ -126,16 +126,16 @@ impl By {
     }
 }
 
-impl Which {
-    /// The calls that are meant, of `tenant` only if there is one.
+impl CallFilterArgs {
+    /// The filter for these calls, of `tenant` only if there is one.
     pub fn filter(&self, tenant: Option<TenantId>, now: Timestamp) -> UsageFilter {
         UsageFilter {
             tenant,
             request_id: self.request.clone(),
             batch: self.batch.clone(),
             profile: self.profile.clone(),
-            since: self.since.map(|moment| moment.time(now)),
-            until: self.until.map(|moment| moment.time(now)),
+            since: self.since.map(|time| time.time(now)),
+            until: self.until.map(|time| time.time(now)),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! `longshore worker …` as typed.
+//! Arguments of `longshore worker …`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use longshore::{BatchId, Kind, QueueName};
 
-use super::resource::Resource;
-use crate::span::Span;
+use super::resource::ResourceArg;
+use crate::duration_arg::DurationArg;
 
 /// Run units.
 #[derive(Debug, Args)]
@@ -18,40 +18,41 @@ use crate::span::Span;
 
 The first SIGTERM or SIGINT drains: nothing new is claimed, what runs is finished, for at most
 --drain-timeout. A second one stops at once: what runs is interrupted and will run again.")]
-pub struct Worker {
-    /// Units run at once [env: LONGSHORE_SLOTS] [default: one per core]
+pub struct WorkerArgs {
+    /// Units to run concurrently [env: LONGSHORE_SLOTS] [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
-    /// Has so much of a resource that units may ask for, as gpu=2 (may be repeated)
+    /// Resource that the worker offers to units, as gpu=2 (may be repeated)
     #[arg(long, value_name = "NAME=N")]
-    pub resource: Vec<Resource>,
-    /// Take from this queue (may be repeated) [env: LONGSHORE_QUEUES] [default: all]
+    pub resource: Vec<ResourceArg>,
+    /// Claim from this queue (may be repeated) [env: LONGSHORE_QUEUES] [default: all]
     #[arg(long, value_name = "QUEUE")]
     pub queue: Vec<QueueName>,
-    /// Take this kind (may be repeated) [env: LONGSHORE_KINDS] [default: all it can handle]
+    /// Claim this kind (may be repeated) [env: LONGSHORE_KINDS] [default: all it can handle]
     #[arg(long, value_name = "KIND")]
     pub kind: Vec<Kind>,
-    /// Take only from this batch
+    /// Claim only from this batch
     #[arg(long, value_name = "NAME")]
     pub batch: Option<BatchId>,
-    /// End when nothing is ready, leased or scheduled and no batch is unsealed
+    /// Exit when nothing is ready, leased or scheduled and no batch is unsealed
     #[arg(long)]
     pub until_idle: bool,
-    /// End, after a drain, once about so many units were run
+    /// Drain and exit after about this many units
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_units: Option<u64>,
-    /// How long a drain may take [env: LONGSHORE_DRAIN_TIMEOUT] [default: 30s]
+    /// Maximum time of a drain [env: LONGSHORE_DRAIN_TIMEOUT] [default: 30s]
     #[arg(long, value_name = "TIME")]
-    pub drain_timeout: Option<Span>,
-    /// Without a sign of life for this long it counts as dead [env: LONGSHORE_TTL] [default: 15s]
+    pub drain_timeout: Option<DurationArg>,
+    /// Count the worker as dead after this long without a heartbeat [env: LONGSHORE_TTL] [default:
+    /// 15s]
     #[arg(long, value_name = "TIME")]
-    pub ttl: Option<Span>,
-    /// Where commands of kind `exec` run [env: LONGSHORE_EXEC_DIR] [default: .]
+    pub ttl: Option<DurationArg>,
+    /// Working directory of commands of kind `exec` [env: LONGSHORE_EXEC_DIR] [default: .]
     #[arg(long, value_name = "DIR")]
     pub exec_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub remote: Remote,
-    /// Also take kind `chaos`, whose runs are noted in this file.
+    pub remote: RemoteWorkerArgs,
+    /// Also handle kind `chaos` and log its runs to this file.
     #[arg(long, hide = true, value_name = "FILE")]
     pub chaos_log: Option<PathBuf>,
 }
@@ -59,38 +60,39 @@ pub struct Worker {
 /// A worker of a pool: scripts come from its server.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for --server")]
-pub struct Remote {
+pub struct RemoteWorkerArgs {
     /// Take scripts from the server of a pool; its access file is in this folder
     #[arg(long, value_name = "DIR", conflicts_with_all = ["slots", "queue", "kind", "batch", "until_idle", "max_units", "ttl"])]
     pub server: Option<PathBuf>,
-    /// Threads that its scripts may use together; below 1 becomes 1 [default: one per core]
+    /// Threads for its scripts together; below 1 becomes 1 [default: one per core]
     #[arg(long, value_name = "N", requires = "server", allow_negative_numbers = true)]
     pub nthr: Option<i64>,
-    /// How long it may live: it takes nothing new in time to end before
+    /// Lifetime: it takes no new script that could not end in time
     #[arg(long, value_name = "TIME", requires = "server")]
-    pub lifetime: Option<Span>,
-    /// End after so long without a script
+    pub lifetime: Option<DurationArg>,
+    /// Exit after this long without a script
     #[arg(long, value_name = "TIME", requires = "server")]
-    pub idle: Option<Span>,
-    /// How long it looks for a server that is gone; its scripts go on meanwhile
+    pub idle: Option<DurationArg>,
+    /// How long to look for a lost server; running scripts continue meanwhile
     #[arg(long, value_name = "TIME", default_value = "10m", requires = "server")]
-    pub server_lost: Span,
-    /// Every script must be inside this folder, whatever its submitter says (may be repeated)
+    pub server_lost: DurationArg,
+    /// Folder that every script must be inside, whatever its submitter says (may be repeated)
     #[arg(long, value_name = "DIR", requires = "server")]
     pub root: Vec<PathBuf>,
-    /// A variable that scripts inherit beside PATH, HOME, USER, LANG, LC_*, TZ and TMPDIR (may be repeated)
+    /// Environment variable that scripts inherit beside PATH, HOME, USER, LANG, LC_*, TZ and TMPDIR
+    /// (may be repeated)
     #[arg(long, value_name = "NAME", requires = "server")]
     pub env: Vec<String>,
-    /// A script that runs before the first; if it fails, the worker ends
+    /// Script to run before the first; if it fails, the worker exits
     #[arg(long, value_name = "FILE", requires = "server")]
     pub before: Option<PathBuf>,
-    /// A script that runs after the last
+    /// Script to run after the last
     #[arg(long, value_name = "FILE", requires = "server")]
     pub after: Option<PathBuf>,
-    /// What it was launched as.
+    /// Number of the launch.
     #[arg(long, hide = true, value_name = "N", requires = "server")]
     pub launch: Option<u64>,
-    /// Do not run scripts, and say after this long that they ended well: to measure everything else.
+    /// Simulate scripts: report success after this long, to measure everything else.
     #[arg(long, hide = true, value_name = "TIME", requires = "server")]
-    pub idle_run: Option<Span>,
+    pub idle_run: Option<DurationArg>,
 }

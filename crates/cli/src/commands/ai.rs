@@ -1,4 +1,4 @@
-//! `ai`: asking, answering, and what it would cost.
+//! `ai`: asks models, answers requests, and estimates costs.
 
 mod ask;
 mod estimate;
@@ -6,22 +6,22 @@ mod gateway;
 pub mod health;
 mod worker;
 
-use crate::args::ai::Ai;
+use crate::args::ai::AiCommand;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-/// Whether the command ends by itself when it is told to.
-pub fn obeys_signals(typed: &Ai) -> bool {
-    matches!(typed, Ai::Worker(_) | Ai::Gateway(_))
+/// Whether the command handles SIGTERM and SIGINT itself.
+pub fn handles_signals(typed: &AiCommand) -> bool {
+    matches!(typed, AiCommand::Worker(_) | AiCommand::Gateway(_))
 }
 
 /// Runs the command.
-pub async fn run(typed: Ai, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: AiCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
     match typed {
-        Ai::Ask(typed) => ask::run(typed, settings).await,
-        Ai::Worker(typed) => worker::run(typed, settings).await,
-        Ai::Health { profiles } => health::run(&profiles, settings).await,
-        Ai::Estimate(typed) => estimate::run(&typed, settings).await,
-        Ai::Gateway(typed) => gateway::run(typed, settings).await,
+        AiCommand::Ask(typed) => ask::run(typed, settings).await,
+        AiCommand::Worker(typed) => worker::run(typed, settings).await,
+        AiCommand::Health { profiles } => health::run(&profiles, settings).await,
+        AiCommand::Estimate(typed) => estimate::run(&typed, settings).await,
+        AiCommand::Gateway(typed) => gateway::run(typed, settings).await,
     }
 }

@@ -1,35 +1,35 @@
-//! `batch`: running batch files, where batches stand, and steering them.
+//! `batch`: runs batch files, shows batches and controls them.
 
-mod bulk;
-mod conduct;
-pub mod crew;
+mod completion_wait;
+pub mod context;
+#[cfg(feature = "standard")]
+mod digest_loop;
 #[cfg(feature = "standard")]
 mod drain;
 mod dry_run;
-mod ends;
-mod finish;
-mod halt;
-pub mod lookout;
+pub mod handlers;
 #[cfg(feature = "standard")]
 mod manage;
-pub mod place;
+mod progress;
+mod provider_batch;
 mod record;
 #[cfg(feature = "standard")]
 mod recover;
 #[cfg(feature = "standard")]
 mod report;
 #[cfg(feature = "standard")]
-mod rounds;
-#[cfg(feature = "standard")]
 mod rows;
 mod run;
+mod run_all;
+mod runner;
 mod seed;
-mod show;
+mod signals;
+pub mod stall_monitor;
 pub mod summary;
 
 #[cfg(feature = "standard")]
-pub use manage::{obeys_signals, run};
-pub use record::Summary;
+pub use digest_loop::{DigestLoop, DigestRound};
 #[cfg(feature = "standard")]
-pub use rounds::{Round, Rounds};
-pub use run::{dry, estimate, run_file, start};
+pub use manage::{handles_signals, run};
+pub use record::BatchSummary;
+pub use run::{estimate, run_file, show_dry_run, start};

@@ -1,8 +1,8 @@
-//! `bench`: what this machine does with this store. A quick look, not a comparison.
+//! `bench`: measures this machine with this store. A quick look, not a comparison.
 //!
-//! Everything in one process on a temporary store beside the configured one, so that the disk is
-//! the right one: sending in bulk, processing with an empty handler, the way of a lone unit from
-//! `send` to its handler, and what an idle worker costs.
+//! Everything runs in one process on a temporary store beside the configured one, so that the disk
+//! is the right one: bulk sends, processing with an empty handler, the latency of a single unit
+//! from `send` to its handler, and the CPU use of an idle worker.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::args::proof::Bench;
+use crate::args::chaos_bench::BenchArgs;
 use crate::exit::ExitCode;
 use crate::output::{Table, right};
 use crate::settings::Settings;
 use crate::store::{ScratchDatabase, StoreUrl, open_any};
 
-const CHUNK: u64 = 1000;
-const LONE: u32 = 200;
-const IDLE: Duration = Duration::from_secs(2);
+const CHUNK_UNITS: u64 = 1000;
+const SINGLE_UNITS: u32 = 200;
+const IDLE_TIME: Duration = Duration::from_secs(2);
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Default, Serialize)]
-struct Measured {
+struct BenchReport {
     store: String,
     synchronous: String,
     units: u64,
@@ -43,32 +43,32 @@ struct Measured {
 }
 
 /// Runs the command.
-pub async fn run(typed: Bench, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (own, place) = Place::make(settings).await?;
+pub async fn run(typed: BenchArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (own, bench_store) = BenchStore::make(settings).await?;
     let store = open_any(&own.store, &own).await?;
     let bar = settings.output.bar("{spinner} {msg}");
-    let mut measured = Measured {
+    let mut measured = BenchReport {
         store: settings.store.to_string(),
         synchronous: format!("{:?}", settings.synchronous).to_lowercase(),
         units: typed.units,
         slots: typed.slots,
-        ..Measured::default()
+        ..BenchReport::default()
     };
     bar.set_message("sending");
     measured.send_per_second = send(&store, typed.units).await?;
     bar.set_message("processing");
     measured.process_per_second = process(&store, &typed).await?;
     bar.set_message("one at a time, then idling");
-    lone(&store, &typed, &mut measured).await?;
+    measure_single(&store, &typed, &mut measured).await?;
     bar.finish_and_clear();
     drop(store);
-    place.remove().await?;
+    bench_store.remove().await?;
     settings.output.record(&measured, || table(&measured))?;
     Ok(ExitCode::Good)
 }
 
-/// Where it is measured; gone afterwards.
-enum Place {
+/// The temporary store.
+enum BenchStore {
     Memory,
     /// On the same disk as the configured store.
     File(tempfile::TempDir),
@@ -76,8 +76,8 @@ enum Place {
     Database(ScratchDatabase),
 }
 
-impl Place {
-    /// Makes one, and the settings that name it.
+impl BenchStore {
+    /// Creates it, and the settings that name it.
     async fn make(settings: &Settings) -> anyhow::Result<(Settings, Self)> {
         match &settings.store {
             StoreUrl::Memory => Ok((settings.clone(), Self::Memory)),
@@ -111,7 +111,7 @@ async fn send(store: &Arc<dyn Store>, units: u64) -> anyhow::Result<f64> {
     let (client, kind, began) = (Client::new(store.clone()), kind()?, Instant::now());
     let mut left = units;
     while left > 0 {
-        let count = left.min(CHUNK);
+        let count = left.min(CHUNK_UNITS);
         let chunk = (0..count).map(|n| NewUnit::new(kind.clone(), serde_json::json!({ "n": n })));
         client.send_many(chunk.collect(), WhenFull::Wait).await?;
         left -= count;
@@ -119,9 +119,9 @@ async fn send(store: &Arc<dyn Store>, units: u64) -> anyhow::Result<f64> {
     Ok(units as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Until the last handler ran: that the worker then looks whether it is idle is not counted.
+/// Measured until the last handler ran: the worker's check for idleness afterwards is not counted.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-async fn process(store: &Arc<dyn Store>, typed: &Bench) -> anyhow::Result<f64> {
+async fn process(store: &Arc<dyn Store>, typed: &BenchArgs) -> anyhow::Result<f64> {
     let (began, last) = (Instant::now(), Arc::new(AtomicU64::new(1)));
     let clock = Arc::clone(&last);
     let handler = move |_: Context, _: serde_json::Value| {
@@ -138,16 +138,16 @@ async fn process(store: &Arc<dyn Store>, typed: &Bench) -> anyhow::Result<f64> {
     Ok(report.done as f64 * 1e9 / last.load(Ordering::Relaxed) as f64)
 }
 
-/// Lone units on an idle worker, then the idle worker itself.
-async fn lone(
+/// Measures single units on an idle worker, then the idle worker itself.
+async fn measure_single(
     store: &Arc<dyn Store>,
-    typed: &Bench,
-    measured: &mut Measured,
+    typed: &BenchArgs,
+    measured: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let (started, mut starts) = mpsc::unbounded_channel();
     let handler = move |_: Context, _: serde_json::Value| {
-        let told = started.send(Instant::now()).map_err(|error| error.to_string());
-        async move { told }
+        let sent_time = started.send(Instant::now()).map_err(|error| error.to_string());
+        async move { sent_time }
     };
     let worker = Worker::builder(store.clone())
         .slots(typed.slots)
@@ -158,27 +158,27 @@ async fn lone(
     tasks.spawn(worker.run());
     let client = Client::new(store.clone());
     let mut waits = Vec::new();
-    for _ in 0..LONE {
+    for _ in 0..SINGLE_UNITS {
         let sent = Instant::now();
         client.send(NewUnit::new(kind()?, serde_json::json!(null))).await?;
         let start = starts.recv().await.context("the worker ended")?;
         waits.push(start.saturating_duration_since(sent).as_secs_f64() * 1e3);
-        // Idle again before the next, as a lone unit finds it.
+        // The worker is idle again before the next unit.
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     waits.sort_by(f64::total_cmp);
     measured.start_p50_ms = waits[waits.len() / 2];
     measured.start_p99_ms = waits[waits.len() * 99 / 100];
     let before = cpu_seconds();
-    tokio::time::sleep(IDLE).await;
+    tokio::time::sleep(IDLE_TIME).await;
     measured.idle_cpu_percent = before
         .zip(cpu_seconds())
-        .map(|(before, after)| (after - before) / IDLE.as_secs_f64() * 100.0);
+        .map(|(before, after)| (after - before) / IDLE_TIME.as_secs_f64() * 100.0);
     measured.memory_mib = memory_mib();
-    end(&control, tasks).await
+    shut_down(&control, tasks).await
 }
 
-async fn end(
+async fn shut_down(
     control: &WorkerControl,
     mut tasks: JoinSet<Result<longshore::WorkerReport, WorkerError>>,
 ) -> anyhow::Result<()> {
@@ -210,7 +210,7 @@ fn memory_mib() -> Option<f64> {
     Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
-fn table(measured: &Measured) -> Table {
+fn table(measured: &BenchReport) -> Table {
     let mut table = Table::record();
     let mut row = |name: &str, value: String, unit: &str| {
         table.row([crate::output::cell(name), right(value), crate::output::cell(unit)]);

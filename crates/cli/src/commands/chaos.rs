@@ -1,14 +1,14 @@
-//! `chaos`: the proof for everyone. A batch runs on real worker processes while they are killed
-//! at random; at the end the books must balance.
+//! `chaos`: runs a batch on real worker processes that are killed at random, then checks the
+//! invariants.
 //!
-//! The storm itself is [`storm`], processes are [`process`], the books are [`books`], and
-//! [`handler`] is what the units do.
+//! [`fault_injection`] submits and kills, [`process`] spawns the processes, [`invariants`] checks
+//! the result, and [`handler`] is the units' handler.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::args::proof::Chaos;
+use crate::args::chaos_bench::ChaosArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -16,16 +16,16 @@ use crate::store::{ScratchDatabase, StoreUrl};
 
 pub use handler::{ChaosHandler, KIND};
 
-mod books;
+mod fault_injection;
 mod handler;
+mod invariants;
 mod process;
 mod random;
-mod storm;
 
 /// Runs the command.
-pub async fn run(typed: Chaos, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let place = Place::new(&typed)?;
-    let (settings, scratch) = own_store(&typed, place.dir(), settings).await?;
+pub async fn run(typed: ChaosArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let run_dir = RunDir::new(&typed)?;
+    let (settings, scratch) = own_store(&typed, run_dir.dir(), settings).await?;
     let output = settings.output;
     let seed = typed.seed.unwrap_or_else(random::seed);
     output.note(format!(
@@ -34,23 +34,23 @@ pub async fn run(typed: Chaos, settings: &Settings) -> anyhow::Result<ExitCode> 
         typed.workers,
         typed.slots,
         typed.kills,
-        place.dir().display()
+        run_dir.dir().display()
     ));
-    let record = storm::run(&typed, seed, place.dir(), &settings).await?;
-    let books = books::check(&record, place.dir(), &settings).await?;
-    books.print(output)?;
-    if !books.balance() || typed.keep {
-        let kept = place.keep();
+    let record = fault_injection::run(&typed, seed, run_dir.dir(), &settings).await?;
+    let report = invariants::check(&record, run_dir.dir(), &settings).await?;
+    report.print(output)?;
+    if !report.holds() || typed.keep {
+        let kept = run_dir.keep();
         output.note(format!("kept: {}, {}", kept.display(), settings.store));
     } else if let Some(scratch) = scratch {
         scratch.drop().await?;
     }
-    Ok(if books.balance() { ExitCode::Good } else { ExitCode::Error })
+    Ok(if report.holds() { ExitCode::Good } else { ExitCode::Error })
 }
 
-/// The storm's own store, in the settings: a file, or a database on the server that was named.
+/// The settings with the run's own store: a file, or a database on the named server.
 async fn own_store(
-    typed: &Chaos,
+    typed: &ChaosArgs,
     dir: &Path,
     settings: &Settings,
 ) -> anyhow::Result<(Settings, Option<ScratchDatabase>)> {
@@ -59,28 +59,28 @@ async fn own_store(
         return Ok((scratch.settings(settings), Some(scratch)));
     }
     if typed.restart_command.is_some() {
-        return Err(usage("--restart-command: this storm has no server that could be restarted"))
+        return Err(usage("--restart-command: this run has no server that could be restarted"))
             .hint("name one with --store postgres://…");
     }
     let store = StoreUrl::Sqlite(database(dir));
     Ok((Settings { store, ..settings.clone() }, None))
 }
 
-/// Where the storm happens; gone afterwards unless it is kept.
-enum Place {
+/// The directory of the run; a temporary one is removed afterwards unless it is kept.
+enum RunDir {
     Given(PathBuf),
     Temporary(tempfile::TempDir),
 }
 
-impl Place {
-    fn new(typed: &Chaos) -> anyhow::Result<Self> {
+impl RunDir {
+    fn new(typed: &ChaosArgs) -> anyhow::Result<Self> {
         let Some(dir) = &typed.dir else {
             return Ok(Self::Temporary(tempfile::tempdir()?));
         };
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let dir = dir.canonicalize()?;
         if database(&dir).exists() {
-            anyhow::bail!("{} holds an earlier storm: choose an empty directory", dir.display());
+            anyhow::bail!("{} holds an earlier run: choose an empty directory", dir.display());
         }
         Ok(Self::Given(dir))
     }
@@ -100,12 +100,12 @@ impl Place {
     }
 }
 
-/// The storm's own store, if it is a file.
+/// The run's own store, if it is a file.
 fn database(dir: &Path) -> PathBuf {
     dir.join("chaos.db")
 }
 
-/// Where each run leaves its line.
+/// The file to which each run of a unit appends a line.
 fn run_log(dir: &Path) -> PathBuf {
     dir.join("runs.log")
 }

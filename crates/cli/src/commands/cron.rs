@@ -1,4 +1,4 @@
-//! `cron`: schedules, when they fire, and steering them. Adding one is in `cron/add.rs`.
+//! `cron`: lists, fires and controls schedules. `cron/add.rs` adds one.
 
 mod add;
 mod show;
@@ -11,13 +11,13 @@ use longshore::{ScheduleName, Scope, Store, TenantId, Timestamp, UnitId};
 use serde::Serialize;
 
 use super::{connect, now};
-use crate::args::cron::{Cron as Typed, Next};
-use crate::args::operate::PageArgs;
+use crate::args::cron::{CronCommand as Typed, CronNextArgs};
+use crate::args::unit_worker::PageArgs;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-use times::read;
+use times::parse_times;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -25,14 +25,14 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Add(typed) => add::run(*typed, settings).await?,
         Typed::List { page, .. } => list(&page, settings).await?,
         Typed::Show(typed) => {
-            let schedule = Book::open(settings).await?.find(&typed.name).await?;
-            show::one(&schedule, settings)?;
+            let schedule = ScheduleStore::open(settings).await?.find(&typed.name).await?;
+            show::print_one(&schedule, settings)?;
         }
         Typed::Next(typed) => next(typed, settings).await?,
         Typed::Pause(typed) => {
-            let book = Book::open(settings).await?;
-            let schedule = book.switch(&typed.name, ScheduleSwitch::Pause).await?;
-            show::state(&schedule, settings)?;
+            let schedules = ScheduleStore::open(settings).await?;
+            let schedule = schedules.switch(&typed.name, ScheduleSwitch::Pause).await?;
+            show::print_state(&schedule, settings)?;
         }
         Typed::Resume(typed) => resume(&typed.name, settings).await?,
         Typed::Remove(typed) => remove(&typed.name, settings).await?,
@@ -41,14 +41,14 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::Good)
 }
 
-/// The schedules of the tenant that the settings name.
-struct Book {
+/// The schedules of the settings' tenant.
+struct ScheduleStore {
     store: std::sync::Arc<dyn Store>,
     scope: Scope,
     tenant: TenantId,
 }
 
-impl Book {
+impl ScheduleStore {
     async fn open(settings: &Settings) -> anyhow::Result<Self> {
         let (store, _) = connect(settings).await?;
         let tenant = settings.tenant.clone().unwrap_or_default();
@@ -71,9 +71,7 @@ impl Book {
 
     fn where_else(&self) -> String {
         let tenant = &self.tenant;
-        format!(
-            "`longshore cron list` shows the schedules; looked among those of tenant `{tenant}`"
-        )
+        format!("`longshore cron list` shows the schedules; searched those of tenant `{tenant}`")
     }
 }
 
@@ -87,17 +85,17 @@ async fn list(page: &PageArgs, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn next(typed: Next, settings: &Settings) -> anyhow::Result<()> {
+async fn next(typed: CronNextArgs, settings: &Settings) -> anyhow::Result<()> {
     let (times, mut time) = match (&typed.name, &typed.cron) {
         (Some(name), _) => {
-            let schedule = Book::open(settings).await?.find(name).await?;
-            let times = read(&schedule.plan.cron, &schedule.plan.zone)?;
+            let schedule = ScheduleStore::open(settings).await?.find(name).await?;
+            let times = parse_times(&schedule.plan.cron, &schedule.plan.zone)?;
             if schedule.paused {
                 settings.output.note("it is paused: these are the times once it is resumed");
             }
             (times, now())
         }
-        (None, cron) => (read(cron.as_deref().unwrap_or_default(), &typed.tz)?, now()),
+        (None, cron) => (parse_times(cron.as_deref().unwrap_or_default(), &typed.tz)?, now()),
     };
     let mut coming = Vec::new();
     while coming.len() < typed.count as usize
@@ -106,54 +104,54 @@ async fn next(typed: Next, settings: &Settings) -> anyhow::Result<()> {
         coming.push(next);
         time = next;
     }
-    show::coming(&coming, &times, settings)
+    show::print_times(&coming, &times, settings)
 }
 
 async fn resume(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
-    let book = Book::open(settings).await?;
-    let schedule = book.find(name).await?;
-    let times = read(&schedule.plan.cron, &schedule.plan.zone)?;
+    let schedules = ScheduleStore::open(settings).await?;
+    let schedule = schedules.find(name).await?;
+    let times = parse_times(&schedule.plan.cron, &schedule.plan.zone)?;
     let switch = ScheduleSwitch::Resume { next: times.after(now()) };
-    show::state(&book.switch(name, switch).await?, settings)
+    show::print_state(&schedules.switch(name, switch).await?, settings)
 }
 
 async fn remove(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct RemoveResult<'a> {
         schedule: &'a ScheduleName,
         removed: bool,
     }
-    let book = Book::open(settings).await?;
-    let removed = book.store.remove_schedule(&book.scope, &book.tenant, name).await;
-    removed.hint(book.where_else())?;
-    let answer = Answer { schedule: name, removed: true };
+    let schedules = ScheduleStore::open(settings).await?;
+    let removed = schedules.store.remove_schedule(&schedules.scope, &schedules.tenant, name).await;
+    removed.hint(schedules.where_else())?;
+    let answer = RemoveResult { schedule: name, removed: true };
     settings.output.answer(&answer, || format!("schedule `{name}` is removed"))
 }
 
 /// Fires now, whatever is live. The schedule's next time stays.
 async fn fire(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct FireResult<'a> {
         schedule: &'a ScheduleName,
         at: Timestamp,
         unit: UnitId,
     }
-    let (book, at) = (Book::open(settings).await?, now());
+    let (schedules, at) = (ScheduleStore::open(settings).await?, now());
     let answers = loop {
-        let schedule = book.find(name).await?;
+        let schedule = schedules.find(name).await?;
         let step = Step { at: Some(at), next: schedule.next_fire, ..Step::default() };
         let firing = Firing::of(&schedule, step, at);
-        match book.store.fire_schedule(&book.scope, firing).await? {
+        match schedules.store.fire_schedule(&schedules.scope, firing).await? {
             Fired::Committed(answers) => break answers,
-            // It fired by itself just now: look again.
+            // The schedule fired by itself just now: read it again.
             Fired::Moved => {}
             Fired::Refused(refusal) => return Err(refusal).context("the schedule cannot fire"),
         }
     };
     let Some(Sent::Created(unit) | Sent::Existing(unit)) = answers.first().cloned() else {
-        anyhow::bail!("the store gave no answer");
+        anyhow::bail!("the store returned no unit for the firing");
     };
-    let answer = Answer { schedule: name, at, unit };
+    let answer = FireResult { schedule: name, at, unit };
     if settings.output.is_json() {
         return settings.output.json(&answer);
     }

@@ -1,7 +1,7 @@
 //! `dispatch`: pools of script workers.
 
 pub mod arrays;
-pub mod host;
+pub mod embedded_server;
 mod output;
 mod serve;
 mod start;
@@ -16,54 +16,56 @@ use longshore_dispatch::client::{Client, ClientError};
 use longshore_dispatch::link::LinkError;
 use longshore_dispatch::request::{Ending, Reply, Request, Status};
 
-use crate::args::dispatch::{Dispatch, Pool, Scale, Stop, Wait};
+use crate::args::dispatch::{
+    DispatchCommand, DispatchPoolArg, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs,
+};
 use crate::error::{WithHint, hinted};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-/// How often something that is waited for is looked at.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+/// Interval between two reads of a status that is waited for.
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Whether the command knows better ways than to end at a signal.
-pub fn obeys_signals(typed: &Dispatch) -> bool {
-    matches!(typed, Dispatch::Serve(_))
+/// Whether the command handles SIGTERM and SIGINT itself.
+pub fn handles_signals(typed: &DispatchCommand) -> bool {
+    matches!(typed, DispatchCommand::Serve(_))
 }
 
 /// Runs the command.
-pub async fn run(typed: Dispatch, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: DispatchCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
     match typed {
-        Dispatch::Start(typed) => start::run(*typed, settings).await,
-        Dispatch::Serve(typed) => serve::run(*typed, settings).await,
-        Dispatch::Status(pool) => status::run(&pool, settings).await,
-        Dispatch::Top(typed) => top::run(&typed, settings).await,
-        Dispatch::Explain(pool) => status::explain(&pool, settings).await,
-        Dispatch::Output(typed) => output::run(&typed, settings),
-        Dispatch::Scale(typed) => scale(typed, settings).await,
-        Dispatch::Wait(typed) => wait(typed, settings).await,
-        Dispatch::Stop(typed) => stop(typed, settings).await,
+        DispatchCommand::Start(typed) => start::run(*typed, settings).await,
+        DispatchCommand::Serve(typed) => serve::run(*typed, settings).await,
+        DispatchCommand::Status(pool) => status::run(&pool, settings).await,
+        DispatchCommand::Top(typed) => top::run(&typed, settings).await,
+        DispatchCommand::Explain(pool) => status::explain(&pool, settings).await,
+        DispatchCommand::Output(typed) => output::run(&typed, settings),
+        DispatchCommand::Scale(typed) => scale(typed, settings).await,
+        DispatchCommand::Wait(typed) => wait(typed, settings).await,
+        DispatchCommand::Stop(typed) => stop(typed, settings).await,
     }
 }
 
-/// A connection to the pool's server.
-pub async fn connect(pool: &Pool, settings: &Settings) -> anyhow::Result<Client> {
+/// Connects to the pool's server.
+pub async fn connect(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<Client> {
     connect_in(&settings.dispatch.folder(pool.dir.as_deref())).await
 }
 
 async fn connect_in(folder: &Path) -> anyhow::Result<Client> {
-    Client::connect(folder).await.map_err(|error| match way_on(&error, folder) {
+    Client::connect(folder).await.map_err(|error| match connection_hint(&error, folder) {
         Some(hint) => hinted(error.into(), hint),
         None => error.into(),
     })
 }
 
-/// What helps where there is no connection.
-fn way_on(error: &ClientError, folder: &Path) -> Option<String> {
+/// The hint for a failed connection.
+fn connection_hint(error: &ClientError, folder: &Path) -> Option<String> {
     let ClientError::Link(error) = error else { return None };
     let start = || format!("`longshore dispatch start --dir {}` starts a pool", folder.display());
     match error {
         LinkError::Access(AccessError::Open { path, .. }) => Some(format!(
-            "whoever has read it may use the pool: stop it and start it anew, \
-             or `chmod 600 {}` if nobody has",
+            "any process that has read it can use the pool: stop the pool and start it again, \
+             or `chmod 600 {}` if none has",
             path.display()
         )),
         LinkError::Access(AccessError::Foreign(_)) => {
@@ -82,16 +84,16 @@ fn way_on(error: &ClientError, folder: &Path) -> Option<String> {
 async fn ask_status(client: &mut Client) -> anyhow::Result<Status> {
     match client.ask(&Request::Status).await? {
         Reply::Status(status) => Ok(*status),
-        other => Err(unexpected(&other)),
+        other => Err(unexpected_reply(&other)),
     }
 }
 
-/// An answer to another question.
-pub fn unexpected(reply: &Reply) -> anyhow::Error {
-    anyhow::anyhow!("the server gave another answer than was asked for: {reply:?}")
+/// The error for a reply to another request.
+pub fn unexpected_reply(reply: &Reply) -> anyhow::Error {
+    anyhow::anyhow!("the server sent an unexpected reply: {reply:?}")
 }
 
-async fn scale(typed: Scale, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn scale(typed: DispatchScaleArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (min, max) = (typed.workers, typed.max_workers.unwrap_or(typed.workers).max(typed.workers));
     let mut client = connect(&typed.pool, settings).await?;
     client.ask(&Request::Scale { min, max }).await?;
@@ -103,7 +105,7 @@ async fn scale(typed: Scale, settings: &Settings) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Good)
 }
 
-async fn wait(typed: Wait, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut client = connect(&typed.pool, settings).await?;
     let idle = async {
         loop {
@@ -111,12 +113,12 @@ async fn wait(typed: Wait, settings: &Settings) -> anyhow::Result<ExitCode> {
             if status.ready + status.later + status.claimed == 0 {
                 return anyhow::Ok(status);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     let status = match typed.limit {
         None => idle.await?,
-        Some(limit) => tokio::time::timeout(limit.0, idle).await.hint("the pool goes on")??,
+        Some(limit) => tokio::time::timeout(limit.0, idle).await.hint("the pool continues")??,
     };
     let words = || {
         format!("{} done, {} failed, {} cancelled", status.done, status.failed, status.cancelled)
@@ -125,15 +127,16 @@ async fn wait(typed: Wait, settings: &Settings) -> anyhow::Result<ExitCode> {
     Ok(if status.failed > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
 
-async fn stop(typed: Stop, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let mut client = connect_in(&folder).await?;
     let pid = ask_status(&mut client).await?.pid;
     let ending = if typed.now { Ending::Now } else { Ending::Drain(typed.drain_timeout.0) };
     client.ask(&Request::Stop(ending)).await?;
-    // It has ended once nobody answers any more and its process, if it is here, is gone.
+    // The server has stopped once it does not answer and its process, if it is on this machine, is
+    // gone.
     while ask_status(&mut client).await.is_ok() || start::is_alive(&folder, pid) {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     settings
         .output

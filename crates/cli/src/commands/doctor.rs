@@ -1,65 +1,65 @@
-//! `doctor`: looks for what is wrong and says how to mend it. Prints no secret, and changes nothing; but it
-//! opens the store as every command does, which brings an older schema up to date.
+//! `doctor`: finds problems in the installation, with a hint for each. Prints no secret and changes
+//! nothing; but it opens the store as every command does, which migrates an older schema.
 
+mod check_result;
 mod files;
-mod finding;
-mod machine;
+mod host_limits;
 mod programs;
 mod providers;
 mod store;
 
 use anyhow::Result;
 
-use crate::args::doctor::Doctor as Typed;
+use crate::args::doctor::DoctorArgs as Typed;
 use crate::error;
 use crate::exit::ExitCode;
 use crate::output::{Output, paint};
 use crate::settings::Settings;
-use finding::{Finding, State};
+use check_result::{CheckResult, State};
 
 /// Runs the command.
 pub async fn run(typed: &Typed, settings: &Settings) -> Result<ExitCode> {
-    let mut all = vec![Finding::good("configuration", files::whence(settings))];
-    all.extend(files::look(settings));
-    let (found, opened) = store::look(settings).await;
+    let mut all = vec![CheckResult::good("configuration", files::describe_source(settings))];
+    all.extend(files::check(settings));
+    let (found, opened) = store::check(settings).await;
     all.extend(found);
     if let Some((store, ledger)) = &opened {
         all.extend(store::workers(&**store).await);
         if !typed.no_providers {
-            all.extend(providers::look(ledger, settings).await);
+            all.extend(providers::check(ledger, settings).await);
         }
     }
-    all.extend(machine::look(settings));
-    all.extend(programs::look(settings));
+    all.extend(host_limits::check(settings));
+    all.extend(programs::check(settings));
     report(&all, settings.output)
 }
 
-/// What can be said when the configuration cannot be read: that.
+/// Reports a configuration that cannot be read.
 pub fn misconfigured(problem: &anyhow::Error, output: Output) -> Result<ExitCode> {
     let mend = error::hint(problem);
     let mend = mend.unwrap_or_else(|| "longshore.reference.toml shows every key".to_owned());
-    report(&[Finding::wrong("configuration", format!("{problem:#}"), mend)], output)
+    report(&[CheckResult::wrong("configuration", format!("{problem:#}"), mend)], output)
 }
 
-fn report(all: &[Finding], output: Output) -> Result<ExitCode> {
+fn report(all: &[CheckResult], output: Output) -> Result<ExitCode> {
     if output.is_json() {
         output.json(&all)?;
     } else {
-        let width = all.iter().map(|finding| finding.area.len()).max().unwrap_or(0);
-        for finding in all.iter().filter(|one| !output.is_quiet() || one.state != State::Good) {
-            let state = finding.state.word();
-            let shown = paint(output.is_coloured(), finding.state.colour(), &format!("{state:<8}"));
-            output.line(format!("{shown}  {:<width$}  {}", finding.area, clean(&finding.says)))?;
-            if let Some(mend) = &finding.mend {
+        let width = all.iter().map(|result| result.area.len()).max().unwrap_or(0);
+        for result in all.iter().filter(|one| !output.is_quiet() || one.state != State::Good) {
+            let state = result.state.word();
+            let shown = paint(output.is_coloured(), result.state.colour(), &format!("{state:<8}"));
+            output.line(format!("{shown}  {:<width$}  {}", result.area, clean(&result.says)))?;
+            if let Some(mend) = &result.mend {
                 output.line(format!("          {:<width$}  mend: {}", "", clean(mend)))?;
             }
         }
     }
-    let is_wrong = all.iter().any(|finding| finding.state == State::Wrong);
+    let is_wrong = all.iter().any(|result| result.state == State::Wrong);
     Ok(if is_wrong { ExitCode::Error } else { ExitCode::Good })
 }
 
-/// Words of others must not move the reader's cursor.
+/// Replaces control characters, which could move the cursor.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,6 +1,7 @@
-//! `key`: keys of providers, sealed in the store. The master key's own verbs are in `key/master.rs`.
+//! `key`: stores encrypted keys of providers. The master key's own commands are in
+//! `key/master_key.rs`.
 
-mod master;
+mod master_key;
 
 use longshore::ledger::KeyStatus;
 use longshore::{KeyName, TenantId};
@@ -8,20 +9,20 @@ use longshore_ai::{KeyEntry, KeyRef, Vault};
 use serde::Serialize;
 
 use super::{ledger, now};
-use crate::args::key::{Add, Key as Typed, Named, Revoke, Rotate};
-use crate::args::operate::PageArgs;
+use crate::args::key::{KeyAddArgs, KeyArg, KeyCommand as Typed, KeyRevokeArgs, KeyRotateArgs};
+use crate::args::unit_worker::PageArgs;
+use crate::duration_arg::{DurationArg, format_ago};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::{Span, ago};
-use crate::{secret, vault};
+use crate::{keyring, secret_prompt};
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     match typed {
-        Typed::Init(typed) => return master::init(&typed, settings),
-        Typed::Rewrap(typed) => return master::rewrap(&typed, settings).await,
+        Typed::Init(typed) => return master_key::init(&typed, settings),
+        Typed::Rewrap(typed) => return master_key::rewrap(&typed, settings).await,
         Typed::Add(typed) => add(&typed, settings).await?,
         Typed::List { page } => list(&page, settings).await?,
         Typed::Rotate(typed) => rotate(&typed, settings).await?,
@@ -30,52 +31,59 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::Good)
 }
 
-/// What became of a key.
+/// The result of a change.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct KeyResult<'a> {
     tenant: &'a TenantId,
     key: &'a KeyName,
     version: Option<u32>,
 }
 
-async fn add(typed: &Add, settings: &Settings) -> anyhow::Result<()> {
-    let (tenant, name) = meant(&typed.named, settings)?;
-    // A word, and not the secret itself.
+async fn add(typed: &KeyAddArgs, settings: &Settings) -> anyhow::Result<()> {
+    let (tenant, name) = resolve_key(&typed.named, settings)?;
+    // Checks that it is a provider's name, and not the secret itself.
     if !typed.provider.is_empty() {
         typed.provider.parse::<KeyRef>()?;
     }
     let vault = open(settings).await?;
-    let secret = secret::read(&format!("the secret of key `{name}`"), settings.output).await?;
+    let secret =
+        secret_prompt::read(&format!("the secret of key `{name}`"), settings.output).await?;
     let version = vault.add(&settings.scope(), &tenant, &name, &typed.provider, &secret).await?;
-    let answer = Answer { tenant: &tenant, key: &name, version: Some(version) };
-    settings.output.answer(&answer, || format!("key `{name}` of `{tenant}` is kept"))
+    let answer = KeyResult { tenant: &tenant, key: &name, version: Some(version) };
+    settings.output.answer(&answer, || format!("key `{name}` of `{tenant}` is stored"))
 }
 
-async fn rotate(typed: &Rotate, settings: &Settings) -> anyhow::Result<()> {
-    let (tenant, name) = meant(&typed.named, settings)?;
+async fn rotate(typed: &KeyRotateArgs, settings: &Settings) -> anyhow::Result<()> {
+    let (tenant, name) = resolve_key(&typed.named, settings)?;
     let vault = open(settings).await?;
-    let secret = secret::read(&format!("the new secret of key `{name}`"), settings.output).await?;
-    let Span(grace) = typed.grace;
+    let secret =
+        secret_prompt::read(&format!("the new secret of key `{name}`"), settings.output).await?;
+    let DurationArg(grace) = typed.grace;
     let version = vault.rotate(&settings.scope(), &tenant, &name, &secret, grace).await?;
-    let answer = Answer { tenant: &tenant, key: &name, version: Some(version) };
+    let answer = KeyResult { tenant: &tenant, key: &name, version: Some(version) };
     settings.output.answer(&answer, || {
         let before = match grace.is_zero() {
-            true => "the one before may not be used any more".to_owned(),
-            false => format!("the one before may be used for {}", crate::span::brief(grace)),
+            true => "the previous version is no longer valid".to_owned(),
+            false => {
+                format!(
+                    "the previous version stays valid for {}",
+                    crate::duration_arg::format_duration(grace)
+                )
+            }
         };
         format!("key `{name}` of `{tenant}` has version {version}; {before}")
     })
 }
 
-async fn revoke(typed: &Revoke, settings: &Settings) -> anyhow::Result<()> {
-    let (tenant, name) = meant(&typed.named, settings)?;
-    // Nothing is opened for it, so it must work without a master key.
+async fn revoke(typed: &KeyRevokeArgs, settings: &Settings) -> anyhow::Result<()> {
+    let (tenant, name) = resolve_key(&typed.named, settings)?;
+    // Revoking decrypts nothing, so it must work without a master key.
     let vault = Vault::new(ledger(settings).await?, None);
     vault.revoke(&settings.scope(), &tenant, &name, typed.which).await?;
-    let answer = Answer { tenant: &tenant, key: &name, version: typed.which };
+    let answer = KeyResult { tenant: &tenant, key: &name, version: typed.which };
     settings.output.answer(&answer, || {
         let version = typed.which.map_or(String::new(), |version| format!("version {version} of "));
-        format!("{version}key `{name}` of `{tenant}` may not be used any more")
+        format!("{version}key `{name}` of `{tenant}` is revoked")
     })
 }
 
@@ -89,19 +97,22 @@ async fn list(page: &PageArgs, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The vault, which must be able to seal: better said before a secret is asked for.
+/// Opens the vault, which must have a master key: the error is better before a secret is prompted
+/// for.
 async fn open(settings: &Settings) -> anyhow::Result<Vault> {
     if settings.vault.master()?.is_none() {
         return Err(longshore_ai::VaultError::NoMaster.into());
     }
-    vault::open(ledger(settings).await?, settings)
+    keyring::open(ledger(settings).await?, settings)
 }
 
-/// Whose key, and which. Nothing that was typed is repeated: it may be the secret itself.
-fn meant(named: &Named, settings: &Settings) -> anyhow::Result<(TenantId, KeyName)> {
+/// The tenant and the name of the key. No argument is repeated in an error: it may be the secret
+/// itself.
+fn resolve_key(named: &KeyArg, settings: &Settings) -> anyhow::Result<(TenantId, KeyName)> {
     if !named.misplaced.is_empty() {
-        return Err(usage("a secret does not belong among the arguments: others can read them"))
-            .hint("give it on stdin, as `longshore key add NAME < FILE`; and replace that one");
+        return Err(usage("a secret must not be an argument: other users can read it")).hint(
+            "pass it on stdin, as `longshore key add NAME < FILE`; and replace the exposed one",
+        );
     }
     let name = match named.name.parse::<KeyRef>()? {
         KeyRef::Vault { name, version: None } => name,
@@ -118,7 +129,7 @@ fn table(keys: &[KeyEntry]) -> Table {
     let heading = ["tenant", "key", "version", "state", "provider", "made", "until", "master"];
     let mut heading = heading.map(cell);
     heading[2] = right("version");
-    let empty = "no keys; `longshore key add NAME < FILE` keeps one";
+    let empty = "no keys; `longshore key add NAME < FILE` adds one";
     let mut table = Table::new(heading, empty);
     let now = now();
     for key in keys {
@@ -135,8 +146,8 @@ fn table(keys: &[KeyEntry]) -> Table {
             right(key.version),
             cell(state),
             cell(&key.provider),
-            cell(ago(key.created_at, now)),
-            cell(until.map_or(String::new(), |end| ago(end, now))),
+            cell(format_ago(key.created_at, now)),
+            cell(until.map_or(String::new(), |end| format_ago(end, now))),
             cell(&key.master),
         ]);
     }

@@ -1,11 +1,11 @@
-//! `mail`: templates, the spool, and whoever sends from it.
+//! `mail`: compiles templates, and fills, shows and empties the spool.
 
 mod check;
 mod compile;
 mod digest;
+mod eml_export;
+mod enqueue;
 mod failures;
-mod into_folder;
-mod put;
 mod send;
 
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use anyhow::Context;
 use longshore_mail::spool::Health;
 
 use super::now;
-use crate::args::mail::Mail as Typed;
+use crate::args::mail::MailCommand as Typed;
+use crate::duration_arg::format_duration;
 use crate::exit::ExitCode;
 use crate::mail;
 use crate::output::Table;
 use crate::settings::Settings;
-use crate::span::brief;
 
-/// Whether the command sees to signals itself.
-pub fn obeys_signals(typed: &Typed) -> bool {
+/// Whether the command handles SIGTERM and SIGINT itself.
+pub fn handles_signals(typed: &Typed) -> bool {
     matches!(typed, Typed::Send(_) | Typed::Digest(_))
 }
 
@@ -31,7 +31,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     match typed {
         Typed::Compile(typed) => compile::run(&typed, settings).await,
         Typed::Check(typed) => check::run(&typed, settings).await,
-        Typed::Spool(typed) => put::run(*typed, settings).await,
+        Typed::Spool(typed) => enqueue::run(*typed, settings).await,
         Typed::Digest(typed) => digest::run(*typed, settings).await,
         Typed::Send(typed) => send::run(typed, settings).await,
         Typed::Stats { check } => stats(check, settings),
@@ -61,11 +61,14 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
         table.field("pending", stats.pending);
         table.field("due", stats.due);
         if !stats.oldest_due.is_zero() {
-            table.field("oldest due", format!("for {}", brief(stats.oldest_due)));
+            table.field("oldest due", format!("for {}", format_duration(stats.oldest_due)));
         }
         if stats.put_off > 0 {
             table.field("put off", stats.put_off);
-            table.field("oldest put off", format!("due for {}", brief(stats.oldest_put_off)));
+            table.field(
+                "oldest put off",
+                format!("due for {}", format_duration(stats.oldest_put_off)),
+            );
         }
         table.field("sending", stats.sending);
         table.field("failed", stats.failed);
@@ -81,7 +84,7 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
     Ok(if check && !well { ExitCode::Failures } else { ExitCode::Good })
 }
 
-/// The templates in a folder and below, in order; parts of others are left out.
+/// The templates in a folder and below, sorted, without partials.
 fn templates(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries =

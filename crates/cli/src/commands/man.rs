@@ -1,4 +1,4 @@
-//! `man`: the manual pages, made from what `--help` says.
+//! `man`: prints manual pages, made from the help texts.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use clap_mangen::Man as Page;
 use clap_mangen::roff::{Roff, roman};
 
 use crate::args::Cli;
-use crate::args::about::Man;
+use crate::args::meta::ManArgs;
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::exit::ExitCode;
-use crate::output::{Form, Output};
+use crate::output::{Output, OutputForm};
 
 /// Runs the command.
-pub fn run(typed: &Man) -> anyhow::Result<ExitCode> {
+pub fn run(typed: &ManArgs) -> anyhow::Result<ExitCode> {
     let mut whole = Cli::command().disable_help_subcommand(true);
     // Gives the pages of commands their full names, as longshore-batch-run.
     whole.build();
@@ -26,11 +26,11 @@ pub fn run(typed: &Man) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::Good);
     }
     let text = page(find(&whole, &typed.command)?)?;
-    Output::new(Form::Quiet).line(String::from_utf8(text)?.trim_end())?;
+    Output::new(OutputForm::Quiet).line(String::from_utf8(text)?.trim_end())?;
     Ok(ExitCode::Good)
 }
 
-/// Writes the page of a command and those of all below it.
+/// Writes the page of a command and those of its subcommands.
 fn write(command: &Command, dir: &Path) -> std::io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     std::fs::write(dir.join(format!("{name}.1")), page(command)?)?;
@@ -39,7 +39,7 @@ fn write(command: &Command, dir: &Path) -> std::io::Result<()> {
 
 fn page(command: &Command) -> std::io::Result<Vec<u8>> {
     let notes = command.get_after_help().map(ToString::to_string);
-    // What the short help leaves out would stand here without its words.
+    // Options that the short help hides would appear without their descriptions.
     let command = command.clone().mut_args(|arg| arg.hide_short_help(false));
     let page = Page::new(command.after_help(Resettable::Reset));
     let mut text = Vec::new();
@@ -50,7 +50,7 @@ fn page(command: &Command) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Examples, line by line: commands that are filled and justified cannot be read, nor copied.
+/// Examples line by line: filled and justified commands can neither be read nor copied.
 fn section(notes: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["NOTES"]).control("nf", []);
@@ -61,14 +61,15 @@ fn section(notes: &str) -> Roff {
     roff
 }
 
-/// The command that these words lead to.
+/// The command with this path.
 fn find<'a>(whole: &'a Command, words: &[String]) -> anyhow::Result<&'a Command> {
     words.iter().try_fold(whole, |command, word| {
         let found = shown(command).find(|below| below.get_name() == word);
-        let meant = did_you_mean(word, shown(command).map(Command::get_name));
-        let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
+        let suggestion = did_you_mean(word, shown(command).map(Command::get_name));
+        let suggestion = suggestion
+            .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
         found
-            .ok_or_else(|| usage(format!("there is no command `{word}`{meant}")))
+            .ok_or_else(|| usage(format!("there is no command `{word}`{suggestion}")))
             .hint("`longshore help` lists the commands")
     })
 }

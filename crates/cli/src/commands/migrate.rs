@@ -1,4 +1,4 @@
-//! `migrate`: brings the store's schema up to date.
+//! `migrate`: migrates the store's schema.
 
 use super::connect;
 use crate::exit::ExitCode;

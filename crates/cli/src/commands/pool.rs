@@ -1,4 +1,4 @@
-//! `pool`: bounded pools, and what holds a permit while it runs.
+//! `pool`: shows and resizes bounded pools, and holds a permit for a command.
 
 mod exec;
 mod status;
@@ -6,27 +6,27 @@ mod status;
 use longshore::{Permits, PoolName};
 use serde::Serialize;
 
-use super::agreed;
-use crate::args::pool::Pool as Typed;
+use super::confirm;
+use crate::args::pool::PoolCommand as Typed;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
-use crate::permits::{self, BoundedShape};
+use crate::semaphore_backend::{self, BoundedPoolSettings};
 use crate::settings::Settings;
 
-/// Whether the command sees to signals itself.
-pub fn obeys_signals(typed: &Typed) -> bool {
+/// Whether the command handles SIGTERM and SIGINT itself.
+pub fn handles_signals(typed: &Typed) -> bool {
     matches!(typed, Typed::Exec(_))
 }
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let permits = permits::open(settings).await?;
+    let permits = semaphore_backend::open(settings).await?;
     match typed {
         Typed::Status(typed) => return status::run(&typed, &*permits, settings).await,
         Typed::Init { name, max } => init(&*permits, name, max, settings).await?,
         Typed::Resize { name, max, .. } => {
             permits.resize(&name, max).await?;
-            told(&name, max, "resized", settings)?;
+            print_pool(&name, max, "resized", settings)?;
         }
         Typed::Reset { name, yes } => return reset(&*permits, &name, yes, settings).await,
         Typed::Exec(typed) => return exec::run(typed, permits, settings).await,
@@ -35,15 +35,20 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct PoolResult<'a> {
     pool: &'a PoolName,
     max: u32,
     #[serde(rename = "was")]
     done: &'static str,
 }
 
-fn told(pool: &PoolName, max: u32, done: &'static str, settings: &Settings) -> anyhow::Result<()> {
-    let answer = Answer { pool, max, done };
+fn print_pool(
+    pool: &PoolName,
+    max: u32,
+    done: &'static str,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    let answer = PoolResult { pool, max, done };
     settings.output.answer(&answer, || format!("{pool} has {max} permits ({done})"))
 }
 
@@ -54,18 +59,18 @@ async fn init(
     settings: &Settings,
 ) -> anyhow::Result<()> {
     let bounded = &settings.bounded;
-    let pools: Vec<(PoolName, BoundedShape)> = match name {
+    let pools: Vec<(PoolName, BoundedPoolSettings)> = match name {
         Some(name) => vec![(name.clone(), bounded.shape(&name, max)?)],
         None => bounded.pools.clone().into_iter().collect(),
     };
     if pools.is_empty() {
         return Err(usage("the configuration has no pools"))
-            .hint("name one and say --max N, or write [pools.NAME] max = N into longshore.toml");
+            .hint("name one with --max N, or write [pools.NAME] max = N into longshore.toml");
     }
     for (name, shape) in pools {
         match permits.init(&name, shape.max).await? {
-            Some(max) => told(&name, max, "known before", settings)?,
-            None => told(&name, shape.max, "made known", settings)?,
+            Some(max) => print_pool(&name, max, "known before", settings)?,
+            None => print_pool(&name, shape.max, "made known", settings)?,
         }
     }
     Ok(())
@@ -83,10 +88,10 @@ async fn reset(
     };
     let holders = stats.holders.len();
     let question = format!("Take the permits of pool `{name}` from {holders} holders?");
-    if !yes && !agreed(&question, settings)? {
+    if !yes && !confirm(&question, settings)? {
         return Ok(ExitCode::Cancelled);
     }
     permits.reset(name).await?;
-    told(name, stats.max, "reset", settings)?;
+    print_pool(name, stats.max, "reset", settings)?;
     Ok(ExitCode::Good)
 }

@@ -1,15 +1,16 @@
-//! `profile`: who is asked, with which model and key, at what price, within which limits.
+//! `profile`: configures providers, models, keys, prices and limits.
 //!
-//! A profile is a document with an owner. What is typed becomes a document in `profile/document.rs`,
-//! is checked in `profile/check.rs` together with the templates it extends (`profile/whole.rs`), and
-//! only then written. The tenant's own settings are in `profile/tenant.rs`.
+//! A profile is a document with an owner. `profile/document.rs` builds it from the arguments,
+//! `profile/check.rs` checks it together with the templates it extends
+//! (`profile/resolve_inheritance.rs`), and only then it is written. The tenant's own settings are
+//! in `profile/tenant.rs`.
 
 mod check;
 mod document;
+mod resolve_inheritance;
 mod show;
 mod tenant;
 mod test;
-mod whole;
 
 use std::sync::Arc;
 
@@ -20,53 +21,53 @@ use longshore_ai::TENANT_SHEET;
 use serde_json::{Value, json};
 
 use super::ledger;
-use crate::args::operate::PageArgs;
-use crate::args::profile::{Changed, Profile as Typed, Written};
+use crate::args::profile::{ProfileAddArgs, ProfileCommand as Typed, ProfileSetArgs};
+use crate::args::unit_worker::PageArgs;
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-pub use whole::whole;
+pub use resolve_inheritance::resolve_profile;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let book = Book::open(settings).await?;
+    let profiles = ProfileStore::open(settings).await?;
     match typed {
-        Typed::Add(typed) => book.add(&typed).await?,
-        Typed::List { page } => book.list(&page).await?,
-        Typed::Show(typed) => book.show(&typed.name).await?,
-        Typed::Set(typed) => book.set(&typed).await?,
-        Typed::Test(typed) => test::run(&book, &typed).await?,
-        Typed::Suspend(typed) => book.suspend(&typed.name, true).await?,
-        Typed::Resume(typed) => book.suspend(&typed.name, false).await?,
-        Typed::Remove(typed) => book.remove(&typed.name).await?,
-        Typed::Default(typed) => tenant::default(&book, typed).await?,
-        Typed::Limits(typed) => tenant::limits(&book, *typed).await?,
+        Typed::Add(typed) => profiles.add(&typed).await?,
+        Typed::List { page } => profiles.list(&page).await?,
+        Typed::Show(typed) => profiles.show(&typed.name).await?,
+        Typed::Set(typed) => profiles.set(&typed).await?,
+        Typed::Test(typed) => test::run(&profiles, &typed).await?,
+        Typed::Suspend(typed) => profiles.suspend(&typed.name, true).await?,
+        Typed::Resume(typed) => profiles.suspend(&typed.name, false).await?,
+        Typed::Remove(typed) => profiles.remove(&typed.name).await?,
+        Typed::Default(typed) => tenant::default(&profiles, typed).await?,
+        Typed::Limits(typed) => tenant::limits(&profiles, *typed).await?,
     }
     Ok(ExitCode::Good)
 }
 
-/// The profiles of the tenant that the settings name.
-struct Book<'a> {
+/// The profiles of the settings' tenant.
+struct ProfileStore<'a> {
     ledger: Arc<dyn Ledger>,
     scope: Scope,
     tenant: TenantId,
     settings: &'a Settings,
 }
 
-/// How many names are looked through for the one that may be meant.
-const NAMES: u32 = 1000;
+/// How many names are searched for a similar one.
+const MAX_NAMES: u32 = 1000;
 
-impl<'a> Book<'a> {
+impl<'a> ProfileStore<'a> {
     async fn open(settings: &'a Settings) -> anyhow::Result<Self> {
         let tenant = settings.tenant.clone().unwrap_or_default();
         Ok(Self { ledger: ledger(settings).await?, scope: settings.scope(), tenant, settings })
     }
 
-    async fn add(&self, typed: &Written) -> anyhow::Result<()> {
-        let name = ordinary(&typed.named.name)?;
+    async fn add(&self, typed: &ProfileAddArgs) -> anyhow::Result<()> {
+        let name = check_name(&typed.named.name)?;
         if self.find(name).await?.is_some() {
-            return Err(anyhow!("there is a profile `{name}` already"))
+            return Err(anyhow!("profile `{name}` exists already"))
                 .hint(format!("`longshore profile set {name} …` changes it"));
         }
         let body = document::new(typed)?;
@@ -75,9 +76,9 @@ impl<'a> Book<'a> {
         self.answer(&record, "was added")
     }
 
-    async fn set(&self, typed: &Changed) -> anyhow::Result<()> {
-        let name = ordinary(&typed.named.name)?;
-        let record = self.known(name).await?;
+    async fn set(&self, typed: &ProfileSetArgs) -> anyhow::Result<()> {
+        let name = check_name(&typed.named.name)?;
+        let record = self.require(name).await?;
         let body = document::changed(record.body, typed)?;
         self.check(name, &body).await?;
         let record = self.put(name, Some(body), None, Some(record.revision)).await?;
@@ -85,16 +86,16 @@ impl<'a> Book<'a> {
     }
 
     async fn suspend(&self, name: &ProfileName, suspended: bool) -> anyhow::Result<()> {
-        self.known(ordinary(name)?).await?;
+        self.require(check_name(name)?).await?;
         let record = self.put(name, None, Some(suspended), None).await?;
-        self.answer(&record, if suspended { "is suspended" } else { "may be used again" })
+        self.answer(&record, if suspended { "is suspended" } else { "is active again" })
     }
 
     async fn remove(&self, name: &ProfileName) -> anyhow::Result<()> {
-        self.known(ordinary(name)?).await?;
+        self.require(check_name(name)?).await?;
         self.ledger.remove_profile(&self.scope, &self.tenant, name).await?;
         let answer = json!({ "tenant": self.tenant, "profile": name, "removed": true });
-        self.settings.output.answer(&answer, || format!("profile `{name}` is gone"))
+        self.settings.output.answer(&answer, || format!("profile `{name}` is removed"))
     }
 
     async fn list(&self, page: &PageArgs) -> anyhow::Result<()> {
@@ -110,22 +111,23 @@ impl<'a> Book<'a> {
     }
 
     async fn show(&self, name: &ProfileName) -> anyhow::Result<()> {
-        let record = self.known(ordinary(name)?).await?;
-        let whole = whole(&*self.ledger, &record).await?;
+        let record = self.require(check_name(name)?).await?;
+        let whole = resolve_profile(&*self.ledger, &record).await?;
         show::one(&record, whole.body(), self.settings)
     }
 
-    /// Checks a document with all that it extends.
+    /// Checks a document with the templates it extends.
     async fn check(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
-        check::keys(body)?;
-        let whole = whole::of(&*self.ledger, &self.tenant, name, body).await?;
+        check::check_fields(body)?;
+        let whole = resolve_inheritance::of(&*self.ledger, &self.tenant, name, body).await?;
         for warning in check::profile(name, body, whole.body())? {
             self.warn(&warning);
         }
         self.check_others(name, body).await
     }
 
-    /// Looks whether what the document names is there. It need not be yet, so this only warns.
+    /// Checks that the keys and profiles that the document names exist. They may be added later, so
+    /// this only warns.
     async fn check_others(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
         if let Some(key) = check::vault_key(body) {
             match self.ledger.key(&self.scope, &self.tenant, &key).await {
@@ -167,9 +169,7 @@ impl<'a> Book<'a> {
         let put = PutProfile { tenant, name, body, suspended, expected };
         let put = self.ledger.put_profile(&self.scope, put).await;
         match put {
-            Err(Error::Invalid(_)) => {
-                put.hint("somebody else changed it just now: look at it again")
-            }
+            Err(Error::Invalid(_)) => put.hint("it was changed meanwhile: check it and try again"),
             put => Ok(put?),
         }
     }
@@ -182,21 +182,21 @@ impl<'a> Book<'a> {
         }
     }
 
-    async fn known(&self, name: &ProfileName) -> anyhow::Result<ProfileRecord> {
+    async fn require(&self, name: &ProfileName) -> anyhow::Result<ProfileRecord> {
         match self.find(name).await? {
             Some(record) => Ok(record),
-            None => Err(self.unknown(name).await?),
+            None => Err(self.not_found(name).await?),
         }
     }
 
-    async fn unknown(&self, name: &ProfileName) -> anyhow::Result<anyhow::Error> {
+    async fn not_found(&self, name: &ProfileName) -> anyhow::Result<anyhow::Error> {
         let own = Scope::Tenant(self.tenant.clone());
-        let found = self.ledger.profiles(&own, None, NAMES).await?.items;
+        let found = self.ledger.profiles(&own, None, MAX_NAMES).await?.items;
         let names = found.iter().map(|record| record.name.as_str());
         let hint = match did_you_mean(name.as_str(), names) {
-            Some(meant) => format!("did you mean `{meant}`?"),
+            Some(suggestion) => format!("did you mean `{suggestion}`?"),
             None => format!(
-                "`longshore profile list` shows the profiles; looked among those of tenant `{}`",
+                "`longshore profile list` shows the profiles; searched those of tenant `{}`",
                 self.tenant
             ),
         };
@@ -208,11 +208,12 @@ impl<'a> Book<'a> {
     }
 }
 
-/// A name that people may give: those with a dot in front are our own.
-fn ordinary(name: &ProfileName) -> anyhow::Result<&ProfileName> {
+/// A name that users may choose: names that begin with a dot are internal.
+fn check_name(name: &ProfileName) -> anyhow::Result<&ProfileName> {
     if name.as_str().starts_with('.') {
-        return Err(usage(format!("profile `{name}` begins with a dot")))
-            .hint("such names are kept for settings; `longshore profile limits` has the tenant's");
+        return Err(usage(format!("profile `{name}` begins with a dot"))).hint(
+            "such names are reserved for settings; `longshore profile limits` sets the tenant's",
+        );
     }
     Ok(name)
 }

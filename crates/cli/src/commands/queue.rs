@@ -1,17 +1,17 @@
-//! `queue`: looking at queues, pausing, resuming, bounding and purging them.
+//! `queue`: shows, pauses, resumes, bounds and purges queues.
 
 use longshore::store::{LaneChange, Operated, QueueChange, QueueInfo, UnitAction, UnitSelection};
 use longshore::{Error, QueueName, Store, TenantId, UnitState};
 use serde::Serialize;
 
-use super::unit::told;
-use super::{agreed, connect, now};
-use crate::args::queue::{Lane, Queue as Typed};
+use super::unit::operation_text;
+use super::{confirm, connect, now};
+use crate::args::queue::{LaneArg, QueueCommand as Typed};
+use crate::duration_arg::format_ago;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::ago;
 
 mod set;
 
@@ -91,7 +91,7 @@ fn table(lanes: &[QueueInfo]) -> Table {
             right(counts.done),
             right(counts.failed),
             right(counts.cancelled),
-            cell(lane.oldest_ready.map_or(String::new(), |time| ago(time, now))),
+            cell(lane.oldest_ready.map_or(String::new(), |time| format_ago(time, now))),
         ]);
     }
     table
@@ -107,12 +107,12 @@ fn state(lane: &QueueInfo) -> &'static str {
 
 async fn pause(
     store: &dyn Store,
-    typed: &Lane,
+    typed: &LaneArg,
     paused: bool,
     settings: &Settings,
 ) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct PauseResult<'a> {
         queue: &'a QueueName,
         #[serde(skip_serializing_if = "Option::is_none")]
         lane: Option<&'a TenantId>,
@@ -131,7 +131,7 @@ async fn pause(
         }
     }
     let is = if paused { "paused" } else { "open" };
-    let answer = Answer { queue, lane, paused };
+    let answer = PauseResult { queue, lane, paused };
     settings.output.answer(&answer, || format!("{} is {is}", set::name(queue, lane)))
 }
 
@@ -144,7 +144,7 @@ async fn purge(
     let lanes = lanes(store, queue, settings).await?;
     let waiting: u64 = lanes.iter().map(|lane| lane.counts.live() - lane.counts.leased).sum();
     let question = format!("Cancel {waiting} waiting units of queue `{queue}`?");
-    if !yes && !agreed(&question, settings)? {
+    if !yes && !confirm(&question, settings)? {
         return Ok(ExitCode::Cancelled);
     }
     let mut all = Operated::default();
@@ -155,6 +155,6 @@ async fn purge(
         all.requested += done.requested;
         all.skipped += done.skipped;
     }
-    settings.output.answer(&all, || told(&all, "units cancelled"))?;
+    settings.output.answer(&all, || operation_text(&all, "units cancelled"))?;
     Ok(ExitCode::Good)
 }

@@ -1,7 +1,7 @@
-//! `serve`: the API, the gateway, health and the dashboard, until somebody wants it to end; and upkeep
-//! of the store beside them.
+//! `serve`: serves the API, the gateway, health checks and the dashboard until a signal, and
+//! maintains the store.
 
-mod scripts;
+mod dispatch_port;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,45 +14,48 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use self::scripts::Folder;
-use super::dispatch::host::Hosted;
-use super::{interrupted, patiently};
-use crate::args::web::Serve as Typed;
+use self::dispatch_port::DispatchFolder;
+use super::dispatch::embedded_server::EmbeddedServer;
+use super::{retry_while_unavailable, shutdown_signal};
+use crate::args::web::ServeArgs as Typed;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
-use crate::{inference, permits, store};
+use crate::{inference, semaphore_backend, store};
 
-/// Open files that are no connections of ours.
-const FILES: usize = 256;
+/// Open files that are no connections of clients.
+const RESERVED_FILES: usize = 256;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let files = widen();
+    let files = raise_file_limit();
     let listen = typed.listen.unwrap_or(settings.web.listen);
     let tls = tls(&typed, settings)?;
     let is_reachable = !listen.ip().is_loopback();
     if is_reachable && tls.is_none() && !typed.no_tls {
-        let open = usage(format!("{listen} can be reached by others, and there is no TLS"));
+        let open = usage(format!("{listen} is reachable from other machines, and there is no TLS"));
         return Err(open).hint("add --tls-cert FILE --tls-key FILE, or listen on 127.0.0.1");
     }
-    let (store, ledger) = patiently(settings, || store::open_both(settings)).await?;
+    let (store, ledger) =
+        retry_while_unavailable(settings, || store::open_with_ledger(settings)).await?;
     let is_locked = ledger.is_locked().await?;
     if is_reachable && !is_locked {
-        let open = usage(format!("{listen} can be reached by others, and there is no token yet"));
-        return Err(open).hint("longshore token add --role admin --label \"who has it\"");
+        let open =
+            usage(format!("{listen} is reachable from other machines, and there is no token yet"));
+        return Err(open).hint("longshore token add --role admin --label \"its owner\"");
     }
     let lock = match is_reachable || typed.locked || settings.web.locked {
         true => Lock::Always,
         false => Lock::OnceThereIsAToken,
     };
     let known = settings.bounded.pools.iter().map(|(name, shape)| (name.clone(), shape.max));
-    let desk = inference::desk(&ledger, settings)?.with_pools(permits::book(settings).await?);
+    let inference = inference::open_inference(&ledger, settings)?
+        .with_pools(semaphore_backend::registry(settings).await?);
     let web = Web::new(Arc::clone(&store), ledger, lock)
-        .pools(permits::open(settings).await?, known.collect())
+        .pools(semaphore_backend::open(settings).await?, known.collect())
         .shared_pools(settings.web.shared_pools.clone())
-        .scripts(Arc::new(Folder(settings.dispatch.folder(None))))
-        .gateway(Arc::new(desk.clone()))
+        .scripts(Arc::new(DispatchFolder(settings.dispatch.folder(None))))
+        .gateway(Arc::new(inference.clone()))
         .limits(Limits {
             connections: settings.web.limits.connections.min(files),
             ..settings.web.limits
@@ -65,58 +68,60 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
                 true => settings.web.dispatch_listen.clone(),
                 false => typed.dispatch_listen,
             };
-            Some(Hosted::bind(listen, Arc::clone(&store), settings).await?)
+            Some(EmbeddedServer::bind(listen, Arc::clone(&store), settings).await?)
         }
         false => None,
     };
     let address = listener.local_addr()?;
-    // Whoever hears the address may send a signal: from now on it ends us in good order.
-    let mut end = Box::pin(ended());
+    // A client that reads the address may send a signal at once: from here on it shuts down in
+    // order.
+    let mut end = Box::pin(stop_signal());
     if futures_util::poll!(&mut end).is_ready() {
         return Ok(ExitCode::Good);
     }
-    // The same holds for the worker server, which listens to signals by itself.
-    let mut hosting = Box::pin(host(hosted));
+    // Polled once for the same reason: the worker server has its own signal handlers.
+    let mut hosting = Box::pin(run_embedded(hosted));
     let hosted = futures_util::poll!(&mut hosting);
-    announce(address, tls.is_some(), lock == Lock::Always || is_locked, settings)?;
-    let upkeep = services::all(
+    print_address(address, tls.is_some(), lock == Lock::Always || is_locked, settings)?;
+    let maintenance = services::all(
         Arc::clone(&store),
-        || desk.session(),
+        || inference.session(),
         Arc::new(Notify::new()),
         settings.retention,
     );
     let serving = async {
         tokio::select! {
             () = web.serve(listener, tls, end) => {}
-            () = inference::beside(&desk, &*store) => {}
-            () = desk.be_present(&*store) => {}
-            () = upkeep => {}
+            () = inference::run_background(&inference, &*store) => {}
+            () = inference.be_present(&*store) => {}
+            () = maintenance => {}
         }
     };
-    // Each ends at the same signal; scripts that run may take longer than requests.
+    // Both stop at the same signal; running scripts may take longer than requests.
     let ((), hosted) = match hosted {
         Poll::Ready(ended) => (serving.await, ended),
         Poll::Pending => tokio::join!(serving, hosting),
     };
-    inference::close_books(&desk).await;
-    desk.leave(&*store).await?;
+    inference::flush(&inference).await;
+    inference.leave(&*store).await?;
     hosted.map(|()| ExitCode::Good)
 }
 
-/// Takes as many open files as the system allows: every connection is one. How many connections that makes.
-fn widen() -> usize {
+/// Raises the limit of open files to the maximum, as every connection is one. Returns how many
+/// connections fit.
+fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wider = Rlimit { current: limit.maximum, ..limit };
     if let Err(error) = setrlimit(Resource::Nofile, wider) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
+        tracing::debug!(%error, "cannot raise the limit of open files");
     }
-    // Some are for the store, the log and calls.
+    // Some are for the store, the log and outgoing requests.
     let most = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
-    most.map_or(usize::MAX, |most| most.saturating_sub(FILES).max(16))
+    most.map_or(usize::MAX, |most| most.saturating_sub(RESERVED_FILES).max(16))
 }
 
-/// Hands scripts to workers, if that is wanted.
-async fn host(hosted: Option<Hosted>) -> anyhow::Result<()> {
+/// Runs the embedded worker server, if there is one.
+async fn run_embedded(hosted: Option<EmbeddedServer>) -> anyhow::Result<()> {
     match hosted {
         Some(hosted) => hosted.run().await,
         None => Ok(()),
@@ -133,11 +138,11 @@ fn tls(typed: &Typed, settings: &Settings) -> anyhow::Result<Option<Tls>> {
         (Some(certificate), Some(key)) => Ok(Some(Tls::read(certificate, key)?)),
         (None, None) => Ok(None),
         _ => Err(usage("a certificate and its key belong together"))
-            .hint("say both --tls-cert FILE and --tls-key FILE"),
+            .hint("give both --tls-cert FILE and --tls-key FILE"),
     }
 }
 
-fn announce(
+fn print_address(
     address: SocketAddr,
     is_secure: bool,
     is_locked: bool,
@@ -147,15 +152,15 @@ fn announce(
     let answer = serde_json::json!({ "listen": address, "tls": is_secure, "locked": is_locked });
     settings.output.answer(&answer, || {
         let whom = match is_locked {
-            true => "to whoever has a token",
-            false => "to everybody on this machine, as there is no token yet",
+            true => "to clients with a token",
+            false => "to all clients on this machine, as there is no token yet",
         };
         format!("serving {scheme}://{address}/ {whom}")
     })
 }
 
-async fn ended() {
-    if interrupted().await.is_err() {
+async fn stop_signal() {
+    if shutdown_signal().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! `submit`: one unit, or (in `submit_lines`) many.
+//! `submit`: submits one unit, or (in `submit_lines`) many.
 
 use std::io::Read;
 
@@ -13,14 +13,14 @@ use super::{
     connect, now, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait,
 };
 use crate::args::resource;
-use crate::args::submit::Submit;
+use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
-use crate::{exec, lines};
+use crate::{exec, ndjson_reader};
 
 /// Runs the command.
-pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     if let Some(file) = &typed.script.job {
         return submit_job::run(file, &typed, settings).await;
     }
@@ -38,54 +38,54 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
         Some(url) => submit_http::payload(url, &typed)?,
         None => payload(typed.payload.as_deref().unwrap_or("-"))?,
     };
-    let mut unit = Pattern::new(&typed, settings)?.unit(payload);
+    let mut unit = UnitTemplate::new(&typed, settings)?.unit(payload);
     unit.awaited = typed.wait;
     let (_store, client) = connect(settings).await?;
     let (id, status) = match client.send_many(vec![unit], typed.when_full()).await?.pop() {
         Some(Sent::Created(id)) => (id, "created"),
         Some(Sent::Existing(id)) => (id, "existing"),
         Some(Sent::Refused(refusal)) => return Err(refusal).context("the unit was not sent"),
-        None => anyhow::bail!("the store gave no answer"),
+        None => anyhow::bail!("the store returned no unit"),
     };
     if !typed.wait {
-        sent(id, status, settings)?;
+        print_id(id, status, settings)?;
         return Ok(ExitCode::Good);
     }
     settings.output.note(format!("unit {id}"));
     let limit = typed.wait_limit.map(|span| span.0);
     let unit = client.wait(id, limit).await;
-    let unit = unit.hint(format!("it goes on; look with `longshore unit show {id}`"))?;
-    ended(&unit, Some(status), settings)
+    let unit = unit.hint(format!("it continues; `longshore unit show {id}` shows it"))?;
+    print_outcome(&unit, Some(status), settings)
 }
 
-fn sent(id: UnitId, status: &'static str, settings: &Settings) -> anyhow::Result<()> {
+fn print_id(id: UnitId, status: &'static str, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct Answer {
+    struct UnitSubmitResult {
         unit: UnitId,
         status: &'static str,
     }
     if settings.output.is_json() {
-        return settings.output.json(&Answer { unit: id, status });
+        return settings.output.json(&UnitSubmitResult { unit: id, status });
     }
     settings.output.line(id.to_string())
 }
 
-/// Prints how a unit ended, and says it by the exit code. `status` is what its sending came to, if it was
-/// sent just now.
-pub fn ended(
+/// Prints the outcome of a unit, and returns the exit code for it. `status` is the result of the
+/// submission, if there was one.
+pub fn print_outcome(
     unit: &Unit,
     status: Option<&'static str>,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
     if output.is_json() {
-        let mut told = serde_json::json!({
+        let mut value = serde_json::json!({
             "unit": unit.id, "state": unit.state, "result": unit.result, "failure": unit.failure,
         });
         if let Some(status) = status {
-            told["status"] = status.into();
+            value["status"] = status.into();
         }
-        output.json(&told)?;
+        output.json(&value)?;
     } else if let Some(result) = &unit.result {
         output.line(String::from_utf8_lossy(result.as_bytes()))?;
     }
@@ -110,23 +110,24 @@ pub fn payload(argument: &str) -> anyhow::Result<Vec<u8>> {
     if payload.is_empty() {
         return Err(usage("the payload is empty")).hint("write null for a unit without one");
     }
-    lines::check(payload).map_err(|problem| usage(format!("the payload {problem}")))?;
+    ndjson_reader::check(payload).map_err(|problem| usage(format!("the payload {problem}")))?;
     Ok(payload.to_vec())
 }
 
-/// Reads no more than is needed to see that it is too much.
+/// Reads at most one byte more than a payload may have, which is enough to detect one that is too
+/// long.
 pub fn read(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MAX_PAYLOAD as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What all units of one call have in common.
-pub struct Pattern(NewUnit);
+/// The template of all units of one command.
+pub struct UnitTemplate(NewUnit);
 
-impl Pattern {
+impl UnitTemplate {
     /// The unit that the arguments describe, still without payload.
-    pub fn new(typed: &Submit, settings: &Settings) -> anyhow::Result<Self> {
+    pub fn new(typed: &SubmitArgs, settings: &Settings) -> anyhow::Result<Self> {
         let now = now();
         let mut unit = NewUnit::new(typed.kind()?.clone(), Vec::new());
         unit.tenant = settings.tenant.clone().unwrap_or_default();
@@ -135,7 +136,10 @@ impl Pattern {
         unit.dedup = typed.dedup();
         unit.not_before = typed.not_before(now);
         unit.deadline = typed.deadline.map(|moment| moment.from(now));
-        unit.weight = Weight { slots: typed.weight, resources: resource::sum_up(&typed.resource)? };
+        unit.weight = Weight {
+            slots: typed.weight,
+            resources: resource::collect_resources(&typed.resource)?,
+        };
         unit.cap = cap(typed);
         unit.after =
             After { units: typed.after.clone(), on_failure: typed.on_dependency_failure.into() };
@@ -149,16 +153,16 @@ impl Pattern {
     }
 }
 
-fn cap(typed: &Submit) -> Option<Cap> {
+fn cap(typed: &SubmitArgs) -> Option<Cap> {
     Some(Cap { key: typed.cap_key.clone()?, limit: typed.cap_limit? })
 }
 
-/// The sender's policy, if it has one; otherwise the kind's holds.
-fn policy(typed: &Submit) -> Option<Policy> {
+/// The sender's policy, if it has one; otherwise the kind's applies.
+fn policy(typed: &SubmitArgs) -> Option<Policy> {
     if typed.max_attempts.is_none() && typed.timeout.is_none() {
         return None;
     }
-    // A command may have done half its work: it is repeated only by request.
+    // A command may have done half its work: it is retried only on request.
     let is_exec = typed.kind.as_ref().is_some_and(|kind| kind.as_str() == exec::KIND);
     let retry = if is_exec { RetryPolicy::never() } else { RetryPolicy::default() };
     let max_attempts = typed.max_attempts.unwrap_or(retry.max_attempts);

@@ -1,4 +1,4 @@
-//! `submit --script --qsys slurm`: a script as a job of a base system itself, without a pool.
+//! `submit --script --qsys slurm`: submits a script as a job of a base system, without a pool.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use longshore_dispatch::system::{
     Array, BaseSystem, Cause, End, Job, JobId, Pace, Program, Site, system, wait,
 };
 
-use super::submit_script::{found, variables};
-use crate::args::script::{Range, ScriptCall, Where};
-use crate::args::submit::Submit;
+use super::submit_script::{script_path, variables};
+use crate::args::script::{ArrayRange, OutputTarget, ScriptArgs};
+use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(
-    typed: &Submit,
+    typed: &SubmitArgs,
     base: BaseSystem,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -26,7 +26,8 @@ pub async fn run(
     let job = job(&typed.script, typed.weight)?;
     let system = system(base, Site::default());
     let id = system.submit(&job).await?;
-    if let Some(path) = job.stdout.as_deref().filter(|_| typed.script.output == Where::Tail) {
+    if let Some(path) = job.stdout.as_deref().filter(|_| typed.script.output == OutputTarget::Tail)
+    {
         settings.output.note(format!("its output goes to {}", path.display()));
     }
     if !typed.wait {
@@ -38,13 +39,13 @@ pub async fn run(
     let waiting = wait(&*system, std::slice::from_ref(&id), Pace::default());
     let ends = match typed.wait_limit {
         None => waiting.await?,
-        Some(limit) => tokio::time::timeout(limit.0, waiting).await.hint("the job goes on")??,
+        Some(limit) => tokio::time::timeout(limit.0, waiting).await.hint("the job continues")??,
     };
-    ended(&id, ends.get(&id).copied().unwrap_or_else(End::unknown), settings)
+    print_outcome(&id, ends.get(&id).copied().unwrap_or_else(End::unknown), settings)
 }
 
-/// What a base system cannot do is refused, not left out.
-fn check(typed: &Submit, base: BaseSystem) -> anyhow::Result<()> {
+/// Rejects options that a base system does not support.
+fn check(typed: &SubmitArgs, base: BaseSystem) -> anyhow::Result<()> {
     let call = &typed.script;
     let only_pools = [
         ("--after", !typed.after.is_empty()),
@@ -59,24 +60,24 @@ fn check(typed: &Submit, base: BaseSystem) -> anyhow::Result<()> {
         ("--limit", !call.limit.is_empty()),
         ("--resource", !typed.resource.is_empty()),
         ("--priority", typed.priority != Priority::NORMAL),
-        ("--output stream:DIR", matches!(call.output, Where::Stream(_))),
+        ("--output stream:DIR", matches!(call.output, OutputTarget::Stream(_))),
     ];
-    match only_pools.iter().find(|(_, said)| *said) {
+    match only_pools.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(usage(format!("{option} needs a pool; `{base}` has none")))
             .hint(format!("`--qsys {base}_worker` submits to a pool")),
         None => Ok(()),
     }
 }
 
-fn job(call: &ScriptCall, slots: u32) -> anyhow::Result<Job> {
+fn job(call: &ScriptArgs, slots: u32) -> anyhow::Result<Job> {
     let dir = std::env::current_dir().context("there is no working directory")?;
-    let path = found(call, &dir)?;
+    let path = script_path(call, &dir)?;
     let stem = path.file_stem().map_or_else(|| "job".into(), |stem| stem.to_string_lossy());
     let name = call.name.clone().unwrap_or_else(|| stem.into_owned());
     let stdout = match &call.output {
-        Where::Files(path) => Some(dir.join(path)),
-        Where::Tail => Some(own_file(&dir, &name)),
-        Where::Nothing | Where::Stream(_) => None,
+        OutputTarget::Files(path) => Some(dir.join(path)),
+        OutputTarget::Tail => Some(default_output(&dir, &name)),
+        OutputTarget::Nothing | OutputTarget::Stream(_) => None,
     };
     let program = Program::Script { path, args: call.args.clone() };
     Ok(Job {
@@ -92,15 +93,15 @@ fn job(call: &ScriptCall, slots: u32) -> anyhow::Result<Job> {
     })
 }
 
-/// Where output goes if nobody says: beside whoever submits, as schedulers do it.
-fn own_file(dir: &Path, name: &str) -> PathBuf {
+/// The default output file: in the working directory, as schedulers do.
+fn default_output(dir: &Path, name: &str) -> PathBuf {
     let id = UnitId::new().to_string();
     let end = id.get(id.len().saturating_sub(8)..).unwrap_or_default();
     let tame: String = name.chars().map(|c| if c == '/' { '-' } else { c }).collect();
     dir.join(format!("{tame}-{end}.out"))
 }
 
-fn array(range: &Range) -> anyhow::Result<Array> {
+fn array(range: &ArrayRange) -> anyhow::Result<Array> {
     let whole = || usage("an array without a pool is one range, as 1-1000 or 1-1000%50");
     let [(first, last)] = range.ranges.as_slice() else { return Err(whole()) };
     let number = |number: &u64| u32::try_from(*number).map_err(|_| whole());
@@ -108,16 +109,16 @@ fn array(range: &Range) -> anyhow::Result<Array> {
     Ok(Array { first: number(first)?, last: number(last)?, throttle })
 }
 
-/// Says how it ended, by words and by our own exit code.
-fn ended(id: &JobId, end: End, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// Prints how the job ended, and returns the exit code for it.
+fn print_outcome(id: &JobId, end: End, settings: &Settings) -> anyhow::Result<ExitCode> {
     let code = end.exit.map(longshore_dispatch::system::Exit::code);
     let cause = match end.cause {
         Cause::Itself => None,
         Cause::Cancelled => Some("it was cancelled"),
-        Cause::TimeLimit => Some("it ran longer than it might"),
-        Cause::Memory => Some("it used more memory than it might"),
+        Cause::TimeLimit => Some("it exceeded its time limit"),
+        Cause::Memory => Some("it exceeded its memory limit"),
         Cause::NodeLost => Some("its node was lost"),
-        Cause::Preempted => Some("another job was more important"),
+        Cause::Preempted => Some("it was preempted"),
         Cause::Unknown => Some("the system does not say how it ended"),
     };
     if settings.output.is_json() {

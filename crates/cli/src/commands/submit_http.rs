@@ -1,4 +1,4 @@
-//! `submit http --url …`: makes a payload of kind `http` from what was typed.
+//! `submit http --url …`: builds a payload of kind `http` from the arguments.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,14 +9,14 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::submit::read;
-use crate::args::submit::Submit;
+use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
-use crate::http::{KIND, payload::Http};
-use crate::lines;
+use crate::http::{KIND, payload::HttpPayload};
+use crate::ndjson_reader;
 
-/// A payload as a person would write it: what is not given is left out.
+/// A payload as a user would write it: defaults are left out.
 #[derive(Serialize)]
-struct Payload<'a> {
+struct HttpPayloadJson<'a> {
     url: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
@@ -30,15 +30,15 @@ struct Payload<'a> {
     follow: bool,
 }
 
-/// The payload that the arguments describe, if a worker can do something with it.
-pub fn payload(url: &str, typed: &Submit) -> anyhow::Result<Vec<u8>> {
+/// The payload for the arguments, validated as a worker would.
+pub fn payload(url: &str, typed: &SubmitArgs) -> anyhow::Result<Vec<u8>> {
     let kind = typed.kind()?;
     if kind.as_str() != KIND {
         return Err(usage(format!("a unit of kind `{kind}` has no --url")))
             .hint("`longshore submit http --url …` calls a URL");
     }
     let call = &typed.call;
-    let payload = Payload {
+    let payload = HttpPayloadJson {
         url,
         method: call.method.as_deref(),
         headers: headers(typed)?,
@@ -47,16 +47,17 @@ pub fn payload(url: &str, typed: &Submit) -> anyhow::Result<Vec<u8>> {
         follow: call.follow,
     };
     let text = serde_json::to_string(&payload)?;
-    lines::check(text.as_bytes()).map_err(|problem| usage(format!("the payload {problem}")))?;
-    let checked = Http::read(&text).and_then(|http| http.check());
-    checked.map(|()| text.into_bytes()).map_err(|verdict| usage(words(verdict)))
+    ndjson_reader::check(text.as_bytes())
+        .map_err(|problem| usage(format!("the payload {problem}")))?;
+    let checked = HttpPayload::read(&text).and_then(|http| http.check());
+    checked.map(|()| text.into_bytes()).map_err(|verdict| usage(failure_text(verdict)))
 }
 
-fn headers(typed: &Submit) -> anyhow::Result<BTreeMap<&str, &str>> {
+fn headers(typed: &SubmitArgs) -> anyhow::Result<BTreeMap<&str, &str>> {
     let mut headers = BTreeMap::new();
     for header in &typed.call.header {
         if headers.insert(&*header.name, &*header.value).is_some() {
-            return Err(usage(format!("header `{}` is named twice", header.name)));
+            return Err(usage(format!("header `{}` is given twice", header.name)));
         }
     }
     Ok(headers)
@@ -86,7 +87,7 @@ fn content(path: &Path) -> anyhow::Result<String> {
     text.ok_or_else(|| usage(format!("{} is not UTF-8 text", path.display())))
 }
 
-fn words(verdict: Verdict) -> String {
+fn failure_text(verdict: Verdict) -> String {
     match verdict {
         Verdict::Fail(failure) => failure.message,
         other => format!("{other:?}"),

@@ -1,6 +1,6 @@
-//! `submit --job`: scripts that wait for each other.
+//! `submit --job`: submits scripts with dependencies.
 //!
-//! Ids are made here, so that a task can name those it waits for before they are sent.
+//! Unit ids are made here, so that a task can name its dependencies before they are submitted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,24 +11,24 @@ use longshore_dispatch::client::Client;
 use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Submission, nth};
 use serde::Serialize;
 
-use super::dispatch::{connect, unexpected};
-use super::submit_script::{More, submission};
-use crate::args::submit::Submit;
+use super::dispatch::{connect, unexpected_reply};
+use super::submit_script::{ScriptContext, submission};
+use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
-use crate::job::{self, Job, Task};
+use crate::jobfile::{self, JobPlan, JobTask};
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
-/// More dependencies than this in one job are refused: an array that waits for an array has as many
-/// as their sizes' product.
-const MOST: u64 = 100_000;
-/// How long the server is asked to wait before it answers, and how often an array is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// Maximum dependencies in one job: an array that depends on an array has as many as the product of
+/// their sizes.
+const MAX_DEPENDENCIES: u64 = 100_000;
+/// How long the server may wait before it answers, and the interval between two reads of an array.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the command.
-pub async fn run(file: &Path, typed: &Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let job = job::read(file)?;
+pub async fn run(file: &Path, typed: &SubmitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let job = jobfile::read(file)?;
     let submissions = submissions(&job, typed.wait, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
     let mut sent = Vec::with_capacity(submissions.len());
@@ -36,12 +36,12 @@ pub async fn run(file: &Path, typed: &Submit, settings: &Settings) -> anyhow::Re
         let items = submission.items.clone();
         let reply = client.ask(&Request::Submit(Box::new(submission))).await;
         let reply = reply.hint(format!("{} tasks were sent before `{task}`", sent.len()))?;
-        let Reply::Submitted { units, .. } = reply else { return Err(unexpected(&reply)) };
+        let Reply::Submitted { units, .. } = reply else { return Err(unexpected_reply(&reply)) };
         let (unit, array) = match items {
             Items::Once(unit) => (Some(unit), None),
             Items::Each { batch, .. } => (None, Some(batch)),
         };
-        sent.push(Sent { task, unit, array, units, state: None });
+        sent.push(SubmittedTask { task, unit, array, units, state: None });
     }
     if !typed.wait {
         settings.output.list(&sent, || table(&sent))?;
@@ -58,9 +58,9 @@ pub async fn run(file: &Path, typed: &Submit, settings: &Settings) -> anyhow::Re
     Ok(if good { ExitCode::Good } else { ExitCode::Failures })
 }
 
-/// A task that was sent.
+/// A submitted task.
 #[derive(Serialize)]
-struct Sent {
+struct SubmittedTask {
     task: String,
     unit: Option<UnitId>,
     array: Option<BatchId>,
@@ -69,7 +69,7 @@ struct Sent {
     state: Option<String>,
 }
 
-fn table(sent: &[Sent]) -> Table {
+fn table(sent: &[SubmittedTask]) -> Table {
     let heading = [cell("task"), right("scripts"), cell("state"), cell("unit or array")];
     let mut table = Table::new(heading, "no tasks");
     for sent in sent {
@@ -85,9 +85,9 @@ fn table(sent: &[Sent]) -> Table {
     table
 }
 
-/// What is asked of the server, task by task. All scripts are looked for before the first is sent.
+/// The requests to the server, one per task. All scripts are checked before the first is submitted.
 fn submissions(
-    job: &Job,
+    job: &JobPlan,
     awaited: bool,
     settings: &Settings,
 ) -> anyhow::Result<Vec<(String, Submission)>> {
@@ -98,11 +98,12 @@ fn submissions(
         let named = |id: &String| ids.get(id.as_str()).cloned().unwrap_or_default();
         let after: Vec<UnitId> = task.after.iter().flat_map(named).collect();
         let waits = after.len() as u64;
-        let mut submission = one(job, task, after, awaited, settings)?;
+        let mut submission = task_submission(job, task, after, awaited, settings)?;
         let own = own_ids(job, task, &mut submission)?;
         edges += waits * own.len() as u64;
-        if edges > MOST {
-            let words = format!("task `{}` makes it more than {MOST} dependencies", task.id);
+        if edges > MAX_DEPENDENCIES {
+            let words =
+                format!("task `{}` exceeds the limit of {MAX_DEPENDENCIES} dependencies", task.id);
             return Err(usage(words)).hint("put one small task between two large arrays");
         }
         ids.insert(&task.id, own);
@@ -111,14 +112,14 @@ fn submissions(
     Ok(submissions)
 }
 
-fn one(
-    job: &Job,
-    task: &Task,
+fn task_submission(
+    job: &JobPlan,
+    task: &JobTask,
     after: Vec<UnitId>,
     awaited: bool,
     settings: &Settings,
 ) -> anyhow::Result<Submission> {
-    let more = More {
+    let context = ScriptContext {
         dir: &job.dir,
         priority: task.priority,
         slots: 1,
@@ -127,12 +128,16 @@ fn one(
         awaited,
         conditions: Conditions::default(),
     };
-    submission(&task.call, more, settings)
+    submission(&task.call, context, settings)
         .map_err(|error| error.context(format!("task `{}`", task.id)))
 }
 
-/// The ids of a task's units. An array's name gets an end of its own: the same job may run again.
-fn own_ids(job: &Job, task: &Task, submission: &mut Submission) -> anyhow::Result<Vec<UnitId>> {
+/// The ids of a task's units. An array's name gets a unique suffix: the same job may run again.
+fn own_ids(
+    job: &JobPlan,
+    task: &JobTask,
+    submission: &mut Submission,
+) -> anyhow::Result<Vec<UnitId>> {
     let (batch, of, first) = match &mut submission.items {
         Items::Once(unit) => return Ok(vec![*unit]),
         Items::Each { batch, of, first, .. } => (batch, of, first),
@@ -147,20 +152,20 @@ fn own_ids(job: &Job, task: &Task, submission: &mut Submission) -> anyhow::Resul
         Many::Ranges(ranges) => ranges.iter().map(|(first, last)| last - first + 1).sum(),
         Many::Lines(lines) => lines.len() as u64,
     };
-    if count > MOST {
-        // Nobody can wait for so many; if somebody tries, the limit above says so.
-        return Ok(vec![id; usize::try_from(MOST + 1).unwrap_or(usize::MAX)]);
+    if count > MAX_DEPENDENCIES {
+        // No task can depend on so many: if one does, the limit above rejects it.
+        return Ok(vec![id; usize::try_from(MAX_DEPENDENCIES + 1).unwrap_or(usize::MAX)]);
     }
-    Ok((0..count).map(|place| nth(id, place)).collect())
+    Ok((0..count).map(|position| nth(id, position)).collect())
 }
 
-/// Waits for a task's end; whether it was a good one.
-async fn wait_for(client: &mut Client, sent: &mut Sent) -> anyhow::Result<bool> {
+/// Waits for a task's end. True if all its scripts succeeded.
+async fn wait_for(client: &mut Client, sent: &mut SubmittedTask) -> anyhow::Result<bool> {
     let Some(batch) = &sent.array else {
         let Some(unit) = sent.unit else { return Ok(true) };
         loop {
-            let reply = client.ask(&Request::Unit(unit, 10 * LOOK)).await?;
-            let Reply::Unit(view) = reply else { return Err(unexpected(&reply)) };
+            let reply = client.ask(&Request::Unit(unit, 10 * POLL_INTERVAL)).await?;
+            let Reply::Unit(view) = reply else { return Err(unexpected_reply(&reply)) };
             if view.state.is_final() {
                 sent.state = Some(view.state.to_string());
                 return Ok(view.state == UnitState::Done);
@@ -169,7 +174,7 @@ async fn wait_for(client: &mut Client, sent: &mut Sent) -> anyhow::Result<bool> 
     };
     loop {
         let reply = client.ask(&Request::Array(batch.clone())).await?;
-        let Reply::Array(view) = reply else { return Err(unexpected(&reply)) };
+        let Reply::Array(view) = reply else { return Err(unexpected_reply(&reply)) };
         if !view.status.is_open() {
             sent.state = Some(format!(
                 "{} done, {} failed, {} cancelled",
@@ -177,6 +182,6 @@ async fn wait_for(client: &mut Client, sent: &mut Sent) -> anyhow::Result<bool> 
             ));
             return Ok(view.failed + view.cancelled == 0);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,7 +1,7 @@
-//! `submit --lines`: a stream of payloads, as a batch that resumes or as plain units.
+//! `submit --lines`: submits a stream of payloads, as a resumable batch or as plain units.
 //!
-//! The batch's cursor is the number of input lines consumed. A chunk and the cursor go into the
-//! store together, so whoever runs the same command again goes on exactly where it stopped.
+//! The batch's cursor is the number of input lines consumed. A chunk and the cursor are committed
+//! together, so the same command, run again, resumes exactly where it stopped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,42 +13,42 @@ use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch,
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::submit::Pattern;
+use super::submit::UnitTemplate;
 use super::{connect, wait};
-use crate::args::submit::Submit;
+use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
-use crate::lines::{Chunk, End, Lines};
+use crate::host_identity;
+use crate::ndjson_reader::{InputEnd, NdjsonReader, PayloadChunk};
 use crate::settings::Settings;
-use crate::whoami;
 
 /// Chunks read ahead: bounds the memory, however large the input.
 const READ_AHEAD: usize = 2;
 
 /// Runs the command.
-pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.wait && typed.batch.is_none() {
         return Err(usage("--wait with --lines needs --batch NAME"));
     }
     let (_store, client) = connect(settings).await?;
     let bar = settings.output.bar("{spinner} {human_pos} units sent  {per_sec}  {msg}");
-    let lines = Sending { typed: &typed, settings, client: &client, bar };
+    let lines = LineSubmitter { typed: &typed, settings, client: &client, bar };
     match &typed.batch {
         Some(name) => lines.as_batch(name).await,
         None => lines.as_units().await,
     }
 }
 
-struct Sending<'a> {
-    typed: &'a Submit,
+struct LineSubmitter<'a> {
+    typed: &'a SubmitArgs,
     settings: &'a Settings,
     client: &'a Client,
     bar: ProgressBar,
 }
 
-/// What a batch's submitter prints.
+/// The submitter's result.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct LinesResult<'a> {
     batch: &'a BatchId,
     /// Units in the batch, by all runs.
     sent: u64,
@@ -56,22 +56,24 @@ struct Answer<'a> {
     new: u64,
 }
 
-impl Sending<'_> {
+impl LineSubmitter<'_> {
     async fn as_batch(&self, name: &BatchId) -> anyhow::Result<ExitCode> {
         let writer = self.client.open_batch(self.describe(name)).await?;
         let mut writer = writer.when_full(self.typed.when_full());
         let mut new = 0;
         let batch = if writer.batch().sealed {
             let status = writer.batch().status;
-            self.settings.output.note(format!("batch `{name}` was sent before and is {status}"));
+            self.settings
+                .output
+                .note(format!("batch `{name}` was submitted before and is {status}"));
             writer.batch().clone()
         } else {
             new = self.fill(&mut writer).await?;
             writer.seal().await?
         };
         self.bar.finish_and_clear();
-        let answer = Answer { batch: name, sent: batch.counts.total(), new };
-        self.settings.output.answer(&answer, || told(&answer))?;
+        let answer = LinesResult { batch: name, sent: batch.counts.total(), new };
+        self.settings.output.answer(&answer, || result_text(&answer))?;
         if !self.typed.wait {
             return Ok(ExitCode::Good);
         }
@@ -85,7 +87,7 @@ impl Sending<'_> {
         batch.tenant = self.settings.tenant.clone().unwrap_or_default();
         let kind = self.typed.kind.as_ref().map_or(String::new(), ToString::to_string);
         batch.kind = about.batch_type.clone().unwrap_or(kind);
-        batch.initiated_by = whoami::initiator();
+        batch.initiated_by = host_identity::initiator();
         batch.notes = about.notes.clone().unwrap_or_default();
         batch.threshold = about.threshold.map(|threshold| FailureThreshold {
             limit: threshold.0,
@@ -94,31 +96,31 @@ impl Sending<'_> {
         batch
     }
 
-    /// Sends what the input still holds. Returns how many units that were.
+    /// Sends the rest of the input. Returns the number of units sent.
     async fn fill(&self, writer: &mut BatchWriter) -> anyhow::Result<u64> {
         let from = cursor(writer.batch())?;
         if from > 0 {
             let name = &writer.batch().id;
             self.settings.output.note(format!("resuming batch `{name}` after line {from}"));
         }
-        let pattern = Pattern::new(self.typed, self.settings)?;
+        let template = UnitTemplate::new(self.typed, self.settings)?;
         let mut chunks = self.read(from)?;
         let (mut new, mut at) = (0, from);
         while let Some(chunk) = chunks.recv().await {
             if chunk.lines > at {
-                let units = chunk.payloads.into_iter().map(|payload| pattern.unit(payload));
+                let units = chunk.payloads.into_iter().map(|payload| template.unit(payload));
                 let units: Vec<_> = units.collect();
                 let count = units.len() as u64;
                 let answers = writer.add(units, chunk.lines.to_string()).await;
-                refused(&answers.map_err(|error| while_adding(error, writer.batch()))?, at)?;
+                check_refused(&answers.map_err(|error| add_error(error, writer.batch()))?, at)?;
                 (new, at) = (new + count, chunk.lines);
                 self.bar.inc(count);
             }
             if let Some(end) = chunk.end {
-                ended(end, at, |line| {
+                check_end(end, at, |line| {
                     format!(
                         "the {} lines before it are in batch `{}`, which stays unsealed; \
-                         mend line {line} and run the same command again",
+                         fix line {line} and run the same command again",
                         line - 1,
                         writer.batch().id
                     )
@@ -129,7 +131,7 @@ impl Sending<'_> {
     }
 
     async fn as_units(&self) -> anyhow::Result<ExitCode> {
-        let pattern = Pattern::new(self.typed, self.settings)?;
+        let template = UnitTemplate::new(self.typed, self.settings)?;
         let mut chunks = self.read(0)?;
         let (mut sent, mut at) = (0, 0);
         let mut known = 0;
@@ -137,19 +139,19 @@ impl Sending<'_> {
             let numbered = (sent + 1..).zip(chunk.payloads);
             let unit = |(number, payload)| NewUnit {
                 dedup: self.typed.dedup_of(number),
-                ..pattern.unit(payload)
+                ..template.unit(payload)
             };
             let units: Vec<_> = numbered.map(unit).collect();
             let count = units.len() as u64;
             let answers = self.client.send_many(units, self.typed.when_full()).await;
-            let answers = answers.map_err(|error| self.broken_off(error, at))?;
-            refused(&answers, at).map_err(|error| self.broken_off(error, at))?;
+            let answers = answers.map_err(|error| self.with_resume_hint(error, at))?;
+            check_refused(&answers, at).map_err(|error| self.with_resume_hint(error, at))?;
             known += answers.iter().filter(|sent| matches!(sent, Sent::Existing(_))).count() as u64;
             (sent, at) = (sent + count, chunk.lines);
             self.bar.inc(count);
             if let Some(end) = chunk.end {
-                ended(end, at, |line| {
-                    format!("the lines before it were sent: go on with `tail -n +{line}`")
+                check_end(end, at, |line| {
+                    format!("the lines before it were sent: continue with `tail -n +{line}`")
                 })?;
             }
         }
@@ -158,33 +160,36 @@ impl Sending<'_> {
         let answer = serde_json::json!({ "sent": sent, "new": new });
         self.settings.output.answer(&answer, || match known {
             0 => format!("{sent} units sent"),
-            _ => format!("{new} units sent, {known} were there already"),
+            _ => format!("{new} units sent, {known} existed already"),
         })?;
         Ok(ExitCode::Good)
     }
 
-    /// What went wrong while plain units were sent, and how to go on.
-    fn broken_off(&self, error: impl Into<anyhow::Error>, at: u64) -> anyhow::Error {
+    /// The error of a plain submission, with a hint on how to resume.
+    fn with_resume_hint(&self, error: impl Into<anyhow::Error>, at: u64) -> anyhow::Error {
         let error = error.into();
         if at == 0 && self.typed.key.is_none() {
             return error;
         }
-        let way_on = match &self.typed.key {
-            Some(_) => "run the same command again: what is in is recognised by its key".to_owned(),
+        let resume_hint = match &self.typed.key {
+            Some(_) => {
+                "run the same command again: units that were sent are recognised by their keys"
+                    .to_owned()
+            }
             None => format!(
-                "the first {at} lines are in, perhaps some after them; with --key NAME the same \
+                "the first {at} lines were sent, perhaps some after them; with --key NAME the same \
                  command may be run again"
             ),
         };
         match crate::error::hint(&error) {
-            Some(why) => hinted(error, format!("{why}; {way_on}")),
-            None => hinted(error, way_on),
+            Some(why) => hinted(error, format!("{why}; {resume_hint}")),
+            None => hinted(error, resume_hint),
         }
     }
 
-    /// Reads the input on a thread of its own, from after line `from`. The thread ends with the
-    /// input or the process: a read from a terminal cannot be called off.
-    fn read(&self, from: u64) -> anyhow::Result<mpsc::Receiver<Chunk>> {
+    /// Reads the input after line `from` on a thread of its own. The thread ends with the input or
+    /// the process: a read from a terminal cannot be cancelled.
+    fn read(&self, from: u64) -> anyhow::Result<mpsc::Receiver<PayloadChunk>> {
         let name = self.typed.lines.as_deref().unwrap_or("-");
         let input: Box<dyn BufRead + Send> = match name {
             "-" => Box::new(BufReader::new(std::io::stdin())),
@@ -197,29 +202,35 @@ impl Sending<'_> {
         let most = self.typed.chunk as usize;
         std::thread::Builder::new()
             .name("lines".into())
-            .spawn(move || read_all(Lines::new(input), from, most, &to))?;
+            .spawn(move || read_all(NdjsonReader::new(input), from, most, &to))?;
         Ok(chunks)
     }
 }
 
-fn read_all(mut lines: Lines<impl BufRead>, from: u64, most: usize, to: &mpsc::Sender<Chunk>) {
-    let broken = |end| Chunk { payloads: vec![], lines: from, end: Some(end) };
+fn read_all(
+    mut lines: NdjsonReader<impl BufRead>,
+    from: u64,
+    most: usize,
+    to: &mpsc::Sender<PayloadChunk>,
+) {
+    let broken = |end| PayloadChunk { payloads: vec![], lines: from, end: Some(end) };
     match lines.skip(from) {
         Ok(there) if there < from => {
-            let problem = format!("is missing: {from} lines were sent before, here are {there}");
-            _ = to.blocking_send(broken(End::Bad { line: there + 1, problem }));
+            let problem =
+                format!("is missing: {from} lines were sent before, this input has {there}");
+            _ = to.blocking_send(broken(InputEnd::Bad { line: there + 1, problem }));
             return;
         }
         Ok(_) => {}
         Err(error) => {
-            _ = to.blocking_send(broken(End::Broken(error)));
+            _ = to.blocking_send(broken(InputEnd::Broken(error)));
             return;
         }
     }
     loop {
         let chunk = lines.chunk(most);
         let last = chunk.end.is_some();
-        // A receiver that is gone was interrupted.
+        // The receiver is gone if the command was interrupted.
         if to.blocking_send(chunk).is_err() || last {
             return;
         }
@@ -234,19 +245,21 @@ fn cursor(batch: &Batch) -> anyhow::Result<u64> {
     batch.cursor.parse().map_err(|_| foreign()).hint("choose another name")
 }
 
-/// What the end of the input means; `way_on` gives the hint for a bad line.
-fn ended(end: End, at: u64, way_on: impl Fn(u64) -> String) -> anyhow::Result<()> {
+/// The result for the end of the input; `way_on` gives the hint for a bad line.
+fn check_end(end: InputEnd, at: u64, resume_hint: impl Fn(u64) -> String) -> anyhow::Result<()> {
     match end {
-        End::Input => Ok(()),
-        End::Bad { line, problem } if line <= at => {
+        InputEnd::Input => Ok(()),
+        InputEnd::Bad { line, problem } if line <= at => {
             Err(anyhow!("line {line} {problem}")).hint("is this the same input as before?")
         }
-        End::Bad { line, problem } => Err(anyhow!("line {line} {problem}")).hint(way_on(line)),
-        End::Broken(error) => Err(error).context("cannot read the input"),
+        InputEnd::Bad { line, problem } => {
+            Err(anyhow!("line {line} {problem}")).hint(resume_hint(line))
+        }
+        InputEnd::Broken(error) => Err(error).context("cannot read the input"),
     }
 }
 
-fn refused(answers: &[Sent], after: u64) -> anyhow::Result<()> {
+fn check_refused(answers: &[Sent], after: u64) -> anyhow::Result<()> {
     let is_in = |answer: &&Sent| !matches!(answer, Sent::Refused(_));
     for answer in answers {
         if let Sent::Refused(refusal) = answer {
@@ -258,30 +271,31 @@ fn refused(answers: &[Sent], after: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn while_adding(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
+fn add_error(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
     use longshore::{Error, SendError};
     let cannot = format!("cannot add to batch `{}`", batch.id);
     let at = if batch.cursor.is_empty() { "0" } else { &batch.cursor };
-    let way_on = match &error {
+    let resume_hint = match &error {
         SendError::CursorMoved(_) => {
-            "is another `submit` filling the same batch? Let it, or choose another name".to_owned()
+            "is another `submit` filling the same batch? Let it finish, or choose another name"
+                .to_owned()
         }
         SendError::Store(Error::DiskFull { .. }) => {
-            format!("free some space and run the same command again: it goes on after line {at}")
+            format!("free some space and run the same command again: it resumes after line {at}")
         }
         SendError::Store(error) if error.is_retryable() => {
-            format!("run the same command again later: it goes on after line {at}")
+            format!("run the same command again later: it resumes after line {at}")
         }
         SendError::Refused(refusal) if refusal.keeps_chunk_out() => {
-            format!("run the same command again when there is room: it goes on after line {at}")
+            format!("run the same command again when there is room: it resumes after line {at}")
         }
         _ => return anyhow::Error::from(error).context(cannot),
     };
-    hinted(anyhow::Error::from(error).context(cannot), way_on)
+    hinted(anyhow::Error::from(error).context(cannot), resume_hint)
 }
 
-fn told(answer: &Answer<'_>) -> String {
-    let Answer { batch, sent, new } = answer;
+fn result_text(answer: &LinesResult<'_>) -> String {
+    let LinesResult { batch, sent, new } = answer;
     if sent == new {
         return format!("batch `{batch}`: {sent} units sent");
     }

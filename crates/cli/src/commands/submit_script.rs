@@ -1,4 +1,4 @@
-//! `submit --script`: scripts for a pool.
+//! `submit --script`: submits scripts to a pool.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,40 +14,40 @@ use longshore_dispatch::request::{
 use longshore_dispatch::script::{Output, Script, policy as script_policy};
 use serde::Serialize;
 
-use super::dispatch::{connect, unexpected};
+use super::dispatch::{connect, unexpected_reply};
 use super::now;
 use super::wait::unit_code;
 use crate::args::resource;
-use crate::args::script::{ScriptCall, Where};
-use crate::args::submit::Submit;
+use crate::args::script::{OutputTarget, ScriptArgs};
+use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-/// How long the server is asked to wait before it answers.
-const LOOK: Duration = Duration::from_secs(2);
-/// How often an array is looked at.
-const OFTEN: Duration = Duration::from_millis(200);
+/// How long the server may wait before it answers.
+const LONG_POLL: Duration = Duration::from_secs(2);
+/// Interval between two reads of an array.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the command.
-pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     check(&typed)?;
     let dir = std::env::current_dir().context("there is no working directory")?;
-    let more = More {
+    let context = ScriptContext {
         dir: &dir,
         priority: typed.priority,
         slots: typed.weight,
-        resources: resource::sum_up(&typed.resource)?,
+        resources: resource::collect_resources(&typed.resource)?,
         after: typed.after.clone(),
         awaited: typed.wait,
         conditions: conditions(&typed),
     };
-    let submission = submission(&typed.script, more, settings)?;
+    let submission = submission(&typed.script, context, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
     let mut items = submission.items.clone();
     let (units, existing) = match client.ask(&Request::Submit(Box::new(submission))).await? {
         Reply::Submitted { units, existing } => (units, existing),
-        other => return Err(unexpected(&other)),
+        other => return Err(unexpected_reply(&other)),
     };
     if let Some(existing) = existing {
         items = Items::Once(existing);
@@ -64,7 +64,7 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
         (true, None) => return waiting.await,
         (true, Some(limit)) => {
             let ended = tokio::time::timeout(limit.0, waiting).await;
-            return ended.hint("it goes on; look with `longshore unit show` or `batch status`")?;
+            return ended.hint("it continues; `longshore unit show` or `batch status` shows it")?;
         }
         (false, _) => {}
     }
@@ -77,29 +77,29 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
         }
         Items::Each { batch, .. } => {
             #[derive(Serialize)]
-            struct Answer<'a> {
+            struct ArrayResult<'a> {
                 batch: &'a BatchId,
                 units: u64,
             }
-            settings.output.answer(&Answer { batch, units }, || batch.to_string())?;
+            settings.output.answer(&ArrayResult { batch, units }, || batch.to_string())?;
             Ok(ExitCode::Good)
         }
     }
 }
 
-/// What scripts of a pool do not know is refused, not left out.
-fn check(typed: &Submit) -> anyhow::Result<()> {
+/// Rejects options that scripts of a pool do not support.
+fn check(typed: &SubmitArgs) -> anyhow::Result<()> {
     let unknown = [
         ("--queue", typed.queue.is_some(), "a pool has one queue; `--dir` chooses the pool"),
         ("--timeout", typed.timeout.is_some(), "`--time` limits a run"),
+        ("--max-attempts", typed.max_attempts.is_some(), "`--retries` sets the number of retries"),
         (
-            "--max-attempts",
-            typed.max_attempts.is_some(),
-            "`--retries` says how often it runs again",
+            "--cap-key",
+            typed.cap_key.is_some(),
+            "`--array 1-100%5` limits how many run concurrently",
         ),
-        ("--cap-key", typed.cap_key.is_some(), "`--array 1-100%5` limits how many run at once"),
     ];
-    if let Some((option, _, hint)) = unknown.into_iter().find(|(_, said, _)| *said) {
+    if let Some((option, _, hint)) = unknown.into_iter().find(|(_, given, _)| *given) {
         return Err(usage(format!("{option} is not for scripts"))).hint(hint);
     }
     let is_array = typed.script.array.is_some() || typed.script.each_line.is_some();
@@ -109,8 +109,8 @@ fn check(typed: &Submit) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// When it is taken, and when it is run.
-fn conditions(typed: &Submit) -> Conditions {
+/// When the script is accepted, and when it runs.
+fn conditions(typed: &SubmitArgs) -> Conditions {
     let now = now();
     Conditions {
         not_before: typed.not_before(now),
@@ -123,12 +123,12 @@ fn conditions(typed: &Submit) -> Conditions {
     }
 }
 
-/// What is said of a script beside its own options.
-pub struct More<'a> {
-    /// Where it runs, and what its paths are relative to.
+/// Options of a script beside `ScriptArgs`.
+pub struct ScriptContext<'a> {
+    /// Working directory, to which paths are relative.
     pub dir: &'a Path,
     pub priority: Priority,
-    /// What it takes up if `--nthr` does not say it.
+    /// Slots it needs without `--nthr`.
     pub slots: u32,
     pub resources: BTreeMap<String, u32>,
     pub after: Vec<UnitId>,
@@ -136,13 +136,13 @@ pub struct More<'a> {
     pub conditions: Conditions,
 }
 
-/// What is asked of the server.
+/// The request to the server.
 pub fn submission(
-    call: &ScriptCall,
-    more: More<'_>,
+    call: &ScriptArgs,
+    context: ScriptContext<'_>,
     settings: &Settings,
 ) -> anyhow::Result<Submission> {
-    let More { dir, priority, slots, mut resources, after, awaited, conditions } = more;
+    let ScriptContext { dir, priority, slots, mut resources, after, awaited, conditions } = context;
     if let Some(size) = call.mem {
         let mebibytes = size.0.div_ceil(1 << 20);
         resources.insert("mem".to_owned(), u32::try_from(mebibytes).unwrap_or(u32::MAX));
@@ -163,8 +163,8 @@ pub fn submission(
     })
 }
 
-/// Where the script is that was named.
-pub fn found(call: &ScriptCall, dir: &Path) -> anyhow::Result<PathBuf> {
+/// The path of the named script.
+pub fn script_path(call: &ScriptArgs, dir: &Path) -> anyhow::Result<PathBuf> {
     let given = call.script.clone().unwrap_or_default();
     let path = dir.join(&given).canonicalize();
     let path = path.with_context(|| format!("cannot find script {}", given.display()))?;
@@ -174,8 +174,8 @@ pub fn found(call: &ScriptCall, dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-fn script(call: &ScriptCall, dir: &Path) -> anyhow::Result<Script> {
-    let path = found(call, dir)?;
+fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
+    let path = script_path(call, dir)?;
     let root = call.root.as_deref().map_or_else(|| dir.to_path_buf(), |root| dir.join(root));
     let root =
         root.canonicalize().with_context(|| format!("there is no folder {}", root.display()))?;
@@ -186,10 +186,10 @@ fn script(call: &ScriptCall, dir: &Path) -> anyhow::Result<Script> {
     }
     let absolute = |path: &Path| dir.join(path);
     let output = match &call.output {
-        Where::Nothing => Output::Nothing,
-        Where::Tail => Output::Tail,
-        Where::Stream(folder) => Output::Stream(absolute(folder)),
-        Where::Files(pattern) => Output::Files {
+        OutputTarget::Nothing => Output::Nothing,
+        OutputTarget::Tail => Output::Tail,
+        OutputTarget::Stream(folder) => Output::Stream(absolute(folder)),
+        OutputTarget::Files(pattern) => Output::Files {
             stdout: absolute(pattern),
             stderr: call.stderr.as_deref().map(absolute),
         },
@@ -208,7 +208,7 @@ fn script(call: &ScriptCall, dir: &Path) -> anyhow::Result<Script> {
     })
 }
 
-/// Variables as typed, with those that are taken from here.
+/// The given variables, and those copied from this environment.
 pub fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut variables = BTreeMap::new();
     for text in typed {
@@ -227,7 +227,7 @@ pub fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(variables)
 }
 
-fn items(call: &ScriptCall, dir: &Path) -> anyhow::Result<Items> {
+fn items(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Items> {
     let (of, at_most) = match (&call.array, &call.each_line) {
         (None, None) if call.max_fails.is_some() => {
             return Err(usage("--max-fails is for arrays")).hint("add --array or --each-line");
@@ -266,17 +266,17 @@ async fn wait_for_unit(
 ) -> anyhow::Result<ExitCode> {
     settings.output.note(format!("unit {unit}"));
     loop {
-        let view = match client.ask(&Request::Unit(unit, LOOK)).await? {
+        let view = match client.ask(&Request::Unit(unit, LONG_POLL)).await? {
             Reply::Unit(view) => *view,
-            other => return Err(unexpected(&other)),
+            other => return Err(unexpected_reply(&other)),
         };
         if view.state.is_final() {
-            return ended(&view, settings);
+            return print_outcome(&view, settings);
         }
     }
 }
 
-fn ended(view: &UnitView, settings: &Settings) -> anyhow::Result<ExitCode> {
+fn print_outcome(view: &UnitView, settings: &Settings) -> anyhow::Result<ExitCode> {
     let output = settings.output;
     if output.is_json() {
         output.json(view)?;
@@ -301,7 +301,7 @@ async fn wait_for_array(
     loop {
         let view = match client.ask(&Request::Array(batch.clone())).await? {
             Reply::Array(view) => view,
-            other => return Err(unexpected(&other)),
+            other => return Err(unexpected_reply(&other)),
         };
         let ArrayView { total, done, failed, cancelled, .. } = view;
         let words = format!("{done} done, {failed} failed, {cancelled} cancelled of {total}");
@@ -317,6 +317,6 @@ async fn wait_for_array(
             settings.output.answer(&view, || words)?;
             return Ok(if failed + cancelled > 0 { ExitCode::Failures } else { ExitCode::Good });
         }
-        tokio::time::sleep(OFTEN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

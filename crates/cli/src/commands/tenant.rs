@@ -1,6 +1,6 @@
-//! `tenant`: shares, caps and bounds of whole customers, and suspension.
+//! `tenant`: weights, caps, bounds, budgets and suspension of tenants.
 
-mod month;
+mod monthly_usage;
 
 use anyhow::anyhow;
 use longshore::ledger::{BudgetState, Ledger};
@@ -8,80 +8,82 @@ use longshore::store::{Capacity, Tenant, TenantChange};
 use longshore::{Error, Store, TenantId};
 use serde::Serialize;
 
-use crate::args::tenant::{Named, Tenant as Typed};
+use crate::args::tenant::{TenantCommand as Typed, TenantSettingsArgs};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::{size, store};
+use crate::{byte_size, store};
 
-use month::Month;
+use monthly_usage::MonthlyUsage;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, ledger) = store::open_both(settings).await?;
-    let desk = Desk { store: &*store, ledger: &*ledger, settings };
+    let (store, ledger) = store::open_with_ledger(settings).await?;
+    let tenants = TenantStore { store: &*store, ledger: &*ledger, settings };
     match typed {
-        Typed::Add(named) => desk.add(&named).await?,
-        Typed::List => desk.list().await?,
-        Typed::Show { id } => desk.show(&id).await?,
-        Typed::Set(named) => desk.set(&named).await?,
-        Typed::Suspend { id } => desk.suspend(&id, true).await?,
-        Typed::Resume { id } => desk.suspend(&id, false).await?,
-        Typed::Remove { id } => desk.remove(&id).await?,
+        Typed::Add(typed) => tenants.add(&typed).await?,
+        Typed::List => tenants.list().await?,
+        Typed::Show { id } => tenants.show(&id).await?,
+        Typed::Set(typed) => tenants.set(&typed).await?,
+        Typed::Suspend { id } => tenants.suspend(&id, true).await?,
+        Typed::Resume { id } => tenants.suspend(&id, false).await?,
+        Typed::Remove { id } => tenants.remove(&id).await?,
     }
     Ok(ExitCode::Good)
 }
 
-struct Desk<'a> {
+struct TenantStore<'a> {
     store: &'a dyn Store,
     ledger: &'a dyn Ledger,
     settings: &'a Settings,
 }
 
-impl Desk<'_> {
-    async fn add(&self, named: &Named) -> anyhow::Result<()> {
-        let id = &named.id;
+impl TenantStore<'_> {
+    async fn add(&self, typed: &TenantSettingsArgs) -> anyhow::Result<()> {
+        let id = &typed.id;
         if self.find(id).await?.is_some() {
             return Err(anyhow!("tenant `{id}` has settings already"))
                 .hint(format!("`longshore tenant set {id} …` changes them"));
         }
-        let tenant = self.put(id, change(named, Capacity::default())).await?;
-        self.put_budget(named).await?;
+        let tenant = self.put(id, change(typed, Capacity::default())).await?;
+        self.put_budget(typed).await?;
         self.answer(&tenant, "was added")
     }
 
-    async fn set(&self, named: &Named) -> anyhow::Result<()> {
-        let nothing = named.weight.is_none() && named.cap.is_none() && named.bounds.is_empty();
-        if nothing && named.budget.is_empty() {
+    async fn set(&self, typed: &TenantSettingsArgs) -> anyhow::Result<()> {
+        let nothing = typed.weight.is_none() && typed.cap.is_none() && typed.bounds.is_empty();
+        if nothing && typed.budget.is_empty() {
             return Err(usage("nothing to set")).hint(
                 "name --weight, --cap, --max-units, --max-bytes, --budget-usd or --budget-tokens",
             );
         }
-        let now = self.known(&named.id).await?.map(|tenant| tenant.capacity);
-        let tenant = self.put(&named.id, change(named, now.unwrap_or_default())).await?;
-        self.put_budget(named).await?;
+        let now = self.require(&typed.id).await?.map(|tenant| tenant.capacity);
+        let tenant = self.put(&typed.id, change(typed, now.unwrap_or_default())).await?;
+        self.put_budget(typed).await?;
         self.answer(&tenant, "was changed")
     }
 
     async fn suspend(&self, id: &TenantId, suspended: bool) -> anyhow::Result<()> {
-        self.known(id).await?;
+        self.require(id).await?;
         let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
         let tenant = self.put(id, change).await?;
-        self.answer(&tenant, if suspended { "is suspended" } else { "may go on" })
+        self.answer(&tenant, if suspended { "is suspended" } else { "is active again" })
     }
 
     async fn remove(&self, id: &TenantId) -> anyhow::Result<()> {
         if self.find(id).await?.is_none() {
-            return Err(self.unknown(id).await?);
+            return Err(self.not_found(id).await?);
         }
         let removed = self.store.remove_tenant(&self.settings.scope(), id).await;
         if let Err(Error::Invalid(_)) = removed {
             return removed.hint(format!("`longshore unit list --tenant {id}` shows its units"));
         }
-        removed.map_err(|error| self.not_in_charge(error))?;
+        removed.map_err(|error| self.scope_error(error))?;
         let answer = serde_json::json!({ "tenant": id, "removed": true });
-        self.settings.output.answer(&answer, || format!("the settings of tenant `{id}` are gone"))
+        self.settings
+            .output
+            .answer(&answer, || format!("the settings of tenant `{id}` are removed"))
     }
 
     async fn list(&self) -> anyhow::Result<()> {
@@ -90,19 +92,19 @@ impl Desk<'_> {
     }
 
     async fn show(&self, id: &TenantId) -> anyhow::Result<()> {
-        let Some(tenant) = self.find(id).await? else { return Err(self.unknown(id).await?) };
+        let Some(tenant) = self.find(id).await? else { return Err(self.not_found(id).await?) };
         let month = self.ledger.budget(&self.settings.scope(), id).await?;
-        let shown = Shown { tenant: &tenant, month: Month::of(&month) };
+        let shown = TenantJson { tenant: &tenant, month: MonthlyUsage::of(&month) };
         self.settings.output.record(&shown, || record(&tenant, &month))
     }
 
-    async fn put_budget(&self, named: &Named) -> anyhow::Result<()> {
-        if named.budget.is_empty() {
+    async fn put_budget(&self, typed: &TenantSettingsArgs) -> anyhow::Result<()> {
+        if typed.budget.is_empty() {
             return Ok(());
         }
-        let (scope, id) = (self.settings.scope(), &named.id);
+        let (scope, id) = (self.settings.scope(), &typed.id);
         let now = self.ledger.budget(&scope, id).await?.budget;
-        let budget = named.budget.over(now);
+        let budget = typed.budget.apply_to(now);
         if budget.is_none() && now.is_none() {
             return Ok(());
         }
@@ -112,14 +114,16 @@ impl Desk<'_> {
 
     async fn put(&self, id: &TenantId, change: TenantChange) -> anyhow::Result<Tenant> {
         let put = self.store.put_tenant(&self.settings.scope(), id, change).await;
-        put.map_err(|error| self.not_in_charge(error))
+        put.map_err(|error| self.scope_error(error))
     }
 
-    fn not_in_charge(&self, error: Error) -> anyhow::Error {
+    fn scope_error(&self, error: Error) -> anyhow::Error {
         match &self.settings.tenant {
             Some(own) => hinted(
                 error.into(),
-                format!("this is seen as tenant `{own}`: leave out --tenant (LONGSHORE_TENANT)"),
+                format!(
+                    "this command runs as tenant `{own}`: leave out --tenant (LONGSHORE_TENANT)"
+                ),
             ),
             None => error.into(),
         }
@@ -130,28 +134,29 @@ impl Desk<'_> {
         Ok(tenants.into_iter().find(|tenant| tenant.id == *id))
     }
 
-    /// A tenant that has settings or at least a lane: others are likely a slip of the keyboard.
-    async fn known(&self, id: &TenantId) -> anyhow::Result<Option<Tenant>> {
+    /// Finds a tenant that has settings or at least a lane: any other name is likely a typing
+    /// error.
+    async fn require(&self, id: &TenantId) -> anyhow::Result<Option<Tenant>> {
         let found = self.find(id).await?;
         if found.is_none() && !self.names().await?.contains(id) {
-            return Err(self.unknown(id).await?);
+            return Err(self.not_found(id).await?);
         }
         Ok(found)
     }
 
-    async fn unknown(&self, id: &TenantId) -> anyhow::Result<anyhow::Error> {
+    async fn not_found(&self, id: &TenantId) -> anyhow::Result<anyhow::Error> {
         let names = self.names().await?;
         let hint = match did_you_mean(id.as_str(), names.iter().map(TenantId::as_str)) {
             Some(same) if same == id.as_str() => {
-                format!("it has units but no settings: `longshore tenant add {id}` makes some")
+                format!("it has units but no settings: `longshore tenant add {id}` adds some")
             }
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("`longshore tenant add {id}` makes it"),
+            Some(suggestion) => format!("did you mean `{suggestion}`?"),
+            None => format!("`longshore tenant add {id}` adds it"),
         };
         Ok(hinted(Error::not_found("tenant", id).into(), hint))
     }
 
-    /// Everybody who has settings or a lane.
+    /// The tenants that have settings or a lane.
     async fn names(&self) -> anyhow::Result<Vec<TenantId>> {
         let scope = self.settings.scope();
         let mut names: Vec<TenantId> =
@@ -165,16 +170,16 @@ impl Desk<'_> {
     }
 }
 
-fn change(named: &Named, now: Capacity) -> TenantChange {
+fn change(typed: &TenantSettingsArgs, now: Capacity) -> TenantChange {
     TenantChange {
-        weight: named.weight.map(|weight| weight.0),
-        cap: named.cap.map(|cap| cap.0.map(|cap| cap.0)),
-        capacity: named.bounds.over(now),
+        weight: typed.weight.map(|weight| weight.0),
+        cap: typed.cap.map(|cap| cap.0.map(|cap| cap.0)),
+        capacity: typed.bounds.apply_to(now),
         suspended: None,
     }
 }
 
-/// A limit for people; nothing where there is none.
+/// A limit for people; `-` if there is none.
 pub fn shown<T: ToString>(limit: Option<T>) -> String {
     limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())
 }
@@ -197,11 +202,11 @@ fn table(tenants: &[Tenant]) -> Table {
             right(tenant.weight),
             right(shown(tenant.cap)),
             right(shown(tenant.capacity.units)),
-            right(shown(tenant.capacity.bytes.map(size::brief))),
+            right(shown(tenant.capacity.bytes.map(byte_size::format_bytes))),
             right(tenant.counts.ready),
             right(tenant.counts.leased),
             right(tenant.counts.live()),
-            right(size::brief(tenant.bytes)),
+            right(byte_size::format_bytes(tenant.bytes)),
         ]);
     }
     table
@@ -209,10 +214,10 @@ fn table(tenants: &[Tenant]) -> Table {
 
 /// A tenant and its month.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct TenantJson<'a> {
     #[serde(flatten)]
     tenant: &'a Tenant,
-    month: Month<'a>,
+    month: MonthlyUsage<'a>,
 }
 
 fn record(tenant: &Tenant, budget: &BudgetState) -> Table {
@@ -222,12 +227,12 @@ fn record(tenant: &Tenant, budget: &BudgetState) -> Table {
     table.field("weight", tenant.weight);
     table.field("cap", shown(tenant.cap));
     table.field("max units", shown(tenant.capacity.units));
-    table.field("max bytes", shown(tenant.capacity.bytes.map(size::brief)));
-    month::fields(&mut table, budget);
+    table.field("max bytes", shown(tenant.capacity.bytes.map(byte_size::format_bytes)));
+    monthly_usage::fields(&mut table, budget);
     table.field("since", tenant.created_at);
     for state in longshore::UnitState::ALL {
         table.field(state.as_str(), tenant.counts.of(state));
     }
-    table.field("bytes", size::brief(tenant.bytes));
+    table.field("bytes", byte_size::format_bytes(tenant.bytes));
     table
 }

@@ -1,4 +1,4 @@
-//! `token`: who may come in over HTTP, as whom, and how far.
+//! `token`: manages API tokens with their tenants and roles.
 
 use longshore::TokenId;
 use longshore::ledger::{NewToken, TokenRecord};
@@ -6,11 +6,11 @@ use longshore_web::FreshToken;
 use serde::Serialize;
 
 use super::{ledger, now};
-use crate::args::web::{Add, Token as Typed};
+use crate::args::web::{TokenAddArgs, TokenCommand as Typed};
+use crate::duration_arg::format_ago;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell};
 use crate::settings::Settings;
-use crate::span::ago;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -22,15 +22,15 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         }
         Typed::Revoke { id } => {
             let revoked = ledger(settings).await?.revoke_token(&settings.scope(), id).await?;
-            settings.output.answer(&revoked, || format!("token {id} opens nothing any more"))?;
+            settings.output.answer(&revoked, || format!("token {id} is revoked"))?;
         }
     }
     Ok(ExitCode::Good)
 }
 
-async fn add(typed: Add, settings: &Settings) -> anyhow::Result<()> {
+async fn add(typed: TokenAddArgs, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct TokenResult<'a> {
         #[serde(flatten)]
         record: &'a TokenRecord,
         secret: &'a str,
@@ -45,11 +45,11 @@ async fn add(typed: Add, settings: &Settings) -> anyhow::Result<()> {
         expires_at: typed.expires.map(|span| now() + span.0),
     };
     let record = ledger(settings).await?.add_token(&settings.scope(), new).await?;
-    let answer = Answer { record: &record, secret: fresh.expose() };
+    let answer = TokenResult { record: &record, secret: fresh.expose() };
     if settings.output.is_json() {
         return settings.output.json(&answer);
     }
-    // Data, also where few words are wanted: nobody can ask for it again.
+    // Data, printed also with `--quiet`: it cannot be retrieved again.
     settings.output.line(fresh.expose())?;
     let TokenRecord { id, tenant, role, .. } = &record;
     settings.output.note(format!(
@@ -72,7 +72,7 @@ fn table(tokens: &[TokenRecord]) -> Table {
                 (None, false) => "expired",
                 (None, true) => "good",
             }),
-            cell(ago(token.created_at, now)),
+            cell(format_ago(token.created_at, now)),
             cell(&token.label),
         ]);
     }

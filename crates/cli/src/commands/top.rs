@@ -1,74 +1,74 @@
-//! `top`: how it all stands, live in the terminal (feature `tui`) or printed once. What the figures are is
-//! decided in `figures`, what a printed frame looks like in `frame`.
+//! `top`: shows queues, workers, batches and pools, live in the terminal (feature `tui`) or printed
+//! once. [`stats`] computes the numbers, [`text_frame`] renders the printed frame.
 
-#[cfg(feature = "tui")]
-mod choice;
-mod figures;
-mod frame;
 mod list;
 #[cfg(feature = "tui")]
 mod live;
 #[cfg(feature = "tui")]
-mod view;
+mod selection;
+mod stats;
+mod text_frame;
+#[cfg(feature = "tui")]
+mod tui_view;
 
 use std::time::Duration;
 
 use longshore::{Permits, Store};
 
 use super::{connect, now};
-use crate::args::top::Top as Typed;
+use crate::args::top::TopArgs as Typed;
 use crate::exit::ExitCode;
-use crate::permits;
-use crate::screen::Screen;
+use crate::semaphore_backend;
 use crate::settings::Settings;
-use figures::{Figures, Past, Seen};
-use frame::Frame;
+use crate::terminal::Screen;
+use stats::{Snapshot, StatsWindow, TopStats};
+use text_frame::TextFrame;
 
 /// Batches that are shown, newest first.
-const BATCHES: u32 = 50;
-/// The columns of a frame that is printed once.
-const PRINTED: usize = 100;
+const MAX_BATCHES: u32 = 50;
+/// The columns of a printed frame.
+const PRINT_WIDTH: usize = 100;
 
 /// Runs the command: a live view on a terminal, else one frame.
 pub async fn run(typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (store, _) = connect(settings).await?;
-    let permits = permits::open(settings).await?;
-    let mut past = Past::default();
-    let figures = past.add(look(&*store, &*permits, settings).await?, Duration::ZERO);
+    let permits = semaphore_backend::open(settings).await?;
+    let mut window = StatsWindow::default();
+    let stats = window.add(load(&*store, &*permits, settings).await?, Duration::ZERO);
     #[cfg(feature = "tui")]
     if let Some(screen) = Screen::open(settings.output) {
-        return live::run(typed, (&*store, &*permits), (past, figures), screen, settings).await;
+        return live::run(typed, (&*store, &*permits), (window, stats), screen, settings).await;
     }
     #[cfg(not(feature = "tui"))]
     let _ = (Screen::open(settings.output), typed);
-    once(&figures, settings)
+    print_once(&stats, settings)
 }
 
-fn once(figures: &Figures, settings: &Settings) -> anyhow::Result<ExitCode> {
+fn print_once(stats: &TopStats, settings: &Settings) -> anyhow::Result<ExitCode> {
     if settings.output.is_json() {
-        settings.output.json(figures)?;
+        settings.output.json(stats)?;
         return Ok(ExitCode::Good);
     }
-    for line in (Frame { figures, width: PRINTED, now: now() }).lines() {
+    for line in (TextFrame { stats, width: PRINT_WIDTH, now: now() }).lines() {
         settings.output.line(line.trim_end())?;
     }
     Ok(ExitCode::Good)
 }
 
-async fn look(
+async fn load(
     store: &dyn Store,
     permits: &dyn Permits,
     settings: &Settings,
-) -> anyhow::Result<Seen> {
+) -> anyhow::Result<Snapshot> {
     let scope = settings.scope();
     let mut pools = Vec::new();
     for name in permits.pools().await? {
         pools.extend(permits.stats(&name).await?.map(|stats| (name, stats)));
     }
-    Ok(Seen {
+    Ok(Snapshot {
         lanes: store.queues(&scope).await?,
         sessions: store.sessions().await?,
-        batches: store.batches(&scope, None, None, BATCHES).await?.items,
+        batches: store.batches(&scope, None, None, MAX_BATCHES).await?.items,
         pools,
     })
 }

@@ -1,4 +1,4 @@
-//! `unit`: looking at units, retrying and cancelling them.
+//! `unit`: shows, retries and cancels units.
 
 use longshore::store::{Operated, UnitAction, UnitFailure, UnitFilter, UnitSelection};
 use longshore::{Payload, Unit, UnitId};
@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use super::dispatch::units;
 use super::{connect, now, submit};
-use crate::args::operate::{Unit as Typed, UnitList, Units};
+use crate::args::unit_worker::{UnitCommand as Typed, UnitIdsArgs, UnitListArgs};
+use crate::duration_arg::format_ago;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::ago;
 
-/// How much of a payload or result a person is shown; `--json` has it all.
-const SHOWN: usize = 2000;
+/// Bytes of a payload or result that are printed; `--json` has it all.
+const MAX_SHOWN: usize = 2000;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -31,8 +31,8 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Wait { id, limit, .. } => {
             let (_, client) = connect(settings).await?;
             let ended = client.wait(id, limit.map(|span| span.0)).await;
-            let unit = ended.hint(format!("it goes on; look with `longshore unit show {id}`"))?;
-            submit::ended(&unit, None, settings)
+            let unit = ended.hint(format!("it continues; `longshore unit show {id}` shows it"))?;
+            submit::print_outcome(&unit, None, settings)
         }
         Typed::Retry(units) => operate(units, UnitAction::Retry, settings).await,
         Typed::Cancel(units) => operate(units, UnitAction::Cancel, settings).await,
@@ -40,7 +40,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct UnitJson<'a> {
     #[serde(flatten)]
     unit: &'a Unit,
     failures: &'a [UnitFailure],
@@ -50,7 +50,7 @@ async fn show(id: UnitId, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (store, _) = connect(settings).await?;
     let unit = store.unit(&settings.scope(), id).await?;
     let failures = store.failures(&settings.scope(), id).await?;
-    let shown = Shown { unit: &unit, failures: &failures };
+    let shown = UnitJson { unit: &unit, failures: &failures };
     settings.output.record(&shown, || record(&unit, &failures))?;
     Ok(ExitCode::Good)
 }
@@ -70,15 +70,15 @@ fn record(unit: &Unit, failures: &[UnitFailure]) -> Table {
         table.field("lost", format!("{} times, with its worker", unit.lost));
     }
     table.field("key", unit.key.as_deref().unwrap_or_default());
-    table.field("created", ago(unit.created_at, now));
-    table.field("since", ago(unit.since, now));
-    table.field("deadline", unit.deadline.map_or(String::new(), |time| ago(time, now)));
+    table.field("created", format_ago(unit.created_at, now));
+    table.field("since", format_ago(unit.since, now));
+    table.field("deadline", unit.deadline.map_or(String::new(), |time| format_ago(time, now)));
     table.field("worker", unit.session.map_or(String::new(), |session| session.to_string()));
     if unit.cancel_requested {
         table.field("cancel", "requested");
     }
     for failure in failures {
-        let words = format!("{}: {}", ago(failure.at, now), failure.failure);
+        let words = format!("{}: {}", format_ago(failure.at, now), failure.failure);
         table.field(&format!("attempt {}", failure.attempt), words);
     }
     table.field("payload", text(&unit.payload));
@@ -89,13 +89,13 @@ fn record(unit: &Unit, failures: &[UnitFailure]) -> Table {
 
 fn text(payload: &Payload) -> String {
     let bytes = payload.as_bytes();
-    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();
-    if bytes.len() <= SHOWN { shown } else { format!("{shown}… ({} bytes)", bytes.len()) }
+    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]).into_owned();
+    if bytes.len() <= MAX_SHOWN { shown } else { format!("{shown}… ({} bytes)", bytes.len()) }
 }
 
-/// A unit in a list: without what it carries.
+/// A unit in a list, without its payload.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListedUnit<'a> {
     unit: UnitId,
     state: longshore::UnitState,
     kind: &'a longshore::Kind,
@@ -111,13 +111,13 @@ struct Listed<'a> {
     failure: Option<&'a longshore::Failure>,
 }
 
-async fn list(typed: UnitList, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let UnitList { state, queue, kind, batch, page, pool: _ } = typed;
+async fn list(typed: UnitListArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let UnitListArgs { state, queue, kind, batch, page, pool: _ } = typed;
     let filter = UnitFilter { state, queue, kind, batch };
     let (store, _) = connect(settings).await?;
     let scope = settings.scope();
     let found = store.units(&scope, &filter, page.after.as_deref(), page.limit).await?;
-    let items: Vec<Listed<'_>> = found.items.iter().map(listed).collect();
+    let items: Vec<ListedUnit<'_>> = found.items.iter().map(listed).collect();
     settings.output.list(&items, || table(&items))?;
     if let Some(next) = found.next {
         settings.output.note(format!("more with --after {next}"));
@@ -125,8 +125,8 @@ async fn list(typed: UnitList, settings: &Settings) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::Good)
 }
 
-fn listed(unit: &Unit) -> Listed<'_> {
-    Listed {
+fn listed(unit: &Unit) -> ListedUnit<'_> {
+    ListedUnit {
         unit: unit.id,
         state: unit.state,
         kind: &unit.kind,
@@ -143,7 +143,7 @@ fn listed(unit: &Unit) -> Listed<'_> {
     }
 }
 
-fn table(units: &[Listed<'_>]) -> Table {
+fn table(units: &[ListedUnit<'_>]) -> Table {
     let [unit, state, kind, queue, batch] = ["unit", "state", "kind", "queue", "batch"].map(cell);
     let heading = [unit, state, kind, queue, batch, right("attempt"), cell("since"), cell("why")];
     let mut table = Table::new(heading, "no units");
@@ -156,7 +156,7 @@ fn table(units: &[Listed<'_>]) -> Table {
             cell(unit.queue),
             cell(unit.batch.map_or("", |batch| batch.as_str())),
             right(unit.attempt),
-            cell(ago(unit.since, now)),
+            cell(format_ago(unit.since, now)),
             cell(unit.failure.map_or(String::new(), short)),
         ]);
     }
@@ -168,7 +168,7 @@ fn short(failure: &longshore::Failure) -> String {
 }
 
 async fn operate(
-    units: Units,
+    units: UnitIdsArgs,
     action: UnitAction,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -182,13 +182,13 @@ async fn operate(
     let (store, _) = connect(settings).await?;
     let selection = UnitSelection::Ids(units.ids);
     let done = store.operate_units(&settings.scope(), selection, action).await?;
-    settings.output.answer(&done, || told(&done, became))?;
+    settings.output.answer(&done, || operation_text(&done, became))?;
     let nothing = done.changed + done.requested == 0;
     Ok(if nothing { ExitCode::Error } else { ExitCode::Good })
 }
 
-/// What became of an operation, in words.
-pub fn told(done: &Operated, became: &str) -> String {
+/// The result of an operation, as text.
+pub fn operation_text(done: &Operated, became: &str) -> String {
     let mut words = format!("{} {became}", done.changed);
     if done.requested > 0 {
         words.push_str(&format!(", {} running asked to stop", done.requested));

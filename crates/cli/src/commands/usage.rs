@@ -1,16 +1,16 @@
-//! `usage`: what AI calls came to, in tokens and money. Sums are in `usage/sums.rs`, single calls in
-//! `usage/calls.rs`, costs computed anew in `usage/recost.rs`.
+//! `usage`: reports tokens and cost of AI calls. Sums are in `usage/totals.rs`, single calls in
+//! `usage/calls.rs`, recomputed costs in `usage/recost.rs`.
 
 mod calls;
 mod csv;
 mod recost;
-mod sums;
+mod totals;
 
 use longshore::ledger::{Usage, UsageFilter};
 use longshore_web::client::ApiClient;
 
 use super::{ledger, now};
-use crate::args::usage::{Usage as Typed, Verb};
+use crate::args::usage::{UsageArgs as Typed, UsageCommand};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -18,10 +18,10 @@ use crate::settings::Settings;
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     if let Some(server) = &settings.server {
-        return over(server, &typed, settings).await;
+        return run_through_server(server, &typed, settings).await;
     }
     let ledger = ledger(settings).await?;
-    if let Some(Verb::Recost(typed)) = &typed.verb {
+    if let Some(UsageCommand::Recost(typed)) = &typed.verb {
         recost::run(&*ledger, typed, settings).await?;
         return Ok(ExitCode::Good);
     }
@@ -30,7 +30,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         calls::run(&*ledger, &filter, &typed, settings).await?;
     } else {
         let sums = ledger.usage(&settings.scope(), &filter, typed.by.group()).await?;
-        sums::show(&sums, &typed, settings)?;
+        totals::show(&sums, &typed, settings)?;
     }
     Ok(ExitCode::Good)
 }
@@ -45,14 +45,18 @@ fn filter(typed: &Typed, settings: &Settings) -> anyhow::Result<UsageFilter> {
     Ok(filter)
 }
 
-/// The same over a server, which tells sums.
-async fn over(server: &ApiClient, typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// Reports through a server, which returns sums only.
+async fn run_through_server(
+    server: &ApiClient,
+    typed: &Typed,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     if typed.calls || typed.which.request.is_some() {
-        return Err(usage("single calls are not told over a server"))
+        return Err(usage("a server does not return single calls"))
             .hint("leave out --calls and --request, or run it where the store is, with --store");
     }
     let shown = server.usage(&filter(typed, settings)?, typed.by.group()).await?;
     let sums: Vec<Usage> = shown.into_iter().map(|shown| shown.usage).collect();
-    sums::show(&sums, typed, settings)?;
+    totals::show(&sums, typed, settings)?;
     Ok(ExitCode::Good)
 }

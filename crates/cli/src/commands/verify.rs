@@ -1,4 +1,4 @@
-//! `verify`: recounts the store and says what is wrong with it, if anything.
+//! `verify`: recounts the store and reports violations of its invariants.
 
 use longshore::store::{Queues, Violation};
 use longshore::{Scope, Store};
@@ -8,34 +8,34 @@ use super::connect;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-/// What a check found.
+/// The result of a verification.
 #[derive(Debug, Serialize)]
-pub struct Verdict {
-    /// Whether nothing is wrong.
+pub struct VerifyReport {
+    /// Whether there are no violations.
     pub ok: bool,
-    /// How many units there are.
+    /// The number of units.
     pub units: u64,
-    /// How many batches there are.
+    /// The number of batches.
     pub batches: u64,
-    /// What is wrong.
+    /// The violations.
     pub violations: Vec<Violation>,
 }
 
 /// Runs the command.
 pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
     let (store, _) = connect(settings).await?;
-    let verdict = check(&*store).await?;
-    settings.output.answer(&verdict, || told(&verdict))?;
-    Ok(if verdict.ok { ExitCode::Good } else { ExitCode::Error })
+    let report = check(&*store).await?;
+    settings.output.answer(&report, || report_text(&report))?;
+    Ok(if report.ok { ExitCode::Good } else { ExitCode::Error })
 }
 
 /// Checks a store.
-pub async fn check(store: &dyn Store) -> anyhow::Result<Verdict> {
+pub async fn check(store: &dyn Store) -> anyhow::Result<VerifyReport> {
     let violations = store.verify().await?;
     let totals = store.totals(&Scope::All, &Queues::All).await?;
     let batches = count_batches(store).await?;
     let ok = violations.is_empty();
-    Ok(Verdict { ok, units: totals.counts.total(), batches, violations })
+    Ok(VerifyReport { ok, units: totals.counts.total(), batches, violations })
 }
 
 async fn count_batches(store: &dyn Store) -> anyhow::Result<u64> {
@@ -50,9 +50,9 @@ async fn count_batches(store: &dyn Store) -> anyhow::Result<u64> {
     }
 }
 
-fn told(verdict: &Verdict) -> String {
-    let Verdict { units, batches, violations, .. } = verdict;
-    if verdict.ok {
+fn report_text(report: &VerifyReport) -> String {
+    let VerifyReport { units, batches, violations, .. } = report;
+    if report.ok {
         return format!("ok: {units} units, {batches} batches, counters exact");
     }
     let lines = violations.iter().map(|v| format!("{}: {}", v.rule, v.found));

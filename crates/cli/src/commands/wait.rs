@@ -1,4 +1,4 @@
-//! Waiting for an end, and saying by the exit code how it went.
+//! Waits for the end of a unit or batch, and maps it to an exit code.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use longshore::{Batch, BatchId, BatchStatus, Client, UnitState};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 
-/// Waits for a batch without showing anything.
+/// Waits for a batch without progress output.
 pub async fn batch(
     client: &Client,
     name: &BatchId,
     limit: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
     let batch = client.wait_batch(name, limit, |_| {}).await;
-    let batch = batch.hint(format!("it goes on; follow it with `longshore batch watch {name}`"))?;
+    let batch = batch.hint(format!("it continues; `longshore batch watch {name}` follows it"))?;
     Ok(batch_code(&batch))
 }
 
-/// How a batch went.
+/// The exit code for a batch.
 pub fn batch_code(batch: &Batch) -> ExitCode {
     match batch.status {
         BatchStatus::Failed => ExitCode::Failures,
@@ -29,7 +29,7 @@ pub fn batch_code(batch: &Batch) -> ExitCode {
     }
 }
 
-/// How a unit went.
+/// The exit code for a unit.
 pub fn unit_code(state: UnitState) -> ExitCode {
     match state {
         UnitState::Failed => ExitCode::Failures,

@@ -1,4 +1,4 @@
-//! `batch watch`: a live bar for a person, lines for a log, JSON for a program.
+//! `batch watch`: follows a batch with a progress bar, lines for a log, or JSON.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use longshore::{Batch, BatchId, Client, WaitError};
 use longshore_batch::definition::Definition;
 use tokio::sync::Notify;
 
-use super::batch::{Summary, summary::money};
+use super::batch::{BatchSummary, summary::format_cost};
 #[cfg(feature = "standard")]
-use super::dispatch::arrays::Watched;
+use super::dispatch::arrays::ArrayClient;
 use super::wait;
+use crate::duration_arg::format_duration;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::Output;
 use crate::settings::Settings;
-use crate::span::brief;
 
-/// How often a log gets a line.
-const EVERY: Duration = Duration::from_secs(5);
-/// How fast the shown rate forgets.
-const MEMORY: Duration = Duration::from_secs(5);
+/// Interval between two lines in a log.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+/// Time constant of the shown rate's moving average.
+const RATE_TIME_CONSTANT: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub async fn run(
@@ -31,8 +31,8 @@ pub async fn run(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
-    let bar = View::bar(output, &output.bars(), name);
-    let view = View::new(output, bar, None).asking(Asking::of(client, name).await);
+    let bar = BatchView::bar(output, &output.bars(), name);
+    let view = BatchView::new(output, bar, None).model_access(ModelAccess::of(client, name).await);
     let (mut view, gone) = (view, Notify::new());
     let mut broken = None;
     let on_change = |batch: &Batch| {
@@ -51,83 +51,83 @@ pub async fn run(
     let Some(ended) = ended else {
         return Ok(ExitCode::Good);
     };
-    let batch = ended.hint(format!("it goes on; `longshore batch status {name}` shows it"))?;
+    let batch = ended.hint(format!("it continues; `longshore batch status {name}` shows it"))?;
     view.finish(&batch)?;
     Ok(wait::batch_code(&batch))
 }
 
 /// Follows an array of a pool.
 #[cfg(feature = "standard")]
-pub async fn run_in(
+pub async fn run_in_pool(
     folder: &Path,
     name: &BatchId,
     limit: Option<Duration>,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
-    let mut view = View::new(output, View::bar(output, &output.bars(), name), None);
-    let mut watched = Watched::of(folder, name, settings).await?;
+    let mut view = BatchView::new(output, BatchView::bar(output, &output.bars(), name), None);
+    let mut array_client = ArrayClient::of(folder, name, settings).await?;
     let is_over = |array: &Batch| Ok(!array.status.is_open());
-    let waiting = watched.until(is_over, |array| view.show(array, Instant::now()));
+    let waiting = array_client.wait_until(is_over, |array| view.show(array, Instant::now()));
     let array = match limit {
         None => waiting.await?,
         Some(limit) => {
             let waited = tokio::time::timeout(limit, waiting).await;
             let late = waited.map_err(|_| WaitError::TimedOut(limit));
-            late.hint(format!("it goes on; `longshore batch status {name}` shows it"))??
+            late.hint(format!("it continues; `longshore batch status {name}` shows it"))??
         }
     };
     view.finish(&array)?;
     Ok(wait::batch_code(&array))
 }
 
-/// How a batch's rows ask.
+/// How a batch's rows call models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asking {
-    /// Each by itself, or nobody knows.
-    Alone,
-    /// With a provider's batches: rows that sleep have their question there.
-    Together,
+pub enum ModelAccess {
+    /// Each row by itself, or unknown.
+    Direct,
+    /// Through a provider's batches: scheduled rows have their request there.
+    Batched,
 }
 
-impl Asking {
-    /// As the batch's definition says, if it has one that can be read.
+impl ModelAccess {
+    /// From the batch's definition, if it has a readable one.
     async fn of(client: &Client, name: &BatchId) -> Self {
         let found = client.store().definition(client.scope(), name).await.ok().flatten();
         match found.and_then(|payload| payload.parse::<Definition>().ok()) {
             Some(definition) => Self::by(&definition),
-            None => Self::Alone,
+            None => Self::Direct,
         }
     }
 
-    /// As a definition says.
+    /// From a definition.
     pub fn by(definition: &Definition) -> Self {
-        definition.ai.provider_batch.map_or(Self::Alone, |_| Self::Together)
+        definition.ai.provider_batch.map_or(Self::Direct, |_| Self::Batched)
     }
 }
 
-/// A batch as it is shown while it runs.
-pub struct View {
+/// The display of a running batch.
+pub struct BatchView {
     output: Output,
     bar: ProgressBar,
-    /// How many units are to come, if somebody counted.
+    /// The number of units to come, if it was counted.
     expected: Option<u64>,
-    rate: Rate,
-    told: Option<Instant>,
-    asking: Asking,
+    rate: FinishRate,
+    last_line: Option<Instant>,
+    model_access: ModelAccess,
 }
 
-impl View {
+impl BatchView {
     /// A view with this bar.
     pub fn new(output: Output, bar: ProgressBar, expected: Option<u64>) -> Self {
-        let (rate, told, asking) = (Rate::default(), None, Asking::Alone);
-        Self { output, bar, expected, rate, told, asking }
+        let (rate, last_line, model_access) = (FinishRate::default(), None, ModelAccess::Direct);
+        Self { output, bar, expected, rate, last_line, model_access }
     }
 
-    /// The same, of rows that ask in this way.
+    /// Sets how the rows call models.
     #[must_use]
-    pub fn asking(self, asking: Asking) -> Self {
-        Self { asking, ..self }
+    pub fn model_access(self, model_access: ModelAccess) -> Self {
+        Self { model_access, ..self }
     }
 
     /// A bar for a batch, among others.
@@ -137,22 +137,22 @@ impl View {
         bar
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn close(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// How many units there are, or will be.
+    /// The number of units so far, or expected.
     fn total(&self, batch: &Batch) -> u64 {
         let expected = self.expected.filter(|_| !batch.sealed).unwrap_or_default();
         batch.counts.total().max(expected)
     }
 
-    /// Shows the batch as it is now.
+    /// Shows the batch's current state.
     pub fn show(&mut self, batch: &Batch, at: Instant) -> anyhow::Result<()> {
         self.rate.note(batch.counts.finished(), at);
         if self.output.is_json() {
-            return self.output.json(&Summary::of(batch));
+            return self.output.json(&BatchSummary::of(batch));
         }
         let words = self.words(batch);
         if self.output.is_watched() {
@@ -161,9 +161,10 @@ impl View {
             self.bar.set_message(words);
             return Ok(());
         }
-        let due = self.told.is_none_or(|told| at.duration_since(told) >= EVERY);
+        let due =
+            self.last_line.is_none_or(|last_line| at.duration_since(last_line) >= LOG_INTERVAL);
         if due && batch.status.is_open() {
-            self.told = Some(at);
+            self.last_line = Some(at);
             self.output.answer(&(), || format!("{}: {words}", batch.id))?;
         }
         Ok(())
@@ -183,16 +184,16 @@ impl View {
                 ));
             }
         }
-        if self.asking == Asking::Together && counts.scheduled > 0 {
+        if self.model_access == ModelAccess::Batched && counts.scheduled > 0 {
             words.push_str(&format!(", {} parked with the provider", counts.scheduled));
         }
         if let Some(per_second) = self.rate.per_second().filter(|_| batch.status.is_open()) {
             #[expect(clippy::cast_precision_loss, reason = "a rough guess for people")]
             let left = total.saturating_sub(counts.finished()) as f64 / per_second;
-            let left = brief(Duration::from_secs_f64(left.min(1e9)));
+            let left = format_duration(Duration::from_secs_f64(left.min(1e9)));
             words.push_str(&format!(", {per_second:.0}/s, {left} left"));
         }
-        let money = money(batch);
+        let money = format_cost(batch);
         if !money.is_empty() {
             words.push_str(&format!(", {money}"));
         }
@@ -207,7 +208,7 @@ impl View {
         let status = self.output.paint(batch.status.as_str(), batch.status.as_str());
         let why = batch.reason.as_ref().map_or(String::new(), |reason| format!(" ({reason})"));
         let took = match (batch.started_at, batch.completed_at) {
-            (Some(start), Some(end)) => format!(", took {}", brief(end.since(start))),
+            (Some(start), Some(end)) => format!(", took {}", format_duration(end.since(start))),
             _ => String::new(),
         };
         let words = self.words(batch);
@@ -215,34 +216,34 @@ impl View {
     }
 }
 
-/// Units per second, recent ones counting most.
+/// Units per second, as a moving average.
 #[derive(Default)]
-struct Rate {
-    /// How many had ended when we began to look.
+struct FinishRate {
+    /// Units that had ended at the first sample.
     start: Option<u64>,
     last: Option<(u64, Instant)>,
-    /// A sum of rates and the weight of all that is in it: early on there is little, and it counts
-    /// in full.
+    /// Sum of the rates and its weight: early on the weight is small, and the few samples count in
+    /// full.
     sum: f64,
     weight: f64,
 }
 
-impl Rate {
+impl FinishRate {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     fn note(&mut self, finished: u64, at: Instant) {
         let start = *self.start.get_or_insert(finished);
         let Some((before, then)) = self.last else {
-            // How long the first takes says nothing about the pace of many.
+            // The duration of the first unit says nothing about the rate of many.
             self.last = (finished > start).then_some((finished, at));
             return;
         };
         let passed = at.duration_since(then).as_secs_f64();
-        // Changes come in bursts; over less than this a rate says nothing.
+        // Changes come in bursts: over a shorter time a rate is meaningless.
         if passed < 0.2 {
             return;
         }
         let now = finished.saturating_sub(before) as f64 / passed;
-        let keep = (-passed / MEMORY.as_secs_f64()).exp();
+        let keep = (-passed / RATE_TIME_CONSTANT.as_secs_f64()).exp();
         self.sum = self.sum * keep + now * (1.0 - keep);
         self.weight = self.weight * keep + (1.0 - keep);
         self.last = Some((finished, at));
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_rate_follows_a_change_of_pace() {
-        let (mut rate, start) = (Rate::default(), Instant::now());
+        let (mut rate, start) = (FinishRate::default(), Instant::now());
         let mut finished = 0;
         for second in 0..60 {
             finished += if second < 30 { 100 } else { 10 };
@@ -271,7 +272,7 @@ mod tests {
     /// A worker that starts up, a first wave of slow answers, and then a steady pace.
     #[test]
     fn a_rate_begins_with_the_first_end_and_is_right_at_once() {
-        let (mut rate, start) = (Rate::default(), Instant::now());
+        let (mut rate, start) = (FinishRate::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         rate.note(7, at(0));
         rate.note(7, at(20_000));

@@ -7,91 +7,93 @@ use std::time::Duration;
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    ClaimAhead, Kind, Policy, PoolBook, RetryPolicy, Store, Worker as Engine, WorkerBuilder,
+    ClaimAhead, Kind, Policy, PoolBook, RetryPolicy, Store, Worker as EngineWorker, WorkerBuilder,
     WorkerControl, WorkerReport, WorkerStats,
 };
 use longshore_batch::definition::{BULK_KIND, END_KIND, ROW_KIND};
 use longshore_batch::{BulkHandler, Lookout};
 
-use super::batch::crew::{Handlers, end_policy, label};
-use super::batch::lookout::beside;
-use super::batch::place::{commands, sources};
+use super::batch::context::{commands, sources};
+use super::batch::handlers::{BatchHandlers, completion_policy, label};
+use super::batch::stall_monitor::run_with_monitor;
 use super::chaos::{self, ChaosHandler};
-use super::{Connected, connect_both, patiently, worker_remote};
-use crate::actions::Actions;
+use super::{StoreHandles, connect_with_ledger, retry_while_unavailable, worker_remote};
 use crate::args::resource;
-use crate::args::worker::Worker;
+use crate::args::worker::WorkerArgs;
+use crate::batch_hooks::BatchHooks;
 use crate::batch_start::{self, BatchStartHandler};
 use crate::error::{WithHint, usage};
 use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
-use crate::http::call::Caller;
+use crate::external_workers::ExternalWorkers;
+use crate::http::client::HttpClient;
 use crate::http::{self, HttpHandler};
 use crate::inference;
-use crate::mail::LazyOffice;
-use crate::permits;
-use crate::pools::Pools;
+use crate::mail::LazyMailSpool;
+use crate::semaphore_backend;
 use crate::settings::Settings;
 
-/// How long commands may take to end in good order.
-const CLOSING: Duration = Duration::from_secs(5);
-/// How often runs are counted.
-const COUNT: Duration = Duration::from_millis(200);
+/// How long commands may take to shut down.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval between two reads of the unit count.
+const COUNT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the command.
-pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.remote.server.is_some() {
         return worker_remote::run(typed, settings).await;
     }
-    let Connected { store, ledger, .. } = patiently(settings, || connect_both(settings)).await?;
-    let book = permits::book(settings).await?;
-    let desk = inference::desk(&ledger, settings)?.with_pools(book.clone());
+    let StoreHandles { store, ledger, .. } =
+        retry_while_unavailable(settings, || connect_with_ledger(settings)).await?;
+    let registry = semaphore_backend::registry(settings).await?;
+    let inference = inference::open_inference(&ledger, settings)?.with_pools(registry.clone());
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
-    let caller = Caller::new(Arc::clone(&settings.http.rules));
-    let actions = Arc::new(Actions::new(dir, caller.clone()));
+    let caller = HttpClient::new(Arc::clone(&settings.http.allowlist));
+    let actions = Arc::new(BatchHooks::new(dir, caller.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
     let batches = {
-        let (actions, office) = (Arc::clone(&actions), Arc::new(LazyOffice::new(settings)));
-        Handlers::new(&sources, &commands, actions, desk.clone(), office)
+        let (actions, office) = (Arc::clone(&actions), Arc::new(LazyMailSpool::new(settings)));
+        BatchHandlers::new(&sources, &commands, actions, inference.clone(), office)
     };
     let http = HttpHandler::new(caller, settings.http.env.clone());
     let slots = typed.slots.unwrap_or(settings.worker.slots);
-    let pools = Pools::open(&settings.pools, wanted(&typed, settings), slots).await?;
-    let own = Own { batches, http, pools: &pools, book: &book };
+    let pools = ExternalWorkers::open(&settings.pools, wanted(&typed, settings), slots).await?;
+    let own = PreparedHandlers { batches, http, pools: &pools, registry: &registry };
     let most = typed.max_units;
     let worker = build(typed, settings, Arc::clone(&store), own)?;
-    let lookout = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
-    let retire = retire(worker.control(), worker.stats(), most);
+    let alert_monitor = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
+    let drain_after_limit = drain_after_limit(worker.control(), worker.stats(), most);
     let (report, signal) = tokio::select! {
-        ended = beside(run_with_signals(worker, drain), Arc::clone(&store), lookout) => ended?,
-        () = inference::beside(&desk, &*store) => return Ok(ExitCode::Good),
-        never = retire => match never {},
+        ended = run_with_monitor(run_with_signals(worker, drain), Arc::clone(&store), alert_monitor) => ended?,
+        () = inference::run_background(&inference, &*store) => return Ok(ExitCode::Good),
+        never = drain_after_limit => match never {},
     };
-    inference::close_books(&desk).await;
-    tokio::join!(pools.close(), commands.close(CLOSING));
-    tell(&report, settings)?;
+    inference::flush(&inference).await;
+    tokio::join!(pools.close(), commands.close(SHUTDOWN_TIMEOUT));
+    print_report(&report, settings)?;
     if report.left > 0 {
-        anyhow::bail!(
-            "the end of {} units could not be recorded; they will run again",
-            report.left
-        );
+        anyhow::bail!("cannot record the outcome of {} units; they will run again", report.left);
     }
     let cut_short = signal.is_some() && report.interrupted > 0;
     Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
-/// Drains the worker once it has run so many units.
-async fn retire(control: WorkerControl, stats: Arc<WorkerStats>, most: Option<u64>) -> Infallible {
+/// Drains the worker once it has run `most` units.
+async fn drain_after_limit(
+    control: WorkerControl,
+    stats: Arc<WorkerStats>,
+    most: Option<u64>,
+) -> Infallible {
     let Some(most) = most else { return std::future::pending().await };
     while stats.ran() < most {
-        tokio::time::sleep(COUNT).await;
+        tokio::time::sleep(COUNT_INTERVAL).await;
     }
     control.drain();
     std::future::pending().await
 }
 
-pub fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
+pub fn print_report(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
     if settings.output.is_json() {
         return settings.output.json(report);
     }
@@ -101,32 +103,32 @@ pub fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Handlers that were made before the worker.
-struct Own<'a> {
-    batches: Handlers,
+/// Handlers that are built before the worker.
+struct PreparedHandlers<'a> {
+    batches: BatchHandlers,
     http: HttpHandler,
-    pools: &'a Pools,
-    book: &'a PoolBook,
+    pools: &'a ExternalWorkers,
+    registry: &'a PoolBook,
 }
 
-/// The kinds that are wanted; none means all.
-fn wanted<'a>(typed: &'a Worker, settings: &'a Settings) -> &'a [Kind] {
+/// The kinds to claim; empty means all.
+fn wanted<'a>(typed: &'a WorkerArgs, settings: &'a Settings) -> &'a [Kind] {
     if typed.kind.is_empty() { &settings.worker.kinds } else { &typed.kind }
 }
 
 fn build(
-    typed: Worker,
+    typed: WorkerArgs,
     settings: &Settings,
     store: Arc<dyn Store>,
-    Own { batches, http, pools, book }: Own<'_>,
-) -> anyhow::Result<Engine> {
+    PreparedHandlers { batches, http, pools, registry }: PreparedHandlers<'_>,
+) -> anyhow::Result<EngineWorker> {
     let (defaults, wanted) = (&settings.worker, wanted(&typed, settings).to_vec());
     let queues = if typed.queue.is_empty() { defaults.queues.clone() } else { typed.queue };
     let queues = if queues.is_empty() { Queues::All } else { Queues::Named(queues) };
     let starts = BatchStartHandler::new(Arc::clone(&store), settings);
-    let mut builder = Engine::builder(store)
+    let mut builder = EngineWorker::builder(store)
         .slots(typed.slots.unwrap_or(defaults.slots))
-        .resources(resource::sum_up(&typed.resource)?)
+        .resources(resource::collect_resources(&typed.resource)?)
         .queues(queues)
         .scope(settings.scope())
         .label(label())
@@ -139,33 +141,34 @@ fn build(
     }
     let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
     let exec = ExecHandler::new(dir);
-    let mut built_in = BuiltIn { exec, http, batches, starts, pools, book, chaos: None };
+    let mut built_in = WorkerHandlers { exec, http, batches, starts, pools, registry, chaos: None };
     if let Some(log) = typed.chaos_log {
         built_in.chaos = Some(ChaosHandler::open(&log)?);
     }
     builder = built_in.register(builder, &wanted)?;
-    // After those of worker processes: what is said of a kind is nearer than what is said of all.
+    // After the pools of worker processes: a setting for one kind takes precedence over one for
+    // all.
     for (kind, name) in &defaults.pools {
-        if let Some(pool) = book.find(name) {
+        if let Some(pool) = registry.find(name) {
             builder = builder.hold(kind.clone(), pool.clone());
         }
     }
     Ok(builder.build()?)
 }
 
-/// The handlers that this binary has, and those of its worker processes.
-struct BuiltIn<'a> {
+/// The built-in handlers, and those of worker processes.
+struct WorkerHandlers<'a> {
     exec: ExecHandler,
     http: HttpHandler,
-    batches: Handlers,
+    batches: BatchHandlers,
     starts: BatchStartHandler,
-    pools: &'a Pools,
-    book: &'a PoolBook,
+    pools: &'a ExternalWorkers,
+    registry: &'a PoolBook,
     chaos: Option<ChaosHandler>,
 }
 
-impl BuiltIn<'_> {
-    /// Registers those that are wanted, or all.
+impl WorkerHandlers<'_> {
+    /// Registers the handlers of the wanted kinds, or all.
     fn register(self, mut to: WorkerBuilder, wanted: &[Kind]) -> anyhow::Result<WorkerBuilder> {
         let (exec_kind, chaos_kind) = (Kind::new(exec::KIND)?, Kind::new(chaos::KIND)?);
         let http_kind = Kind::new(http::KIND)?;
@@ -177,8 +180,10 @@ impl BuiltIn<'_> {
                 || (*kind == chaos_kind && self.chaos.is_some())
         };
         if let Some(twice) = self.pools.kinds().find(|kind| is_ours(kind)) {
-            return Err(usage(format!("kind `{twice}` is built in, and a worker process has it")))
-                .hint("name its other operations in `kinds`, or rename this one");
+            return Err(usage(format!(
+                "kind `{twice}` is built in, but a worker process handles it too"
+            )))
+            .hint("name its other operations in `kinds`, or rename this one");
         }
         let has = |kind: &Kind| is_ours(kind) || self.pools.kinds().any(|own| own == kind);
         if let Some(unknown) = wanted.iter().find(|kind| !has(kind)) {
@@ -191,18 +196,18 @@ impl BuiltIn<'_> {
                 ),
             );
         }
-        to = self.pools.register(to, wanted, self.book);
+        to = self.pools.register(to, wanted, self.registry);
         let wants = |kind: &Kind| wanted.is_empty() || wanted.contains(kind);
         if wants(&exec_kind) {
-            // A command may have done half its work: it is repeated only by request.
+            // A command may have done half its work: it is retried only on request.
             let policy = Policy { retry: RetryPolicy::never(), ..Policy::default() };
             to = to.handle(exec_kind, policy, self.exec);
         }
         if wants(&http_kind) {
-            // A call that is repeated carries the same key, so the server can tell.
+            // A retried request carries the same key, so that the server can recognise it.
             to = to.handle(http_kind, Policy::default(), self.http);
         }
-        // Whoever takes rows takes their questions to the provider, or nobody might.
+        // A worker that claims rows must also run their provider batches, or no worker might.
         if wants(&row_kind) || wants(&bulk_kind) {
             to = to.handle(bulk_kind, BulkHandler::policy(), self.batches.bulk);
         }
@@ -210,14 +215,14 @@ impl BuiltIn<'_> {
             to = to.handle(row_kind, Policy::default(), self.batches.rows);
         }
         if wants(&start_kind) {
-            // The batch has the unit's name for it, so a repeat goes on where it was.
+            // The batch is named after the unit, so a retry resumes it.
             to = to.handle(start_kind, Policy::default(), self.starts);
         }
         if wants(&end_kind) {
-            to = to.handle(end_kind, end_policy(), self.batches.ends);
+            to = to.handle(end_kind, completion_policy(), self.batches.ends);
         }
         if let Some(handler) = self.chaos.filter(|_| wants(&chaos_kind)) {
-            // A storm may lose a unit many times without the unit being to blame.
+            // A chaos run may lose a unit many times without the unit's fault.
             let policy = Policy { max_lost: u32::MAX, ..Policy::default() };
             to = to.handle(chaos_kind, policy, handler);
         }

@@ -1,4 +1,4 @@
-//! `worker --server`: a worker of a pool, which takes scripts from a server over TCP.
+//! `worker --server`: runs a worker of a pool, which takes scripts from a server over TCP.
 
 use std::ffi::OsString;
 
@@ -7,14 +7,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::args::resource;
-use crate::args::worker::Worker;
+use crate::args::worker::WorkerArgs;
 use crate::env;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
 /// Runs the command.
-pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let resources = resource::sum_up(&typed.resource)?;
+pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let resources = resource::collect_resources(&typed.resource)?;
     let remote = typed.remote;
     let threads = remote.nthr.map(|typed| u32::try_from(typed.max(1)).unwrap_or(u32::MAX));
     let options = worker::Options {
@@ -42,8 +42,8 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     Ok(if life.interrupted > 0 { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
-/// The first signal drains, the second stops. The two for users are how Grid Engine says that a job
-/// will be ended or suspended, and Slurm that its time is nearly over, where they are asked to.
+/// The first signal drains, the second stops. SIGUSR1 and SIGUSR2 are how Grid Engine announces the
+/// end or suspension of a job, and Slurm the end of its time, where they are configured to.
 async fn signals<T>(tell: mpsc::Sender<Command>) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -56,13 +56,13 @@ async fn signals<T>(tell: mpsc::Sender<Command>) -> anyhow::Result<T> {
             _ = first.recv() => {}
             _ = second.recv() => {}
         }
-        tracing::info!(?command, "told to end");
+        tracing::info!(?command, "received a signal");
         let _ = tell.send(command).await;
     }
     std::future::pending().await
 }
 
-/// What scripts inherit: the same as commands do, and what is named.
+/// The environment of scripts: the same variables as for commands, and the named ones.
 fn inherited(named: &[String]) -> Vec<(OsString, OsString)> {
     let wanted = |name: &OsString| {
         let name = name.to_string_lossy();

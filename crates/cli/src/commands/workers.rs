@@ -1,4 +1,4 @@
-//! `workers`: who works, and giving orders.
+//! `workers`: lists workers and sends them commands.
 
 use longshore::SessionId;
 use longshore::session::{Order, Session};
@@ -6,44 +6,44 @@ use rustix::process::{Signal, kill_process};
 use serde::Serialize;
 
 use super::{connect, now};
-use crate::args::operate::{SessionPrefix, WorkerOrder, Workers};
+use crate::args::unit_worker::{SessionPrefix, WorkersArgs, WorkersCommand};
+use crate::duration_arg::{format_ago, format_duration};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::{ago, brief};
-use crate::supervise::lock::holder;
+use crate::supervise::pidfile::running_pid;
 
 /// Runs the command.
-pub async fn run(typed: Workers, settings: &Settings) -> anyhow::Result<ExitCode> {
-    if let Some(WorkerOrder::Refresh) = typed.order {
+pub async fn run(typed: WorkersArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if let Some(WorkersCommand::Refresh) = typed.order {
         return refresh(settings);
     }
     let (store, _) = connect(settings).await?;
     let sessions = store.sessions().await?;
-    let (who, order) = match typed.order {
-        None | Some(WorkerOrder::List | WorkerOrder::Refresh) => {
+    let (target, order) = match typed.order {
+        None | Some(WorkersCommand::List | WorkersCommand::Refresh) => {
             settings.output.list(&sessions, || table(&sessions))?;
             return Ok(ExitCode::Good);
         }
-        Some(WorkerOrder::Work(who)) => (who, Order::Work),
-        Some(WorkerOrder::Quiet(who)) => (who, Order::Quiet),
-        Some(WorkerOrder::Drain(who)) => (who, Order::Drain),
-        Some(WorkerOrder::Stop(who)) => (who, Order::Stop),
+        Some(WorkersCommand::Work(target)) => (target, Order::Work),
+        Some(WorkersCommand::Quiet(target)) => (target, Order::Quiet),
+        Some(WorkersCommand::Drain(target)) => (target, Order::Drain),
+        Some(WorkersCommand::Stop(target)) => (target, Order::Stop),
     };
-    let session = find(&sessions, &who.id)?;
+    let session = find(&sessions, &target.id)?;
     store.order(session, order).await?;
     answer(session, order, settings)?;
     Ok(ExitCode::Good)
 }
 
-/// Tells the supervisor on this machine.
+/// Signals the supervisor on this machine.
 fn refresh(settings: &Settings) -> anyhow::Result<ExitCode> {
-    let supervisor = holder(&settings.supervise.pid_file)?;
+    let supervisor = running_pid(&settings.supervise.pid_file)?;
     kill_process(supervisor, Signal::HUP)?;
     let pid = supervisor.as_raw_nonzero();
     settings.output.answer(&serde_json::json!({ "supervisor": pid }), || {
-        format!("supervisor {pid} replaces its processes, one after the other")
+        format!("supervisor {pid} replaces its processes one by one")
     })?;
     Ok(ExitCode::Good)
 }
@@ -53,20 +53,20 @@ fn find(sessions: &[Session], wanted: &SessionPrefix) -> anyhow::Result<SessionI
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
         (Some(_), Some(_)) => Err(anyhow::anyhow!("several workers' ids begin with `{wanted}`"))
-            .hint("write more of it"),
+            .hint("give more characters"),
         (None, _) => Err(longshore::Error::not_found("worker", wanted))
-            .hint("`longshore workers` shows who is there"),
+            .hint("`longshore workers` lists the workers"),
     }
 }
 
 fn answer(session: SessionId, order: Order, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct Answer {
+    struct CommandResult {
         worker: SessionId,
         order: Order,
     }
-    settings.output.answer(&Answer { worker: session, order }, || {
-        format!("worker {session} will hear it with its next heartbeat: {}", name(order))
+    settings.output.answer(&CommandResult { worker: session, order }, || {
+        format!("worker {session} gets the command with its next heartbeat: {}", name(order))
     })
 }
 
@@ -102,10 +102,10 @@ fn table(sessions: &[Session]) -> Table {
             cell(name(session.order)),
             right(session.slots),
             right(session.held),
-            right(session.cpu.map_or_else(String::new, brief)),
+            right(session.cpu.map_or_else(String::new, format_duration)),
             cell(kinds.join(",")),
-            cell(ago(session.opened_at, now)),
-            cell(ago(session.beat_at, now)),
+            cell(format_ago(session.opened_at, now)),
+            cell(format_ago(session.beat_at, now)),
         ]);
     }
     table

@@ -1,11 +1,11 @@
-//! `[mail]` as it is written.
+//! The schema of `[mail]`.
 
 use serde::{Deserialize, Serialize};
 
 /// `[mail]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Mail {
+pub struct MailConfig {
     pub spool: String,
     pub renderer: String,
     pub form: String,
@@ -25,10 +25,10 @@ pub struct Mail {
     pub critical_age: String,
     pub warning_failed: u32,
     pub critical_failed: u32,
-    pub smtp: Smtp,
+    pub smtp: SmtpConfig,
 }
 
-impl Default for Mail {
+impl Default for MailConfig {
     fn default() -> Self {
         Self {
             spool: "spool".into(),
@@ -50,7 +50,7 @@ impl Default for Mail {
             critical_age: "1h".into(),
             warning_failed: 10,
             critical_failed: 100,
-            smtp: Smtp::default(),
+            smtp: SmtpConfig::default(),
         }
     }
 }
@@ -58,7 +58,7 @@ impl Default for Mail {
 /// `[mail.smtp]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Smtp {
+pub struct SmtpConfig {
     pub server: String,
     pub security: String,
     pub authorities: String,
@@ -69,7 +69,7 @@ pub struct Smtp {
     pub timeout: String,
 }
 
-impl Default for Smtp {
+impl Default for SmtpConfig {
     fn default() -> Self {
         Self {
             server: String::new(),

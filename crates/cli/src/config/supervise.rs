@@ -1,4 +1,4 @@
-//! `[supervise]` and its workers, as written.
+//! The schema of `[supervise]` and its workers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// `[supervise]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Supervise {
+pub struct SuperviseConfig {
     pub pid_file: String,
     pub recover: bool,
     pub start_time: String,
@@ -17,11 +17,11 @@ pub struct Supervise {
     pub restart_most: String,
     pub version_file: String,
     pub settle: String,
-    /// What is kept alive, by its names.
-    pub workers: BTreeMap<String, Supervised>,
+    /// Supervised processes, by their names.
+    pub workers: BTreeMap<String, SupervisedConfig>,
 }
 
-impl Default for Supervise {
+impl Default for SuperviseConfig {
     fn default() -> Self {
         Self {
             pid_file: "longshore-supervise.pid".into(),
@@ -41,7 +41,7 @@ impl Default for Supervise {
 /// `[supervise.workers.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Supervised {
+pub struct SupervisedConfig {
     pub command: Vec<String>,
     pub kinds: Vec<String>,
     pub queues: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Supervised {
     pub max_units: u64,
 }
 
-impl Default for Supervised {
+impl Default for SupervisedConfig {
     fn default() -> Self {
         Self {
             command: vec![],

@@ -1,23 +1,23 @@
-//! A command's output, kept within bounds: its head and its tail, never its whole.
+//! Captures a command's output within bounds: its head and its tail.
 
 use std::collections::VecDeque;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// How much of one stream is kept, half of it from each end.
-pub const LIMIT: usize = 1024 * 1024;
+/// Bytes kept of one stream, half of them from each end.
+pub const MAX_OUTPUT: usize = 1024 * 1024;
 
-/// What is kept of one stream.
+/// The kept part of one stream.
 #[derive(Debug, Default)]
-pub struct Capture {
+pub struct OutputCapture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     left_out: usize,
 }
 
-impl Capture {
-    /// Reads `from` to its end, or for as long as it is polled; the command never waits for us
-    /// because the middle of a long output is thrown away.
+impl OutputCapture {
+    /// Reads `from` to its end, or for as long as it is polled. The command never blocks on its
+    /// output, because the middle of a long one is discarded.
     pub async fn fill(&mut self, mut from: impl AsyncRead + Unpin) {
         let mut buffer = vec![0; 16 * 1024];
         // A stream that breaks has ended; the exit code tells the rest.
@@ -27,11 +27,11 @@ impl Capture {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let room = LIMIT / 2 - self.head.len();
+        let room = MAX_OUTPUT / 2 - self.head.len();
         let (head, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(head);
         self.tail.extend(rest);
-        let over = self.tail.len().saturating_sub(LIMIT / 2);
+        let over = self.tail.len().saturating_sub(MAX_OUTPUT / 2);
         self.tail.drain(..over);
         self.left_out += over;
     }
@@ -41,7 +41,7 @@ impl Capture {
         self.left_out > 0
     }
 
-    /// The output as text; what is not UTF-8 is replaced.
+    /// The output as text; invalid UTF-8 is replaced.
     pub fn into_text(mut self) -> String {
         if self.left_out == 0 {
             self.head.extend(self.tail);
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn a_short_output_is_kept_whole() {
-        let mut capture = Capture::default();
-        let text = "ü".repeat(LIMIT / 2);
+        let mut capture = OutputCapture::default();
+        let text = "ü".repeat(MAX_OUTPUT / 2);
         for part in text.as_bytes().chunks(7) {
             capture.push(part);
         }
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn of_a_long_output_both_ends_are_kept() {
-        let mut capture = Capture::default();
+        let mut capture = OutputCapture::default();
         capture.push(b"first");
-        capture.push(&vec![b'x'; 3 * LIMIT]);
+        capture.push(&vec![b'x'; 3 * MAX_OUTPUT]);
         capture.push(b"last");
         assert!(capture.is_truncated());
-        let left_out = 3 * LIMIT + 9 - LIMIT;
+        let left_out = 3 * MAX_OUTPUT + 9 - MAX_OUTPUT;
         let text = capture.into_text();
         assert!(text.starts_with("first") && text.ends_with("last"));
         assert!(text.contains(&format!("… {left_out} bytes left out …")));

@@ -1,4 +1,4 @@
-//! What an `exec` unit carries.
+//! The payload of an `exec` unit.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,36 +6,36 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::span::Span;
+use crate::duration_arg::DurationArg;
 
-/// A command to run. Unknown fields are refused: a misspelt `timeout` must not mean "for ever".
+/// A command to run. Unknown fields are rejected: a misspelt `timeout` must not mean "no timeout".
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Exec {
+pub struct ExecPayload {
     /// The program and its arguments. No shell: write `["sh", "-c", "…"]` for one.
     pub argv: Vec<String>,
-    /// What it reads; nothing if absent.
+    /// Its standard input; empty if absent.
     #[serde(default)]
     pub stdin: Option<String>,
-    /// Where it runs, relative to the worker's `--exec-dir`.
+    /// Its working directory, relative to the worker's `--exec-dir`.
     #[serde(default)]
     pub cwd: Option<PathBuf>,
     /// Added to its environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Longest run: seconds, or text as "30s".
+    /// Maximum run time: seconds, or text as "30s".
     #[serde(default)]
-    pub timeout: Option<Span>,
+    pub timeout: Option<DurationArg>,
 }
 
-impl Exec {
-    /// A command with its input and a limit.
+impl ExecPayload {
+    /// A command with its input and a timeout.
     pub fn simple(argv: Vec<String>, stdin: String, limit: Duration) -> Self {
-        let (stdin, timeout) = (Some(stdin), Some(Span(limit)));
+        let (stdin, timeout) = (Some(stdin), Some(DurationArg(limit)));
         Self { argv, stdin, cwd: None, env: BTreeMap::new(), timeout }
     }
 
-    /// Refuses what no operating system can run.
+    /// Rejects what no operating system can run.
     pub fn check(&self) -> Result<(), String> {
         if self.argv.first().is_none_or(String::is_empty) {
             return Err("`argv` names no program".into());
@@ -45,7 +45,7 @@ impl Exec {
         }
         let name_is_bad = |name: &String| name.is_empty() || name.contains(['=', '\0']);
         if let Some(name) = self.env.keys().find(|name| name_is_bad(name)) {
-            return Err(format!("`env` holds the impossible name {name:?}"));
+            return Err(format!("`env` holds the invalid name {name:?}"));
         }
         if self.env.values().any(|value| value.contains('\0')) {
             return Err("`env` holds a NUL character".into());
@@ -58,8 +58,8 @@ impl Exec {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Exec, String> {
-        let exec: Exec = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    fn read(text: &str) -> Result<ExecPayload, String> {
+        let exec: ExecPayload = serde_json::from_str(text).map_err(|error| error.to_string())?;
         exec.check().map(|()| exec)
     }
 
@@ -77,7 +77,7 @@ mod tests {
             (r#"{"argv":[]}"#, "names no program"),
             (r#"{"argv":[""]}"#, "names no program"),
             (r#"{"argv":["a\u0000"]}"#, "NUL"),
-            (r#"{"argv":["a"],"env":{"A=B":"1"}}"#, "impossible name"),
+            (r#"{"argv":["a"],"env":{"A=B":"1"}}"#, "invalid name"),
             (r#"{"argv":["a"],"timeuot":3}"#, "unknown field `timeuot`"),
             (r#"{"argv":["a"],"timeout":-1}"#, "length of time"),
             (r#"{"argv":"ls"}"#, "expected a sequence"),
@@ -95,7 +95,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_are_read_or_the_place_of_the_error_is_named(bytes: Vec<u8>) {
-            match serde_json::from_slice::<Exec>(&bytes) {
+            match serde_json::from_slice::<ExecPayload>(&bytes) {
                 Ok(exec) => _ = exec.check(),
                 Err(error) => proptest::prop_assert!(error.to_string().contains("column")),
             }

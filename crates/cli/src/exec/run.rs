@@ -1,6 +1,6 @@
-//! One run of one command, from its start to the end of the last process it left behind.
+//! Runs one command, until the last process it left behind has ended.
 //!
-//! Decides nothing about the unit: it says how the command ended.
+//! It decides nothing about the unit: it returns how the command ended.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -14,60 +14,63 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::ExecResult;
-use super::capture::Capture;
-use super::payload::Exec;
+use super::capture::OutputCapture;
+use super::payload::ExecPayload;
 use crate::env;
 
-/// How long we listen for output after the command ended, while processes it left behind still
-/// hold the pipe; then they are killed.
-const LINGER: Duration = Duration::from_millis(200);
+/// How long output is read after the command ended, while processes it left behind still hold the
+/// pipe; then they are killed.
+const OUTPUT_LINGER: Duration = Duration::from_millis(200);
 
-/// Everything that a run needs.
-pub struct Run<'a> {
-    pub exec: &'a Exec,
+/// The inputs of a run.
+pub struct CommandRun<'a> {
+    pub exec: &'a ExecPayload,
     pub dir: &'a Path,
     pub env: Vec<(&'static str, String)>,
     pub warden: &'a Arc<Warden>,
 }
 
 /// How a command ended.
-pub enum End {
-    /// By itself, or by somebody's signal.
+pub enum CommandEnd {
+    /// It exited, or a signal killed it.
     Exited(ExecResult),
-    /// By its own timeout.
+    /// Its own timeout expired.
     TimedOut(ExecResult),
-    /// Because its unit was cancelled, its worker stopped or its time was over.
+    /// Its unit was cancelled, its worker stopped or the unit's time limit was reached.
     Cancelled(ExecResult),
-    /// It never ran.
+    /// It was not started.
     NotStarted(Verdict),
 }
 
-enum Why {
+enum RunEnd {
     Exited(Option<ExitStatus>),
     TimedOut,
     Cancelled,
 }
 
-impl Run<'_> {
+impl CommandRun<'_> {
     /// Runs the command. If this future is dropped, the whole process group is killed.
-    pub async fn perform(self, cancelled: impl Future<Output = ()>) -> End {
+    pub async fn perform(self, cancelled: impl Future<Output = ()>) -> CommandEnd {
         let mut child = match self.spawn() {
             Ok(child) => child,
-            Err(verdict) => return End::NotStarted(verdict),
+            Err(verdict) => return CommandEnd::NotStarted(verdict),
         };
         let Some(group) = Group::of(child.id()) else {
-            return End::NotStarted(Verdict::retry("spawn", "the command has no process id"));
+            return CommandEnd::NotStarted(Verdict::retry(
+                "spawn",
+                "the command has no process id",
+            ));
         };
         let _watched = self.warden.watch(group.id());
         let began = Instant::now();
-        let (mut out, mut err) = (Capture::default(), Capture::default());
-        let why = self.follow(&mut child, &group, cancelled, &mut out, &mut err).await;
+        let (mut out, mut err) = (OutputCapture::default(), OutputCapture::default());
+        let why = self.drive(&mut child, &group, cancelled, &mut out, &mut err).await;
         let seconds = began.elapsed().as_secs_f64();
         let result = |status: Option<ExitStatus>| result(status, out, err, seconds);
         match why {
-            Why::Exited(status) => End::Exited(result(status)),
-            Why::TimedOut => End::TimedOut(result(None)),
-            Why::Cancelled => End::Cancelled(result(None)),
+            RunEnd::Exited(status) => CommandEnd::Exited(result(status)),
+            RunEnd::TimedOut => CommandEnd::TimedOut(result(None)),
+            RunEnd::Cancelled => CommandEnd::Cancelled(result(None)),
         }
     }
 
@@ -85,15 +88,16 @@ impl Run<'_> {
         command.spawn().map_err(|error| not_started(&self.exec.argv[0], &error))
     }
 
-    /// Feeds and listens until the command has ended, then sees to what it left behind.
-    async fn follow(
+    /// Writes the input and reads the output until the command has ended, then kills what it left
+    /// behind.
+    async fn drive(
         &self,
         child: &mut Child,
         group: &Group,
         cancelled: impl Future<Output = ()>,
-        out: &mut Capture,
-        err: &mut Capture,
-    ) -> Why {
+        out: &mut OutputCapture,
+        err: &mut OutputCapture,
+    ) -> RunEnd {
         let feed = feed(child.stdin.take(), self.exec.stdin.as_deref());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let listen = async {
@@ -111,26 +115,26 @@ impl Run<'_> {
         let why = loop {
             tokio::select! {
                 () = &mut listen, if !heard_all => heard_all = true,
-                status = child.wait() => break Why::Exited(status.ok()),
-                () = &mut limit => break Why::TimedOut,
-                () = &mut cancelled => break Why::Cancelled,
+                status = child.wait() => break RunEnd::Exited(status.ok()),
+                () = &mut limit => break RunEnd::TimedOut,
+                () = &mut cancelled => break RunEnd::Cancelled,
             }
         };
-        if !matches!(why, Why::Exited(_)) {
-            // Listening goes on meanwhile: a command that is asked to end may have much to say.
+        if !matches!(why, RunEnd::Exited(_)) {
+            // Output is still read: a command that is told to stop may print much.
             tokio::select! {
                 ((), _) = async { tokio::join!(group.end(), child.wait()) } => {}
                 () = async { (&mut listen).await; std::future::pending().await }, if !heard_all => {}
             }
         } else if !heard_all {
-            let _ = tokio::time::timeout(LINGER, &mut listen).await;
+            let _ = tokio::time::timeout(OUTPUT_LINGER, &mut listen).await;
         }
         group.kill();
         why
     }
 }
 
-async fn fill(capture: &mut Capture, from: Option<impl tokio::io::AsyncRead + Unpin>) {
+async fn fill(capture: &mut OutputCapture, from: Option<impl tokio::io::AsyncRead + Unpin>) {
     if let Some(from) = from {
         capture.fill(from).await;
     }
@@ -138,7 +142,7 @@ async fn fill(capture: &mut Capture, from: Option<impl tokio::io::AsyncRead + Un
 
 async fn feed(pipe: Option<ChildStdin>, text: Option<&str>) {
     if let (Some(mut pipe), Some(text)) = (pipe, text) {
-        // A command need not read all its input: a closed pipe is its choice.
+        // A command need not read all its input: a closed pipe is no error.
         let _ = pipe.write_all(text.as_bytes()).await;
     }
 }
@@ -153,19 +157,24 @@ fn inherited() -> impl Iterator<Item = (String, String)> {
 
 fn not_started(program: &str, error: &std::io::Error) -> Verdict {
     match error.kind() {
-        ErrorKind::NotFound => Verdict::fail("not-found", format!("there is no `{program}`")),
+        ErrorKind::NotFound => Verdict::fail("not-found", format!("`{program}` does not exist")),
         ErrorKind::PermissionDenied => {
-            Verdict::fail("not-executable", format!("`{program}` may not be run"))
+            Verdict::fail("not-executable", format!("`{program}` is not executable"))
         }
         ErrorKind::ArgumentListTooLong | ErrorKind::InvalidInput => {
-            Verdict::fail("bad-input", format!("`{program}` cannot be started: {error}"))
+            Verdict::fail("bad-input", format!("cannot start `{program}`: {error}"))
         }
-        // Out of processes or memory: later may be better.
-        _ => Verdict::retry("spawn", format!("`{program}` cannot be started: {error}")),
+        // Out of processes or memory: retry later.
+        _ => Verdict::retry("spawn", format!("cannot start `{program}`: {error}")),
     }
 }
 
-fn result(status: Option<ExitStatus>, out: Capture, err: Capture, seconds: f64) -> ExecResult {
+fn result(
+    status: Option<ExitStatus>,
+    out: OutputCapture,
+    err: OutputCapture,
+    seconds: f64,
+) -> ExecResult {
     use std::os::unix::process::ExitStatusExt;
     ExecResult {
         exit_code: status.and_then(|status| status.code()),

@@ -1,4 +1,4 @@
-//! What an `http` unit carries, and the call that is meant by it.
+//! The payload of an `http` unit, and the request it describes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,46 +9,45 @@ use reqwest::{Method, Url};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::call::Call;
-use super::statuses::{Expect, RetryOn};
-use crate::span::Span;
+use super::client::HttpRequest;
+use super::statuses::{ExpectedStatuses, RetryConditions};
+use crate::duration_arg::DurationArg;
 
-/// Longest call unless the payload says otherwise: a server that never answers must not keep a
-/// slot for ever.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// The default timeout: a server that never answers must not hold a slot for ever.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What follows from the URL and the body, and must not contradict them.
+/// Headers that follow from the URL and the body, and must not contradict them.
 const RESERVED: [&str; 5] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
-/// A URL to call. Unknown fields are refused: a misspelt `timeout` must not mean the default.
+/// A request. Unknown fields are rejected: a misspelt `timeout` must not mean the default.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Http {
-    /// Where to; http or https.
+pub struct HttpPayload {
+    /// The URL; http or https.
     url: String,
     /// POST if absent.
     #[serde(default)]
     method: Option<String>,
-    /// Values may hold words as `env:NAME`, which the worker replaces.
+    /// Values may contain words `env:NAME`, which the worker replaces.
     #[serde(default)]
     headers: BTreeMap<String, String>,
     /// Text, or any other JSON, which is sent as it is written.
     #[serde(default)]
     body: Option<Box<RawValue>>,
-    /// Longest call, with all redirects: seconds, or text as "30s".
+    /// Timeout, with all redirects: seconds, or text as "30s".
     #[serde(default)]
-    timeout: Option<Span>,
-    /// Statuses that mean done; 2xx if absent.
+    timeout: Option<DurationArg>,
+    /// Statuses that mean success; 2xx if absent.
     #[serde(default)]
-    pub expect: Expect,
-    /// What is tried again.
+    pub expect: ExpectedStatuses,
+    /// Statuses and errors that are retried.
     #[serde(default)]
-    pub retry_on: RetryOn,
+    pub retry_on: RetryConditions,
     /// Whether redirects are followed.
     #[serde(default)]
     follow: bool,
-    /// Headers of the answer that are kept with the result.
+    /// Response headers that are stored with the result.
     #[serde(default = "kept_headers")]
     pub keep_headers: Vec<String>,
 }
@@ -57,18 +56,18 @@ fn kept_headers() -> Vec<String> {
     ["content-type", "etag", "last-modified", "location"].map(str::to_owned).into()
 }
 
-impl Http {
-    /// Reads a payload.
+impl HttpPayload {
+    /// Parses a payload.
     pub fn read(text: &str) -> Result<Self, Verdict> {
         serde_json::from_str(text).map_err(|error| bad(format!("not an http payload: {error}")))
     }
 
-    /// The call that is meant; `fill` makes header values of what is written.
+    /// The request; `fill` turns the payload's header values into real ones.
     pub fn call(
         &self,
         mut fill: impl FnMut(&str) -> Result<HeaderValue, Verdict>,
-    ) -> Result<Call, Verdict> {
-        let mut call = Call::new(self.method()?, self.url()?);
+    ) -> Result<HttpRequest, Verdict> {
+        let mut call = HttpRequest::new(self.method()?, self.url()?);
         for (name, value) in &self.headers {
             let name = header_name(name)?;
             let mut value = fill(value)?;
@@ -78,12 +77,12 @@ impl Http {
             call.headers.insert(name, value);
         }
         call.body = self.body(&mut call.headers)?;
-        call.timeout = self.timeout.map_or(TIMEOUT, |limit| limit.0);
+        call.timeout = self.timeout.map_or(DEFAULT_TIMEOUT, |limit| limit.0);
         call.follow = self.follow;
         Ok(call)
     }
 
-    /// Refuses what no worker could call.
+    /// Rejects what no worker could send.
     pub fn check(&self) -> Result<(), Verdict> {
         self.call(header_value).map(|_| ())
     }
@@ -92,11 +91,11 @@ impl Http {
         let text = self.method.as_deref().unwrap_or("POST");
         let method = Method::from_bytes(text.to_ascii_uppercase().as_bytes());
         let known = method.ok().filter(|m| ![Method::CONNECT, Method::TRACE].contains(m));
-        known.ok_or_else(|| bad(format!("`{text}` is no method that can be used here")))
+        known.ok_or_else(|| bad(format!("`{text}` is no supported method")))
     }
 
     fn url(&self) -> Result<Url, Verdict> {
-        // The URL itself is not in the messages: it may hold a secret.
+        // No message names the URL, which may hold a secret.
         let url = Url::parse(&self.url).map_err(|error| bad(format!("`url`: {error}")))?;
         if !["http", "https"].contains(&url.scheme()) {
             return Err(bad(format!("`url` begins with `{}:`, not with http(s):", url.scheme())));
@@ -109,7 +108,7 @@ impl Http {
         Ok(url)
     }
 
-    /// The bytes to send; names their type unless the payload did.
+    /// The bytes to send; sets their content type unless the payload did.
     fn body(&self, headers: &mut HeaderMap) -> Result<Option<Vec<u8>>, Verdict> {
         let Some(body) = &self.body else {
             return Ok(None);
@@ -128,14 +127,14 @@ impl Http {
 
 fn header_name(text: &str) -> Result<HeaderName, Verdict> {
     let name: HeaderName =
-        text.parse().map_err(|_| bad(format!("`headers` holds the impossible name {text:?}")))?;
+        text.parse().map_err(|_| bad(format!("`headers` holds the invalid name {text:?}")))?;
     if RESERVED.contains(&name.as_str()) {
         return Err(bad(format!("the header `{name}` follows from the call and cannot be set")));
     }
     Ok(name)
 }
 
-/// A header's value as it is written. The value is not in the message: it may be a secret.
+/// Parses a header's value. The message does not repeat it: it may be a secret.
 pub fn header_value(text: &str) -> Result<HeaderValue, Verdict> {
     HeaderValue::from_str(text)
         .map_err(|_| bad("a value in `headers` holds a character that no header may have"))
@@ -149,8 +148,8 @@ fn bad(problem: impl Into<String>) -> Verdict {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Call, String> {
-        let call = Http::read(text).and_then(|http| http.call(header_value));
+    fn read(text: &str) -> Result<HttpRequest, String> {
+        let call = HttpPayload::read(text).and_then(|http| http.call(header_value));
         call.map_err(|verdict| match verdict {
             Verdict::Fail(failure) if failure.code == "bad-input" => failure.message,
             other => panic!("{other:?}"),
@@ -162,7 +161,7 @@ mod tests {
         let call = read(r#"{"url":"https://example.com/a?b"}"#).unwrap();
         assert_eq!((call.method, call.url.as_str()), (Method::POST, "https://example.com/a?b"));
         assert!(call.body.is_none() && !call.follow && call.headers.is_empty());
-        assert_eq!(call.timeout, TIMEOUT);
+        assert_eq!(call.timeout, DEFAULT_TIMEOUT);
     }
 
     #[test]
@@ -198,7 +197,7 @@ mod tests {
             (r#"{"url":"http://a:b@h/"}"#, "user or password"),
             (r#"{"url":"http://h/","method":"CONNECT"}"#, "`CONNECT` is no method"),
             (r#"{"url":"http://h/","method":"a b"}"#, "`a b` is no method"),
-            (r#"{"url":"http://h/","headers":{"a b":"1"}}"#, "impossible name \"a b\""),
+            (r#"{"url":"http://h/","headers":{"a b":"1"}}"#, "invalid name \"a b\""),
             (r#"{"url":"http://h/","headers":{"a":"1\r\nb: 2"}}"#, "no header may have"),
             (r#"{"url":"http://h/","headers":{"Host":"x"}}"#, "`host` follows from the call"),
             (r#"{"url":"http://h/","timeuot":3}"#, "unknown field `timeuot`"),

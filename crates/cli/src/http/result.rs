@@ -1,4 +1,4 @@
-//! What is kept of an answer: the status, some headers, the beginning of the body.
+//! The stored part of a response: the status, some headers, the beginning of the body.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,46 +7,51 @@ use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::KEPT;
-use super::call::Answer;
-use super::payload::Http;
+use super::MAX_BODY;
+use super::client::HttpResponse;
+use super::payload::HttpPayload;
 use super::secrets::Secrets;
 
-/// How much of a body is told in a failure.
-const EXCERPT: usize = 2000;
+/// Bytes of a body in a failure's message.
+const MAX_EXCERPT: usize = 2000;
 
-/// What is kept of a call that went well.
+/// The stored result of a successful request.
 #[derive(Debug, Serialize)]
 pub struct HttpResult {
     /// As 200.
     pub status: u16,
-    /// Those of the payload's `keep_headers` that the server sent.
+    /// The headers in the payload's `keep_headers` that the server sent.
     pub headers: BTreeMap<String, String>,
-    /// JSON if the server says so and it is; text otherwise.
-    pub body: Body,
-    /// Whether only the beginning of the body is kept, always as text.
+    /// JSON if the content type says so and it is valid; text otherwise.
+    pub body: ResponseBody,
+    /// Whether only the beginning of the body is stored, always as text.
     pub truncated: bool,
     /// How long it took.
     pub seconds: f64,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum Body {
+pub enum ResponseBody {
     /// As the server wrote it.
     Json(Box<RawValue>),
-    /// Any other; what is not UTF-8 is replaced.
+    /// Any other; invalid UTF-8 is replaced.
     Text(String),
 }
 
 impl HttpResult {
-    /// What is kept of `answer`, without secrets.
-    pub fn new(answer: Answer, http: &Http, secrets: &Secrets, took: Duration) -> Self {
+    /// The stored part of `answer`, without secrets.
+    pub fn new(
+        answer: HttpResponse,
+        http: &HttpPayload,
+        secrets: &Secrets,
+        took: Duration,
+    ) -> Self {
         let (text, truncated) = text(&answer, secrets);
         let body = match is_json(&answer) && !truncated {
             true => json(text),
-            false => Body::Text(text),
+            false => ResponseBody::Text(text),
         };
         let status = answer.status.as_u16();
         let headers = headers(&answer, http, secrets);
@@ -54,7 +59,11 @@ impl HttpResult {
     }
 }
 
-fn headers(answer: &Answer, http: &Http, secrets: &Secrets) -> BTreeMap<String, String> {
+fn headers(
+    answer: &HttpResponse,
+    http: &HttpPayload,
+    secrets: &Secrets,
+) -> BTreeMap<String, String> {
     let kept = |name: &String| {
         let value = answer.headers.get(name)?;
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -63,32 +72,33 @@ fn headers(answer: &Answer, http: &Http, secrets: &Secrets) -> BTreeMap<String, 
     http.keep_headers.iter().filter_map(kept).collect()
 }
 
-fn is_json(answer: &Answer) -> bool {
+fn is_json(answer: &HttpResponse) -> bool {
     let sort = answer.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let sort = sort.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let sort = sort.to_ascii_lowercase();
     sort == "application/json" || sort.ends_with("+json")
 }
 
-fn json(text: String) -> Body {
-    RawValue::from_string(text.trim().to_owned()).map_or(Body::Text(text), Body::Json)
+fn json(text: String) -> ResponseBody {
+    RawValue::from_string(text.trim().to_owned())
+        .map_or(ResponseBody::Text(text), ResponseBody::Json)
 }
 
-/// The body as text, at most [`KEPT`] bytes, and whether there was more.
-fn text(answer: &Answer, secrets: &Secrets) -> (String, bool) {
-    let truncated = answer.cut || answer.body.len() > KEPT;
+/// The body as text, at most [`MAX_BODY`] bytes, and whether it was longer.
+fn text(answer: &HttpResponse, secrets: &Secrets) -> (String, bool) {
+    let truncated = answer.cut || answer.body.len() > MAX_BODY;
     let mut text = secrets.redact(String::from_utf8_lossy(&answer.body).into_owned());
     if truncated {
-        text.truncate(text.floor_char_boundary(KEPT));
+        text.truncate(text.floor_char_boundary(MAX_BODY));
     }
     (text, truncated)
 }
 
-/// The first words of a body, to be put behind what went wrong.
-pub fn excerpt(answer: &Answer, secrets: &Secrets) -> String {
+/// The beginning of a body, to append to an error.
+pub fn excerpt(answer: &HttpResponse, secrets: &Secrets) -> String {
     let (text, _) = text(answer, secrets);
     let text = text.trim();
-    match text.floor_char_boundary(EXCERPT) {
+    match text.floor_char_boundary(MAX_EXCERPT) {
         0 => String::new(),
         end if end < text.len() => format!(": {}…", &text[..end]),
         _ => format!(": {text}"),
@@ -105,8 +115,8 @@ mod tests {
     fn kept(sort: &'static str, body: &[u8]) -> serde_json::Value {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(sort))]);
         let body = body.to_vec();
-        let answer = Answer { status: StatusCode::OK, headers, body, cut: false };
-        let http = Http::read(r#"{"url":"http://h/","keep_headers":["Content-Type","x"]}"#);
+        let answer = HttpResponse { status: StatusCode::OK, headers, body, cut: false };
+        let http = HttpPayload::read(r#"{"url":"http://h/","keep_headers":["Content-Type","x"]}"#);
         let result = HttpResult::new(answer, &http.unwrap(), &Secrets::default(), Duration::ZERO);
         serde_json::to_value(result).unwrap()
     }
@@ -123,13 +133,13 @@ mod tests {
 
     #[test]
     fn a_long_body_is_cut_between_characters() {
-        let long = kept("application/json", "ü".repeat(KEPT).as_bytes());
+        let long = kept("application/json", "ü".repeat(MAX_BODY).as_bytes());
         assert_eq!(long["truncated"], true);
-        assert_eq!(long["body"].as_str().unwrap().len(), KEPT);
-        let fits = kept("text/plain", &[b'x'; KEPT]);
+        assert_eq!(long["body"].as_str().unwrap().len(), MAX_BODY);
+        let fits = kept("text/plain", &[b'x'; MAX_BODY]);
         assert_eq!(
             (&fits["truncated"], fits["body"].as_str().unwrap().len()),
-            (&false.into(), KEPT)
+            (&false.into(), MAX_BODY)
         );
     }
 }

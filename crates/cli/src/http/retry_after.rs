@@ -1,15 +1,15 @@
-//! `Retry-After` as servers write it: seconds, or a date.
+//! Parses `Retry-After`: seconds, or a date.
 
 use std::time::Duration;
 
 use jiff::fmt::rfc2822::DateTimeParser;
 use longshore::Timestamp;
 
-/// Longest wait that a server may ask for: what is longer is a slip of its clock.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest wait that a server may request: a longer one is an error of its clock.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long to wait from `now`. Nothing to wait for leaves it to the policy, which spreads out
-/// the units that a server turned away together.
+/// How long to wait from `now`. `None` leaves it to the retry policy, which spreads the units that
+/// a server rejected together.
 pub fn read(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     let wait = match value.parse::<u64>() {
@@ -19,7 +19,7 @@ pub fn read(value: &str, now: Timestamp) -> Option<Duration> {
             Timestamp::from_micros(date.as_microsecond()).since(now)
         }
     };
-    Some(wait.min(LONGEST)).filter(|wait| !wait.is_zero())
+    Some(wait.min(MAX_WAIT)).filter(|wait| !wait.is_zero())
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn nobody_is_sent_away_for_more_than_a_day() {
         let now = Timestamp::ZERO;
-        let longest = Some(LONGEST);
+        let longest = Some(MAX_WAIT);
         assert_eq!(read("18446744073709551615", now), longest);
         assert_eq!(read("Thu, 31 Dec 2099 23:59:59 GMT", now), longest);
     }
@@ -50,7 +50,7 @@ mod tests {
         #[test]
         fn any_value_is_read_or_ignored(value: String) {
             let wait = read(&value, Timestamp::ZERO);
-            proptest::prop_assert!(wait.is_none_or(|wait| wait <= LONGEST && !wait.is_zero()));
+            proptest::prop_assert!(wait.is_none_or(|wait| wait <= MAX_WAIT && !wait.is_zero()));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Secrets that a worker adds to its calls: taken from its environment, kept out of the store.
+//! Secrets that a worker adds to its requests: taken from its environment, kept out of the store.
 //!
-//! A header value may hold words as `env:NAME`. Only variables that `http.env` lists are given
-//! away: whoever may send units could otherwise read the worker's whole environment.
+//! A header value may contain words `env:NAME`. Only variables that `http.env` lists are used:
+//! otherwise every client that submits units could read the worker's whole environment.
 
 use longshore::Verdict;
 use reqwest::header::HeaderValue;
@@ -9,27 +9,27 @@ use reqwest::header::HeaderValue;
 use super::payload::header_value;
 use crate::env;
 
-/// What stands in the place of a secret.
-const HIDDEN: &str = "***";
-/// What is shorter is no secret, and would be found everywhere.
-const SHORTEST: usize = 4;
+/// Replaces a secret in output.
+const REDACTED: &str = "***";
+/// A shorter value is no secret, and would match everywhere.
+const MIN_SECRET: usize = 4;
 
-/// The variables that may be given away, by name.
+/// The names of the variables that may be used.
 #[derive(Debug)]
-pub struct Vault(Vec<String>);
+pub struct AllowedVariables(Vec<String>);
 
-impl Vault {
-    /// A vault with these variables.
+impl AllowedVariables {
+    /// Allows these variables.
     pub fn new(names: Vec<String>) -> Self {
         Self(names)
     }
 
-    /// A header's value with the secrets that it names, which are noted.
+    /// Replaces the variables in a header's value, and records them in `used`.
     pub fn fill(&self, value: &str, used: &mut Secrets) -> Result<HeaderValue, Verdict> {
         let words: Vec<String> = value
             .split(' ')
             .map(|word| match word.strip_prefix("env:").filter(|name| is_name(name)) {
-                Some(name) => self.secret(name).inspect(|secret| used.note(secret)),
+                Some(name) => self.secret(name).inspect(|secret| used.record(secret)),
                 None => Ok(word.to_owned()),
             })
             .collect::<Result<_, _>>()?;
@@ -55,16 +55,16 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// The secrets of one call. Not printable.
+/// The secrets of one request. Not printable.
 #[derive(Default)]
 pub struct Secrets(Vec<String>);
 
 impl Secrets {
-    fn note(&mut self, secret: &str) {
-        if secret.len() < SHORTEST {
+    fn record(&mut self, secret: &str) {
+        if secret.len() < MIN_SECRET {
             return;
         }
-        // A server that repeats it in JSON may write it differently.
+        // A server that repeats it in JSON may escape it.
         let escaped = serde_json::Value::from(secret).to_string();
         let escaped = escaped.trim_matches('"');
         self.0.push(secret.to_owned());
@@ -75,14 +75,14 @@ impl Secrets {
         self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
 
-    /// The length of the longest.
+    /// The length of the longest secret.
     pub fn longest(&self) -> usize {
         self.0.first().map_or(0, String::len)
     }
 
-    /// The text without them.
+    /// The text with all secrets replaced.
     pub fn redact(&self, text: String) -> String {
-        self.0.iter().fold(text, |text, secret| text.replace(secret, HIDDEN))
+        self.0.iter().fold(text, |text, secret| text.replace(secret, REDACTED))
     }
 }
 
@@ -90,11 +90,11 @@ impl Secrets {
 mod tests {
     use super::*;
 
-    /// `PATH` is set wherever tests run, and is as good a secret as any.
+    /// `PATH` is set wherever tests run, and serves as a secret.
     fn fill(names: &[&str], value: &str) -> (Result<HeaderValue, Verdict>, Secrets) {
         let mut used = Secrets::default();
-        let vault = Vault::new(names.iter().map(|&name| name.to_owned()).collect());
-        (vault.fill(value, &mut used), used)
+        let variables = AllowedVariables::new(names.iter().map(|&name| name.to_owned()).collect());
+        (variables.fill(value, &mut used), used)
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
     fn a_secret_is_recognised_in_json_and_beside_one_that_it_begins_with() {
         let mut secrets = Secrets::default();
         for secret in ["abcd", "abcdefgh", "qu\"ote", "x"] {
-            secrets.note(secret);
+            secrets.record(secret);
         }
         assert_eq!(secrets.redact("abcdefgh abcd x".into()), "*** *** x");
         assert_eq!(secrets.redact(r#"{"a":"qu\"ote"}"#.into()), r#"{"a":"***"}"#);

@@ -1,69 +1,76 @@
-//! Which answers mean done and which are worth another try, as a payload writes it.
+//! Which responses mean success and which are retried, as a payload writes it.
 
 use reqwest::StatusCode;
 use serde::{Deserialize, Deserializer};
 
-/// Statuses that mean done: 2xx unless the payload names others.
+/// Statuses that mean success: 2xx unless the payload names others.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Expect(#[serde(deserialize_with = "statuses")] Vec<Status>);
+pub struct ExpectedStatuses(#[serde(deserialize_with = "statuses")] Vec<StatusPattern>);
 
-impl Default for Expect {
+impl Default for ExpectedStatuses {
     fn default() -> Self {
-        Self(vec![Status::Class(2)])
+        Self(vec![StatusPattern::Class(2)])
     }
 }
 
-impl Expect {
-    /// Whether this status means done.
+impl ExpectedStatuses {
+    /// Whether this status means success.
     pub fn contains(&self, status: StatusCode) -> bool {
-        self.0.iter().any(|wanted| wanted.fits(status))
+        self.0.iter().any(|wanted| wanted.matches(status))
     }
 }
 
-/// What may be better later.
+/// What went wrong with a request.
 #[derive(Debug, Clone, Copy)]
-pub enum Trouble {
+pub enum RequestFailure {
     /// The server answered with this status.
     Status(StatusCode),
-    /// It could not be reached, or fell silent in the middle.
+    /// The server could not be reached, or the connection broke.
     Connection,
-    /// It took too long.
+    /// The timeout expired.
     Timeout,
 }
 
-/// What is tried again: unless the payload says otherwise, all that tends to pass.
+/// What is retried: by default, all that is usually temporary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetryOn {
-    statuses: Vec<Status>,
+pub struct RetryConditions {
+    statuses: Vec<StatusPattern>,
     connection: bool,
     timeout: bool,
 }
 
-impl Default for RetryOn {
+impl Default for RetryConditions {
     fn default() -> Self {
-        let statuses = vec![Status::One(408), Status::One(425), Status::One(429), Status::Class(5)];
+        let statuses = vec![
+            StatusPattern::One(408),
+            StatusPattern::One(425),
+            StatusPattern::One(429),
+            StatusPattern::Class(5),
+        ];
         Self { statuses, connection: true, timeout: true }
     }
 }
 
-impl RetryOn {
-    /// Whether it is tried again after this.
-    pub fn contains(&self, trouble: Trouble) -> bool {
-        match trouble {
-            Trouble::Status(status) => self.statuses.iter().any(|wanted| wanted.fits(status)),
-            Trouble::Connection => self.connection,
-            Trouble::Timeout => self.timeout,
+impl RetryConditions {
+    /// Whether the request is retried after this.
+    pub fn contains(&self, failure: RequestFailure) -> bool {
+        match failure {
+            RequestFailure::Status(status) => {
+                self.statuses.iter().any(|wanted| wanted.matches(status))
+            }
+            RequestFailure::Connection => self.connection,
+            RequestFailure::Timeout => self.timeout,
         }
     }
 }
 
-impl<'de> Deserialize<'de> for RetryOn {
+impl<'de> Deserialize<'de> for RetryConditions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut on = Self { statuses: Vec::new(), connection: false, timeout: false };
-        for written in Vec::<Written>::deserialize(deserializer)? {
+        for written in Vec::<StatusText>::deserialize(deserializer)? {
             match &written {
-                Written::Text(word) if word == "connection" => on.connection = true,
-                Written::Text(word) if word == "timeout" => on.timeout = true,
+                StatusText::Text(word) if word == "connection" => on.connection = true,
+                StatusText::Text(word) if word == "timeout" => on.timeout = true,
                 _ => on.statuses.push(written.status().ok_or_else(|| {
                     let known = "a status as 503, a class as \"5xx\", `connection` or `timeout`";
                     serde::de::Error::custom(format!("`{written}` is not {known}"))
@@ -74,15 +81,15 @@ impl<'de> Deserialize<'de> for RetryOn {
     }
 }
 
-/// A status, or a hundred of them.
+/// A status, or a class of a hundred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
+enum StatusPattern {
     One(u16),
     Class(u16),
 }
 
-impl Status {
-    fn fits(self, status: StatusCode) -> bool {
+impl StatusPattern {
+    fn matches(self, status: StatusCode) -> bool {
         match self {
             Self::One(wanted) => status.as_u16() == wanted,
             Self::Class(class) => status.as_u16() / 100 == class,
@@ -90,43 +97,43 @@ impl Status {
     }
 }
 
-fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D::Error> {
-    let status = |written: Written| {
+fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<StatusPattern>, D::Error> {
+    let status = |written: StatusText| {
         written.status().ok_or_else(|| {
             let known = "a status as 404 or a class as \"2xx\"";
             serde::de::Error::custom(format!("`{written}` is not {known}"))
         })
     };
-    Vec::<Written>::deserialize(deserializer)?.into_iter().map(status).collect()
+    Vec::<StatusText>::deserialize(deserializer)?.into_iter().map(status).collect()
 }
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a status as 404 or a class as \"2xx\"")]
-enum Written {
+enum StatusText {
     Number(u64),
     Text(String),
 }
 
-impl Written {
-    fn status(&self) -> Option<Status> {
+impl StatusText {
+    fn status(&self) -> Option<StatusPattern> {
         let text = match self {
             Self::Number(number) => return one(*number),
             Self::Text(text) => text,
         };
         match text.strip_suffix("xx") {
             Some(class) => {
-                Some(class.parse().ok()?).filter(|c| (1..=5).contains(c)).map(Status::Class)
+                Some(class.parse().ok()?).filter(|c| (1..=5).contains(c)).map(StatusPattern::Class)
             }
             None => one(text.parse().ok()?),
         }
     }
 }
 
-fn one(number: u64) -> Option<Status> {
-    u16::try_from(number).ok().filter(|n| (100..=599).contains(n)).map(Status::One)
+fn one(number: u64) -> Option<StatusPattern> {
+    u16::try_from(number).ok().filter(|n| (100..=599).contains(n)).map(StatusPattern::One)
 }
 
-impl std::fmt::Display for Written {
+impl std::fmt::Display for StatusText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
@@ -145,37 +152,38 @@ mod tests {
 
     #[test]
     fn what_tends_to_pass_is_tried_again_unless_told_otherwise() {
-        let on = RetryOn::default();
-        let tried = |code| on.contains(Trouble::Status(status(code)));
+        let on = RetryConditions::default();
+        let tried = |code| on.contains(RequestFailure::Status(status(code)));
         for code in [408, 425, 429, 500, 502, 503, 504, 599] {
             assert!(tried(code), "{code}");
         }
         for code in [200, 301, 400, 401, 403, 404, 409, 422] {
             assert!(!tried(code), "{code}");
         }
-        assert!(on.contains(Trouble::Connection) && on.contains(Trouble::Timeout));
+        assert!(on.contains(RequestFailure::Connection) && on.contains(RequestFailure::Timeout));
     }
 
     #[test]
     fn a_payload_names_statuses_classes_and_words() {
-        let on: RetryOn = serde_json::from_str(r#"[404, "409", "5xx", "timeout"]"#).unwrap();
-        let tried = |code| on.contains(Trouble::Status(status(code)));
+        let on: RetryConditions =
+            serde_json::from_str(r#"[404, "409", "5xx", "timeout"]"#).unwrap();
+        let tried = |code| on.contains(RequestFailure::Status(status(code)));
         assert!(tried(404) && tried(409) && tried(503) && !tried(429));
-        assert!(on.contains(Trouble::Timeout) && !on.contains(Trouble::Connection));
-        let expect: Expect = serde_json::from_str(r#"["2xx", 404]"#).unwrap();
+        assert!(on.contains(RequestFailure::Timeout) && !on.contains(RequestFailure::Connection));
+        let expect: ExpectedStatuses = serde_json::from_str(r#"["2xx", 404]"#).unwrap();
         assert!(expect.contains(status(204)) && expect.contains(status(404)));
         assert!(!expect.contains(status(302)));
-        let nothing: RetryOn = serde_json::from_str("[]").unwrap();
-        assert!(!nothing.contains(Trouble::Status(status(503))));
+        let nothing: RetryConditions = serde_json::from_str("[]").unwrap();
+        assert!(!nothing.contains(RequestFailure::Status(status(503))));
     }
 
     #[test]
     fn what_is_no_status_is_named() {
         for bad in ["[0]", "[600]", r#"["6xx"]"#, r#"["xx"]"#, r#"["ok"]"#, "[-1]", "7", "[[1]]"] {
-            let error = serde_json::from_str::<RetryOn>(bad).unwrap_err().to_string();
+            let error = serde_json::from_str::<RetryConditions>(bad).unwrap_err().to_string();
             assert!(error.contains("status") || error.contains("sequence"), "{bad}: {error}");
-            assert!(serde_json::from_str::<Expect>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<ExpectedStatuses>(bad).is_err(), "{bad}");
         }
-        assert!(serde_json::from_str::<Expect>(r#"["timeout"]"#).is_err());
+        assert!(serde_json::from_str::<ExpectedStatuses>(r#"["timeout"]"#).is_err());
     }
 }

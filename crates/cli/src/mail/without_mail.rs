@@ -1,4 +1,4 @@
-//! Mail in the quickstart build: there is none, and every use of it is refused.
+//! Mail in the quickstart build: unsupported, every use is an error.
 
 use async_trait::async_trait;
 use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
@@ -23,16 +23,16 @@ pub async fn sealer(_: &Settings) -> anyhow::Result<Sealer> {
 }
 
 /// Refuses every message.
-pub struct LazyOffice;
+pub struct LazyMailSpool;
 
-impl LazyOffice {
+impl LazyMailSpool {
     pub fn new(_: &Settings) -> Self {
         Self
     }
 }
 
 #[async_trait]
-impl Office for LazyOffice {
+impl Office for LazyMailSpool {
     async fn post(&self, _: Parcel) -> Result<Posted, OfficeError> {
         Err(OfficeError {
             code: "NO_MAIL",

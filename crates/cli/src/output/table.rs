@@ -1,38 +1,38 @@
-//! Plain tables: columns as wide as they must be, no lines, colours for states.
+//! Plain tables: columns as wide as needed, no rules, colours for states.
 
 /// Rows of cells under a heading.
 #[derive(Debug, Default)]
 pub struct Table {
-    heading: Vec<Cell>,
-    rows: Vec<Vec<Cell>>,
+    heading: Vec<TableCell>,
+    rows: Vec<Vec<TableCell>>,
     empty: &'static str,
 }
 
-/// A piece of text and the side on which it stands.
+/// A text and its alignment.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct TableCell {
     text: String,
     right: bool,
 }
 
-/// A cell of words.
-pub fn cell(text: impl ToString) -> Cell {
-    Cell { text: clean(&text.to_string()), right: false }
+/// A left-aligned cell.
+pub fn cell(text: impl ToString) -> TableCell {
+    TableCell { text: clean(&text.to_string()), right: false }
 }
 
-/// A cell of numbers.
-pub fn right(text: impl ToString) -> Cell {
-    Cell { text: clean(&text.to_string()), right: true }
+/// A right-aligned cell.
+pub fn right(text: impl ToString) -> TableCell {
+    TableCell { text: clean(&text.to_string()), right: true }
 }
 
-/// A newline or an escape sequence in somebody's data must not move the reader's cursor.
+/// Replaces newlines and escape sequences in data, which could move the cursor.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 impl Table {
-    /// A table with this heading; `empty` is said when there are no rows.
-    pub fn new<const N: usize>(heading: [Cell; N], empty: &'static str) -> Self {
+    /// A table with this heading; `empty` is printed when there are no rows.
+    pub fn new<const N: usize>(heading: [TableCell; N], empty: &'static str) -> Self {
         Self { heading: heading.into(), rows: Vec::new(), empty }
     }
 
@@ -42,7 +42,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
+    pub fn row<const N: usize>(&mut self, cells: [TableCell; N]) {
         self.rows.push(cells.into());
     }
 
@@ -83,7 +83,7 @@ impl Table {
     }
 }
 
-fn line(row: &[Cell], widths: &[usize], show: impl Fn(&str, &str) -> String) -> String {
+fn line(row: &[TableCell], widths: &[usize], show: impl Fn(&str, &str) -> String) -> String {
     let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, &width))| {
         let text = &cell.text;
         let padded = match cell.right {
@@ -96,7 +96,7 @@ fn line(row: &[Cell], widths: &[usize], show: impl Fn(&str, &str) -> String) -> 
     cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
-/// States have the same colour everywhere; other words have none.
+/// Colours a state; other words have no colour.
 pub fn paint(colour: bool, word: &str, text: &str) -> String {
     let code = match word {
         "done" | "complete" | "ok" | "✓" => "32",

@@ -1,8 +1,8 @@
-//! What `[mail]` means.
+//! Resolves `[mail]`.
 
 use longshore_mail::spool::Thresholds;
 
-use super::{at_key, choice, known_pool, length, path, span};
+use super::{at_key, duration, parse_choice, path, pool_name, positive_duration};
 use crate::config::{self, Config};
 use crate::error::usage;
 use crate::mail::{MailSettings, ServerSettings};
@@ -13,22 +13,22 @@ pub(super) fn mail(config: &Config) -> anyhow::Result<MailSettings> {
     Ok(MailSettings {
         spool: path(&mail.spool).unwrap_or_else(|| "spool".into()),
         renderer: at_key("mail.renderer", mail.renderer.parse().map_err(usage))?,
-        form: choice("mail.form", &mail.form)?,
+        form: parse_choice("mail.form", &mail.form)?,
         mjml_dir: path(&mail.mjml_dir).unwrap_or_else(|| ".".into()),
         includes: mail.includes.iter().map(Into::into).collect(),
-        render_timeout: length("mail.render_timeout", &mail.render_timeout)?,
-        pool: pool.map(|name| known_pool("mail.pool", name, config)).transpose()?,
+        render_timeout: positive_duration("mail.render_timeout", &mail.render_timeout)?,
+        pool: pool.map(|name| pool_name("mail.pool", name, config)).transpose()?,
         folder: path(&mail.folder),
         per_domain: mail.per_domain,
-        on_unanswered: choice("mail.on_unanswered", &mail.on_unanswered)?,
-        max_age: length("mail.max_age", &mail.max_age)?,
-        keep: span("mail.keep", &mail.keep)?,
-        keep_failed: span("mail.keep_failed", &mail.keep_failed)?,
+        on_unanswered: parse_choice("mail.on_unanswered", &mail.on_unanswered)?,
+        max_age: positive_duration("mail.max_age", &mail.max_age)?,
+        keep: duration("mail.keep", &mail.keep)?,
+        keep_failed: duration("mail.keep_failed", &mail.keep_failed)?,
         thresholds: Thresholds {
             warning: usize::try_from(mail.warning)?,
             critical: usize::try_from(mail.critical)?,
-            warning_age: length("mail.warning_age", &mail.warning_age)?,
-            critical_age: length("mail.critical_age", &mail.critical_age)?,
+            warning_age: positive_duration("mail.warning_age", &mail.warning_age)?,
+            critical_age: positive_duration("mail.critical_age", &mail.critical_age)?,
             warning_failed: usize::try_from(mail.warning_failed)?,
             critical_failed: usize::try_from(mail.critical_failed)?,
         },
@@ -36,18 +36,18 @@ pub(super) fn mail(config: &Config) -> anyhow::Result<MailSettings> {
     })
 }
 
-fn server(mail: &config::Mail) -> anyhow::Result<ServerSettings> {
+fn server(mail: &config::MailConfig) -> anyhow::Result<ServerSettings> {
     let smtp = &mail.smtp;
     let server = Some(&smtp.server).filter(|text| !text.is_empty()).map(|text| address(text));
     Ok(ServerSettings {
         server: at_key("mail.smtp.server", server.transpose())?,
-        security: choice("mail.smtp.security", &smtp.security)?,
+        security: parse_choice("mail.smtp.security", &smtp.security)?,
         authorities: path(&smtp.authorities),
         user: smtp.user.clone(),
         password_file: path(&smtp.password_file),
         hello: smtp.hello.clone(),
         connections: usize::try_from(smtp.connections)?.max(1),
-        timeout: length("mail.smtp.timeout", &smtp.timeout)?,
+        timeout: positive_duration("mail.smtp.timeout", &smtp.timeout)?,
     })
 }
 

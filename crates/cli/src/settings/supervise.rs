@@ -1,4 +1,4 @@
-//! What `[supervise]` means.
+//! Resolves `[supervise]`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,131 +7,131 @@ use std::time::Duration;
 use clap::ValueEnum;
 use longshore::QueueName;
 
-use super::{all_named, at_key, length, path, span};
-use crate::args::Global;
+use super::{at_key, duration, parse_names, path, positive_duration};
+use crate::args::GlobalArgs;
+use crate::byte_size::ByteSize;
 use crate::config::{self, Config};
 use crate::env;
 use crate::error::{WithHint, usage};
-use crate::size::Size;
-use crate::supervise::{Rules, Shape};
+use crate::supervise::{RestartRules, SectionSpec};
 
-/// What `supervise` keeps alive, and how.
+/// Processes that `supervise` runs.
 #[derive(Debug, Clone)]
 pub struct SuperviseSettings {
-    /// Where its number is, and the lock that keeps a second one out.
+    /// The file with its PID, locked against a second supervisor.
     pub pid_file: PathBuf,
-    /// Whether batches that were left unfinished are taken up at the start.
+    /// Whether unfinished batches are resumed at the start.
     pub recover: bool,
-    /// When it starts, restarts and gives up.
-    pub rules: Rules,
-    /// A file whose first line changes with what is installed.
+    /// When processes are started, restarted and given up.
+    pub rules: RestartRules,
+    /// A file with the installed version in its first line.
     pub version_file: Option<PathBuf>,
     /// How long that line must stay the same.
     pub settle: Duration,
-    /// What is kept alive.
-    pub workers: Vec<Supervised>,
-    /// What was typed for this program and holds for those that it starts, as variables: a store's URL
-    /// may hold a password, and arguments are for everybody to see.
-    pub handed_down: Vec<(String, String)>,
+    /// The sections.
+    pub workers: Vec<SupervisedSection>,
+    /// Flags of this process that also apply to its children, as variables: a store's URL may hold
+    /// a password, and arguments are readable by every user.
+    pub inherited_env: Vec<(String, String)>,
 }
 
 impl SuperviseSettings {
-    /// What the file says now. Sections keep the places that they have, those that are gone included:
-    /// of these nobody is wanted any more.
-    pub fn again(&self, typed: &Global) -> anyhow::Result<Self> {
+    /// Reads the file again. Existing sections keep their positions; removed ones stay with a size
+    /// of zero.
+    pub fn reload(&self, typed: &GlobalArgs) -> anyhow::Result<Self> {
         let mut now = super::Settings::resolve(typed)?.supervise;
         if now.workers.is_empty() {
-            return Err(usage("there would be nothing to keep alive"));
+            return Err(usage("there would be no workers to supervise"));
         }
         let mut workers = Vec::with_capacity(self.workers.len());
         for before in &self.workers {
             let at = now.workers.iter().position(|worker| worker.shape.name == before.shape.name);
             workers.push(match at {
                 Some(at) => now.workers.remove(at),
-                None => Supervised { shape: before.shape.gone(), ..before.clone() },
+                None => SupervisedSection { shape: before.shape.emptied(), ..before.clone() },
             });
         }
         workers.append(&mut now.workers);
         Ok(Self { workers, ..now })
     }
 
-    /// What is other than before, in words: a line for each section.
+    /// The differences to `now` as text: a line for each section.
     pub fn changes(&self, now: &Self) -> Vec<String> {
         let before = self.workers.iter().map(Some).chain(std::iter::repeat(None));
-        let told = now.workers.iter().zip(before).filter_map(|(now, before)| {
+        let lines = now.workers.iter().zip(before).filter_map(|(now, before)| {
             let is_gone = now.shape.max == 0;
             let was_gone = before.is_none_or(|before| before.shape.max == 0);
             let what = match (was_gone, is_gone) {
                 (true, true) => return None,
                 (true, false) => "is new",
-                (false, true) => "is gone",
+                (false, true) => "is removed",
                 (false, false) if before == Some(now) => return None,
                 (false, false) => "has changed",
             };
             Some(format!("section {} {what}", now.shape.name))
         });
-        told.collect()
+        lines.collect()
     }
 }
 
-/// Worker processes that are alike.
+/// A section: identical worker processes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Supervised {
-    /// How many.
-    pub shape: Shape,
-    /// What is run.
-    pub run: Run,
-    /// Where.
+pub struct SupervisedSection {
+    /// Their number.
+    pub shape: SectionSpec,
+    /// The command.
+    pub run: SupervisedCommand,
+    /// The working directory.
     pub dir: PathBuf,
-    /// What is set in its environment.
+    /// Variables set in the environment.
     pub env: BTreeMap<String, String>,
     /// A process that uses more bytes of memory is replaced.
     pub max_memory: Option<u64>,
-    /// What waits for it, if it is a worker of ours.
-    pub load: Option<Load>,
+    /// The load by which it scales, if it is a Longshore worker.
+    pub load: Option<ScaleLoad>,
 }
 
-/// What waits for workers of ours.
+/// The load of Longshore workers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Load {
-    /// The queues that they take from; none means all.
+pub struct ScaleLoad {
+    /// The queues that they claim from; empty means all.
     pub queues: Vec<QueueName>,
-    /// How many units each of them runs at once.
+    /// Units that each of them runs concurrently.
     pub slots: u32,
 }
 
-impl Supervised {
-    /// Whether their number follows what waits for them.
-    pub fn grows(&self) -> bool {
+impl SupervisedSection {
+    /// Whether the number of processes follows the load.
+    pub fn can_scale(&self) -> bool {
         self.load.is_some() && self.shape.min < self.shape.max
     }
 }
 
-/// What is run.
+/// The command of a process.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Run {
+pub enum SupervisedCommand {
     /// A program and its arguments.
     Command(Vec<String>),
     /// `longshore` with these arguments.
     Longshore(Vec<String>),
 }
 
-/// Finds out what is meant.
-pub fn supervise(typed: &Global, config: &Config) -> anyhow::Result<SuperviseSettings> {
+/// Resolves `[supervise]`.
+pub fn supervise(typed: &GlobalArgs, config: &Config) -> anyhow::Result<SuperviseSettings> {
     let written = &config.supervise;
     let key = |key: &str| format!("supervise.{key}");
     if written.start_failures == 0 {
         return Err(usage(format!("`{}` is 0", key("start_failures"))))
-            .hint("1 gives up at the first failure to start");
+            .hint("with 1 a section is given up at its first failure to start");
     }
-    let rules = Rules {
-        start_time: span(&key("start_time"), &written.start_time)?,
+    let rules = RestartRules {
+        start_time: duration(&key("start_time"), &written.start_time)?,
         start_failures: written.start_failures,
-        start_window: length(&key("start_window"), &written.start_window)?,
-        restart_after: span(&key("restart_after"), &written.restart_after)?,
-        restart_most: span(&key("restart_most"), &written.restart_most)?,
-        // A worker of ours sees to its own drain; it only has to be ended if it does not.
-        drain: span("worker.drain_timeout", &config.worker.drain_timeout)? + SLACK,
+        start_window: positive_duration(&key("start_window"), &written.start_window)?,
+        restart_after: duration(&key("restart_after"), &written.restart_after)?,
+        restart_most: duration(&key("restart_most"), &written.restart_most)?,
+        // A Longshore worker limits its own drain; it is only killed if it fails to.
+        drain: duration("worker.drain_timeout", &config.worker.drain_timeout)? + DRAIN_SLACK,
     };
     let workers = written.workers.iter().map(|(name, written)| worker(name, written, config));
     Ok(SuperviseSettings {
@@ -139,13 +139,13 @@ pub fn supervise(typed: &Global, config: &Config) -> anyhow::Result<SuperviseSet
         recover: written.recover,
         rules,
         version_file: path(&written.version_file),
-        settle: span(&key("settle"), &written.settle)?,
+        settle: duration(&key("settle"), &written.settle)?,
         workers: workers.collect::<anyhow::Result<_>>()?,
-        handed_down: handed_down(typed),
+        inherited_env: inherited_env(typed),
     })
 }
 
-fn handed_down(typed: &Global) -> Vec<(String, String)> {
+fn inherited_env(typed: &GlobalArgs) -> Vec<(String, String)> {
     let text = |path: &PathBuf| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         path.to_string_lossy().into_owned()
@@ -163,10 +163,14 @@ fn handed_down(typed: &Global) -> Vec<(String, String)> {
     typed.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// What a worker may need beyond its drain to write down what it did.
-const SLACK: Duration = Duration::from_secs(10);
+/// Time that a worker may need after its drain to record outcomes.
+const DRAIN_SLACK: Duration = Duration::from_secs(10);
 
-fn worker(name: &str, written: &config::Supervised, config: &Config) -> anyhow::Result<Supervised> {
+fn worker(
+    name: &str,
+    written: &config::SupervisedConfig,
+    config: &Config,
+) -> anyhow::Result<SupervisedSection> {
     let key = |key: &str| format!("supervise.workers.{name}.{key}");
     if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(usage(format!("`supervise.workers` has a section called `{name}`")))
@@ -175,12 +179,12 @@ fn worker(name: &str, written: &config::Supervised, config: &Config) -> anyhow::
     let memory = Some(&written.max_memory)
         .filter(|text| !text.is_empty())
         .map(|text| at_key(&key("max_memory"), text.parse().map_err(usage)));
-    Ok(Supervised {
+    Ok(SupervisedSection {
         shape: shape(name, written)?,
         run: run(name, written)?,
         dir: path(&written.dir).unwrap_or_else(|| ".".into()),
         env: written.env.clone(),
-        max_memory: memory.transpose()?.map(|Size(bytes)| bytes),
+        max_memory: memory.transpose()?.map(|ByteSize(bytes)| bytes),
         load: match written.command.is_empty() {
             true => Some(load(name, written, config)?),
             false => None,
@@ -188,17 +192,21 @@ fn worker(name: &str, written: &config::Supervised, config: &Config) -> anyhow::
     })
 }
 
-fn load(name: &str, written: &config::Supervised, config: &Config) -> anyhow::Result<Load> {
+fn load(
+    name: &str,
+    written: &config::SupervisedConfig,
+    config: &Config,
+) -> anyhow::Result<ScaleLoad> {
     let defaults = super::worker(config)?;
-    let queues = all_named(&format!("supervise.workers.{name}.queues"), &written.queues)?;
-    Ok(Load {
+    let queues = parse_names(&format!("supervise.workers.{name}.queues"), &written.queues)?;
+    Ok(ScaleLoad {
         queues: if queues.is_empty() { defaults.queues } else { queues },
         slots: if written.slots == 0 { defaults.slots } else { written.slots },
     })
 }
 
-fn shape(name: &str, written: &config::Supervised) -> anyhow::Result<Shape> {
-    let config::Supervised { count, min, max, .. } = *written;
+fn shape(name: &str, written: &config::SupervisedConfig) -> anyhow::Result<SectionSpec> {
+    let config::SupervisedConfig { count, min, max, .. } = *written;
     let key = |key: &str| format!("supervise.workers.{name}.{key}");
     let begin = if count == 0 { min.max(1) } else { count };
     let max = if max == 0 { begin } else { max };
@@ -207,14 +215,14 @@ fn shape(name: &str, written: &config::Supervised) -> anyhow::Result<Shape> {
         return Err(usage(problem))
             .hint("write `count`, or `min` and `max`, or `count` between them");
     }
-    let max_age = span(&key("max_age"), &written.max_age)?;
+    let max_age = duration(&key("max_age"), &written.max_age)?;
     let max_age = Some(max_age).filter(|age| !age.is_zero());
-    Ok(Shape { name: name.to_owned(), begin, min, max, max_age })
+    Ok(SectionSpec { name: name.to_owned(), begin, min, max, max_age })
 }
 
-fn run(name: &str, written: &config::Supervised) -> anyhow::Result<Run> {
+fn run(name: &str, written: &config::SupervisedConfig) -> anyhow::Result<SupervisedCommand> {
     let key = |key: &str| format!("supervise.workers.{name}.{key}");
-    let config::Supervised { command, kinds, queues, slots, max_units, .. } = written;
+    let config::SupervisedConfig { command, kinds, queues, slots, max_units, .. } = written;
     let of_ours = [
         ("kinds", !kinds.is_empty()),
         ("queues", !queues.is_empty()),
@@ -233,14 +241,14 @@ fn run(name: &str, written: &config::Supervised) -> anyhow::Result<Run> {
             return Err(usage(format!("`{}` names no program", key("command"))))
                 .hint("as command = [\"longshore\", \"ai\", \"worker\"]");
         }
-        // Whatever is first on the PATH may be another version.
+        // `longshore` on the PATH may be another version.
         (Some((program, rest)), None) if program == "longshore" => {
-            return Ok(Run::Longshore(rest.to_vec()));
+            return Ok(SupervisedCommand::Longshore(rest.to_vec()));
         }
-        (Some(_), None) => return Ok(Run::Command(command.clone())),
+        (Some(_), None) => return Ok(SupervisedCommand::Command(command.clone())),
     }
-    // Only checked here: the worker reads them again.
-    all_named::<longshore::Kind, _>(&key("kinds"), kinds)?;
+    // Only validated here: the worker parses them again.
+    parse_names::<longshore::Kind, _>(&key("kinds"), kinds)?;
     let mut words = vec!["worker".to_owned()];
     let flags = |flag: &'static str| move |text: &String| [flag.to_owned(), text.clone()];
     words.extend(kinds.iter().flat_map(flags("--kind")));
@@ -250,5 +258,5 @@ fn run(name: &str, written: &config::Supervised) -> anyhow::Result<Run> {
             words.extend([flag.to_owned(), number.to_string()]);
         }
     }
-    Ok(Run::Longshore(words))
+    Ok(SupervisedCommand::Longshore(words))
 }

@@ -1,4 +1,4 @@
-//! A PostgreSQL URL: it may hold a password, so it is shown without one everywhere.
+//! A PostgreSQL URL, printed everywhere without its password.
 
 use std::str::FromStr;
 
@@ -18,7 +18,7 @@ impl FromStr for PostgresUrl {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let known = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
-        // The text itself is not repeated: it may hold a password.
+        // The error does not repeat the text, which may hold a password.
         let read = || text.parse::<Config>().map_err(|error| format!(": {error}"));
         match if known { read() } else { Err(String::new()) } {
             Ok(_) => Ok(Self(text.to_owned())),
@@ -29,12 +29,12 @@ impl FromStr for PostgresUrl {
 }
 
 impl PostgresUrl {
-    /// The URL with all its secrets.
+    /// The URL with its password.
     pub fn with_password(&self) -> &str {
         &self.0
     }
 
-    /// The same server, another database.
+    /// The URL of another database on the same server.
     pub fn with_database(&self, name: &str) -> Self {
         let (before, query) = match self.0.split_once('?') {
             Some((before, query)) => (before, format!("?{query}")),
@@ -45,7 +45,7 @@ impl PostgresUrl {
         Self(format!("{}/{name}{query}", &before[..end]))
     }
 
-    /// Whether both lead to the same database, as far as their texts tell.
+    /// Whether both name the same database, as far as their texts tell.
     pub fn is_same(&self, other: &Self) -> bool {
         let place = |url: &Self| {
             let config: Config = url.0.parse().ok()?;
@@ -76,13 +76,13 @@ impl std::fmt::Display for PostgresUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", &self.0));
         write!(f, "{scheme}://")?;
-        // Up to the last @: a password may hold one that nobody escaped.
+        // Up to the last @: a password may contain an unescaped one.
         let rest = match rest.rsplit_once('@') {
             None => rest,
-            Some((who, rest)) => {
-                match who.split_once(':') {
+            Some((login, rest)) => {
+                match login.split_once(':') {
                     Some((user, _)) => write!(f, "{user}:***@")?,
-                    None => write!(f, "{who}@")?,
+                    None => write!(f, "{login}@")?,
                 }
                 rest
             }

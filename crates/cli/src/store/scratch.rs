@@ -1,5 +1,5 @@
-//! A database that is made for one command and dropped at its end, on the server that the settings
-//! name: whatever happens in it, no store of anybody's is touched.
+//! A temporary database on the settings' server, dropped at the end of the command: no existing
+//! store is touched.
 
 use anyhow::Context;
 use longshore::SessionId;
@@ -9,7 +9,7 @@ use super::{PostgresUrl, StoreUrl};
 use crate::error::WithHint;
 use crate::settings::{PostgresSettings, Settings};
 
-/// A database for one command.
+/// A temporary database.
 #[derive(Debug)]
 pub struct ScratchDatabase {
     server: PostgresUrl,
@@ -17,17 +17,17 @@ pub struct ScratchDatabase {
 }
 
 impl ScratchDatabase {
-    /// Makes one beside the database of `server`.
+    /// Creates one on the same server.
     pub async fn make(server: &PostgresUrl) -> anyhow::Result<Self> {
         let name = format!("longshore_{}", SessionId::new().to_string().replace('-', ""));
         run_statement(server.with_password(), &format!("CREATE DATABASE {name}"))
             .await
             .hint("the user of the URL must be allowed to create databases: ALTER ROLE … CREATEDB")
-            .with_context(|| format!("cannot make a database beside {server}"))?;
+            .with_context(|| format!("cannot create a database beside {server}"))?;
         Ok(Self { server: server.clone(), name })
     }
 
-    /// The settings with it as the store.
+    /// The settings with this database as the store.
     pub fn settings(&self, settings: &Settings) -> Settings {
         let listen = settings.postgres.listen.as_ref();
         Settings {
@@ -40,7 +40,7 @@ impl ScratchDatabase {
         }
     }
 
-    /// Drops it, whoever is still connected.
+    /// Drops it, and disconnects its clients.
     pub async fn drop(self) -> anyhow::Result<()> {
         let sql = format!("DROP DATABASE {} WITH (FORCE)", self.name);
         run_statement(self.server.with_password(), &sql)

@@ -1,4 +1,4 @@
-//! PostgreSQL in the quickstart build: its URLs are recognised and refused.
+//! PostgreSQL in the quickstart build: its URLs are recognised and rejected.
 
 use std::convert::Infallible;
 use std::str::FromStr;

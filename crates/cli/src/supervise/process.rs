@@ -1,7 +1,7 @@
-//! One supervised process, from its start to the end of the last that it left behind.
+//! One supervised process, from its start until the last process it left behind has ended.
 //!
-//! It leads a process group of its own, which the warden ends should the supervisor be killed: nobody
-//! would ever end it otherwise, and the next supervisor starts others.
+//! It leads a process group of its own, which the orphan reaper terminates if the supervisor is
+//! killed: otherwise it would run for ever, beside the processes of the next supervisor.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,60 +14,60 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::voice::{Speaker, Voice};
+use super::log_prefix::{LineFormat, ProcessLabel};
 use crate::env;
 
-/// How long is listened after the process ended, while others that it left behind hold the pipe.
-const LINGER: Duration = Duration::from_millis(200);
-/// Orders that may wait to be carried out: asked, asked again, killed.
-const ORDERS: usize = 8;
+/// How long output is read after the process ended, while processes it left behind hold the pipe.
+const OUTPUT_LINGER: Duration = Duration::from_millis(200);
+/// Capacity of the signal queue: TERM, TERM again, KILL.
+const SIGNAL_QUEUE: usize = 8;
 
-/// What is started.
+/// The command to start.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ProcessCommand {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Where it runs.
+    /// Its working directory.
     pub dir: PathBuf,
-    /// What is set in its environment, beside what it inherits.
+    /// Variables set in its environment, beside the inherited ones.
     pub env: Vec<(String, String)>,
 }
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug)]
-pub struct Handle {
-    /// Its number.
+pub struct ProcessHandle {
+    /// Its PID.
     pub pid: u32,
-    orders: mpsc::Sender<Signal>,
+    signals: mpsc::Sender<Signal>,
 }
 
 /// How a process ended.
 #[derive(Debug)]
-pub struct End {
-    /// What the system says.
+pub struct SupervisedEnd {
+    /// Its exit status, if known.
     pub status: Option<ExitStatus>,
     /// The last line it printed.
     pub last: String,
 }
 
-impl Handle {
-    /// Sends a signal: KILL to its whole group, others to it alone, which knows what to do about its
-    /// children.
+impl ProcessHandle {
+    /// Sends a signal: KILL to its whole group, others to the process alone, which handles its
+    /// children itself.
     pub fn send(&self, signal: Signal) {
-        // Full or closed: it has been told, or is gone.
-        let _ = self.orders.try_send(signal);
+        // If the queue is full or closed, the process was signalled before or is gone.
+        let _ = self.signals.try_send(signal);
     }
 }
 
-/// Starts a process. The future is its life: dropped early, it ends the process.
+/// Starts a process. The future runs until its end; dropping it kills the process.
 pub fn start(
-    plan: &Plan,
+    plan: &ProcessCommand,
     name: String,
-    voice: Voice,
+    line_format: LineFormat,
     warden: &Arc<Warden>,
-) -> io::Result<(Handle, impl Future<Output = End> + use<>)> {
+) -> io::Result<(ProcessHandle, impl Future<Output = SupervisedEnd> + use<>)> {
     let mut command = Command::new(&plan.program);
     command.args(&plan.arguments).current_dir(&plan.dir).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -76,60 +76,63 @@ pub fn start(
         command.env_remove(own);
     }
     let child = command.spawn()?;
-    let group = Group::of(child.id()).ok_or_else(|| io::Error::other("it has no number"))?;
-    let (orders, received) = mpsc::channel(ORDERS);
-    let who = Speaker { worker: name, pid: group.id().unsigned_abs() };
-    let handle = Handle { pid: who.pid, orders };
+    let group = Group::of(child.id()).ok_or_else(|| io::Error::other("it has no PID"))?;
+    let (signals, received) = mpsc::channel(SIGNAL_QUEUE);
+    let label = ProcessLabel { worker: name, pid: group.id().unsigned_abs() };
+    let handle = ProcessHandle { pid: label.pid, signals };
     let warden = Arc::clone(warden);
     let life = async move {
         let watched = warden.watch(group.id());
-        let end = live(child, group, received, &who, voice).await;
+        let end = run_process(child, group, received, &label, line_format).await;
         drop(watched);
         end
     };
     Ok((handle, life))
 }
 
-async fn live(
+async fn run_process(
     mut child: Child,
     group: Group,
-    mut orders: mpsc::Receiver<Signal>,
-    who: &Speaker,
-    voice: Voice,
-) -> End {
+    mut signals: mpsc::Receiver<Signal>,
+    label: &ProcessLabel,
+    line_format: LineFormat,
+) -> SupervisedEnd {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let listen = async {
-        tokio::join!(voice.pass_on(who, "stdout", stdout), voice.pass_on(who, "stderr", stderr))
+        tokio::join!(
+            line_format.forward(label, "stdout", stdout),
+            line_format.forward(label, "stderr", stderr)
+        )
     };
     let mut listen = std::pin::pin!(listen);
-    let mut heard = None;
+    let mut output_done = None;
     if let Some(pid) = Pid::from_raw(group.id()) {
         let exit = Exit::of_process(pid);
         let mut ended = std::pin::pin!(exit.ended());
         loop {
             tokio::select! {
                 () = &mut ended => break,
-                all = &mut listen, if heard.is_none() => heard = Some(all),
-                Some(signal) = orders.recv() => match signal {
+                all = &mut listen, if output_done.is_none() => output_done = Some(all),
+                Some(signal) = signals.recv() => match signal {
                     Signal::KILL => group.kill(),
-                    // Gone a moment ago is as good.
+                    // The process may have ended a moment ago.
                     signal => _ = kill_process(pid, signal),
                 },
             }
         }
     }
-    // Before it is waited for: afterwards its number may be another's.
+    // Before it is reaped: afterwards its PID may be reused.
     group.release();
     let status = child.wait().await.ok();
-    let heard = match heard {
-        Some(heard) => heard,
-        None => tokio::time::timeout(LINGER, listen).await.unwrap_or_default(),
+    let output_done = match output_done {
+        Some(output_done) => output_done,
+        None => tokio::time::timeout(OUTPUT_LINGER, listen).await.unwrap_or_default(),
     };
-    let (out, err) = heard;
-    End { status, last: if err.is_empty() { out } else { err } }
+    let (out, err) = output_done;
+    SupervisedEnd { status, last: if err.is_empty() { out } else { err } }
 }
 
-/// The bytes of memory that a process has in use; nothing if nobody can say.
+/// The bytes of resident memory of a process, if they can be read.
 pub fn memory(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;

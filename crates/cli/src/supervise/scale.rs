@@ -1,45 +1,45 @@
-//! How many processes of a section there should be, by what waits for them. Pure.
+//! Decides how a section scales with its queues' depth. Pure.
 
 use std::time::Duration;
 
-/// With nothing ready or running for this long, one process is let go.
-const IDLE: Duration = Duration::from_secs(60);
+/// After this long with nothing ready or running, one process is removed.
+const IDLE_BEFORE_SCALE_DOWN: Duration = Duration::from_secs(60);
 
-/// What a look at the queues says about a section.
+/// The scaling decision for a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tendency {
-    /// More is ready than all its processes can hold: one more.
+pub enum ScaleDecision {
+    /// More is ready than all its processes can hold: add one.
     More,
-    /// There was nothing to do for long: one fewer.
+    /// There was nothing to do for long: remove one.
     Fewer,
-    /// As it is.
+    /// No change.
     Same,
 }
 
-/// Watches one section.
+/// The scaling state of one section.
 #[derive(Debug, Default)]
-pub struct Scale {
+pub struct SectionScaler {
     idle_since: Option<Duration>,
 }
 
-impl Scale {
-    /// So much is ready and so much runs, for processes that can run so many units at once, all together.
-    pub fn look(&mut self, ready: u64, running: u64, slots: u64, now: Duration) -> Tendency {
+impl SectionScaler {
+    /// Decides from the units ready and running, and the slots of all processes together.
+    pub fn decide(&mut self, ready: u64, running: u64, slots: u64, now: Duration) -> ScaleDecision {
         if ready > 0 {
             self.idle_since = None;
-            return if ready > slots { Tendency::More } else { Tendency::Same };
+            return if ready > slots { ScaleDecision::More } else { ScaleDecision::Same };
         }
-        // Whoever is let go may be the one at work, and a drain has an end.
+        // The removed process might be the busy one, and a drain has a time limit.
         if running > 0 {
             self.idle_since = None;
-            return Tendency::Same;
+            return ScaleDecision::Same;
         }
         let since = *self.idle_since.get_or_insert(now);
-        if now.saturating_sub(since) < IDLE {
-            return Tendency::Same;
+        if now.saturating_sub(since) < IDLE_BEFORE_SCALE_DOWN {
+            return ScaleDecision::Same;
         }
         self.idle_since = Some(now);
-        Tendency::Fewer
+        ScaleDecision::Fewer
     }
 }
 
@@ -53,31 +53,31 @@ mod tests {
 
     #[test]
     fn one_more_comes_as_long_as_more_is_ready_than_all_can_hold() {
-        let mut scale = Scale::default();
-        assert_eq!(scale.look(9, 8, 8, at(0)), Tendency::More);
-        assert_eq!(scale.look(9, 8, 16, at(2)), Tendency::Same);
-        assert_eq!(scale.look(1, 9, 16, at(4)), Tendency::Same);
+        let mut scale = SectionScaler::default();
+        assert_eq!(scale.decide(9, 8, 8, at(0)), ScaleDecision::More);
+        assert_eq!(scale.decide(9, 8, 16, at(2)), ScaleDecision::Same);
+        assert_eq!(scale.decide(1, 9, 16, at(4)), ScaleDecision::Same);
     }
 
     #[test]
     fn one_goes_for_each_while_without_work() {
-        let mut scale = Scale::default();
-        assert_eq!(scale.look(0, 0, 8, at(0)), Tendency::Same);
-        assert_eq!(scale.look(0, 0, 8, at(59)), Tendency::Same);
-        assert_eq!(scale.look(0, 0, 8, at(60)), Tendency::Fewer);
-        assert_eq!(scale.look(0, 0, 8, at(61)), Tendency::Same, "the next one later");
-        assert_eq!(scale.look(1, 0, 8, at(100)), Tendency::Same);
-        assert_eq!(scale.look(0, 0, 8, at(121)), Tendency::Same, "there was work meanwhile");
-        assert_eq!(scale.look(0, 0, 8, at(181)), Tendency::Fewer);
+        let mut scale = SectionScaler::default();
+        assert_eq!(scale.decide(0, 0, 8, at(0)), ScaleDecision::Same);
+        assert_eq!(scale.decide(0, 0, 8, at(59)), ScaleDecision::Same);
+        assert_eq!(scale.decide(0, 0, 8, at(60)), ScaleDecision::Fewer);
+        assert_eq!(scale.decide(0, 0, 8, at(61)), ScaleDecision::Same, "the next one later");
+        assert_eq!(scale.decide(1, 0, 8, at(100)), ScaleDecision::Same);
+        assert_eq!(scale.decide(0, 0, 8, at(121)), ScaleDecision::Same, "there was work meanwhile");
+        assert_eq!(scale.decide(0, 0, 8, at(181)), ScaleDecision::Fewer);
     }
 
     #[test]
     fn nobody_is_let_go_while_something_runs() {
-        let mut scale = Scale::default();
+        let mut scale = SectionScaler::default();
         for minute in 0..10 {
-            assert_eq!(scale.look(0, 1, 8, at(60 * minute)), Tendency::Same);
+            assert_eq!(scale.decide(0, 1, 8, at(60 * minute)), ScaleDecision::Same);
         }
-        assert_eq!(scale.look(0, 0, 8, at(601)), Tendency::Same);
-        assert_eq!(scale.look(0, 0, 8, at(661)), Tendency::Fewer);
+        assert_eq!(scale.decide(0, 0, 8, at(601)), ScaleDecision::Same);
+        assert_eq!(scale.decide(0, 0, 8, at(661)), ScaleDecision::Fewer);
     }
 }

@@ -1,10 +1,11 @@
-//! Traces to a collector, in OpenTelemetry's format over HTTP, if one is named.
+//! Exports traces to a collector, by OTLP over HTTP, if one is configured.
 //!
-//! Spans wait in a bounded queue for a thread of their own: a collector that is slow, full or dead costs
-//! spans, never work. Sampling, the service's name, headers and sizes are OpenTelemetry's own variables
-//! (`OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`).
+//! Spans are buffered in a bounded queue for a thread of their own: a collector that is slow, full
+//! or dead costs spans, never work. Sampling, the service's name, headers and sizes are
+//! OpenTelemetry's own variables (`OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`,
+//! `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`).
 
-mod collector;
+mod otlp_exporter;
 
 use std::time::Duration;
 
@@ -24,20 +25,20 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::env;
 
-/// How long the last spans may take on their way when we end.
-const LAST: Duration = Duration::from_secs(1);
+/// Timeout of the last export at the end of the process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whoever follows the traces of this process.
+/// The exporter of this process's traces.
 pub struct Telemetry(Option<SdkTracerProvider>);
 
 impl Telemetry {
-    /// Nobody, or the collector at a URL, called by `runtime`. `sender` is a command that only sends: it
-    /// is part of what its caller does, who says so in `TRACEPARENT`.
+    /// Exports to the collector at `url`, if any, on `runtime`. `sender` is a command that only
+    /// submits: it continues its caller's trace, which `TRACEPARENT` names.
     pub fn new(url: Option<&str>, runtime: &Handle, sender: bool) -> anyhow::Result<Self> {
         let origin = super::traceparent().filter(|_| sender);
-        trace::install(Box::new(Here { origin }));
+        trace::install(Box::new(CurrentSpan { origin }));
         let Some(url) = url else { return Ok(Self(None)) };
-        let collector = collector::at(url, runtime)?;
+        let collector = otlp_exporter::open(url, runtime)?;
         let mut resource = Resource::builder();
         if std::env::var_os(env::SERVICE_NAME).is_none() {
             resource = resource.with_service_name("longshore");
@@ -49,7 +50,7 @@ impl Telemetry {
         Ok(Self(Some(provider)))
     }
 
-    /// What hands spans of traces, and nothing else, to the collector.
+    /// The layer that passes trace spans, and nothing else, to the collector.
     pub fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -64,31 +65,32 @@ impl Telemetry {
         Some(layer.with_filter(ours))
     }
 
-    /// This build sends traces.
+    /// This build exports traces.
     #[expect(clippy::unused_self, reason = "as in a build without OpenTelemetry")]
     pub fn warn_if_unavailable(&self) {}
 
-    /// Sends what is left, if that can be done soon.
+    /// Exports the remaining spans, within a short timeout.
     pub async fn end(self) {
         let Some(provider) = self.0 else { return };
-        // It waits for a thread that waits for us to call the collector.
-        let ending = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(LAST));
+        // It waits for a thread that waits for this runtime to call the collector.
+        let ending =
+            tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
         if let Ok(Err(error)) = ending.await {
-            tracing::debug!(%error, "the last spans were not sent");
+            tracing::debug!(%error, "cannot send the last spans");
         }
     }
 }
 
-/// Knows where we are.
-struct Here {
-    /// Where whoever called this command is.
+/// The current position in a trace.
+struct CurrentSpan {
+    /// The span of this command's caller.
     origin: Option<String>,
 }
 
-impl Tracer for Here {
+impl Tracer for CurrentSpan {
     fn adopt(&self, span: &Span, parent: &str) {
-        if let Some(parent) = read(parent) {
-            // Only a span that has begun cannot be given a parent, or one that nobody follows.
+        if let Some(parent) = parse_traceparent(parent) {
+            // Fails only for a span that has started, or that no layer records.
             let _ = span.set_parent(Context::new().with_remote_span_context(parent));
         }
     }
@@ -108,8 +110,8 @@ impl Tracer for Here {
     }
 }
 
-/// A `traceparent`.
-fn read(text: &str) -> Option<SpanContext> {
+/// Parses a `traceparent`.
+fn parse_traceparent(text: &str) -> Option<SpanContext> {
     if !trace::is_traceparent(text) {
         return None;
     }

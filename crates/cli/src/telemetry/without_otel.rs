@@ -6,16 +6,16 @@ use tracing::{Span, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Identity;
 
-/// Sends no spans.
+/// Exports no spans.
 pub struct Telemetry {
     collector: Option<String>,
 }
 
 impl Telemetry {
-    /// `sender` is a command that only sends: its units continue its caller's trace.
+    /// `sender` is a command that only submits: its units continue its caller's trace.
     pub fn new(url: Option<&str>, _: &Handle, sender: bool) -> anyhow::Result<Self> {
         let origin = super::traceparent().filter(|_| sender);
-        trace::install(Box::new(Origin(origin)));
+        trace::install(Box::new(CallerTrace(origin)));
         Ok(Self { collector: url.map(str::to_owned) })
     }
 
@@ -30,7 +30,7 @@ impl Telemetry {
         if let Some(url) = &self.collector {
             tracing::warn!(
                 url,
-                "this build sends no traces; for that: cargo build --release --features otel"
+                "this build exports no traces; for that: cargo build --release --features otel"
             );
         }
     }
@@ -40,9 +40,9 @@ impl Telemetry {
 }
 
 /// The caller's trace, for every unit that this process sends.
-struct Origin(Option<String>);
+struct CallerTrace(Option<String>);
 
-impl Tracer for Origin {
+impl Tracer for CallerTrace {
     fn adopt(&self, _: &Span, _: &str) {}
 
     fn here(&self) -> Option<String> {

@@ -114,7 +114,9 @@ fn a_hangup_makes_it_read_a_key_anew() {
     assert_eq!(ask(1), "Bearer sk-file-one");
     std::fs::write(&key, "sk-file-two").unwrap();
     worker.signal("HUP");
-    eventually(TIMEOUT, || fixture.dir.read("stderr").contains("read anew").then_some(()));
+    eventually(TIMEOUT, || {
+        fixture.dir.read("stderr").contains("reloading profiles and keys").then_some(())
+    });
     assert_eq!(ask(2), "Bearer sk-file-two");
     worker.signal("TERM");
     assert_eq!(worker.ends_within(TIMEOUT), 0);

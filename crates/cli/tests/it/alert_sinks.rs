@@ -77,7 +77,7 @@ fn a_webhook_that_fails_is_logged_and_changes_nothing() {
     let _holder = hold_permit(&dir);
     let run = CliOutput::of(wait_for_permit(&dir).spawn().unwrap()).ends(75);
     assert!(!run.err.contains(SECRET), "{}", run.err);
-    run.says("could not be posted to the webhook").says("it answered 500");
+    run.says("cannot post an alert to the webhook").says("it answered 500");
 }
 
 #[test]

@@ -69,7 +69,9 @@ fn a_bad_line_keeps_what_was_before_it_and_the_batch_goes_on_once_it_is_mended()
 fn a_shorter_input_than_before_is_noticed() {
     let dir = TestDir::new();
     submit_lines(&dir, [EXEC_LINE, EXEC_LINE, "oops\n"].concat().as_bytes()).ends(1);
-    submit_lines(&dir, EXEC_LINE.as_bytes()).ends(1).says("2 lines were sent before, here are 1");
+    submit_lines(&dir, EXEC_LINE.as_bytes())
+        .ends(1)
+        .says("2 lines were sent before, this input has 1");
     assert_eq!(dir.batch("b")["sealed"], false);
 }
 

@@ -50,7 +50,7 @@ fn effects_exactly_once_in_a_storm_of_killed_commands() {
         assert_no_process_left(&job);
     }
     assert!(kills >= 10, "only {kills} kills");
-    let last = job.run(&[]).ok().says("taking up batch").json();
+    let last = job.run(&[]).ok().says("resuming batch").json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(rows), &json!(0)), "{last}");
     assert_eq!(job.count("effects"), rows);
     assert_eq!(job.batch()["sums"]["answers"], rows, "no answer was paid for twice");

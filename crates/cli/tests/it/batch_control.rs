@@ -120,7 +120,7 @@ fn failures_that_are_retried_are_asked_anew_and_the_end_is_announced_once_more()
     job.execute("UPDATE rows SET sort = 'good' WHERE id % 2 = 0");
     let retried = job.operate("retry", &["--failed"]).ok().json();
     assert_eq!((&retried["generation"], &retried["failed"]), (&json!(2), &json!(0)), "{retried}");
-    let second = job.run(&[]).ends(3).says("taking up batch").json();
+    let second = job.run(&[]).ends(3).says("resuming batch").json();
     assert_eq!(second["batch"], first["batch"]);
     assert_eq!((&second["done"], &second["failed"]), (&json!(50), &json!(10)), "{second}");
     assert_eq!(announced_ends(&job), "complete 1 40 20, complete 2 50 10");
@@ -192,7 +192,7 @@ fn drain_is_clean_after_ctrl_c_and_the_next_run_takes_up() {
         assert_eq!(job.dir.run(&["workers", "--json"]).ok().json(), json!([]));
         assert_eq!(job.count("ends"), 0);
 
-        let last = job.run(&[]).ok().says("taking up batch").json();
+        let last = job.run(&[]).ok().says("resuming batch").json();
         assert_eq!((&last["batch"], &last["done"]), (&batch["batch"], &json!(ROWS)), "{last}");
         job.assert_exact();
         assert_eq!(announced_ends(&job), format!("complete 1 {ROWS} 0"));

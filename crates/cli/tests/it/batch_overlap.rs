@@ -112,7 +112,7 @@ fn one_holder_when_two_runs_work_on_the_same_batch() {
     let mut first = job.dir.start(&["batch", "run", "one.toml"]);
     job.wait_for_effects(10);
     let second =
-        job.dir.run(&["batch", "run", "one.toml", "--json"]).ok().says("taking up batch").json();
+        job.dir.run(&["batch", "run", "one.toml", "--json"]).ok().says("resuming batch").json();
     assert_eq!(first.ends_within(TIMEOUT), 0);
     assert_eq!(
         (&second["done"], &second["status"]),

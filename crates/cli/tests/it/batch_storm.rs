@@ -75,7 +75,7 @@ impl BatchStorm {
 
     /// How many runs resumed the batch.
     fn resume_count(&self) -> usize {
-        self.job.dir.read("stderr").matches("taking up batch").count()
+        self.job.dir.read("stderr").matches("resuming batch").count()
     }
 
     fn wait_for_resume(&self, before: usize) {
@@ -170,7 +170,7 @@ pub fn kill_runs(storm: &BatchStorm, mut middle: impl FnMut()) {
         storm.assert_alive(&mut run, kill);
         run.kill();
     }
-    let last = storm.job.run(&[]).ends(3).says("taking up batch");
+    let last = storm.job.run(&[]).ends(3).says("resuming batch");
     // Any process may rescue the units: the watcher, a later killed run, or the last run.
     let log = storm.job.dir.read("stderr") + &last.err;
     assert!(log.contains("rescued units of dead workers"), "{log}");
@@ -278,7 +278,7 @@ fn a_batch_in_which_everything_fails_pauses_and_goes_on_once_it_is_mended() {
     assert_eq!(job.batch()["failed"], failed, "a paused batch does not run");
     job.execute("UPDATE rows SET sort = 'good'");
     job.operate("resume", &[]).ok();
-    let last = job.run(&[]).ends(3).says("taking up batch").json();
+    let last = job.run(&[]).ends(3).says("resuming batch").json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(ROWS - failed), &json!(failed)), "{last}");
     assert_eq!((&last["status"], &last["reason"]), (&json!("complete"), &json!(null)));
     job.assert_exact();

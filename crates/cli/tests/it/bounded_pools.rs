@@ -138,11 +138,11 @@ fn what_makes_no_sense_is_answered_with_a_hint() {
     for (config, words) in [
         ("[pools.mjml]\nwait = \"30s\"\n", "`pools.mjml.max` is missing"),
         ("[pools.mjml]\nmax = 3\nwait = \"soon\"\n", "`soon` is not a length of time"),
-        ("[pools.mjml]\nmax = 3\nlease = \"0s\"\n", "longer than nothing"),
+        ("[pools.mjml]\nmax = 3\nlease = \"0s\"\n", "longer than 0"),
         ("[pools.mjml]\nmax = 3\non_outage = \"fail_opn\"\n", "did you mean `fail_open`?"),
         ("[pools]\nmax = 3\n", "which has sections only"),
-        ("permits = \"http://here\"\n", "no place for permits"),
-        ("[alerts]\nwebhook = \"ftp://secret\"\n", "that is no address of a webhook"),
+        ("permits = \"http://here\"\n", "not a supported URL"),
+        ("[alerts]\nwebhook = \"ftp://secret\"\n", "not a webhook URL"),
         ("[alerts]\nsentry = \"https://secret\"\n", "not a Sentry DSN"),
         ("permits = \"postgres://u:secret@h/d\"\n", "permits are kept in the store, or on Redis"),
     ] {

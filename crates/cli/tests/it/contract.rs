@@ -69,7 +69,7 @@ fn a_sealed_batch_is_not_sent_twice() {
     let dir = TestDir::new();
     let args = ["submit", "exec", "--lines", "-", "--batch", "b", "--json"];
     dir.run_with(&args, "{\"argv\":[\"true\"]}\n").ok();
-    let again = dir.run_with(&args, "{\"argv\":[\"true\"]}\n").ok().says("was sent before");
+    let again = dir.run_with(&args, "{\"argv\":[\"true\"]}\n").ok().says("was submitted before");
     assert_eq!(again.json(), json!({ "batch": "b", "sent": 1, "new": 0 }));
     assert_eq!(dir.batch("b")["total"], 1);
 }

@@ -71,7 +71,7 @@ fn what_cannot_be_meant_is_explained() {
     try_add("0 25 * * *", "UTC").says("hour `25` (at character 3)");
     try_add("0 2 * *", "UTC").says("this one has 4");
     try_add("61 0 2 * * *", "UTC").says("with six fields the first is the second");
-    try_add("0 0 30 2 *", "UTC").says("never comes");
+    try_add("0 0 30 2 *", "UTC").says("never fires");
     try_add("0 2 * * *", "Europe/Berln").says("did you mean `Europe/Berlin`?");
     let missed = ["cron", "add", "s", "--cron", "@daily", "--missed", "never", "--batch", "b"];
     dir.run(&missed).ends(2).says("all:LIMIT");

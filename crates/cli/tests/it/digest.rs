@@ -50,19 +50,19 @@ fn digest_args<'a>(more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn the_example_writes_to_each_member_once_and_the_second_time_to_nobody() {
     let dir = copy_example("digest");
-    dir.run(&digest_args(&["--folder", "out"])).ok().says("144 messages are in out");
+    dir.run(&digest_args(&["--folder", "out"])).ok().says("144 messages written to out");
     let all = recipients(&dir);
     assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (144, 144));
-    dir.run(&digest_args(&["--folder", "out"])).ok().says("nobody is due");
+    dir.run(&digest_args(&["--folder", "out"])).ok().says("no recipient is due");
     dir.run(&digest_args(&["--mode", "immediate", "--folder", "out"])).ok().says("27 messages");
-    dir.run(&digest_args(&["--mode", "immediate"])).ok().says("nobody is due");
+    dir.run(&digest_args(&["--mode", "immediate"])).ok().says("no recipient is due");
     execute(
         &dir,
         "INSERT INTO posts SELECT 100, NULL, kind, subject, place, 1, words, picture FROM posts WHERE id = 5",
     );
-    dir.run(&digest_args(&["--folder", "out"])).ok().says("nobody is due");
+    dir.run(&digest_args(&["--folder", "out"])).ok().says("no recipient is due");
     let run = dir.run(&digest_args(&["--mode", "immediate", "--folder", "out"])).ok();
-    run.says("3 messages are in out");
+    run.says("3 messages written to out");
     assert_eq!(query_number(&dir, "SELECT sum(sent) FROM digests WHERE mode = 'daily'"), 144);
     dir.run(&["--store", &format!("sqlite:{DATABASE}"), "verify"]).ok();
 }
@@ -169,7 +169,7 @@ fn one_that_was_left_is_ended_as_its_own_days_also_on_the_next() {
     assert!(files(&dir, "spool/keys").len() < 144, "it was killed too late");
     // This zone never has the same day as the other.
     move_to("Pacific/Kiritimati");
-    dir.run(&digest_args(&[])).ok().says("taking up batch");
+    dir.run(&digest_args(&[])).ok().says("resuming batch");
     assert_eq!(files(&dir, "spool/keys").len(), 144);
     assert_eq!(query_number(&dir, "SELECT count(DISTINCT day) FROM digests"), 1);
 }
@@ -189,7 +189,7 @@ fn a_day_is_that_of_the_files_zone() {
         let more = "kind, subject, place, 8, words, picture FROM posts WHERE id = 3";
         execute(&dir, &format!("INSERT INTO posts SELECT {post}, NULL, {more}"));
         post += 1;
-        dir.run(&digest_args(&["--mod", "200", "--val", "3"])).ok().says("nobody is due");
+        dir.run(&digest_args(&["--mod", "200", "--val", "3"])).ok().says("no recipient is due");
     }
 }
 
@@ -211,7 +211,7 @@ fn mistakes_are_told_before_anybody_is_written_to() {
         dir.run(&digest_args(&[])).ends(1).says(says);
     }
     dir.write("digest/batch.toml", file.replace("[mail]\n", "[mail]\npool = \"digest\"\n"));
-    dir.run(&digest_args(&[])).ends(2).says("nobody says how many permits pool `digest` has");
+    dir.run(&digest_args(&[])).ends(2).says("the size of pool `digest` is unknown");
     dir.write("digest/batch.toml", &file);
     let page = dir.read("digest/digest.mjml").replace("mj-divider", "mj-dividr");
     dir.write("digest/digest.mjml", page);
@@ -347,7 +347,7 @@ fn with_a_folder_it_takes_its_own_messages_and_leaves_those_of_others() {
     dir.run(&[&put[..], &["--to", "b@example.org", "--subject", "s"]].concat()).ok();
     dir.run(&digest_args(&["--mode", "immediate"])).ok();
     let run = dir.run(&digest_args(&["--limit", "5", "--folder", "out"])).ok();
-    run.says("5 messages are in out").says("28 due messages of others stay in the spool");
+    run.says("5 messages written to out").says("28 other due messages stay in the spool");
     assert_eq!(recipients(&dir).len(), 5);
     assert_eq!(files(&dir, "spool/pending").len(), 28);
 }

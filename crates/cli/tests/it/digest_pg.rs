@@ -221,7 +221,7 @@ fn on_postgres_a_storm_of_kills_on_digests_leaves_one_file_per_member() {
     assert_eq!(fixture.trackers("last = 11 AND items = 4 AND sent = 1"), members);
     assert_eq!(fixture.trackers("true"), members);
     let run = fixture.dir.run(&["mail", "digest", "batch.toml", "--mode", "daily"]).ok();
-    run.says("nobody is due");
+    run.says("no recipient is due");
     // If the writer died before its message became pending, the next sender completes it.
     fixture.dir.run(&["mail", "send", "--folder", "out"]).ok();
     assert_eq!(fixture.recipient_count(), members);

@@ -55,7 +55,7 @@ fn streamed_output_is_printed_in_the_order_of_the_array() {
     let files = std::fs::read_dir(pool.dir.path("logs")).unwrap().count();
     assert_eq!(files, 2, "two files of the one worker");
     let nobody = pool.dir.run(&["dispatch", "output", "nobody", "--from", "logs"]).ends(1);
-    assert!(nobody.err.contains("there is no output of it"), "{}", nobody.err);
+    assert!(nobody.err.contains("no output of it found"), "{}", nobody.err);
 }
 
 #[test]
@@ -222,5 +222,5 @@ fn options_that_scripts_do_not_know_are_refused_and_a_wait_may_end() {
     let pool = DetachedPool::start();
     pool.dir.write("slow.sh", "sleep 60");
     let wait = ["submit", "--script", "slow.sh", "--wait", "--wait-limit", "300ms"];
-    pool.run(&wait).ends(1).says("it goes on");
+    pool.run(&wait).ends(1).says("it continues");
 }

@@ -38,7 +38,7 @@ fn a_healthy_place_is_found_healthy_and_nothing_is_made() {
     assert!(!dir.path("longshore.db").exists(), "looking makes nothing");
     dir.submit_script("true", &[]);
     let run = dir.run(&["doctor", "--json"]).ok();
-    finds(&run, "workers", "doubtful", "1 units are ready, and nobody works");
+    finds(&run, "workers", "doubtful", "1 units are ready, and no worker runs");
     dir.work();
     let run = dir.run(&["doctor"]).ok();
     assert!(
@@ -65,14 +65,24 @@ fn files_that_others_may_read_or_write_are_found() {
     dir.write("longshore.toml", "[alerts]\nwebhook = 'https://example.com/hook/SECRET'\n");
     set_mode(&dir, "longshore.toml", 0o644);
     let run = dir.run(&["doctor", "--json"]).ends(1);
-    finds(&run, "permissions", "wrong", "holds a secret and may be read by others");
+    finds(&run, "permissions", "wrong", "holds a secret and is readable by other users");
     assert!(!run.out.contains("SECRET"), "{}", run.out);
     set_mode(&dir, "longshore.toml", 0o622);
-    finds(&dir.run(&["doctor", "--json"]).ends(1), "permissions", "wrong", "written by others");
+    finds(
+        &dir.run(&["doctor", "--json"]).ends(1),
+        "permissions",
+        "wrong",
+        "writable by other users",
+    );
     set_mode(&dir, "longshore.toml", 0o600);
     dir.write("longshore.key", [7; 32]);
     set_mode(&dir, "longshore.key", 0o644);
-    finds(&dir.run(&["doctor", "--json"]).ends(1), "master key", "wrong", "read by others");
+    finds(
+        &dir.run(&["doctor", "--json"]).ends(1),
+        "master key",
+        "wrong",
+        "readable by other users",
+    );
     set_mode(&dir, "longshore.key", 0o600);
     let run = dir.run(&["doctor", "--json"]).ok();
     assert_eq!(findings(&run, "master key")[0]["state"], "good");

@@ -391,7 +391,7 @@ fn a_call_that_makes_no_sense_is_refused_when_it_is_typed() {
     refused(&["exec", "--url", "http://h/"]).says("kind `exec` has no --url");
     refused(&["http", "--url", "http://h/", "--header", "A"]).says("no `:`");
     refused(&["http", "--url", "http://h/", "--header", "A: 1", "--header", "A: 2"])
-        .says("`A` is named twice");
+        .says("`A` is given twice");
     refused(&["http", "{}", "--url", "http://h/"]).says("cannot be used with");
     refused(&["http", "--method", "GET"]).says("required");
 }

@@ -26,7 +26,7 @@ fn list_keys(dir: &TestDir) -> Vec<Value> {
 #[test]
 fn a_key_is_added_listed_rotated_and_revoked() {
     let dir = dir_with_master_key();
-    assert!(add_key(&dir, "claude").ok().out.contains("key `claude` of `default` is kept"));
+    assert!(add_key(&dir, "claude").ok().out.contains("key `claude` of `default` is stored"));
     add_key(&dir, "claude").ends(1).says("is there already").says("key rotate claude");
     let rotate = ["key", "rotate", "claude", "--grace", "1h", "--json"];
     let rotated = dir.run_with(&rotate, "sk-second\n").ok().json();
@@ -101,7 +101,7 @@ fn without_a_master_key_nothing_is_sealed_and_no_secret_is_asked_for() {
     let mode = std::fs::metadata(dir.path("longshore.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(std::fs::read(dir.path("longshore.key")).unwrap().len(), 32);
-    dir.run(&["key", "init"]).ends(1).says("there already").says("never overwritten");
+    dir.run(&["key", "init"]).ends(1).says("exists already").says("never overwritten");
     let open = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(dir.path("longshore.key"), open).unwrap();
     add_key(&dir, "k").ends(1).says("may be read by others").says("chmod 600");

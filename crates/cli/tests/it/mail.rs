@@ -138,10 +138,7 @@ fn a_daemon_takes_leave_of_its_server() {
 #[test]
 fn a_sender_without_a_server_or_a_password_says_what_to_do() {
     let dir = TestDir::new();
-    dir.run(&["mail", "send"])
-        .ends(2)
-        .says("nobody says where the mail server is")
-        .says("--folder DIR");
+    dir.run(&["mail", "send"]).ends(2).says("no mail server is configured").says("--folder DIR");
     dir.write("longshore.toml", "[mail.smtp]\nserver = \"localhost:25\"\nuser = \"me\"\n");
     dir.run(&["mail", "send"]).ends(2).says("LONGSHORE_SMTP_PASSWORD");
     dir.write("longshore.toml", "[mail]\nrenderer = \"fast\"\n");

@@ -223,7 +223,7 @@ fn an_adaptive_maximum_is_steered_and_shown() {
     });
     assert_eq!((&status["adaptive"]["least"], &status["adaptive"]["most"]), (&1.into(), &9.into()));
     let shown = dir.run(&["pool", "status", "licence"]).ok().out;
-    assert!(shown.contains("(1 to 9)") && shown.contains("is steered by"), "{shown}");
+    assert!(shown.contains("(1 to 9)") && shown.contains("is adjusted by"), "{shown}");
     let all = dir.run(&["pool", "status", "--json"]).ok().json();
     assert_eq!(
         all.as_array().unwrap().len(),

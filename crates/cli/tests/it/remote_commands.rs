@@ -353,7 +353,7 @@ fn a_batch_of_lines_survives_a_killed_server_without_gap_or_repeat() {
     // The sender may have stopped reading.
     let _ = pipe.write_all(numbered_lines(all / 2 + 1, all).as_bytes());
     drop(pipe);
-    CliOutput::of(sender).ends(1).says("it goes on after line");
+    CliOutput::of(sender).ends(1).says("it resumes after line");
     assert!((500..all).contains(&ready_count(&remote.dir)));
     remote.restart_server();
     let mut sender = remote.command(&send, &token);

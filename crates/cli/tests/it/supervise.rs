@@ -91,7 +91,7 @@ fn workers_of_ours_run_units_and_finish_what_they_hold() {
     let mut supervisor = dir.start(&["supervise"]);
     eventually(TIMEOUT, || dir.path("began").exists().then_some(()));
     supervisor.signal("TERM");
-    wait_for_log(&dir, "ours.1 is asked to end");
+    wait_for_log(&dir, "ours.1 is told to stop");
     dir.write("go", "");
     assert_eq!(supervisor.ends_within(TIMEOUT), 0, "{}", dir.read("stderr"));
     assert_eq!(dir.unit(&id)["state"], "done");
@@ -151,7 +151,7 @@ fn a_section_that_does_not_start_is_given_up_and_the_others_go_on() {
     let dir = dir_with_start_time("20s", &sections);
     let mut supervisor = dir.start(&["supervise"]);
     wait_for_log(&dir, "bad failed to start 3 times");
-    wait_for_log(&dir, "it said last: no database here");
+    wait_for_log(&dir, "its last line of output: no database here");
     let tries = dir.read("stderr").matches("bad.1 started").count();
     assert_eq!(tries, 3);
     assert_eq!(wait_for_count(&dir, 1), wait_for_count(&dir, 1), "the other one still runs");
@@ -163,7 +163,7 @@ fn nothing_that_starts_is_an_error() {
     let missing = "[supervise.workers.none]\ncommand = ['./no-such-program']\n";
     let dir = dir_with_sections(&format!("start_failures = 2\n{missing}"));
     let run = dir.run(&["supervise"]).ends(1);
-    run.says("none.1 cannot be started").says("every section was given up");
+    run.says("cannot start none.1").says("every section was given up");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_refresh_reads_the_sections_anew_and_a_bad_file_changes_nothing() {
     let old = live_pids(&dir);
     for (bad, why) in [
         ("[supervise.workers.stays]\ncoutn = 3\n", "coutn"),
-        ("", "nothing to keep alive"),
+        ("", "no workers to supervise"),
         ("[supervise.workers.stays]\ncount = 9\nmax = 2\n", "begins with 9"),
     ] {
         rewrite(bad);
@@ -124,7 +124,7 @@ fn a_version_that_does_not_start_leaves_the_old_processes_at_work() {
     wait_for_log(&dir, "2 of 2 processes run");
     dir.write("broken", "");
     supervisor.signal("HUP");
-    wait_for_log(&dir, "given up; it said last: it is broken");
+    wait_for_log(&dir, "given up; its last line of output: it is broken");
     assert_eq!(live_pids(&dir), old);
     std::fs::remove_file(dir.path("broken")).unwrap();
     supervisor.signal("HUP");
@@ -144,13 +144,13 @@ fn signals_change_the_number_within_its_bounds() {
     };
     for times in [1, 2] {
         supervisor.signal("TTIN");
-        wanted(times, "2 processes are wanted");
+        wanted(times, "now 2 processes in all");
     }
     wait_for_count(&dir, 2);
     supervisor.signal("TTOU");
     wait_for_count(&dir, 1);
     supervisor.signal("TTOU");
-    wanted(2, "1 processes are wanted");
+    wanted(2, "now 1 processes in all");
     wait_for_count(&dir, 1);
     drain(&dir, &mut supervisor);
 }
@@ -185,7 +185,7 @@ fn who_uses_too_much_memory_is_replaced() {
     ));
     let mut supervisor = dir.start(&["supervise"]);
     let first = wait_for_count(&dir, 1);
-    wait_for_log(&dir, "of memory, which is too much");
+    wait_for_log(&dir, "of memory, more than allowed");
     eventually(TIMEOUT, || (!is_alive(&first[0])).then_some(()));
     wait_for_count(&dir, 1);
     supervisor.signal("TERM");

@@ -165,7 +165,7 @@ fn a_batch_that_finds_no_room_goes_on_later() {
     dir.run(&["queue", "set", "default", "--max-units", "4"]).ok();
     let lines = "{\"argv\":[\"true\"]}\n".repeat(6);
     let args = ["submit", "exec", "--lines", "-", "--batch", "b", "--chunk", "2", "--no-wait"];
-    dir.run_with(&args, &lines).ends(5).says("it goes on after line 4");
+    dir.run_with(&args, &lines).ends(5).says("it resumes after line 4");
     let _worker = dir.start(&["worker", "--slots", "2"]);
     eventually(TIMEOUT, || (dir.batch("b")["done"] == 4).then_some(()));
     let sent = dir.run_with(&[&args[..], &["--json"]].concat(), &lines).ok().json();

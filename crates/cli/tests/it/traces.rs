@@ -171,7 +171,7 @@ fn a_collector_that_is_dead_or_silent_is_complained_of_once_and_stops_no_work() 
         worker.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"));
         worker.env("OTEL_BSP_MAX_QUEUE_SIZE", "64");
         let run = CliOutput::of(worker.spawn().unwrap()).ok();
-        let complaints = run.err.matches("takes no traces").count();
+        let complaints = run.err.matches("rejects traces").count();
         let dropped = run.err.matches("dropped a Span due to queue full").count();
         assert!(complaints <= 1 && dropped <= 1, "{}", run.err);
         assert!(complaints + dropped > 0, "{}", run.err);

@@ -1,4 +1,4 @@
-//! `ai ask`: one question from the command line.
+//! `ai ask`: asks one question.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -12,31 +12,32 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::args::ai::Ask;
-use crate::commands::connect_both;
+use crate::args::ai::AskArgs;
+use crate::commands::connect_with_ledger;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
-use crate::inference::{asking, beside, desk};
-use crate::permits;
+use crate::inference::{caller_tenant, open_inference, run_background};
+use crate::semaphore_backend;
 use crate::settings::Settings;
 
 /// Runs the command.
-pub async fn run(typed: Ask, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let connected = connect_both(settings).await?;
+pub async fn run(typed: AskArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let connected = connect_with_ledger(settings).await?;
     let question = question(&typed)?;
-    let errand = Errand::new(asking(settings), typed.profile.clone(), question);
+    let inference_request = Errand::new(caller_tenant(settings), typed.profile.clone(), question);
     if typed.queue {
-        return through_the_queue(&errand, connected.client, settings).await;
+        return ask_via_queue(&inference_request, connected.client, settings).await;
     }
-    let desk = desk(&connected.ledger, settings)?.with_pools(permits::book(settings).await?);
-    let asking = ask(&desk, &errand, &typed, settings);
+    let inference = open_inference(&connected.ledger, settings)?
+        .with_pools(semaphore_backend::registry(settings).await?);
+    let asking = ask(&inference, &inference_request, &typed, settings);
     tokio::select! {
         ended = asking => ended,
-        () = beside(&desk, &*connected.store) => Ok(ExitCode::Good),
+        () = run_background(&inference, &*connected.store) => Ok(ExitCode::Good),
     }
 }
 
-fn question(typed: &Ask) -> anyhow::Result<Question> {
+fn question(typed: &AskArgs) -> anyhow::Result<Question> {
     let prompt = match typed.prompt.as_str() {
         "-" => {
             let mut text = String::new();
@@ -72,57 +73,66 @@ fn question(typed: &Ask) -> anyhow::Result<Question> {
 }
 
 async fn ask(
-    desk: &Desk,
-    errand: &Errand,
-    typed: &Ask,
+    inference: &Desk,
+    inference_request: &Errand,
+    typed: &AskArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let streams =
-        !typed.no_stream && !settings.output.is_json() && errand.question.schema.is_none();
+    let streams = !typed.no_stream
+        && !settings.output.is_json()
+        && inference_request.question.schema.is_none();
     let (sender, pieces) = mpsc::channel(64);
     let asking = async {
-        let settled = desk.ask(errand, streams.then_some(&sender)).await;
+        let outcome = inference.ask(inference_request, streams.then_some(&sender)).await;
         drop(sender);
-        settled
+        outcome
     };
-    let (settled, printed) = tokio::join!(asking, print(pieces, settings));
+    let (outcome, printed) = tokio::join!(asking, print(pieces, settings));
     let printed = printed?;
-    desk.note(settled.records).await;
-    desk.books_kept().await;
-    match settled.result {
+    inference.note(outcome.records).await;
+    inference.books_kept().await;
+    match outcome.result {
         Ok(answer) => {
-            tell(&answer, settled.cost_picos, streams, settings)?;
+            print_answer(&answer, outcome.cost_picos, streams, settings)?;
             Ok(ExitCode::Good)
         }
         Err(error) => {
-            // What came of it ends without a line's end.
-            if printed == Printed::Something {
+            // Partial output ends without a newline.
+            if printed == StreamOutput::Something {
                 settings.output.line("")?;
             }
-            Err(failed(error))
+            Err(with_hint(error))
         }
     }
 }
 
-/// Whether any of an answer was printed.
+/// Whether any of the answer was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Printed {
+enum StreamOutput {
     Nothing,
     Something,
 }
 
-async fn print(mut pieces: mpsc::Receiver<Piece>, settings: &Settings) -> anyhow::Result<Printed> {
-    let mut printed = Printed::Nothing;
+async fn print(
+    mut pieces: mpsc::Receiver<Piece>,
+    settings: &Settings,
+) -> anyhow::Result<StreamOutput> {
+    let mut printed = StreamOutput::Nothing;
     while let Some(piece) = pieces.recv().await {
         if let Piece::Text(text) = piece {
             settings.output.piece(&text)?;
-            printed = Printed::Something;
+            printed = StreamOutput::Something;
         }
     }
     Ok(printed)
 }
 
-fn tell(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> anyhow::Result<()> {
+fn print_answer(
+    answer: &Answer,
+    picos: i64,
+    streamed: bool,
+    settings: &Settings,
+) -> anyhow::Result<()> {
     let output = settings.output;
     if output.is_json() {
         let cost = longshore_ai::Cost(picos);
@@ -133,7 +143,7 @@ fn tell(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> any
             "cost_usd": cost.dollars(), "simulated": answer.simulated,
         }));
     }
-    // What was streamed ends without a line's end.
+    // Streamed output ends without a newline.
     output.line(if streamed { "" } else { &answer.text })?;
     let Answer { model, tokens_in, tokens_out, latency_ms, .. } = answer;
     let cost = longshore_ai::Cost(picos);
@@ -142,25 +152,30 @@ fn tell(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> any
     Ok(())
 }
 
-async fn through_the_queue(
-    errand: &Errand,
+async fn ask_via_queue(
+    inference_request: &Errand,
     client: Client,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let Some(profile) = &errand.profile else {
-        return Err(usage("a request through the queue names its profile"))
+    let Some(profile) = &inference_request.profile else {
+        return Err(usage("a request through the queue must name its profile"))
             .hint("add --profile NAME");
     };
-    let asked = &errand.question;
-    let prompt = Prompt::Text(asked.prompt.clone());
+    let question = &inference_request.question;
+    let prompt = Prompt::Text(question.prompt.clone());
     let request = Request {
-        system: asked.system.clone(),
-        model: asked.model.clone(),
-        max_tokens: Some(asked.max_tokens),
-        temperature: Some(asked.temperature),
-        schema: asked.schema.as_deref().cloned(),
-        timeout: asked.until.saturating_duration_since(Instant::now()),
-        ..Request::new(asked.request_id.clone(), errand.tenant.clone(), profile.clone(), prompt)
+        system: question.system.clone(),
+        model: question.model.clone(),
+        max_tokens: Some(question.max_tokens),
+        temperature: Some(question.temperature),
+        schema: question.schema.as_deref().cloned(),
+        timeout: question.until.saturating_duration_since(Instant::now()),
+        ..Request::new(
+            question.request_id.clone(),
+            inference_request.tenant.clone(),
+            profile.clone(),
+            prompt,
+        )
     };
     let reply = Caller::new(client, None)?.ask(&request, &SystemClock).await;
     if settings.output.is_json() {
@@ -173,13 +188,15 @@ async fn through_the_queue(
             settings.output.line(&success.response)?;
             Ok(ExitCode::Good)
         }
-        Said::Error(failure) => Err(failed(failure.into())),
-        Said::Partial(_) => Err(anyhow::anyhow!("a part came for a whole")),
+        Said::Error(failure) => Err(with_hint(failure.into())),
+        Said::Partial(_) => {
+            Err(anyhow::anyhow!("the reply was partial, but a complete one was requested"))
+        }
     }
 }
 
-/// The error, and what can be done about it.
-fn failed(error: AskError) -> anyhow::Error {
+/// The error, with a hint.
+fn with_hint(error: AskError) -> anyhow::Error {
     use longshore_ai::{Again, Code};
     let hint = match error.code {
         Code::ProfileNotFound => {
@@ -196,7 +213,7 @@ fn failed(error: AskError) -> anyhow::Error {
         }
         Code::Timeout if error.bill == Bill::Nothing => "--timeout gives it more time",
         Code::Timeout => "it may have been billed; --timeout gives it more time",
-        Code::InvalidRequest => "it will not do as it is: too long, or not what the model takes?",
+        Code::InvalidRequest => "the request is invalid: too long, or not supported by the model?",
         Code::ProviderError => "`longshore ai health` looks at the providers of all profiles",
         _ => "--log-level debug says more",
     };

@@ -1,4 +1,4 @@
-//! `ai estimate`: what a batch or a file of requests would cost, as far as can be said beforehand.
+//! `ai estimate`: an upper bound for the cost of a batch or a file of requests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,22 +9,22 @@ use longshore_ai::contract::{Prompt, Request};
 use longshore_ai::{Cost, Desk, Mode, Profile, estimate_tokens};
 use serde::Serialize;
 
-use crate::args::ai::Estimate;
-use crate::commands::{batch, connect_both};
+use crate::args::ai::EstimateArgs;
+use crate::commands::{batch, connect_with_ledger};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
-use crate::inference::desk;
+use crate::inference::open_inference;
 use crate::output::Table;
 use crate::settings::Settings;
 
-/// How files of requests end.
-const LINES: [&str; 3] = ["jsonl", "ndjson", "json"];
+/// Extensions of files of requests.
+const REQUEST_FILE_EXTENSIONS: [&str; 3] = ["jsonl", "ndjson", "json"];
 
-/// What requests would take.
+/// Totals over all requests.
 #[derive(Debug, Default, Serialize)]
 struct Total {
     requests: u64,
-    /// Requests whose prompt is kept elsewhere: they are not counted.
+    /// Requests that refer to a stored prompt: they are not counted.
     by_reference: u64,
     tokens_in: u64,
     tokens_out_at_most: u64,
@@ -33,33 +33,33 @@ struct Total {
 }
 
 /// Runs the command.
-pub async fn run(typed: &Estimate, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: &EstimateArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let ending = typed.file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    if !LINES.contains(&ending) {
+    if !REQUEST_FILE_EXTENSIONS.contains(&ending) {
         return batch::estimate(&typed.file, settings).await;
     }
     let text = std::fs::read_to_string(&typed.file);
     let text = text.with_context(|| format!("cannot read {}", typed.file.display()))?;
-    let connected = connect_both(settings).await?;
-    let desk = desk(&connected.ledger, settings)?;
-    let total = total(&desk, &typed.file, &text).await?;
+    let connected = connect_with_ledger(settings).await?;
+    let inference = open_inference(&connected.ledger, settings)?;
+    let total = total(&inference, &typed.file, &text).await?;
     settings.output.record(&total, || record(&total))?;
     Ok(ExitCode::Good)
 }
 
-async fn total(desk: &Desk, file: &Path, text: &str) -> anyhow::Result<Total> {
-    let mut known: BTreeMap<(TenantId, ProfileName), Profile> = BTreeMap::new();
+async fn total(inference: &Desk, file: &Path, text: &str) -> anyhow::Result<Total> {
+    let mut profiles: BTreeMap<(TenantId, ProfileName), Profile> = BTreeMap::new();
     let mut total = Total::default();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     for (nth, line) in lines {
-        let place = || format!("{}:{}", file.display(), nth + 1);
-        let request = Request::parse(line.as_bytes()).with_context(place)?;
+        let location = || format!("{}:{}", file.display(), nth + 1);
+        let request = Request::parse(line.as_bytes()).with_context(location)?;
         let key = (request.customer.clone(), request.profile.clone());
-        if !known.contains_key(&key) {
-            let profile = desk.profile(&key.0, Some(&key.1)).await.with_context(place)?;
-            known.insert(key.clone(), profile);
+        if !profiles.contains_key(&key) {
+            let profile = inference.profile(&key.0, Some(&key.1)).await.with_context(location)?;
+            profiles.insert(key.clone(), profile);
         }
-        total.add(&request, &known[&key]);
+        total.add(&request, &profiles[&key]);
     }
     if total.requests + total.by_reference == 0 {
         return Err(usage(format!("{} holds no requests", file.display())))
@@ -90,7 +90,7 @@ fn record(total: &Total) -> Table {
     let mut table = Table::record();
     table.field("requests", total.requests);
     if total.by_reference > 0 {
-        table.field("not counted", format!("{} with their prompt elsewhere", total.by_reference));
+        table.field("not counted", format!("{} that refer to a stored prompt", total.by_reference));
     }
     table.field("tokens in", format!("about {}", total.tokens_in));
     table.field("tokens out", format!("at most {}", total.tokens_out_at_most));

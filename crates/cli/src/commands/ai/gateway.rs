@@ -1,4 +1,4 @@
-//! `ai gateway`: a tenant's profiles behind the APIs that others speak.
+//! `ai gateway`: serves a tenant's profiles by the OpenAI and Anthropic APIs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,42 +9,43 @@ use longshore_ai::{SecretString, read_secret_file};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::ai::Gateway as Typed;
-use crate::commands::{connect_both, patiently};
+use crate::args::ai::GatewayArgs as Typed;
+use crate::commands::{connect_with_ledger, retry_while_unavailable};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
-use crate::inference::{asking, beside, close_books, desk};
-use crate::permits;
+use crate::inference::{caller_tenant, flush, open_inference, run_background};
+use crate::semaphore_backend;
 use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     let token = token(typed.token_file).await?;
     if token.is_none() && !typed.listen.ip().is_loopback() {
-        let open = usage(format!("{} can be reached by others", typed.listen));
+        let open = usage(format!("{} is reachable from other machines", typed.listen));
         return Err(open).hint("add --token-file FILE, or listen on 127.0.0.1");
     }
-    let connected = patiently(settings, || connect_both(settings)).await?;
-    let desk = desk(&connected.ledger, settings)?.with_pools(permits::book(settings).await?);
+    let connected = retry_while_unavailable(settings, || connect_with_ledger(settings)).await?;
+    let inference = open_inference(&connected.ledger, settings)?
+        .with_pools(semaphore_backend::registry(settings).await?);
     let listener = TcpListener::bind(typed.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", typed.listen))?;
     let address = listener.local_addr()?;
-    let guests = OneTenant { tenant: asking(settings), token };
-    let gateway = Gateway::new(Arc::new(desk.clone()), Arc::new(guests));
+    let auth = OneTenant { tenant: caller_tenant(settings), token };
+    let gateway = Gateway::new(Arc::new(inference.clone()), Arc::new(auth));
     settings.output.answer(&serde_json::json!({ "listen": address }), || {
-        format!("serving http://{address}/v1 for tenant `{}`", asking(settings))
+        format!("serving http://{address}/v1 for tenant `{}`", caller_tenant(settings))
     })?;
     tokio::select! {
-        () = gateway.serve(listener, told_to_end()) => {}
-        () = beside(&desk, &*connected.store) => {}
-        () = desk.be_present(&*connected.store) => {}
+        () = gateway.serve(listener, stop_signal()) => {}
+        () = run_background(&inference, &*connected.store) => {}
+        () = inference.be_present(&*connected.store) => {}
     }
-    close_books(&desk).await;
-    desk.leave(&*connected.store).await?;
+    flush(&inference).await;
+    inference.leave(&*connected.store).await?;
     Ok(ExitCode::Good)
 }
 
-/// The token that callers must send.
+/// The token that clients must send.
 async fn token(file: Option<PathBuf>) -> anyhow::Result<Option<SecretString>> {
     Ok(match file {
         Some(file) => Some(read_secret_file(file).await?),
@@ -52,7 +53,7 @@ async fn token(file: Option<PathBuf>) -> anyhow::Result<Option<SecretString>> {
     })
 }
 
-async fn told_to_end() {
+async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

@@ -1,4 +1,4 @@
-//! `ai health`: whether providers can be reached and accept their keys.
+//! `ai health`: checks that providers are reachable and accept their keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,53 +9,53 @@ use longshore_ai::{Desk, TENANT_SHEET};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::commands::connect_both;
+use crate::commands::connect_with_ledger;
 use crate::exit::ExitCode;
-use crate::inference::desk;
+use crate::inference::open_inference;
 use crate::output::{Table, cell};
 use crate::settings::Settings;
 
-/// How long a provider may take to say that it is well.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one health check.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How one profile's provider is.
+/// The result of one profile's health check.
 #[derive(Serialize)]
-pub struct Health {
-    /// Whose profile.
+pub struct ProfileHealth {
+    /// The profile's tenant.
     pub tenant: TenantId,
-    /// Which.
+    /// The profile.
     pub profile: ProfileName,
-    /// Whether it can be reached and accepts its key.
+    /// Whether the provider is reachable and accepts its key.
     pub well: bool,
-    /// What it says.
+    /// The provider's answer, or the error.
     pub says: String,
 }
 
 /// Runs the command.
 pub async fn run(wanted: &[ProfileName], settings: &Settings) -> anyhow::Result<ExitCode> {
-    let connected = connect_both(settings).await?;
-    let all = of_all(wanted, &connected.ledger, settings).await?;
+    let connected = connect_with_ledger(settings).await?;
+    let all = check_all(wanted, &connected.ledger, settings).await?;
     settings.output.list(&all, || table(&all))?;
     let well = all.iter().all(|one| one.well);
     Ok(if well { ExitCode::Good } else { ExitCode::Failures })
 }
 
-/// Asks the provider of each profile that is wanted; none wanted means all.
-pub async fn of_all(
+/// Checks the provider of each profile in `wanted`, or of all if it is empty.
+pub async fn check_all(
     wanted: &[ProfileName],
     ledger: &Arc<dyn Ledger>,
     settings: &Settings,
-) -> anyhow::Result<Vec<Health>> {
-    let desk = desk(ledger, settings)?;
+) -> anyhow::Result<Vec<ProfileHealth>> {
+    let inference = open_inference(ledger, settings)?;
     let mut after = None;
     let mut all = Vec::new();
     loop {
         let page = ledger.profiles(&settings.scope(), after.as_deref(), 100).await?;
         for record in page.items {
-            let asked = wanted.is_empty() || wanted.contains(&record.name);
+            let selected = wanted.is_empty() || wanted.contains(&record.name);
             let template = record.body.get("template") == Some(&serde_json::Value::Bool(true));
-            if asked && !template && record.name.as_str() != TENANT_SHEET {
-                all.push(look(&desk, record.tenant, record.name).await);
+            if selected && !template && record.name.as_str() != TENANT_SHEET {
+                all.push(check_profile(&inference, record.tenant, record.name).await);
             }
         }
         after = page.next;
@@ -65,16 +65,16 @@ pub async fn of_all(
     }
 }
 
-async fn look(desk: &Desk, tenant: TenantId, profile: ProfileName) -> Health {
-    let until = Instant::now() + PATIENCE;
-    let (well, says) = match desk.health(&tenant, Some(&profile), until).await {
+async fn check_profile(inference: &Desk, tenant: TenantId, profile: ProfileName) -> ProfileHealth {
+    let until = Instant::now() + HEALTH_TIMEOUT;
+    let (well, says) = match inference.health(&tenant, Some(&profile), until).await {
         Ok(says) => (true, says),
         Err(error) => (false, error.to_string()),
     };
-    Health { tenant, profile, well, says }
+    ProfileHealth { tenant, profile, well, says }
 }
 
-fn table(all: &[Health]) -> Table {
+fn table(all: &[ProfileHealth]) -> Table {
     let heading = [cell("tenant"), cell("profile"), cell("health"), cell("says")];
     let mut table = Table::new(heading, "no profiles; `longshore profile add` makes one");
     for one in all {

@@ -16,54 +16,55 @@ use longshore_ai::{Desk, Gauge, NoPrompts, Pilot, PromptFiles, Prompts};
 use longshore_batch::prompts::SqlPrompts;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::ai::{AiWorker, InFlight};
-use crate::commands::batch::crew::label;
-use crate::commands::batch::place::sources;
-use crate::commands::worker::tell;
-use crate::commands::{Connected, connect_both, patiently};
+use crate::args::ai::{AiWorkerArgs, InFlightLimit};
+use crate::commands::batch::context::sources;
+use crate::commands::batch::handlers::label;
+use crate::commands::worker::print_report;
+use crate::commands::{StoreHandles, connect_with_ledger, retry_while_unavailable};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
-use crate::inference::{beside, close_books, desk};
-use crate::permits;
-use crate::settings::{PromptsIn, Settings};
+use crate::inference::{flush, open_inference, run_background};
+use crate::semaphore_backend;
+use crate::settings::{PromptSource, Settings};
 
-/// What is begun with where nothing else is said.
-const IN_FLIGHT: u32 = 32;
+/// Requests in flight at the start, in `auto` mode.
+const INITIAL_IN_FLIGHT: u32 = 32;
 
 /// Runs the command.
-pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let connected = patiently(settings, || connect_both(settings)).await?;
-    let desk = desk(&connected.ledger, settings)?.with_pools(permits::book(settings).await?);
+pub async fn run(typed: AiWorkerArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let connected = retry_while_unavailable(settings, || connect_with_ledger(settings)).await?;
+    let inference = open_inference(&connected.ledger, settings)?
+        .with_pools(semaphore_backend::registry(settings).await?);
     let gauge = Arc::new(Gauge::default());
     let prompts = prompts(&typed, settings).await?;
-    let worker = build(&typed, settings, &connected, &desk, (prompts, &gauge))?;
+    let worker = build(&typed, settings, &connected, &inference, (prompts, &gauge))?;
     let (control, stats) = (worker.control(), worker.stats());
     let running = run_with_signals(worker, typed.drain_timeout.0);
     let ended = tokio::select! {
         ended = running => ended,
-        () = beside(&desk, &*connected.store) => return Ok(ExitCode::Good),
-        error = clear_on_hangup(&desk) => return Err(error.into()),
-        never = steer(&typed, gauge, &control) => match never {},
-        never = recycle(&typed, &stats, &control) => match never {},
+        () = run_background(&inference, &*connected.store) => return Ok(ExitCode::Good),
+        error = reload_on_hangup(&inference) => return Err(error.into()),
+        never = adapt_in_flight(&typed, gauge, &control) => match never {},
+        never = drain_after_limit(&typed, &stats, &control) => match never {},
     };
     let (report, signal) = ended?;
-    close_books(&desk).await;
-    tell(&report, settings)?;
+    flush(&inference).await;
+    print_report(&report, settings)?;
     let cut_short = signal.is_some() && report.interrupted > 0;
     Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
-/// Where prompts are that requests refer to.
-async fn prompts(typed: &AiWorker, settings: &Settings) -> anyhow::Result<Arc<dyn Prompts>> {
-    let files = typed.prompts.clone().map(PromptsIn::Files);
+/// Where the prompts are that requests refer to.
+async fn prompts(typed: &AiWorkerArgs, settings: &Settings) -> anyhow::Result<Arc<dyn Prompts>> {
+    let files = typed.prompts.clone().map(PromptSource::Files);
     match files.as_ref().unwrap_or(&settings.ai.prompts) {
-        PromptsIn::Nothing => Ok(Arc::new(NoPrompts)),
-        PromptsIn::Files(root) if root.is_dir() => Ok(Arc::new(PromptFiles::new(root))),
-        PromptsIn::Files(root) => {
+        PromptSource::Nothing => Ok(Arc::new(NoPrompts)),
+        PromptSource::Files(root) if root.is_dir() => Ok(Arc::new(PromptFiles::new(root))),
+        PromptSource::Files(root) => {
             Err(anyhow!("there is no folder {} with prompts", root.display()))
                 .hint("name one by --prompts or ai.prompts_dir; each tenant has a folder in it")
         }
-        PromptsIn::Table { database, sql } => {
+        PromptSource::Table { database, sql } => {
             let source = sources(&settings.store).resolve(database);
             let source = source.context("in ai.prompts_db").hint("a URL as in batch files")?;
             let prompts = SqlPrompts::new(source, sql.clone()).await;
@@ -74,14 +75,14 @@ async fn prompts(typed: &AiWorker, settings: &Settings) -> anyhow::Result<Arc<dy
 }
 
 fn build(
-    typed: &AiWorker,
+    typed: &AiWorkerArgs,
     settings: &Settings,
-    connected: &Connected,
-    desk: &Desk,
+    connected: &StoreHandles,
+    inference: &Desk,
     (prompts, gauge): (Arc<dyn Prompts>, &Arc<Gauge>),
 ) -> anyhow::Result<Worker> {
     let handler = RequestHandler::new(
-        desk.clone(),
+        inference.clone(),
         Arc::clone(&connected.ledger),
         settings.ai.libraries.clone(),
         prompts,
@@ -93,10 +94,10 @@ fn build(
         named => named.to_vec(),
     };
     let slots = match typed.in_flight {
-        InFlight::Auto => typed.most.0,
-        InFlight::Fixed(n) => n,
+        InFlightLimit::Auto => typed.most.0,
+        InFlightLimit::Fixed(n) => n,
     };
-    // The desk has tried again as long as there was time: another run would only be later.
+    // Inference has already retried until the deadline: another run would only be later.
     let policy = Policy { retry: RetryPolicy::never(), max_lost: 5, ..Policy::default() };
     let worker = Worker::builder(Arc::clone(&connected.store))
         .slots(slots)
@@ -109,41 +110,49 @@ fn build(
         .claim_ahead(ClaimAhead::Adaptive)
         .handle_erased(Kind::new(KIND)?, policy, Arc::new(handler))
         .build()?;
-    if typed.in_flight == InFlight::Auto {
-        worker.control().resize(IN_FLIGHT.min(slots));
+    if typed.in_flight == InFlightLimit::Auto {
+        worker.control().resize(INITIAL_IN_FLIGHT.min(slots));
     }
     Ok(worker)
 }
 
-async fn clear_on_hangup(desk: &Desk) -> std::io::Error {
+async fn reload_on_hangup(inference: &Desk) -> std::io::Error {
     let mut hangup = match signal(SignalKind::hangup()) {
         Ok(hangup) => hangup,
         Err(error) => return error,
     };
     while hangup.recv().await.is_some() {
-        tracing::info!("profiles and keys are read anew");
-        desk.clear();
+        tracing::info!("reloading profiles and keys");
+        inference.clear();
     }
     std::future::pending().await
 }
 
-async fn steer(typed: &AiWorker, gauge: Arc<Gauge>, control: &WorkerControl) -> Infallible {
-    if typed.in_flight == InFlight::Auto {
-        Pilot::new(gauge).steer(control, IN_FLIGHT, typed.most.0).await;
+async fn adapt_in_flight(
+    typed: &AiWorkerArgs,
+    gauge: Arc<Gauge>,
+    control: &WorkerControl,
+) -> Infallible {
+    if typed.in_flight == InFlightLimit::Auto {
+        Pilot::new(gauge).steer(control, INITIAL_IN_FLIGHT, typed.most.0).await;
     }
     std::future::pending().await
 }
 
-/// Drains after so many requests.
-async fn recycle(typed: &AiWorker, stats: &WorkerStats, control: &WorkerControl) -> Infallible {
+/// Drains after `recycle_after` requests.
+async fn drain_after_limit(
+    typed: &AiWorkerArgs,
+    stats: &WorkerStats,
+    control: &WorkerControl,
+) -> Infallible {
     let Some(most) = typed.recycle_after else { return std::future::pending().await };
     while stats.ran() < most {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    tracing::info!(most, "has answered as many requests as it should");
+    tracing::info!(most, "draining: the limit of --recycle-after is reached");
     control.drain();
     std::future::pending().await
 }
 
-/// Between two looks at how many requests were answered.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval between two reads of the request count.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! `batch drain`: nothing of a batch is begun any more, and what runs is waited for.
+//! `batch drain`: pauses a batch and waits for its running units.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -11,14 +11,14 @@ use longshore::{Batch, BatchId, BatchStatus, Client, SessionId};
 use longshore_dispatch::request::ArrayAction;
 use tokio::time::Instant;
 
-use super::Summary;
-use crate::commands::dispatch::arrays::Watched;
+use super::BatchSummary;
+use crate::commands::dispatch::arrays::ArrayClient;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-/// How long a change is waited for before we look all the same.
-const LOOK: Duration = Duration::from_secs(1);
+/// The longest wait for a change before the batch is read again.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub async fn run(
@@ -32,38 +32,38 @@ pub async fn run(
     let paused = store.operate_batch(scope, name, BatchAction::Pause { reason }).await?;
     let bar = settings.output.bar("{prefix}  {msg}");
     bar.set_prefix(name.to_string());
-    let waiting = at_rest(client, paused, |left| bar.set_message(words(left)));
+    let waiting = wait_until_drained(client, paused, |left| bar.set_message(progress_text(left)));
     let batch = match settings.server {
-        // A server does its store's upkeep.
-        Some(_) => in_time(name, limit, waiting).await?,
-        None => in_time(name, limit, tended(client, waiting)).await?,
+        // The server reclaims units itself.
+        Some(_) => with_limit(name, limit, waiting).await?,
+        None => with_limit(name, limit, with_reclaimer(client, waiting)).await?,
     };
     bar.finish_and_clear();
-    said(&batch, settings)
+    print_result(&batch, settings)
 }
 
-/// The same for an array of a pool.
-pub async fn run_in(
+/// Drains an array of a pool.
+pub async fn run_in_pool(
     folder: &Path,
     name: &BatchId,
     limit: Option<Duration>,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let mut watched = Watched::of(folder, name, settings).await?;
+    let mut array_client = ArrayClient::of(folder, name, settings).await?;
     let reason = "drained".to_owned();
-    watched.steer(Some(ArrayAction::Pause { reason })).await?;
+    array_client.apply(Some(ArrayAction::Pause { reason })).await?;
     let bar = settings.output.bar("{prefix}  {msg}");
     bar.set_prefix(name.to_string());
     let on_change = |array: &Batch| {
-        bar.set_message(words(array.counts.leased));
+        bar.set_message(progress_text(array.counts.leased));
         Ok(())
     };
-    let array = in_time(name, limit, watched.until(is_at_rest, on_change)).await?;
+    let array = with_limit(name, limit, array_client.wait_until(is_drained, on_change)).await?;
     bar.finish_and_clear();
-    said(&array, settings)
+    print_result(&array, settings)
 }
 
-async fn in_time(
+async fn with_limit(
     name: &BatchId,
     limit: Option<Duration>,
     waiting: impl Future<Output = anyhow::Result<Batch>>,
@@ -75,30 +75,31 @@ async fn in_time(
     waited.map_err(|_| anyhow::anyhow!(late())).hint(hint)?
 }
 
-fn said(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
-    settings.output.answer(&Summary::of(batch), || {
-        format!("batch `{}` is {} and nothing of it runs", batch.id, batch.status)
+fn print_result(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
+    settings.output.answer(&BatchSummary::of(batch), || {
+        format!("batch `{}` is {} and none of its units runs", batch.id, batch.status)
     })?;
     Ok(ExitCode::Good)
 }
 
-/// Whether nothing of it runs, and nobody has let it go on.
-fn is_at_rest(batch: &Batch) -> anyhow::Result<bool> {
+/// Whether no unit runs. An error if the batch was resumed meanwhile.
+fn is_drained(batch: &Batch) -> anyhow::Result<bool> {
     if matches!(batch.status, BatchStatus::Running | BatchStatus::Queued) {
-        return Err(anyhow::anyhow!("batch `{}` was resumed by somebody", batch.id));
+        return Err(anyhow::anyhow!("batch `{}` was resumed meanwhile", batch.id));
     }
     Ok(batch.counts.leased == 0)
 }
 
-fn words(left: u64) -> String {
+fn progress_text(left: u64) -> String {
     format!("{left} still run")
 }
 
-/// Takes units back from dead workers while something is waited for: with the last worker, whoever
-/// did that may be gone as well.
-async fn tended<T>(client: &Client, waiting: impl Future<Output = T>) -> T {
+/// Reclaims units from dead workers while `waiting` runs: the last worker may be gone, and with it
+/// the service that does this.
+async fn with_reclaimer<T>(client: &Client, waiting: impl Future<Output = T>) -> T {
     let (store, me) = (client.store(), SessionId::new());
-    // A role of its own: whoever has the workers' does all their upkeep, and we do one part of it.
+    // A role of its own: the leader of the workers' role does all maintenance, this process only
+    // one part.
     let (elector, leads) = Elector::new(Arc::clone(store), "drain");
     let never = async {
         tokio::join!(elector.stand(|| Some(me)), serve(Reclaimer::new(Arc::clone(store)), leads));
@@ -110,8 +111,8 @@ async fn tended<T>(client: &Client, waiting: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until nothing of a batch is leased.
-async fn at_rest(
+/// Waits until no unit of a batch is leased.
+async fn wait_until_drained(
     client: &Client,
     mut batch: Batch,
     mut on_change: impl FnMut(u64),
@@ -120,10 +121,10 @@ async fn at_rest(
     let mut cursor = store.changes(scope, u64::MAX, Duration::ZERO).await?.cursor;
     loop {
         batch = store.batch(scope, &batch.id).await?;
-        if is_at_rest(&batch)? {
+        if is_drained(&batch)? {
             return Ok(batch);
         }
         on_change(batch.counts.leased);
-        cursor = store.changes(scope, cursor, LOOK).await?.cursor;
+        cursor = store.changes(scope, cursor, POLL_INTERVAL).await?.cursor;
     }
 }

@@ -1,4 +1,5 @@
-//! `batch run --dry-run`: what would be asked and what it would cost. Asks nobody, changes nothing.
+//! `batch run --dry-run`: shows the prompts and the estimated cost. Calls no provider and changes
+//! nothing.
 
 use anyhow::anyhow;
 use longshore::UnitId;
@@ -13,16 +14,16 @@ use longshore_batch::{Definition, names};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::place::Checked;
+use super::context::CheckedBatch;
 use crate::commands::now;
 use crate::exit::ExitCode;
 use crate::mail::{self, Sealer};
 use crate::settings::Settings;
 
 /// How many prompts are shown.
-const PROMPTS: u32 = 3;
+const MAX_PROMPTS: u32 = 3;
 
-/// What scripts see.
+/// The dry run as JSON.
 #[derive(Serialize)]
 struct DryRun<'a> {
     #[serde(rename = "type")]
@@ -33,17 +34,17 @@ struct DryRun<'a> {
     candidates_sql: &'a str,
     params: &'a std::collections::BTreeMap<String, Value>,
     count: u64,
-    prompts: Vec<Sample>,
+    prompts: Vec<PromptSample>,
     profile: String,
     simulated: bool,
-    /// Nothing where the prices are in the ledger.
+    /// `None` if the prices are in the ledger.
     cost_estimate: Option<f64>,
     cost_at_most: Option<f64>,
 }
 
-/// What would be asked about a row, or why nothing can be.
+/// A row's prompt, or why there is none.
 #[derive(Serialize)]
-struct Sample {
+struct PromptSample {
     key: Value,
     prompt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +52,7 @@ struct Sample {
     error: Option<String>,
 }
 
-impl Sample {
+impl PromptSample {
     fn of(key: Value, prepared: Result<String, PrepareError>) -> Self {
         let empty = Self { key, prompt: None, skipped: None, error: None };
         match prepared {
@@ -62,14 +63,14 @@ impl Sample {
     }
 }
 
-/// Shows it.
-pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let Checked { definition, source, url, .. } = checked;
+/// Prints the dry run.
+pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let CheckedBatch { definition, source, url, .. } = checked;
     let candidates = &definition.candidates;
     let all = source.count(candidates).await?;
     let count = candidates.limit.map_or(all, |limit| limit.min(all));
     let prompts = prompts(checked, settings).await?;
-    let estimate = Estimate::of(definition, &prompts, count);
+    let estimate = CostEstimate::of(definition, &prompts, count);
     let written = definition.ai.profile.written();
     let shown = DryRun {
         kind: &definition.kind,
@@ -88,7 +89,7 @@ pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<Exit
     if settings.output.is_json() {
         settings.output.json(&shown)?;
     } else {
-        settings.output.line(words(&shown, estimate.as_ref()))?;
+        settings.output.line(render(&shown, estimate.as_ref()))?;
     }
     let broken = shown.prompts.iter().any(|sample| sample.error.is_some());
     Ok(if broken { ExitCode::Failures } else { ExitCode::Good })
@@ -96,12 +97,12 @@ pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<Exit
 
 fn effects(database: &Database) -> &'static str {
     match database {
-        Database::Store => "exactly once: what POST writes commits with the row's end",
+        Database::Store => "exactly once: POST commits in the transaction that finishes the row",
         Database::Url(_) => "at least once: the rows are in another database than the batch",
     }
 }
 
-async fn prepare(checked: &Checked) -> anyhow::Result<Option<Box<dyn Prepare>>> {
+async fn prepare(checked: &CheckedBatch) -> anyhow::Result<Option<Box<dyn Prepare>>> {
     let definition = &checked.definition;
     if let (Some(mail), Pre::Sql(pre)) = (&definition.mail, &definition.pre) {
         let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
@@ -114,10 +115,10 @@ async fn prepare(checked: &Checked) -> anyhow::Result<Option<Box<dyn Prepare>>> 
     })
 }
 
-async fn prompts(checked: &Checked, settings: &Settings) -> anyhow::Result<Vec<Sample>> {
+async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<Vec<PromptSample>> {
     let Some(prepare) = prepare(checked).await? else { return Ok(Vec::new()) };
     let batch = names::batch_id(now(), 1)?;
-    let rows = checked.source.candidates(&checked.definition.candidates, None, PROMPTS).await?;
+    let rows = checked.source.candidates(&checked.definition.candidates, None, MAX_PROMPTS).await?;
     let sealer = match &checked.definition.mail {
         Some(_) if !rows.is_empty() => Some(mail::sealer(settings).await?),
         _ => None,
@@ -134,17 +135,17 @@ async fn prompts(checked: &Checked, settings: &Settings) -> anyhow::Result<Vec<S
             source: &*checked.source,
         };
         let prompt = match (prepare.prepare(&row).await, &sealer) {
-            (Ok(prompt), Some(sealer)) => sealed(sealer, &prompt).await,
+            (Ok(prompt), Some(sealer)) => check_message(sealer, &prompt).await,
             (prompt, _) => prompt,
         };
-        prompts.push(Sample::of(to_json(&candidate.key), prompt));
+        prompts.push(PromptSample::of(to_json(&candidate.key), prompt));
     }
     Ok(prompts)
 }
 
-/// A message by its lines, once it was compiled and sealed as it would be: what is wrong with the page or with
-/// an address is seen here, and not by the first thousand rows.
-async fn sealed(sealer: &Sealer, prompt: &str) -> Result<String, PrepareError> {
+/// A message as text, after it was compiled and encoded as in a real run: an error in the page or
+/// an address shows up here, and not in the first thousand rows.
+async fn check_message(sealer: &Sealer, prompt: &str) -> Result<String, PrepareError> {
     let parcel: Parcel =
         serde_json::from_str(prompt).map_err(|error| PrepareError::hopeless(error.to_string()))?;
     let Parcel { key, from, to, subject, told, mjml, .. } = &parcel;
@@ -157,16 +158,16 @@ async fn sealed(sealer: &Sealer, prompt: &str) -> Result<String, PrepareError> {
     }
 }
 
-/// What a batch will cost, by its first prompts.
-struct Estimate {
+/// The cost of a batch, estimated from its first prompts.
+struct CostEstimate {
     likely: Cost,
     most: Cost,
 }
 
-impl Estimate {
-    /// Likely: an answer is a quarter of what it may be. At most: all of it. Nothing if the prices
-    /// are not in the file.
-    fn of(definition: &Definition, prompts: &[Sample], count: u64) -> Option<Self> {
+impl CostEstimate {
+    /// Likely: an answer has a quarter of its maximum tokens. Most: all of them. `None` if the
+    /// prices are not in the file.
+    fn of(definition: &Definition, prompts: &[PromptSample], count: u64) -> Option<Self> {
         let ai = &definition.ai;
         let prices = &ai.profile.written()?.prices;
         let system = ai.system.as_deref().map_or(0, estimate_tokens);
@@ -183,8 +184,8 @@ impl Estimate {
     }
 }
 
-fn words(shown: &DryRun<'_>, estimate: Option<&Estimate>) -> String {
-    let simulated = if shown.simulated { " (simulated: nobody is asked)" } else { "" };
+fn render(shown: &DryRun<'_>, estimate: Option<&CostEstimate>) -> String {
+    let simulated = if shown.simulated { " (simulated: no provider is called)" } else { "" };
     let mut text = format!("candidates\n  {}\n", shown.candidates_sql.trim().replace('\n', "\n  "));
     for (name, value) in shown.params {
         text.push_str(&format!("  :{name} = {value}\n"));
@@ -194,27 +195,29 @@ fn words(shown: &DryRun<'_>, estimate: Option<&Estimate>) -> String {
     text.push_str(&format!("effects    {}\n", shown.effects));
     text.push_str(&format!("profile    {}{simulated}\n", shown.profile));
     let cost = match estimate {
-        Some(Estimate { likely, most }) => format!("about {likely}, at most {most}"),
-        None => "not known here: the profile's prices are in the ledger".to_owned(),
+        Some(CostEstimate { likely, most }) => format!("about {likely}, at most {most}"),
+        None => "unknown: the profile's prices are in the ledger".to_owned(),
     };
     text.push_str(&format!("cost       {cost}\n"));
     for sample in &shown.prompts {
         let key = show_key(&longshore_batch::value::from_json(&sample.key));
         text.push_str(&format!("\n--- prompt for row {key}\n"));
         match sample {
-            Sample { prompt: Some(prompt), .. } => text.push_str(prompt.trim_end()),
-            Sample { skipped: Some(reason), .. } => text.push_str(&format!("skipped: {reason}")),
-            Sample { error, .. } => {
+            PromptSample { prompt: Some(prompt), .. } => text.push_str(prompt.trim_end()),
+            PromptSample { skipped: Some(reason), .. } => {
+                text.push_str(&format!("skipped: {reason}"))
+            }
+            PromptSample { error, .. } => {
                 text.push_str(&format!("PRE_ERROR: {}", error.as_deref().unwrap_or("")));
             }
         }
         text.push('\n');
     }
-    visible(text.trim_end())
+    escape_control(text.trim_end())
 }
 
-/// Control characters as they are written, so that data can neither hide nor move the cursor.
-fn visible(text: &str) -> String {
+/// Escapes control characters, so that data can neither hide text nor move the cursor.
+fn escape_control(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     text.chars().fold(String::with_capacity(text.len()), |mut text, c| {
         match is_plain(c) {
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn control_characters_are_shown_and_not_obeyed() {
-        assert_eq!(visible("a\tb\nc"), "a\tb\nc");
-        assert_eq!(visible("\x1b[2Jno\r\u{9b}é"), "\\u{1b}[2Jno\\r\\u{9b}é");
+        assert_eq!(escape_control("a\tb\nc"), "a\tb\nc");
+        assert_eq!(escape_control("\x1b[2Jno\r\u{9b}é"), "\\u{1b}[2Jno\\r\\u{9b}é");
     }
 }

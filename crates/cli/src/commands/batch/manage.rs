@@ -1,4 +1,4 @@
-//! Every verb of `batch`: running batch files, and looking at batches and steering them.
+//! The subcommands of `batch`.
 
 use std::collections::HashSet;
 
@@ -7,17 +7,17 @@ use longshore::ledger::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use longshore_dispatch::request::ArrayAction;
 
-use super::place::{connect_to, connect_to_both};
-use super::record::Summary;
-use super::{bulk, drain, recover, report, rows, run_file, start, summary};
-use crate::args::batch::{Batch as Typed, Named, Somewhere};
-use crate::args::operate::{InPool, PageArgs};
+use super::context::{connect_to_batch, connect_to_batch_with_ledger};
+use super::record::BatchSummary;
+use super::{drain, provider_batch, recover, report, rows, run_file, start, summary};
+use crate::args::batch::{BatchCommand as Typed, BatchNameArg, BatchTarget};
+use crate::args::unit_worker::{PageArgs, PoolTarget};
 use crate::commands::dispatch::arrays;
-use crate::commands::{Connected, connect, now, watch};
+use crate::commands::{StoreHandles, connect, now, watch};
+use crate::duration_arg::{format_ago, format_duration};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::{ago, brief};
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -27,39 +27,48 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Recover { names } => return recover::run(names, settings).await,
         Typed::List { status, page, pool } => return list(status, &page, &pool, settings).await,
         Typed::Status(batch) => return status(&batch.batch.name, &batch.pool, settings).await,
-        Typed::Watch { batch: Somewhere { batch: Named { name }, pool }, limit } => {
+        Typed::Watch { batch: BatchTarget { batch: BatchNameArg { name }, pool }, limit } => {
             let limit = limit.map(|span| span.0);
             if let Some(folder) = &pool.dir {
-                return watch::run_in(folder, &name, limit, settings).await;
+                return watch::run_in_pool(folder, &name, limit, settings).await;
             }
-            let (_, client) = connect_to(&name, settings).await?;
+            let (_, client) = connect_to_batch(&name, settings).await?;
             return watch::run(&client, &name, limit, settings).await;
         }
-        Typed::Drain { batch: Somewhere { batch: Named { name }, pool }, limit } => {
+        Typed::Drain { batch: BatchTarget { batch: BatchNameArg { name }, pool }, limit } => {
             let limit = limit.map(|span| span.0);
             if let Some(folder) = &pool.dir {
-                return drain::run_in(folder, &name, limit, settings).await;
+                return drain::run_in_pool(folder, &name, limit, settings).await;
             }
-            let (_, client) = connect_to(&name, settings).await?;
+            let (_, client) = connect_to_batch(&name, settings).await?;
             return drain::run(&client, &name, limit, settings).await;
         }
-        Typed::Rows { batch: Somewhere { batch: Named { name }, pool }, failed, state, page } => {
+        Typed::Rows {
+            batch: BatchTarget { batch: BatchNameArg { name }, pool },
+            failed,
+            state,
+            page,
+        } => {
             let state = if failed { Some(UnitState::Failed) } else { state };
             return rows::run(&name, &pool, state, &page, settings).await;
         }
-        Typed::Report { batch: Somewhere { batch: Named { name }, pool }, html, output } => {
+        Typed::Report {
+            batch: BatchTarget { batch: BatchNameArg { name }, pool },
+            html,
+            output,
+        } => {
             return report::run(&name, &pool, html, output.as_deref(), settings).await;
         }
         Typed::Pause { batch, reason } => (batch, ArrayAction::Pause { reason }),
         Typed::Resume(batch) => (batch, ArrayAction::Resume),
         Typed::Cancel(batch) => (batch, ArrayAction::Cancel),
-        // Whether or not --failed was said: there is nothing else to retry.
+        // With or without --failed: nothing else can be retried.
         Typed::Retry { batch, failed: _ } => (batch, ArrayAction::Retry),
     };
     let name = batch.batch.name;
     if let Some(folder) = &batch.pool.dir {
-        let array = arrays::steer(folder, &name, Some(action), settings).await?;
-        return steered(&array, settings);
+        let array = arrays::apply(folder, &name, Some(action), settings).await?;
+        return print_status(&array, settings);
     }
     let action = match action {
         ArrayAction::Pause { reason } => BatchAction::Pause { reason },
@@ -67,19 +76,19 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         ArrayAction::Cancel => BatchAction::Cancel,
         ArrayAction::Retry => BatchAction::RetryFailed,
     };
-    let (_, client) = connect_to(&name, settings).await?;
-    act(&client, &name, action, settings).await
+    let (_, client) = connect_to_batch(&name, settings).await?;
+    operate(&client, &name, action, settings).await
 }
 
-/// Whether a command knows better ways to end at a signal than to be dropped.
-pub fn obeys_signals(typed: &Typed) -> bool {
+/// Whether the command handles SIGTERM and SIGINT itself instead of being dropped.
+pub fn handles_signals(typed: &Typed) -> bool {
     matches!(typed, Typed::Run(_) | Typed::Start(_) | Typed::Recover { .. })
 }
 
 async fn list(
     status: Option<BatchStatus>,
     page: &PageArgs,
-    pool: &InPool,
+    pool: &PoolTarget,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let (found, next) = match &pool.dir {
@@ -91,7 +100,7 @@ async fn list(
             (found.items, found.next)
         }
     };
-    let items: Vec<Summary<'_>> = found.iter().map(Summary::of).collect();
+    let items: Vec<BatchSummary<'_>> = found.iter().map(BatchSummary::of).collect();
     settings.output.list(&items, || table(&found))?;
     if let Some(next) = next {
         settings.output.note(format!("more with --after {next}"));
@@ -117,34 +126,39 @@ fn table(batches: &[Batch]) -> Table {
             right(counts.failed),
             right(counts.cancelled),
             right(counts.live()),
-            cell(ago(batch.initiated_at, now)),
+            cell(format_ago(batch.initiated_at, now)),
         ]);
     }
     table
 }
 
-async fn status(name: &BatchId, pool: &InPool, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn status(
+    name: &BatchId,
+    pool: &PoolTarget,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &pool.dir {
-        let array = arrays::steer(folder, name, None, settings).await?;
-        settings.output.record(&Summary::of(&array), || record(&array, None))?;
+        let array = arrays::apply(folder, name, None, settings).await?;
+        settings.output.record(&BatchSummary::of(&array), || record(&array, None))?;
         return Ok(ExitCode::Good);
     }
-    let (batch, parked) = looked_at(name, settings).await?;
-    let summary = Summary::of(&batch).with_parked(parked);
+    let (batch, parked) = load_with_parked(name, settings).await?;
+    let summary = BatchSummary::of(&batch).with_parked(parked);
     settings.output.record(&summary, || record(&batch, parked))?;
     Ok(ExitCode::Good)
 }
 
-/// A batch, and what of it is with a provider, which only the store itself knows.
-async fn looked_at(
+/// A batch, and its requests at a provider, which only the store itself knows.
+async fn load_with_parked(
     name: &BatchId,
     settings: &Settings,
 ) -> anyhow::Result<(Batch, Option<ParkedCounts>)> {
     if settings.server.is_some() {
-        let (store, client) = connect_to(name, settings).await?;
+        let (store, client) = connect_to_batch(name, settings).await?;
         return Ok((store.batch(client.scope(), name).await?, None));
     }
-    let Connected { store, ledger, client } = connect_to_both(name, settings).await?;
+    let StoreHandles { store, ledger, client } =
+        connect_to_batch_with_ledger(name, settings).await?;
     let batch = store.batch(client.scope(), name).await?;
     let parked = ledger.parked(name).await?;
     Ok((batch, (parked.total() > 0).then_some(parked)))
@@ -152,7 +166,7 @@ async fn looked_at(
 
 fn record(batch: &Batch, parked: Option<ParkedCounts>) -> Table {
     let now = now();
-    let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| ago(time, now));
+    let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| format_ago(time, now));
     let counts = &batch.counts;
     let mut table = Table::record();
     table.field("batch", &batch.id);
@@ -171,24 +185,27 @@ fn record(batch: &Batch, parked: Option<ParkedCounts>) -> Table {
     }
     table.field("type", &batch.kind);
     table.field("notes", &batch.notes);
-    table.field("initiated", format!("{} {}", time(Some(batch.initiated_at)), by(batch)));
+    table.field(
+        "initiated",
+        format!("{} {}", time(Some(batch.initiated_at)), initiated_by_text(batch)),
+    );
     table.field("started", time(batch.started_at));
     table.field("completed", time(batch.completed_at));
     if let (Some(start), Some(end)) = (batch.started_at, batch.completed_at) {
-        table.field("took", brief(end.since(start)));
+        table.field("took", format_duration(end.since(start)));
     }
-    table.field("cost", summary::money(batch));
+    table.field("cost", summary::format_cost(batch));
     if batch.generation > 1 {
         table.field("generation", batch.generation);
     }
     table
 }
 
-fn by(batch: &Batch) -> String {
+fn initiated_by_text(batch: &Batch) -> String {
     if batch.initiated_by.is_empty() { String::new() } else { format!("by {}", batch.initiated_by) }
 }
 
-async fn act(
+async fn operate(
     client: &Client,
     name: &BatchId,
     action: BatchAction,
@@ -197,15 +214,20 @@ async fn act(
     let cancels = action == BatchAction::Cancel;
     let batch = client.store().operate_batch(client.scope(), name, action).await?;
     if cancels {
-        // What is with a provider is to be cancelled now, and not at the next look.
-        let woken = bulk::wake(&**client.store(), client.scope(), &HashSet::from([name])).await;
-        woken.inspect_err(|error| tracing::debug!(%error, "nobody was woken")).ok();
+        // The worker cancels the provider's batch now, and not at its next poll.
+        let woken =
+            provider_batch::wake(&**client.store(), client.scope(), &HashSet::from([name])).await;
+        woken
+            .inspect_err(
+                |error| tracing::debug!(%error, "cannot wake the units of provider batches"),
+            )
+            .ok();
     }
-    steered(&batch, settings)
+    print_status(&batch, settings)
 }
 
-fn steered(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
+fn print_status(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
     let words = || format!("batch `{}` is {}", batch.id, batch.status);
-    settings.output.answer(&Summary::of(batch), words)?;
+    settings.output.answer(&BatchSummary::of(batch), words)?;
     Ok(ExitCode::Good)
 }

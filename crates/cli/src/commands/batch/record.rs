@@ -1,4 +1,4 @@
-//! A batch as scripts read it.
+//! A batch as JSON.
 
 use longshore::batch::Sums;
 use longshore::ledger::ParkedCounts;
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::summary;
 
-/// A batch as scripts read it. The first ten keys are a contract: they stay, and the seven counts
-/// after `total` add up to it.
+/// A batch as JSON. The first ten keys are a contract: they stay, and the seven counts after
+/// `total` add up to it.
 #[derive(Serialize)]
-pub struct Summary<'a> {
+pub struct BatchSummary<'a> {
     batch: &'a BatchId,
     status: BatchStatus,
     total: u64,
@@ -37,18 +37,18 @@ pub struct Summary<'a> {
     cost: f64,
     simulated: bool,
     sums: &'a Sums,
-    /// Questions that go with a provider's batches, while there are any.
+    /// Requests in a provider's batches, while there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     parked: Option<ParkedCounts>,
 }
 
-impl<'a> Summary<'a> {
-    /// The same, with what of it is with a provider.
+impl<'a> BatchSummary<'a> {
+    /// Adds the requests in a provider's batches.
     pub fn with_parked(self, parked: Option<ParkedCounts>) -> Self {
         Self { parked, ..self }
     }
 
-    /// What scripts see of `batch`.
+    /// The summary of `batch`.
     pub fn of(batch: &'a Batch) -> Self {
         let counts = &batch.counts;
         Self {

@@ -1,4 +1,4 @@
-//! `batch report`: what became of a batch, to read or to pass on.
+//! `batch report`: writes a report of a batch.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use longshore::{BatchId, UnitState};
 use longshore_batch::Report;
 use longshore_batch::report::FailureGroups;
 
-use super::place::connect_to;
-use crate::args::operate::InPool;
-use crate::commands::dispatch::arrays::Watched;
+use super::context::connect_to_batch;
+use crate::args::unit_worker::PoolTarget;
+use crate::commands::dispatch::arrays::ArrayClient;
 use crate::commands::now;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// Runs the command.
 pub async fn run(
     batch: &BatchId,
-    pool: &InPool,
+    pool: &PoolTarget,
     html: bool,
     file: Option<&Path>,
     settings: &Settings,
@@ -25,7 +25,7 @@ pub async fn run(
     let report = match &pool.dir {
         Some(folder) => in_pool(folder, batch, settings).await?,
         None => {
-            let (store, client) = connect_to(batch, settings).await?;
+            let (store, client) = connect_to_batch(batch, settings).await?;
             Report::gather(&*store, client.scope(), batch, now()).await?
         }
     };
@@ -45,15 +45,15 @@ pub async fn run(
     Ok(ExitCode::Good)
 }
 
-/// Reads what there is to say of an array. Its failures come page by page.
+/// The report of an array. Its failures are read page by page.
 async fn in_pool(folder: &Path, array: &BatchId, settings: &Settings) -> anyhow::Result<Report> {
     const PAGE: u32 = 500;
-    let mut watched = Watched::of(folder, array, settings).await?;
-    let batch = watched.steer(None).await?;
+    let mut array_client = ArrayClient::of(folder, array, settings).await?;
+    let batch = array_client.apply(None).await?;
     let mut failures = FailureGroups::default();
     let mut after = None;
     loop {
-        let (scripts, next) = watched.scripts(Some(UnitState::Failed), after, PAGE).await?;
+        let (scripts, next) = array_client.scripts(Some(UnitState::Failed), after, PAGE).await?;
         for script in scripts {
             let number = script.index.map(|index| index.to_string());
             failures.add(script.failure, || number.unwrap_or_else(|| script.unit.to_string()));

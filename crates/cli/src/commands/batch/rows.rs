@@ -1,4 +1,4 @@
-//! `batch rows`: the rows of a batch, with what became of them.
+//! `batch rows`: lists the rows of a batch with their outcomes.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use longshore_batch::listing::{self, ListedRow};
 use longshore_batch::value::{from_json, show_key};
 use longshore_dispatch::request::Listed;
 
-use super::place::connect_to;
-use crate::args::operate::{InPool, PageArgs};
-use crate::commands::dispatch::arrays::Watched;
+use super::context::connect_to_batch;
+use crate::args::unit_worker::{PageArgs, PoolTarget};
+use crate::commands::dispatch::arrays::ArrayClient;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
-/// A script of an array is known by its number. What it said is for `unit show`.
+/// An array's script as a row; its key is the index. Its output is shown by `unit show`.
 fn of_script(script: Listed) -> ListedRow {
     let (code, reason) = script.failure.map(|why| (why.code, why.message)).unzip();
     ListedRow {
@@ -31,7 +31,7 @@ fn of_script(script: Listed) -> ListedRow {
 /// Runs the command.
 pub async fn run(
     batch: &BatchId,
-    pool: &InPool,
+    pool: &PoolTarget,
     state: Option<UnitState>,
     page: &PageArgs,
     settings: &Settings,
@@ -54,10 +54,10 @@ async fn in_pool(
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<(Vec<ListedRow>, Option<String>)> {
-    let mut watched = Watched::of(folder, array, settings).await?;
+    let mut array_client = ArrayClient::of(folder, array, settings).await?;
     // An unknown array is an error, not an empty list.
-    watched.steer(None).await?;
-    let (scripts, next) = watched.scripts(state, page.after.clone(), page.limit).await?;
+    array_client.apply(None).await?;
+    let (scripts, next) = array_client.scripts(state, page.after.clone(), page.limit).await?;
     Ok((scripts.into_iter().map(of_script).collect(), next))
 }
 
@@ -67,10 +67,10 @@ async fn in_store(
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<(Vec<ListedRow>, Option<String>)> {
-    let (store, client) = connect_to(batch, settings).await?;
+    let (store, client) = connect_to_batch(batch, settings).await?;
     let scope = client.scope();
     if let Some(server) = &settings.server {
-        // In few questions; through the store's seam it would be one for each row.
+        // Few requests; through the store's trait it would be one for each row.
         store.batch(scope, batch).await?;
         let found = server.rows(batch, state, page.after.as_deref(), page.limit).await?;
         return Ok((found.items, found.next));

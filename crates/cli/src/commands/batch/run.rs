@@ -1,4 +1,4 @@
-//! `batch run` and `start`: from a batch file to a batch, a new one or the unfinished one.
+//! `batch run` and `batch start`: create a batch from a file, or resume its unfinished one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,69 +9,70 @@ use longshore_batch::{Definition, Initiation, Initiator};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::finish::{CLOSING, finish};
-use super::halt::Halt;
-use super::place::{Checked, Place, Purpose};
+use super::context::{BatchContext, CheckedBatch, ReadPurpose};
+use super::run_all::{SHUTDOWN_TIMEOUT, run_batches};
+use super::signals::Shutdown;
 use super::summary;
-use crate::args::batch::{File, Run};
+use crate::args::batch::{BatchFileArgs, BatchRunArgs};
 use crate::commands::now;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
+use crate::host_identity;
 use crate::settings::Settings;
-use crate::whoami;
 
 /// `batch run`
-pub async fn run_file(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run_file(typed: BatchRunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.dry_run {
-        return dry(&typed.file, settings).await;
+        return show_dry_run(&typed.file, settings).await;
     }
-    let checked = Checked::read(&typed.file, Purpose::Run, settings).await?;
-    let place = checked.open(settings).await?;
-    let initiation = initiation(&checked, &place, &typed.file, settings).await?;
-    finish(&place, vec![initiation], Some(checked.definition.workers), settings).await
+    let checked = CheckedBatch::read(&typed.file, ReadPurpose::Run, settings).await?;
+    let context = checked.open(settings).await?;
+    let initiation = initiation(&checked, &context, &typed.file, settings).await?;
+    run_batches(&context, vec![initiation], Some(checked.definition.workers), settings).await
 }
 
 /// `ai estimate` of a batch file: a dry run.
 pub async fn estimate(file: &Path, settings: &Settings) -> anyhow::Result<ExitCode> {
-    dry(&File::of(file.to_owned(), Vec::new()), settings).await
+    show_dry_run(&BatchFileArgs::of(file.to_owned(), Vec::new()), settings).await
 }
 
-/// What would be done.
-pub async fn dry(file: &File, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let checked = Checked::read(file, Purpose::DryRun, settings).await?;
+/// Shows what a run would do.
+pub async fn show_dry_run(file: &BatchFileArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let checked = CheckedBatch::read(file, ReadPurpose::DryRun, settings).await?;
     let shown = super::dry_run::show(&checked, settings).await;
-    checked.commands.close(CLOSING).await;
+    checked.commands.close(SHUTDOWN_TIMEOUT).await;
     shown
 }
 
 /// `batch start`
-pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let checked = Checked::read(&typed, Purpose::Run, settings).await?;
-    // They work; others will call them.
-    checked.commands.close(CLOSING).await;
-    let place = checked.open(settings).await?;
-    let mut initiation = initiation(&checked, &place, &typed, settings).await?;
-    // An unfinished batch goes on with the rows it began with, whatever the file says now.
-    let source = place.sources.resolve(&initiation.definition().database)?;
-    let initiator = Initiator::new(place.client.clone(), source);
+pub async fn start(typed: BatchFileArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let checked = CheckedBatch::read(&typed, ReadPurpose::Run, settings).await?;
+    // The check has started them; other processes will run them.
+    checked.commands.close(SHUTDOWN_TIMEOUT).await;
+    let context = checked.open(settings).await?;
+    let mut initiation = initiation(&checked, &context, &typed, settings).await?;
+    // An unfinished batch continues with the rows it began with, whatever the file says now.
+    let source = context.sources.resolve(&initiation.definition().database)?;
+    let initiator = Initiator::new(context.client.clone(), source);
     let id = initiation.batch().id.clone();
-    let (halt, bar) = (Halt::new(), settings.output.bar("{prefix}  {pos} rows in {msg}"));
+    let (shutdown, bar) = (Shutdown::new(), settings.output.bar("{prefix}  {pos} rows in {msg}"));
     bar.set_prefix(id.to_string());
-    let filling = initiator.fill(&mut initiation, halt.drain(), |filling| {
+    let filling = initiator.fill(&mut initiation, shutdown.drain_requested(), |filling| {
         bar.set_position(filling.sent);
         if filling.skipped > 0 {
-            bar.set_message(format!("({} are another batch's)", filling.skipped));
+            bar.set_message(format!("({} belong to another batch)", filling.skipped));
         }
     });
     let filled = tokio::select! {
         filled = filling => filled?,
-        listened = halt.listen(settings.worker.drain_timeout, |_| {}) => return listened.map(|()| ExitCode::Error),
+        listened = shutdown.listen(settings.worker.drain_timeout, |_| {}) => return listened.map(|()| ExitCode::Error),
     };
     bar.finish_and_clear();
-    let batch = place.store.batch(place.client.scope(), &id).await?;
+    let batch = context.store.batch(context.client.scope(), &id).await?;
     let (sent, skipped) = (filled.progress.sent, filled.progress.skipped);
-    let started = Started { batch: &id, status: batch.status, sent, skipped, sealed: batch.sealed };
-    settings.output.answer(&started, || summary::started(&started, &place.url))?;
+    let started =
+        StartedBatch { batch: &id, status: batch.status, sent, skipped, sealed: batch.sealed };
+    settings.output.answer(&started, || summary::started_message(&started, &context.url))?;
     summary::note_if_empty(&batch, skipped, settings.output);
     Ok(match filled.end {
         FillEnd::Sealed => ExitCode::Good,
@@ -80,9 +81,9 @@ pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode>
     })
 }
 
-/// What scripts see of a batch that was started.
+/// A started batch as JSON.
 #[derive(Serialize)]
-pub struct Started<'a> {
+pub struct StartedBatch<'a> {
     pub batch: &'a BatchId,
     pub status: BatchStatus,
     pub sent: u64,
@@ -90,39 +91,39 @@ pub struct Started<'a> {
     pub sealed: bool,
 }
 
-/// The unfinished batch of this file, taken up where it stopped; or else a new one.
+/// Resumes the unfinished batch of this file, or else creates a new one.
 async fn initiation(
-    checked: &Checked,
-    place: &Place,
-    file: &File,
+    checked: &CheckedBatch,
+    context: &BatchContext,
+    file: &BatchFileArgs,
     settings: &Settings,
 ) -> anyhow::Result<Initiation> {
     if !file.new
-        && let Some((batch, kept)) = unfinished(&checked.definition, place).await?.first()
+        && let Some((batch, stored)) = unfinished(&checked.definition, context).await?.first()
     {
-        return take_up(checked, place, batch, kept, settings).await;
+        return resume_unfinished(checked, context, batch, stored, settings).await;
     }
-    begin(checked, place, file).await
+    create_batch(checked, context, file).await
 }
 
-/// A new batch.
-pub(super) async fn begin(
-    checked: &Checked,
-    place: &Place,
-    file: &File,
+/// Creates a batch.
+pub(super) async fn create_batch(
+    checked: &CheckedBatch,
+    context: &BatchContext,
+    file: &BatchFileArgs,
 ) -> anyhow::Result<Initiation> {
-    let initiator = Initiator::new(place.client.clone(), checked.source.clone());
-    let (initiated_by, notes) = (whoami::initiator(), file.notes.clone());
+    let initiator = Initiator::new(context.client.clone(), checked.source.clone());
+    let (initiated_by, notes) = (host_identity::initiator(), file.notes.clone());
     let options = StartOptions { now: now(), initiated_by, notes };
     Ok(initiator.start(checked.definition.clone(), options).await?)
 }
 
-/// An unfinished one, where it stopped.
-pub(super) async fn take_up(
-    checked: &Checked,
-    place: &Place,
+/// Resumes an unfinished batch.
+pub(super) async fn resume_unfinished(
+    checked: &CheckedBatch,
+    context: &BatchContext,
     batch: &Batch,
-    kept: &Definition,
+    stored: &Definition,
     settings: &Settings,
 ) -> anyhow::Result<Initiation> {
     let id = &batch.id;
@@ -135,50 +136,50 @@ pub(super) async fn take_up(
     let (ended, total) = (batch.counts.finished(), batch.counts.total());
     settings
         .output
-        .note(format!("taking up batch `{id}`: {ended} of {total} rows so far have ended"));
-    if !is_same(&checked.definition, kept) {
+        .note(format!("resuming batch `{id}`: {ended} of {total} rows so far have ended"));
+    if !same_definition(&checked.definition, stored) {
         settings.output.note(
-            "warning: the batch file has changed since; the batch goes on as it was started \
+            "warning: the batch file has changed since; the batch continues as it was started \
              (--new starts another)",
         );
     }
-    let initiator = Initiator::new(place.client.clone(), checked.source.clone());
+    let initiator = Initiator::new(context.client.clone(), checked.source.clone());
     Ok(initiator.resume(id).await?)
 }
 
 /// The unfinished batches of the same file with the same parameters, the newest first.
 pub(super) async fn unfinished(
     definition: &Definition,
-    place: &Place,
+    context: &BatchContext,
 ) -> anyhow::Result<Vec<(Batch, Definition)>> {
     let statuses = [BatchStatus::Queued, BatchStatus::Running, BatchStatus::Paused];
-    let mut open = place.batches(&statuses).await?;
+    let mut open = context.batches(&statuses).await?;
     open.retain(|batch| batch.kind == definition.kind && batch.tenant == definition.tenant);
     open.sort_by_key(|batch| std::cmp::Reverse(batch.initiated_at));
     let mut found = Vec::new();
     for batch in open {
-        // One that cannot be read is somebody else's.
-        let Ok(kept) = definition_of(&place.client, &batch.id).await else { continue };
-        let (mine, its) = (&definition.candidates, &kept.candidates);
-        let same_rows = params(definition) == params(&kept) && mine.limit == its.limit;
+        // A batch without a readable definition was not created by `batch run`.
+        let Ok(stored) = definition_of(&context.client, &batch.id).await else { continue };
+        let (mine, its) = (&definition.candidates, &stored.candidates);
+        let same_rows = params(definition) == params(&stored) && mine.limit == its.limit;
         // A digest's file may be in another folder after each deployment.
-        let both_write = definition.mail.is_some() && kept.mail.is_some();
-        if (kept.source == definition.source || both_write) && same_rows {
-            found.push((batch, kept));
+        let both_write = definition.mail.is_some() && stored.mail.is_some();
+        if (stored.source == definition.source || both_write) && same_rows {
+            found.push((batch, stored));
         }
     }
     Ok(found)
 }
 
-/// What rows are chosen by, the day on which a digest was begun aside.
+/// The parameters that select rows, without the day on which a digest began.
 fn params(definition: &Definition) -> BTreeMap<&str, &Value> {
     let params = definition.candidates.params.iter();
     let is_day = |name: &str| definition.mail.is_some() && name == "day";
     params.map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_day(name)).collect()
 }
 
-/// Whether two definitions do the same; when each began, and with how many workers, aside.
-fn is_same(one: &Definition, other: &Definition) -> bool {
+/// Whether two definitions are equal, apart from their start times and numbers of workers.
+fn same_definition(one: &Definition, other: &Definition) -> bool {
     let mut like = other.clone();
     (like.deadline, like.workers) = (one.deadline, one.workers);
     if let (Some(mail), Some(like_mail)) = (&one.mail, &mut like.mail) {

@@ -1,4 +1,4 @@
-//! Rows that are made from a batch file's seed: for good, or for a dry run only.
+//! Creates rows from a batch file's seed: permanently, or for a dry run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use longshore_batch::file::Loaded;
 use longshore_batch::rows::{OpenMode, SqliteRows, seed};
 use tempfile::TempDir;
 
-use super::place::new_sources;
+use super::context::build_sources;
 use crate::settings::Settings;
 use crate::store::StoreUrl;
 
-/// The file that is to be created from a seed, and the seed, if the batch file has one.
+/// The database file to create from a seed, and the seed, if the batch file has one.
 fn seeded<'a>(loaded: &'a Loaded, url: &StoreUrl) -> Option<(PathBuf, &'a Path)> {
     let rows = match (&loaded.definition.database, url) {
         (Database::Store, url) => url.clone(),
@@ -26,7 +26,7 @@ fn seeded<'a>(loaded: &'a Loaded, url: &StoreUrl) -> Option<(PathBuf, &'a Path)>
     }
 }
 
-/// Creates the rows' database from the file's seed, if there is one and the database is not there.
+/// Creates the rows' database from the file's seed, if there is a seed and no database.
 pub fn create(loaded: &Loaded, url: &StoreUrl, settings: &Settings) -> anyhow::Result<()> {
     let Some((rows, script)) = seeded(loaded, url) else { return Ok(()) };
     if seed::create(&rows, script).with_context(|| cannot(&rows, script))? {
@@ -39,11 +39,11 @@ fn cannot(rows: &Path, script: &Path) -> String {
     format!("cannot create {} from {}", rows.display(), script.display())
 }
 
-/// Rows made for a dry run, because the database is not there yet.
-pub struct Scratch(TempDir);
+/// Temporary rows of a dry run, if the database does not exist.
+pub struct ScratchRows(TempDir);
 
-impl Scratch {
-    /// Makes them, if the file says how and they are missing.
+impl ScratchRows {
+    /// Creates them if the file has a seed and the database is missing.
     pub fn make(
         loaded: &Loaded,
         url: &StoreUrl,
@@ -52,10 +52,10 @@ impl Scratch {
         let missing = seeded(loaded, url).filter(|(rows, _)| !rows.exists());
         let Some((rows, script)) = missing else { return Ok(None) };
         let scratch = Self(tempfile::tempdir().context("cannot make a temporary directory")?);
-        // The name of a file that is gone in a moment would help nobody.
+        // The error names the real database: the temporary file is gone in a moment.
         seed::create(&scratch.rows(), script).with_context(|| cannot(&rows, script))?;
         settings.output.note(format!(
-            "{} is not there yet: looking at rows from {} in a temporary directory",
+            "{} does not exist yet: using rows from {} in a temporary directory",
             rows.display(),
             script.display()
         ));
@@ -66,9 +66,9 @@ impl Scratch {
         self.0.path().join("rows.db")
     }
 
-    /// The databases of batches, with these rows in the place of `database`.
+    /// The databases of batches, with these rows instead of `database`.
     pub fn sources(&self, database: &Database, url: &StoreUrl) -> anyhow::Result<Arc<Sources>> {
         let rows = SqliteRows::open(&self.rows(), OpenMode::Read)?;
-        Ok(Arc::new(new_sources(url).with(database.clone(), Arc::new(rows))))
+        Ok(Arc::new(build_sources(url).with(database.clone(), Arc::new(rows))))
     }
 }

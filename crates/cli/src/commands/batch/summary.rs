@@ -1,4 +1,5 @@
-//! The last words on a batch that ran here: numbers, three of its answers, and where to read more.
+//! The summary of a batch that ran here: numbers, three of its answers, and commands that show
+//! more.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +12,23 @@ use longshore_batch::value::{from_json, show_key};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::conduct::Conducted;
-use super::ends::Announcement;
-use super::place::Place;
-use super::run::Started;
+use super::completion_wait::CompletionStatus;
+use super::context::BatchContext;
+use super::run::StartedBatch;
+use super::runner::BatchRun;
+use crate::duration_arg::format_duration;
 use crate::output::{Output, Table, cell, right};
 use crate::settings::Settings;
-use crate::span::brief;
 use crate::store::StoreUrl;
 
-/// How many rows are looked through for samples that differ.
-const LOOKED_AT: u32 = 200;
-/// How many samples are shown.
-const SAMPLES: usize = 3;
+/// How many rows are searched for answers that differ.
+const MAX_SCANNED: u32 = 200;
+/// How many answers are shown.
+const MAX_SAMPLES: usize = 3;
 
-/// The last line for scripts: these keys are a contract.
+/// The summary as JSON: these keys are a contract.
 #[derive(Serialize)]
-struct Line<'a> {
+struct RunSummary<'a> {
     batch: &'a BatchId,
     status: BatchStatus,
     total: u64,
@@ -45,17 +46,17 @@ struct Line<'a> {
 
 /// Prints the summary of a batch.
 pub async fn print(
-    conducted: &Conducted,
-    place: &Place,
+    batch_run: &BatchRun,
+    context: &BatchContext,
     settings: &Settings,
 ) -> anyhow::Result<()> {
-    let Conducted { batch, skipped, interrupted, end } = conducted;
+    let BatchRun { batch, skipped, interrupted, end } = batch_run;
     let completion = match end {
-        Announcement::Failed(why) => Some(why.as_str()),
-        Announcement::Made | Announcement::Waiting => None,
+        CompletionStatus::Failed(why) => Some(why.as_str()),
+        CompletionStatus::Done | CompletionStatus::Pending => None,
     };
     let counts = &batch.counts;
-    let line = Line {
+    let summary = RunSummary {
         batch: &batch.id,
         status: batch.status,
         total: counts.total(),
@@ -72,38 +73,38 @@ pub async fn print(
     };
     note_if_empty(batch, *skipped, settings.output);
     if settings.output.is_json() {
-        return settings.output.json(&line);
+        return settings.output.json(&summary);
     }
-    settings.output.record(&line, || table(conducted, settings))?;
+    settings.output.record(&summary, || table(batch_run, settings))?;
     if let Some(why) = completion {
-        settings.output.note(format!("error: the completion did not work: {why}"));
+        settings.output.note(format!("error: the completion failed: {why}"));
     }
     if settings.output.is_quiet() {
         return Ok(());
     }
-    samples(batch, place, settings).await?;
-    for hint in hints(conducted, &place.url) {
+    samples(batch, context, settings).await?;
+    for hint in hints(batch_run, &context.url) {
         settings.output.note(hint);
     }
     Ok(())
 }
 
-/// An end without a row looks like a mistake: says what it is.
+/// Explains a batch that ended without a row.
 pub fn note_if_empty(batch: &Batch, skipped: u64, output: Output) {
     if batch.sealed && batch.counts.total() == 0 {
         output.note(match skipped {
             0 => "no candidates: nothing to do".to_owned(),
-            _ => format!("all {skipped} candidates are another batch's: nothing to do"),
+            _ => format!("all {skipped} candidates belong to another batch: nothing to do"),
         });
     }
 }
 
-fn table(conducted: &Conducted, settings: &Settings) -> Table {
-    let Conducted { batch, skipped, .. } = conducted;
+fn table(batch_run: &BatchRun, settings: &Settings) -> Table {
+    let BatchRun { batch, skipped, .. } = batch_run;
     let counts = &batch.counts;
     let mut table = Table::record();
     table.field("batch", &batch.id);
-    let status = match (conducted.interrupted, batch.status.is_final()) {
+    let status = match (batch_run.interrupted, batch.status.is_final()) {
         (true, false) => format!("{} (left before its end)", batch.status),
         _ => settings.output.paint(batch.status.as_str(), batch.status.as_str()),
     };
@@ -116,19 +117,19 @@ fn table(conducted: &Conducted, settings: &Settings) -> Table {
         table.field(name, count);
     }
     if *skipped > 0 {
-        table.field("skipped", format!("{skipped} (another batch has them)"));
+        table.field("skipped", format!("{skipped} (they belong to another batch)"));
     }
     let took = seconds(batch);
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = counts.finished() as f64 / took.max(1e-3);
-    let took = brief(std::time::Duration::from_secs_f64(took));
+    let took = format_duration(std::time::Duration::from_secs_f64(took));
     table.field("took", format!("{took} ({rate:.0} rows/s)"));
-    table.field("cost", money(batch));
+    table.field("cost", format_cost(batch));
     table
 }
 
-/// What a batch cost so far, and whether it was real.
-pub fn money(batch: &Batch) -> String {
+/// The cost of a batch so far, and whether it was simulated.
+pub fn format_cost(batch: &Batch) -> String {
     let answers = batch.sums.get("answers").copied().unwrap_or_default();
     if answers == 0 {
         return String::new();
@@ -137,12 +138,12 @@ pub fn money(batch: &Batch) -> String {
     format!("{}{simulated}", cost(batch))
 }
 
-/// What a batch cost so far.
+/// The cost of a batch so far.
 pub fn cost(batch: &Batch) -> Cost {
     Cost(batch.sums.get("cost_picos").copied().unwrap_or_default())
 }
 
-/// Whether any of its answers were made up.
+/// Whether any of its answers was simulated.
 pub fn is_simulated(batch: &Batch) -> bool {
     batch.sums.get("simulated").is_some_and(|count| *count > 0)
 }
@@ -153,9 +154,9 @@ fn seconds(batch: &Batch) -> f64 {
     ended.since(began).as_secs_f64()
 }
 
-/// Shows a few answers that differ.
-async fn samples(batch: &Batch, place: &Place, settings: &Settings) -> anyhow::Result<()> {
-    let found = pick(batch, place).await?;
+/// Prints a few answers that differ.
+async fn samples(batch: &Batch, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
+    let found = pick_samples(batch, context).await?;
     if found.is_empty() {
         return Ok(());
     }
@@ -168,35 +169,39 @@ async fn samples(batch: &Batch, place: &Place, settings: &Settings) -> anyhow::R
     settings.output.list::<Value>(&[], || table)
 }
 
-/// The keys and answers of some rows: one for each first word that an answer has, so that the
-/// usual verdict does not hide the others.
-async fn pick(batch: &Batch, place: &Place) -> anyhow::Result<Vec<(String, String)>> {
+/// Keys and answers of some rows: one for each first word that an answer has, so that the usual
+/// verdict does not hide the others.
+async fn pick_samples(
+    batch: &Batch,
+    context: &BatchContext,
+) -> anyhow::Result<Vec<(String, String)>> {
     let (state, id) = (Some(UnitState::Done), Some(batch.id.clone()));
     let filter = UnitFilter { state, batch: id, ..UnitFilter::default() };
-    let scope = place.client.scope();
+    let scope = context.client.scope();
     let (mut found, mut spare, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
-    for unit in place.store.units(scope, &filter, None, LOOKED_AT).await?.items {
-        let Ok(unit) = place.store.unit(scope, unit.id).await else { continue };
+    for unit in context.store.units(scope, &filter, None, MAX_SCANNED).await?.items {
+        let Ok(unit) = context.store.unit(scope, unit.id).await else { continue };
         let Ok(input) = unit.payload.parse::<RowInput>() else { continue };
         let answer = Checkpoint::of(&unit).ok().and_then(|kept| kept.answer);
         let Some(answer) = answer else { continue };
         let sample = (show_key(&from_json(&input.key)), one_line(&answer.text));
-        if seen.insert(sort(&answer.text)) {
+        if seen.insert(answer_class(&answer.text)) {
             found.push(sample);
         } else {
             spare.push(sample);
         }
-        if found.len() == SAMPLES {
+        if found.len() == MAX_SAMPLES {
             break;
         }
     }
     found.extend(spare);
-    found.truncate(SAMPLES);
+    found.truncate(MAX_SAMPLES);
     Ok(found)
 }
 
-/// What sort of answer it is: its first short word, if it is JSON.
-fn sort(text: &str) -> String {
+/// What an answer is classified by: its first short string, or else its first boolean, if it is
+/// JSON.
+fn answer_class(text: &str) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return String::new() };
     let word = |value: &Value| value.as_str().is_some_and(|text| text.len() < 24);
     let truth = |value: &Value| value.is_boolean();
@@ -207,44 +212,44 @@ fn sort(text: &str) -> String {
 
 fn one_line(text: &str) -> String {
     const WIDTH: usize = 100;
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(WIDTH) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
+    let summary = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match summary.char_indices().nth(WIDTH) {
+        Some((at, _)) => format!("{}…", &summary[..at]),
+        None => summary,
     }
 }
 
-fn hints(conducted: &Conducted, url: &StoreUrl) -> Vec<String> {
-    let id = &conducted.batch.id;
+fn hints(batch_run: &BatchRun, url: &StoreUrl) -> Vec<String> {
+    let id = &batch_run.batch.id;
     let longshore = format!("longshore --store {url} batch");
     let mut hints = Vec::new();
     if !cfg!(feature = "standard") {
-        hints.push("hint: cargo build --release builds these commands, too:".to_owned());
+        hints.push("hint: cargo build --release also builds these commands:".to_owned());
     }
-    if conducted.batch.counts.failed > 0 {
+    if batch_run.batch.counts.failed > 0 {
         hints.push(format!("hint: {longshore} rows --failed {id}"));
     }
-    if conducted.end == Announcement::Waiting {
+    if batch_run.end == CompletionStatus::Pending {
         let worker = format!("longshore --store {url} worker --until-idle");
-        hints.push(format!("hint: its end has not been announced yet; {worker} does that"));
+        hints.push(format!("hint: its completion has not run yet; {worker} runs it"));
     }
-    match conducted.batch.status {
+    match batch_run.batch.status {
         BatchStatus::Paused => {
             hints.push(format!("hint: {longshore} resume {id}, then run it again"));
         }
         status if !status.is_final() => {
-            hints.push("hint: run the same command again to take it up".to_owned());
+            hints.push("hint: run the same command again to resume".to_owned());
         }
         _ => hints.push(format!("hint: {longshore} report {id}")),
     }
     hints
 }
 
-/// What is said of a batch that was started.
-pub fn started(started: &Started<'_>, url: &StoreUrl) -> String {
-    let Started { batch, sent, skipped, sealed, .. } = started;
+/// The message for a batch that was started.
+pub fn started_message(started: &StartedBatch<'_>, url: &StoreUrl) -> String {
+    let StartedBatch { batch, sent, skipped, sealed, .. } = started;
     let skipped =
-        if *skipped > 0 { format!(", {skipped} are another batch's") } else { String::new() };
+        if *skipped > 0 { format!(", {skipped} belong to another batch") } else { String::new() };
     let so_far = if *sealed { "" } else { " so far" };
     format!(
         "batch `{batch}` has {sent} rows{so_far}{skipped}; workers: longshore --store {url} worker"

@@ -1,4 +1,4 @@
-//! What a unit of the storm does: a little work, and one line in a file that proves it.
+//! The handler of `chaos` units: works briefly, and appends a line to a file as evidence.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 /// The kind's name.
 pub const KIND: &str = "chaos";
 
-/// What a unit of the storm carries.
+/// The payload of a `chaos` unit.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Task {
+pub struct ChaosTask {
     /// Its number in the batch.
     pub n: u64,
     /// How long it works, in milliseconds.
     pub ms: u64,
-    /// Takes its whole worker with it, midway: for tests.
+    /// Aborts the worker midway: for tests.
     #[serde(default)]
     pub abort: bool,
 }
@@ -37,10 +37,10 @@ impl ChaosHandler {
 }
 
 impl Handler for ChaosHandler {
-    type Input = Task;
+    type Input = ChaosTask;
     type Output = ();
 
-    async fn run(&self, _: Context, task: Task) -> HandlerResult<()> {
+    async fn run(&self, _: Context, task: ChaosTask) -> HandlerResult<()> {
         // A kill may come before the effect or after it.
         let half = Duration::from_millis(task.ms) / 2;
         tokio::time::sleep(half).await;

@@ -1,4 +1,4 @@
-//! The storm's child processes: this same binary as worker and as submitter.
+//! The child processes of a chaos run: this binary as worker and as submitter.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::settings::Settings;
 
 /// The batch's name.
 pub const BATCH: &str = "chaos";
-/// How many units a submitter sends at once: few, so that a kill finds it midway.
-const CHUNK: &str = "50";
+/// Units per transaction of a submitter: few, so that a kill hits it midway.
+const CHUNK_UNITS: &str = "50";
 
-/// A child that is killed with its guard.
-pub struct Process(Child);
+/// A child that is killed on drop.
+pub struct ChildProcess(Child);
 
-impl Process {
-    /// A worker.
+impl ChildProcess {
+    /// Starts a worker.
     pub fn worker(dir: &Path, settings: &Settings, slots: u32) -> io::Result<Self> {
         let mut command = longshore(dir, settings)?;
         let log =
@@ -31,48 +31,48 @@ impl Process {
         command.spawn().map(Self)
     }
 
-    /// A submitter that reads the batch's lines from its stdin.
+    /// Starts a submitter that reads payloads from its stdin.
     pub fn submitter(dir: &Path, settings: &Settings) -> io::Result<Self> {
         let mut command = longshore(dir, settings)?;
         command.args(["submit", KIND, "--quiet", "--lines", "-", "--batch", BATCH]);
-        command.args(["--chunk", CHUNK]);
+        command.args(["--chunk", CHUNK_UNITS]);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.spawn().map(Self)
     }
 
     /// Writes to its stdin. False if it no longer reads.
-    pub fn feed(&mut self, text: &[u8]) -> bool {
+    pub fn write_stdin(&mut self, text: &[u8]) -> bool {
         self.0.stdin.as_mut().is_some_and(|pipe| pipe.write_all(text).is_ok())
     }
 
-    /// Closes its stdin and waits for its end.
-    pub fn finish(mut self) -> io::Result<ExitStatus> {
+    /// Closes its stdin and waits for its exit.
+    pub fn wait(mut self) -> io::Result<ExitStatus> {
         self.0.wait()
     }
 
-    /// SIGKILL: it can do nothing about it.
+    /// Sends SIGKILL, which cannot be handled.
     pub fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 
-    /// SIGTERM: it drains.
+    /// Sends SIGTERM, which drains.
     pub fn terminate(&self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// How it ended, if it has.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    /// The exit status, if it has exited.
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
     }
 
-    /// How it ended, if it does within `limit`.
-    pub async fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+    /// The exit status, if it exits within `limit`.
+    pub async fn wait_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + limit;
         loop {
-            if let Some(status) = self.ended() {
+            if let Some(status) = self.exit_status() {
                 return Some(status);
             }
             if Instant::now() > until {
@@ -83,14 +83,15 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// This binary on the storm's store, deaf to the user's own settings. The store is named in the
-/// environment: arguments can be read by everybody, and a URL may hold a password.
+/// This binary on the run's store, without the user's own settings. The store's URL is passed in
+/// the environment: arguments are readable by every user of the machine, and a URL may hold a
+/// password.
 fn longshore(dir: &Path, settings: &Settings) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     for var in env::VARS {

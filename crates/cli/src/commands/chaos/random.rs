@@ -2,9 +2,9 @@
 
 /// A source of random numbers.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// A seed for those who named none: short enough to be typed again.
+/// A random seed, short enough to be typed again.
 pub fn seed() -> u64 {
     use longshore::Clock;
     longshore::SystemClock.now().as_micros().unsigned_abs() % 1_000_000

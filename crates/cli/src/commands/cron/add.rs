@@ -1,4 +1,4 @@
-//! `cron add`: from what was typed to a schedule, with every check made before it is put.
+//! `cron add`: builds a schedule from the arguments, with every check made before it is stored.
 
 use std::path::Path;
 
@@ -8,52 +8,54 @@ use longshore::store::{IfThere, Placed};
 use longshore::{Kind, Payload, Policy, RetryPolicy, TenantId};
 use longshore_batch::file::{BatchFile, Overrides};
 
-use super::times::read;
-use super::{Book, show};
-use crate::args::cron::Add;
+use super::times::parse_times;
+use super::{ScheduleStore, show};
+use crate::args::cron::CronAddArgs;
 use crate::batch_start::{self, BatchStart};
-use crate::commands::batch::place::explain;
+use crate::commands::batch::context::file_error;
 use crate::commands::{now, submit};
 use crate::error::{WithHint, usage};
 use crate::exec;
 use crate::settings::Settings;
 
 /// Adds a schedule.
-pub async fn run(typed: Add, settings: &Settings) -> anyhow::Result<()> {
-    let times = read(&typed.times.cron, &typed.times.tz)?;
+pub async fn run(typed: CronAddArgs, settings: &Settings) -> anyhow::Result<()> {
+    let times = parse_times(&typed.times.cron, &typed.times.tz)?;
     let Some(next) = times.after(now()) else {
         let cron = &typed.times.cron;
-        return Err(usage(format!("--cron `{cron}`: this time never comes")))
-            .hint("is it a day that its month does not have, or a year that has passed?");
+        return Err(usage(format!("--cron `{cron}`: this expression never fires")))
+            .hint("does it name a day that its month does not have, or a past year?");
     };
-    let book = Book::open(settings).await?;
+    let schedules = ScheduleStore::open(settings).await?;
     let new = NewSchedule {
         name: typed.name.clone(),
-        tenant: book.tenant.clone(),
-        plan: plan(&typed, &book.tenant, settings)?,
+        tenant: schedules.tenant.clone(),
+        plan: plan(&typed, &schedules.tenant, settings)?,
         paused: typed.paused,
         next_fire: Some(next),
     };
     let if_there = if typed.replace { IfThere::Replace } else { IfThere::Keep };
-    match book.store.put_schedule(&book.scope, new.clone(), if_there).await? {
-        Placed::Created(schedule) | Placed::Replaced(schedule) => show::state(&schedule, settings),
-        // The same command again: what it wants is so.
-        Placed::Kept(found) if found.plan == new.plan => show::state(&found, settings),
+    match schedules.store.put_schedule(&schedules.scope, new.clone(), if_there).await? {
+        Placed::Created(schedule) | Placed::Replaced(schedule) => {
+            show::print_state(&schedule, settings)
+        }
+        // The same command was run before: nothing to change.
+        Placed::Kept(found) if found.plan == new.plan => show::print_state(&found, settings),
         Placed::Kept(found) => {
-            Err(usage(format!("schedule `{}` is there already, and is another", found.name)))
-                .hint("say --replace to change it; `longshore cron show` shows what it is now")
+            Err(usage(format!("schedule `{}` exists already and differs", found.name)))
+                .hint("--replace changes it; `longshore cron show` prints it")
         }
     }
 }
 
-fn plan(typed: &Add, tenant: &TenantId, settings: &Settings) -> anyhow::Result<Plan> {
+fn plan(typed: &CronAddArgs, tenant: &TenantId, settings: &Settings) -> anyhow::Result<Plan> {
     let mut template = match (&typed.batch, &typed.kind) {
         (Some(file), _) => batch(file, typed, tenant)?,
         (None, Some(kind)) => {
             let payload = submit::payload(typed.payload.as_deref().unwrap_or("-"))?;
             Template::new(kind.clone(), payload)
         }
-        (None, None) => return Err(usage("--kind or --batch is wanted")),
+        (None, None) => return Err(usage("--kind or --batch is required")),
     };
     template.queue = typed.queue.clone().unwrap_or_else(|| settings.queue.clone());
     template.priority = typed.priority;
@@ -68,25 +70,25 @@ fn plan(typed: &Add, tenant: &TenantId, settings: &Settings) -> anyhow::Result<P
     })
 }
 
-/// A unit that starts a batch file. The file is read now, so that what is wrong with it is said to
-/// whoever can mend it; and again at each firing.
-fn batch(file: &Path, typed: &Add, tenant: &TenantId) -> anyhow::Result<Template> {
+/// A unit that starts a batch file. The file is read now, so that its errors are reported
+/// when the schedule is added, and again at each firing.
+fn batch(file: &Path, typed: &CronAddArgs, tenant: &TenantId) -> anyhow::Result<Template> {
     let (tenant, params) = (Some(tenant.clone()), typed.param.clone());
     let overrides = Overrides { tenant, params: params.clone(), ..Overrides::default() };
-    BatchFile::load(file, &overrides).map_err(explain)?;
-    let folder = std::env::current_dir().context("cannot tell the present folder")?;
+    BatchFile::load(file, &overrides).map_err(file_error)?;
+    let folder = std::env::current_dir().context("cannot read the current directory")?;
     let start = BatchStart::new(file, &folder, params)?;
-    let payload = Payload::json(&start).context("the batch file cannot be named")?;
+    let payload = Payload::json(&start).context("the batch file's path cannot be stored")?;
     let kind = Kind::new(batch_start::KIND)?;
     Ok(Template { starts: Starts::Batch, ..Template::new(kind, payload) })
 }
 
-/// The schedule's policy, if it has one; otherwise the kind's holds.
-fn policy(typed: &Add, kind: &Kind) -> Option<Policy> {
+/// The schedule's policy, if it has one; otherwise the kind's applies.
+fn policy(typed: &CronAddArgs, kind: &Kind) -> Option<Policy> {
     if typed.max_attempts.is_none() && typed.timeout.is_none() {
         return None;
     }
-    // As for `submit`: a command is repeated only by request.
+    // As for `submit`: a command is retried only on request.
     let is_exec = kind.as_str() == exec::KIND;
     let retry = if is_exec { RetryPolicy::never() } else { RetryPolicy::default() };
     let max_attempts = typed.max_attempts.unwrap_or(retry.max_attempts);

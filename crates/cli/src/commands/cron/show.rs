@@ -1,13 +1,13 @@
-//! What people and scripts see of schedules.
+//! Prints schedules.
 
 use longshore::schedule::{Schedule, Starts};
 use longshore::{Timestamp, Timetable};
 use serde::Serialize;
 
 use crate::commands::now;
+use crate::duration_arg::format_ago;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::ago;
 
 /// Schedules, one line each.
 pub fn table(schedules: &[Schedule]) -> Table {
@@ -32,9 +32,9 @@ pub fn table(schedules: &[Schedule]) -> Table {
             cell(&schedule.tenant),
             cell(&schedule.plan.cron),
             cell(&schedule.plan.zone),
-            cell(starts(schedule)),
-            cell(next(schedule, now)),
-            cell(schedule.last_fire.map_or("never".to_owned(), |time| ago(time, now))),
+            cell(describe_start(schedule)),
+            cell(describe_next(schedule, now)),
+            cell(schedule.last_fire.map_or("never".to_owned(), |time| format_ago(time, now))),
             right(schedule.fired),
             right(schedule.skipped),
             right(schedule.missed_times),
@@ -43,8 +43,8 @@ pub fn table(schedules: &[Schedule]) -> Table {
     table
 }
 
-/// Everything about one.
-pub fn one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
+/// One schedule in full.
+pub fn print_one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
     settings.output.record(schedule, || {
         let (plan, template, now) = (&schedule.plan, &schedule.plan.template, now());
         let times = Timetable::new(&plan.cron, &plan.zone).ok();
@@ -57,25 +57,25 @@ pub fn one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
         table.field("cron", &plan.cron);
         table.field("zone", &plan.zone);
         table.field("means", times.as_ref().map_or(String::new(), Timetable::describe));
-        table.field("starts", starts(schedule));
+        table.field("starts", describe_start(schedule));
         table.field("queue", &template.queue);
         table.field("priority", template.priority);
         table.field("payload", String::from_utf8_lossy(template.payload.as_bytes()));
         table.field("missed", plan.missed);
         table.field("overlap", plan.overlap);
         table.field("next", schedule.next_fire.map_or(String::new(), local));
-        table.field("", next(schedule, now));
+        table.field("", describe_next(schedule, now));
         table.field("last", schedule.last_fire.map_or("never".to_owned(), local));
         table.field("fired", schedule.fired);
         table.field("skipped", schedule.skipped);
         table.field("missed times", schedule.missed_times);
-        table.field("added", ago(schedule.created_at, now));
+        table.field("added", format_ago(schedule.created_at, now));
         table
     })
 }
 
-/// What it starts, in few words.
-fn starts(schedule: &Schedule) -> String {
+/// What it starts, in short.
+fn describe_start(schedule: &Schedule) -> String {
     let template = &schedule.plan.template;
     let file =
         || template.payload.parse::<serde_json::Value>().ok()?["file"].as_str().map(str::to_owned);
@@ -85,17 +85,17 @@ fn starts(schedule: &Schedule) -> String {
     }
 }
 
-fn next(schedule: &Schedule, now: Timestamp) -> String {
+fn describe_next(schedule: &Schedule, now: Timestamp) -> String {
     match schedule.next_fire {
         _ if schedule.paused => "paused".to_owned(),
         Some(time) if time <= now => "due".to_owned(),
-        Some(time) => ago(time, now),
+        Some(time) => format_ago(time, now),
         None => "never".to_owned(),
     }
 }
 
-/// Whether it fires, after it was added or steered.
-pub fn state(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
+/// Prints the state of a schedule after it was added or changed.
+pub fn print_state(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
     settings.output.answer(schedule, || {
         let name = &schedule.name;
         let times = Timetable::new(&schedule.plan.cron, &schedule.plan.zone);
@@ -109,8 +109,12 @@ pub fn state(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
     })
 }
 
-/// The coming times, in the schedule's zone.
-pub fn coming(coming: &[Timestamp], times: &Timetable, settings: &Settings) -> anyhow::Result<()> {
+/// Prints the coming times, in the schedule's zone.
+pub fn print_times(
+    coming: &[Timestamp],
+    times: &Timetable,
+    settings: &Settings,
+) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Time {
         at: Timestamp,
@@ -122,7 +126,7 @@ pub fn coming(coming: &[Timestamp], times: &Timetable, settings: &Settings) -> a
         let mut table = Table::new([cell("time"), cell("from now")], "it never fires");
         let now = now();
         for time in &listed {
-            table.row([cell(&time.local), cell(ago(time.at, now))]);
+            table.row([cell(&time.local), cell(format_ago(time.at, now))]);
         }
         table
     })

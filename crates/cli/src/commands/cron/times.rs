@@ -1,4 +1,4 @@
-//! Reading what was typed as an expression and a zone, with words for what is wrong.
+//! Parses a cron expression and a time zone, with hints for what is wrong.
 
 use longshore::{Timetable, TimetableError};
 use longshore_batch::file::zone_hint;
@@ -6,7 +6,7 @@ use longshore_batch::file::zone_hint;
 use crate::error::{hinted, usage};
 
 /// The times of an expression in a zone.
-pub fn read(expression: &str, zone: &str) -> anyhow::Result<Timetable> {
+pub fn parse_times(expression: &str, zone: &str) -> anyhow::Result<Timetable> {
     Timetable::new(expression, zone).map_err(|error| {
         let hint = hint(&error, expression);
         hinted(usage(format!("{}: {error}", subject(&error, expression))), hint)
@@ -25,12 +25,12 @@ fn hint(error: &TimetableError, expression: &str) -> String {
         TimetableError::Zone(given) => zone_hint(given),
         TimetableError::Fields { found } if *found < 5 => {
             "write `*` for a field that does not matter, as '0 2 * * *' for 02:00 every day \
-             (and quote the expression, or the shell reads the stars)"
+             (and quote the expression, or the shell expands the asterisks)"
                 .to_owned()
         }
         TimetableError::Fields { .. } => {
-            "there may be a sixth field in front for seconds, and a seventh behind for the year; \
-             if the shell has read your stars, quote the expression"
+            "an optional sixth field in front is the second, a seventh at the end the year; \
+             if the shell has expanded the asterisks, quote the expression"
                 .to_owned()
         }
         TimetableError::Field { .. } if expression.split_whitespace().count() == 6 => {
@@ -59,7 +59,7 @@ mod tests {
             ("", "has 0"),
             ("ü 2 * * *", "minute `ü` (at character 1)"),
         ] {
-            let error = read(expression, "UTC").unwrap_err().to_string();
+            let error = parse_times(expression, "UTC").unwrap_err().to_string();
             assert!(error.contains(words), "{expression}: {error}");
         }
     }
@@ -67,7 +67,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_makes_the_reader_panic(expression in r"(\PC{0,5} ?){0,8}|[0-9*/,#LW -]{0,30}") {
-            let _ = read(&expression, "UTC");
+            let _ = parse_times(&expression, "UTC");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `batch … --dir`: arrays of a pool, seen and steered through its server.
+//! `batch … --dir`: shows and controls arrays of a pool through its server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use longshore::{Batch, BatchId, BatchStatus, UnitState};
 use longshore_dispatch::client::Client;
 use longshore_dispatch::request::{ArrayAction, Arrays, Listed, Reply, Request, Units};
 
-use super::{connect_in, unexpected};
-use crate::args::operate::PageArgs;
+use super::{connect_in, unexpected_reply};
+use crate::args::unit_worker::PageArgs;
 use crate::settings::Settings;
 
-/// How often an array is looked at that is watched.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval between two reads of a watched array.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The arrays, and how the list goes on.
+/// The arrays of a page, and the next cursor.
 pub async fn list(
     folder: &Path,
     status: Option<BatchStatus>,
@@ -25,28 +25,28 @@ pub async fn list(
     let request = Request::Arrays(settings.tenant.clone(), arrays);
     match connect_in(folder).await?.ask(&request).await? {
         Reply::Arrays(arrays, next) => Ok((arrays, next)),
-        other => Err(unexpected(&other)),
+        other => Err(unexpected_reply(&other)),
     }
 }
 
-/// The array, after something was done to it.
-pub async fn steer(
+/// Applies an action to an array, and returns the array.
+pub async fn apply(
     folder: &Path,
     name: &BatchId,
     action: Option<ArrayAction>,
     settings: &Settings,
 ) -> anyhow::Result<Batch> {
-    Watched::of(folder, name, settings).await?.steer(action).await
+    ArrayClient::of(folder, name, settings).await?.apply(action).await
 }
 
-/// One array, and a connection to the server that has it.
-pub struct Watched<'a> {
+/// One array, and a connection to its pool's server.
+pub struct ArrayClient<'a> {
     client: Client,
     name: &'a BatchId,
     settings: &'a Settings,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> ArrayClient<'a> {
     /// The array of this name in the pool of this folder.
     pub async fn of(
         folder: &Path,
@@ -56,24 +56,25 @@ impl<'a> Watched<'a> {
         Ok(Self { client: connect_in(folder).await?, name, settings })
     }
 
-    /// The array, after something was done to it.
-    pub async fn steer(&mut self, action: Option<ArrayAction>) -> anyhow::Result<Batch> {
+    /// Applies an action, and returns the array.
+    pub async fn apply(&mut self, action: Option<ArrayAction>) -> anyhow::Result<Batch> {
         let request = Request::Steer(self.settings.tenant.clone(), self.name.clone(), action);
         match self.client.ask(&request).await? {
             Reply::Steered(array) => Ok(*array),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected_reply(&other)),
         }
     }
 
-    /// The array, once `is_over`. `on_change` sees it first as it is, then after each change.
-    pub async fn until(
+    /// Waits until `is_over`, and returns the array. `on_change` gets the array first as it is,
+    /// then after each change.
+    pub async fn wait_until(
         &mut self,
         is_over: impl Fn(&Batch) -> anyhow::Result<bool>,
         mut on_change: impl FnMut(&Batch) -> anyhow::Result<()>,
     ) -> anyhow::Result<Batch> {
         let mut seen = None;
         loop {
-            let array = self.steer(None).await?;
+            let array = self.apply(None).await?;
             if seen.as_ref() != Some(&array) {
                 on_change(&array)?;
             }
@@ -81,11 +82,11 @@ impl<'a> Watched<'a> {
                 return Ok(array);
             }
             seen = Some(array);
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Some of its scripts, and how the list goes on.
+    /// A page of its scripts, and the next cursor.
     pub async fn scripts(
         &mut self,
         state: Option<UnitState>,
@@ -95,7 +96,7 @@ impl<'a> Watched<'a> {
         let units = Units { state, batch: Some(self.name.clone()), after, limit };
         match self.client.ask(&Request::Units(self.settings.tenant.clone(), units)).await? {
             Reply::Units(units, next) => Ok((units, next)),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected_reply(&other)),
         }
     }
 }

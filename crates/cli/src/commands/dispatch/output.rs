@@ -1,4 +1,4 @@
-//! `dispatch output`: what scripts said, from the files of the workers.
+//! `dispatch output`: prints the output of scripts from the workers' files.
 
 use std::io::Write;
 
@@ -6,25 +6,27 @@ use anyhow::Context;
 use longshore_dispatch::stream::{Channel, Found, Run, Which, find};
 use serde::Serialize;
 
-use crate::args::dispatch::{Output, Whose};
+use crate::args::dispatch::{DispatchOutputArgs, OutputSource};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-/// Prints it.
-pub fn run(typed: &Output, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// Runs the command.
+pub fn run(typed: &DispatchOutputArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let which = match &typed.whose {
-        Whose::Unit(_) if typed.index.is_some() => return Err(usage("--index is for arrays")),
-        Whose::Unit(unit) => Which::Unit(*unit),
-        Whose::Array(name) => Which::Array(name.as_str(), typed.index),
+        OutputSource::Unit(_) if typed.index.is_some() => {
+            return Err(usage("--index is for arrays"));
+        }
+        OutputSource::Unit(unit) => Which::Unit(*unit),
+        OutputSource::Array(name) => Which::Array(name.as_str(), typed.index),
     };
     let folder = &typed.from;
     let found = find(folder, which);
     let Found { runs, torn } =
         found.with_context(|| format!("cannot read the output in {}", folder.display()))?;
     if runs.is_empty() {
-        return Err(anyhow::anyhow!("there is no output of it in {}", folder.display()))
-            .hint("a script's output is there soon after it began to say something");
+        return Err(anyhow::anyhow!("no output of it found in {}", folder.display()))
+            .hint("a script's output appears soon after its first line");
     }
     let only = match (typed.stdout, typed.stderr) {
         (true, _) => Some(Channel::Stdout),
@@ -32,18 +34,18 @@ pub fn run(typed: &Output, settings: &Settings) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let lost = if settings.output.is_json() {
-        as_json(&runs, only, settings)?
+        print_json(&runs, only, settings)?
     } else {
-        as_it_is(&runs, only, settings)?
+        print_raw(&runs, only, settings)?
     };
     if torn + lost > 0 {
-        let words = "were cut when a worker was killed, or are damaged";
+        let words = "were truncated when a worker was killed, or are damaged";
         settings.output.note(format!("{torn} entries and {lost} bytes {words}"));
     }
     Ok(ExitCode::Good)
 }
 
-fn as_it_is(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
+fn print_raw(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
     let mut out = settings.output.raw();
     let mut lost = 0;
     for run in runs {
@@ -53,13 +55,13 @@ fn as_it_is(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow:
     Ok(lost)
 }
 
-/// A run as programs read it.
+/// A run as JSON.
 #[derive(Serialize)]
-struct Said {
+struct ScriptOutput {
     unit: longshore::UnitId,
     index: Option<u64>,
     attempt: u32,
-    /// Whether it was written to the end.
+    /// Whether the output is complete.
     whole: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout: Option<String>,
@@ -67,8 +69,8 @@ struct Said {
     stderr: Option<String>,
 }
 
-/// One line of JSON for each run.
-fn as_json(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
+/// Prints one line of JSON for each run.
+fn print_json(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
     let mut lost = 0;
     for run in runs {
         let mut text = |channel| {
@@ -81,7 +83,7 @@ fn as_json(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::
         };
         let (stdout, stderr) = (text(Channel::Stdout)?, text(Channel::Stderr)?);
         let Run { unit, index, attempt, whole, .. } = *run;
-        settings.output.json(&Said { unit, index, attempt, whole, stdout, stderr })?;
+        settings.output.json(&ScriptOutput { unit, index, attempt, whole, stdout, stderr })?;
     }
     Ok(lost)
 }

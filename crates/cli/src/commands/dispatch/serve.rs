@@ -1,4 +1,4 @@
-//! `dispatch serve`: the server itself.
+//! `dispatch serve`: runs the server.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use longshore_dispatch::server::{Control, Launch, Options, Server, Timing};
 use longshore_dispatch::system::{BaseSystem, Retries, Site, Terms, system};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::start::Wanted;
-use crate::args::dispatch::Start;
+use super::start::PoolSize;
+use crate::args::dispatch::DispatchStartArgs;
 use crate::args::resource;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::store::{self, StoreUrl};
 
-/// How long a server that is told to end by a signal waits for scripts that run.
-const BY_SIGNAL: Duration = Duration::from_secs(30);
+/// Maximum wait for running scripts after a signal.
+const SIGNAL_DRAIN: Duration = Duration::from_secs(30);
 
-/// How long a command of the base system may take.
-const COMMAND: Duration = Duration::from_secs(30);
+/// Timeout of a command of the base system.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves until it is told to end, or whoever it belongs to has ended.
-pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> {
-    // Away from the terminal it was started at: its end must not be ours.
+/// Serves until it is told to stop, or its owner process has ended.
+pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    // Detached from the terminal: the server must outlive it.
     let _ = rustix::process::setsid();
-    let wanted = Wanted::of(&typed, settings)?;
+    let wanted = PoolSize::of(&typed, settings)?;
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let workers = folder.join("workers");
     std::fs::create_dir_all(&workers)
@@ -46,7 +46,7 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
         idle: typed.idle.0,
     };
     let recipe = recipe(&typed, &folder, &wanted)?;
-    let launch = Launch { system: system(wanted.qsys.base, site()), recipe, size };
+    let launch = Launch { system: system(wanted.qsys.base, site_config()), recipe, size };
     let listen = match typed.listen.is_empty() {
         false => typed.listen.clone(),
         true => addresses(wanted.qsys.base),
@@ -65,21 +65,21 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
     let control = server.control();
     let report = tokio::select! {
         report = server.run() => report?,
-        never = until_told(control, typed.owner) => never?,
+        never = stop_on_signal(control, typed.owner) => never?,
     };
     tracing::info!(done = report.done, failed = report.failed, "the pool has ended");
     Ok(ExitCode::Good)
 }
 
-/// Has the server end at a signal, or with its owner. Never returns otherwise.
-pub async fn until_told<T>(control: Control, owner: Option<i32>) -> anyhow::Result<T> {
+/// Stops the server at a signal, or when its owner ends. Never returns otherwise.
+pub async fn stop_on_signal<T>(control: Control, owner: Option<i32>) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = tokio::select! {
-        _ = terminate.recv() => Ending::Drain(BY_SIGNAL),
-        _ = interrupt.recv() => Ending::Drain(BY_SIGNAL),
-        () = gone(owner) => {
-            tracing::info!("whoever started this pool has ended");
+        _ = terminate.recv() => Ending::Drain(SIGNAL_DRAIN),
+        _ = interrupt.recv() => Ending::Drain(SIGNAL_DRAIN),
+        () = process_ended(owner) => {
+            tracing::info!("the process that started this pool has ended");
             Ending::Now
         }
     };
@@ -92,15 +92,15 @@ pub async fn until_told<T>(control: Control, owner: Option<i32>) -> anyhow::Resu
     std::future::pending().await
 }
 
-/// Returns once this process has ended.
-async fn gone(owner: Option<i32>) {
+/// Returns once the owner process has ended.
+async fn process_ended(owner: Option<i32>) {
     let Some(pid) = owner.filter(|pid| *pid > 1).and_then(rustix::process::Pid::from_raw) else {
         return std::future::pending().await;
     };
     longshore_pool::warden::Exit::of_process(pid).ended().await;
 }
 
-/// Where the server keeps what must survive it: beside the access file, unless that is on a network.
+/// The server's state folder: beside the access file, unless that is on a network file system.
 pub fn state_folder(typed: Option<&Path>, folder: &Path) -> PathBuf {
     if let Some(state) = typed {
         return state.to_path_buf();
@@ -123,14 +123,14 @@ async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn
     Ok(store)
 }
 
-fn recipe(typed: &Start, folder: &Path, wanted: &Wanted) -> anyhow::Result<Recipe> {
+fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSize) -> anyhow::Result<Recipe> {
     let text = |path: &Path| path.display().to_string();
     let mut command = vec![text(&std::env::current_exe()?), "worker".to_owned()];
     let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
     add("--server", text(folder));
     add("--nthr", wanted.threads.to_string());
     add("--launch", "%n".to_owned());
-    for (name, amount) in resource::sum_up(&typed.resource)? {
+    for (name, amount) in resource::collect_resources(&typed.resource)? {
         add("--resource", format!("{name}={amount}"));
     }
     if let Some(size) = typed.mem {
@@ -155,29 +155,30 @@ fn recipe(typed: &Start, folder: &Path, wanted: &Wanted) -> anyhow::Result<Recip
     })
 }
 
-/// The launcher itself tries again, and says meanwhile what is wrong.
-fn site() -> Site {
+/// The launcher retries itself and reports the error meanwhile, so a command is tried once.
+fn site_config() -> Site {
     let usual = Retries::default();
-    Site { limit: COMMAND, retries: Retries { tries: 1, ..usual }, ..Site::default() }
+    Site { limit: COMMAND_TIMEOUT, retries: Retries { tries: 1, ..usual }, ..Site::default() }
 }
 
-/// What the base system is told beside what was typed.
-fn options(typed: &Start, base: BaseSystem) -> Vec<String> {
+/// The base system's options, with our additions.
+fn options(typed: &DispatchStartArgs, base: BaseSystem) -> Vec<String> {
     let mut options = typed.options.clone();
     if base == BaseSystem::Sge && !options.iter().any(|option| option.contains("-notify")) {
-        // Else it kills without a word, and its books do not tell that from a crash.
+        // Without it Grid Engine kills without a warning signal, and its accounting does not tell
+        // that from a crash.
         options.insert(0, "-notify".to_owned());
     }
     options
 }
 
-/// Where workers of this base can reach us.
+/// Addresses at which workers of this base system can reach the server.
 fn addresses(base: BaseSystem) -> Vec<IpAddr> {
     let local = IpAddr::from(Ipv4Addr::LOCALHOST);
     if base == BaseSystem::Local {
         return vec![local];
     }
-    let mut all = crate::whoami::addresses();
+    let mut all = crate::host_identity::addresses();
     all.push(local);
     all
 }

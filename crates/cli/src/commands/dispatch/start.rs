@@ -1,4 +1,4 @@
-//! `dispatch start`: a server in the background, or the one that is there.
+//! `dispatch start`: starts a server in the background, or uses the running one.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -13,27 +13,27 @@ use longshore_dispatch::request::Status;
 use longshore_dispatch::system::{QueueSystem, Role};
 use tokio::time::Instant;
 
-use super::{LOOK, ask_status, way_on};
-use crate::args::dispatch::Start;
+use super::{POLL_INTERVAL, ask_status, connection_hint};
+use crate::args::dispatch::DispatchStartArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
-/// What helps where a folder cannot be used.
-const ELSEWHERE: &str = "`--dir` names a folder that this user can write to and all workers see";
+/// The hint for a folder that cannot be used.
+const DIR_HINT: &str = "`--dir` names a folder that this user can write to and all workers see";
 
-/// What a pool is to be, once flags, configuration and defaults have had their say.
-pub struct Wanted {
+/// The size of a pool, resolved from flags, configuration and defaults.
+pub struct PoolSize {
     pub qsys: QueueSystem,
     pub workers: u32,
     pub max_workers: u32,
     pub threads: u32,
 }
 
-impl Wanted {
-    /// Explicit, then configuration, then default; below 1 becomes 1. With `--max-workers` there may
-    /// be none to begin with.
-    pub fn of(typed: &Start, settings: &Settings) -> anyhow::Result<Self> {
+impl PoolSize {
+    /// Flag, then configuration, then default; below 1 becomes 1. With `--max-workers` the minimum
+    /// may be 0.
+    pub fn of(typed: &DispatchStartArgs, settings: &Settings) -> anyhow::Result<Self> {
         let defaults = &settings.dispatch;
         let qsys = typed.qsys.unwrap_or(defaults.qsys);
         if qsys.role == Role::Direct {
@@ -52,25 +52,25 @@ impl Wanted {
 }
 
 /// Runs the command.
-pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let wanted = Wanted::of(&typed, settings)?;
+pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let wanted = PoolSize::of(&typed, settings)?;
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     match Client::connect(&folder).await {
         Ok(mut client) => {
             let status = ask_status(&mut client).await?;
-            compatible(&status, &wanted)?;
-            return up(&folder, &status, "used again", settings);
+            check_compatible(&status, &wanted)?;
+            return print_pool(&folder, &status, "reused", settings);
         }
-        // There may be a server that we must not speak to, and must not take the place of.
-        Err(error) if is_not_ours(&error) => {
-            let hint = way_on(&error, &folder).unwrap_or_default();
+        // There may be a server that this user must neither talk to nor replace.
+        Err(error) if is_foreign(&error) => {
+            let hint = connection_hint(&error, &folder).unwrap_or_default();
             return Err(error).hint(hint);
         }
         Err(_) => {}
     }
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make the pool's folder {}", folder.display()))
-        .hint(ELSEWHERE)?;
+        .hint(DIR_HINT)?;
     let log = folder.join("server.log");
     let mut server = launch(&typed, settings, &folder, &log)?;
     let limit = Instant::now() + typed.wait_limit.0;
@@ -78,10 +78,10 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
     loop {
         let ended = server.try_wait()?;
         let found = Client::connect(&folder).await;
-        // It may have found that another was faster: then that one is used.
+        // This server may have lost a race against another: then the other is used.
         if let (Some(status), Err(_)) = (ended, &found) {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let last = said.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev();
+            let log_text = std::fs::read_to_string(&log).unwrap_or_default();
+            let last = log_text.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev();
             let last = last.collect::<Vec<_>>().join("\n  ");
             anyhow::bail!("the server ended at once ({status}):\n  {last}");
         }
@@ -89,34 +89,39 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
             && let Ok(status) = ask_status(&mut client).await
         {
             if ended.is_some() {
-                compatible(&status, &wanted)?;
+                check_compatible(&status, &wanted)?;
             }
             if status.workers.len() >= wanted.workers as usize {
-                return up(&folder, &status, "up", settings);
+                return print_pool(&folder, &status, "up", settings);
             }
             let bar = bar.get_or_insert_with(|| settings.output.bar("{spinner} {msg}"));
             bar.set_message(format!(
-                "{} of {} workers are there",
+                "{} of {} workers are connected",
                 status.workers.len(),
                 wanted.workers
             ));
         }
         if Instant::now() >= limit {
-            let words = format!("not all workers were there after {:?}", typed.wait_limit.0);
+            let words = format!("not all workers were connected after {:?}", typed.wait_limit.0);
             return Err(anyhow::anyhow!(words))
-                .hint("the pool goes on; `longshore dispatch explain` says why");
+                .hint("the pool continues; `longshore dispatch explain` says why");
         }
-        tokio::time::sleep(LOOK / 4).await;
+        tokio::time::sleep(POLL_INTERVAL / 4).await;
     }
 }
 
-/// Whether the access file is one that others may read, or somebody else's.
-fn is_not_ours(error: &ClientError) -> bool {
+/// Whether the access file is readable by other users, or belongs to one.
+fn is_foreign(error: &ClientError) -> bool {
     let ClientError::Link(LinkError::Access(error)) = error else { return false };
     matches!(error, AccessError::Open { .. } | AccessError::Foreign(_))
 }
 
-fn up(folder: &Path, status: &Status, word: &str, settings: &Settings) -> anyhow::Result<ExitCode> {
+fn print_pool(
+    folder: &Path,
+    status: &Status,
+    word: &str,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     settings.output.answer(status, || {
         let threads: u32 = status.workers.iter().map(|worker| worker.threads).sum();
         let (workers, base) = (status.workers.len(), &status.base);
@@ -128,8 +133,8 @@ fn up(folder: &Path, status: &Status, word: &str, settings: &Settings) -> anyhow
     Ok(ExitCode::Good)
 }
 
-/// A pool is used again only if it is what is wanted, or more.
-fn compatible(status: &Status, wanted: &Wanted) -> anyhow::Result<()> {
+/// A pool is reused only if it has at least what is requested.
+fn check_compatible(status: &Status, wanted: &PoolSize) -> anyhow::Result<()> {
     let base = wanted.qsys.base.name();
     let problem = if status.base != base {
         format!("its workers are started by {}, not {base}", status.base)
@@ -140,17 +145,23 @@ fn compatible(status: &Status, wanted: &Wanted) -> anyhow::Result<()> {
     } else {
         return Ok(());
     };
-    Err(anyhow::anyhow!("the pool that runs here cannot be used: {problem}"))
-        .hint("`longshore dispatch stop` ends it, `dispatch scale` makes it larger, `--dir` names another")
+    Err(anyhow::anyhow!("the running pool cannot be used: {problem}")).hint(
+        "`longshore dispatch stop` stops it, `dispatch scale` enlarges it, `--dir` names another",
+    )
 }
 
-/// Starts the server as a process of its own. It leaves our terminal by itself.
-fn launch(typed: &Start, settings: &Settings, folder: &Path, log: &Path) -> anyhow::Result<Child> {
+/// Starts the server as a process of its own. It detaches from the terminal itself.
+fn launch(
+    typed: &DispatchStartArgs,
+    settings: &Settings,
+    folder: &Path,
+    log: &Path,
+) -> anyhow::Result<Child> {
     let output = File::options().create(true).append(true).open(log);
     let output = output.with_context(|| format!("cannot write {}", log.display()));
-    let output = output.hint(ELSEWHERE)?;
+    let output = output.hint(DIR_HINT)?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["dispatch", "serve"]).args(again()).arg("--dir").arg(folder);
+    command.args(["dispatch", "serve"]).args(forwarded_args()).arg("--dir").arg(folder);
     if !typed.detach {
         let owner = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
         command.arg("--owner").arg(owner.to_string());
@@ -165,8 +176,8 @@ fn launch(typed: &Start, settings: &Settings, folder: &Path, log: &Path) -> anyh
     Ok(command.spawn()?)
 }
 
-/// What was typed after `dispatch start`, without what is said anew.
-fn again() -> Vec<std::ffi::OsString> {
+/// The arguments after `dispatch start`, without the options that `launch` sets.
+fn forwarded_args() -> Vec<std::ffi::OsString> {
     let typed = std::env::args_os().skip_while(|word| word != "start").skip(1);
     let mut words = Vec::new();
     let mut skip = false;
@@ -183,7 +194,7 @@ fn again() -> Vec<std::ffi::OsString> {
     words
 }
 
-/// Whether the server's process is here and has not ended.
+/// Whether the server's process is on this machine and alive.
 pub fn is_alive(folder: &Path, pid: u32) -> bool {
     let here = Access::read(folder).is_ok();
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);

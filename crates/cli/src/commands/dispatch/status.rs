@@ -3,15 +3,15 @@
 use longshore_dispatch::launch::{Asking, Explanation};
 use longshore_dispatch::request::{Reply, Request, Status, WorkerStatus};
 
-use super::{ask_status, connect, unexpected};
-use crate::args::dispatch::Pool;
+use super::{ask_status, connect, unexpected_reply};
+use crate::args::dispatch::DispatchPoolArg;
+use crate::duration_arg::format_duration;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::brief;
 
-/// Shows how a pool does.
-pub async fn run(pool: &Pool, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// Shows a pool's status.
+pub async fn run(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<ExitCode> {
     let status = ask_status(&mut connect(pool, settings).await?).await?;
     if settings.output.is_json() {
         settings.output.json(&status)?;
@@ -27,7 +27,7 @@ pub async fn run(pool: &Pool, settings: &Settings) -> anyhow::Result<ExitCode> {
 
 fn record(status: &Status) -> Table {
     let mut table = Table::record();
-    table.field("server", format!("process {}, up for {}", status.pid, brief(status.up)));
+    table.field("server", format!("process {}, up for {}", status.pid, format_duration(status.up)));
     table.field("state", &status.mood);
     let (min, max) = status.size;
     let wanted = if min == max { format!("{min}") } else { format!("{min} to {max}") };
@@ -38,18 +38,18 @@ fn record(status: &Status) -> Table {
     table.field("done", status.done);
     table.field("failed", status.failed);
     table.field("cancelled", status.cancelled);
-    if let Some(words) = status.asking.as_ref().and_then(unanswered) {
+    if let Some(words) = status.asking.as_ref().and_then(pending_request) {
         table.field("unanswered", words);
     }
     table
 }
 
-/// What the base system has not answered, if it takes longer than answers do.
-fn unanswered(asking: &Asking) -> Option<String> {
+/// The request that the base system has not answered, if it takes unusually long.
+fn pending_request(asking: &Asking) -> Option<String> {
     let Asking { what, seconds } = asking;
     (*seconds > 0).then(|| {
         format!(
-            "the base system was asked {what} {seconds} s ago; until it answers, this is what was \
+            "the base system was asked {what} {seconds} s ago; until it answers, the status is what was \
              known before"
         )
     })
@@ -83,12 +83,12 @@ fn workers(workers: &[WorkerStatus]) -> Table {
     table
 }
 
-/// Says why workers are not being launched.
-pub async fn explain(pool: &Pool, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// Explains why workers are not being launched.
+pub async fn explain(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut client = connect(pool, settings).await?;
     let explanation = match client.ask(&Request::Explain).await? {
         Reply::Explained(explanation) => explanation,
-        other => return Err(unexpected(&other)),
+        other => return Err(unexpected_reply(&other)),
     };
     settings.output.record(&explanation, || explained(&explanation))?;
     Ok(ExitCode::Good)
@@ -107,11 +107,11 @@ fn explained(explanation: &Explanation) -> Table {
     if let Some(seconds) = next_try {
         table.field("next try", format!("in {seconds} s"));
     }
-    if let Some(words) = asking.as_ref().and_then(unanswered) {
+    if let Some(words) = asking.as_ref().and_then(pending_request) {
         table.field("unanswered", words);
     }
     if pending.is_empty() && trouble.is_none() && wanted <= here {
-        table.field("because", "there are as many as there should be");
+        table.field("because", "there are as many as requested");
     }
     table
 }

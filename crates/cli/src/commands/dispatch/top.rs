@@ -1,7 +1,7 @@
-//! `dispatch top`: a pool as it lives, in the terminal. What a frame looks like is decided in `frame`;
-//! here is when one is drawn, and the terminal.
+//! `dispatch top`: a live view of a pool in the terminal. [`render`] makes the frames; this module
+//! polls the server and draws.
 
-mod frame;
+mod render;
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,39 +11,41 @@ use longshore_dispatch::client::Client;
 use longshore_dispatch::request::{Listed, Reply, Request, Status, Units};
 use tokio::time::Instant;
 
-use super::{ask_status, connect_in, unexpected};
-use crate::args::dispatch::Top;
+use super::{ask_status, connect_in, unexpected_reply};
+use crate::args::dispatch::DispatchTopArgs;
 use crate::exit::ExitCode;
-use crate::screen::Screen;
 use crate::settings::Settings;
-use frame::{Frame, Rates};
+use crate::terminal::Screen;
+use render::{PoolFrame, Rates};
 
 /// Failures that are shown.
-const FAILURES: u32 = 5;
-/// How far back a rate looks.
-const WINDOW: Duration = Duration::from_secs(10);
+const MAX_FAILURES: u32 = 5;
+/// The window of a rate.
+const RATE_WINDOW: Duration = Duration::from_secs(10);
 
-/// Runs the command: one frame if nobody watches, else one after the other until `q` or Ctrl-C.
-pub async fn run(typed: &Top, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// Runs the command: prints one frame if stdout is no terminal, else draws frames until `q` or
+/// Ctrl-C.
+pub async fn run(typed: &DispatchTopArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let mut client = connect_in(&folder).await?;
-    let seen = look(&mut client, settings).await?;
+    let snapshot = poll(&mut client, settings).await?;
     let Some(mut screen) = Screen::open(settings.output) else {
-        return once(&folder, &seen, settings);
+        return print_once(&folder, &snapshot, settings);
     };
-    let mut view = View { client: Some(client), past: Vec::new() };
-    let mut seen = Some(seen);
+    let mut view = PollState { client: Some(client), past: Vec::new() };
+    let mut snapshot = Some(snapshot);
     loop {
         let (width, _) = screen.size();
         let now = now();
-        let rates = seen.as_ref().map_or_else(Rates::default, |seen| view.rates(&seen.0));
-        let frame = Frame { folder: &folder, seen: seen.as_ref(), rates, width, now };
+        let rates =
+            snapshot.as_ref().map_or_else(Rates::default, |snapshot| view.rates(&snapshot.0));
+        let frame = PoolFrame { folder: &folder, snapshot: snapshot.as_ref(), rates, width, now };
         screen.draw_lines(&frame.lines())?;
         tokio::select! {
             () = tokio::time::sleep(typed.every.0.max(Duration::from_millis(100))) => {}
             () = screen.quit() => return Ok(ExitCode::Good),
         }
-        seen = view.look(&folder, settings).await;
+        snapshot = view.poll(&folder, settings).await;
     }
 }
 
@@ -51,62 +53,66 @@ fn now() -> longshore::Timestamp {
     crate::commands::now()
 }
 
-fn once(folder: &Path, seen: &Seen, settings: &Settings) -> anyhow::Result<ExitCode> {
+fn print_once(
+    folder: &Path,
+    snapshot: &PoolSnapshot,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     #[derive(serde::Serialize)]
-    struct Answer<'a> {
+    struct TopJson<'a> {
         status: &'a Status,
         failures: &'a [Listed],
     }
     if settings.output.is_json() {
-        settings.output.json(&Answer { status: &seen.0, failures: &seen.1 })?;
+        settings.output.json(&TopJson { status: &snapshot.0, failures: &snapshot.1 })?;
         return Ok(ExitCode::Good);
     }
     let rates = Rates::default();
-    let frame = Frame { folder, seen: Some(seen), rates, width: 100, now: now() };
+    let frame = PoolFrame { folder, snapshot: Some(snapshot), rates, width: 100, now: now() };
     for line in frame.lines() {
         settings.output.line(line)?;
     }
     Ok(ExitCode::Good)
 }
 
-/// How a pool does, and its last failures.
-type Seen = (Status, Vec<Listed>);
+/// A pool's status and its last failures.
+type PoolSnapshot = (Status, Vec<Listed>);
 
-async fn look(client: &mut Client, settings: &Settings) -> anyhow::Result<Seen> {
+async fn poll(client: &mut Client, settings: &Settings) -> anyhow::Result<PoolSnapshot> {
     let status = ask_status(client).await?;
     let state = Some(UnitState::Failed);
-    let units = Units { state, batch: None, after: None, limit: FAILURES };
+    let units = Units { state, batch: None, after: None, limit: MAX_FAILURES };
     let failures = match client.ask(&Request::Units(settings.tenant.clone(), units)).await? {
         Reply::Units(failures, _) => failures,
-        other => return Err(unexpected(&other)),
+        other => return Err(unexpected_reply(&other)),
     };
     Ok((status, failures))
 }
 
-/// What is kept from one frame to the next.
-struct View {
+/// State kept from one frame to the next.
+struct PollState {
     client: Option<Client>,
-    /// When it was seen how many were done and failed.
+    /// Times with the counts of done and failed units.
     past: Vec<(Instant, u64, u64)>,
 }
 
-impl View {
-    /// Looks; connects again if the server was away.
-    async fn look(&mut self, folder: &Path, settings: &Settings) -> Option<Seen> {
+impl PollState {
+    /// Polls the server; reconnects if it was unavailable.
+    async fn poll(&mut self, folder: &Path, settings: &Settings) -> Option<PoolSnapshot> {
         if self.client.is_none() {
             self.client = Client::connect(folder).await.ok();
         }
-        let seen = look(self.client.as_mut()?, settings).await.ok();
-        if seen.is_none() {
+        let snapshot = poll(self.client.as_mut()?, settings).await.ok();
+        if snapshot.is_none() {
             self.client = None;
         }
-        seen
+        snapshot
     }
 
-    /// Ends a second, over the last few.
+    /// Finished units per second, over the window.
     fn rates(&mut self, status: &Status) -> Rates {
         let now = Instant::now();
-        self.past.retain(|(at, ..)| now.duration_since(*at) <= WINDOW);
+        self.past.retain(|(at, ..)| now.duration_since(*at) <= RATE_WINDOW);
         self.past.push((now, status.done, status.failed));
         let Some((since, done, failed)) = self.past.first().copied() else {
             return Rates::default();

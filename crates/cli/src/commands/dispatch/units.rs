@@ -1,4 +1,4 @@
-//! `unit … --dir`: scripts of a pool, seen and steered through its server.
+//! `unit … --dir`: shows and controls scripts of a pool through its server.
 
 use std::path::Path;
 
@@ -6,22 +6,22 @@ use longshore::{Timestamp, UnitId};
 use longshore_dispatch::request::{Changed, Deed, Listed, Reply, Request, Shown, Units};
 use longshore_dispatch::script::{End, Report, Script};
 
-use super::{connect_in, unexpected};
-use crate::args::operate::UnitList;
+use super::{connect_in, unexpected_reply};
+use crate::args::unit_worker::UnitListArgs;
+use crate::byte_size;
 use crate::commands::now;
+use crate::duration_arg::{format_ago, format_duration};
 use crate::error::usage;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::size;
-use crate::span::{ago, brief};
 
-/// Shows one.
+/// Shows a script.
 pub async fn show(folder: &Path, id: UnitId, settings: &Settings) -> anyhow::Result<ExitCode> {
     let request = Request::Show(settings.tenant.clone(), id);
     let shown = match connect_in(folder).await?.ask(&request).await? {
         Reply::Shown(shown) => shown,
-        other => return Err(unexpected(&other)),
+        other => return Err(unexpected_reply(&other)),
     };
     settings.output.record(&shown, || record(&shown))?;
     let tail = shown.view.report.as_ref().map_or("", |report| report.tail.as_str());
@@ -50,50 +50,58 @@ fn record(shown: &Shown) -> Table {
     if view.lost > 0 {
         table.field("lost", format!("{} times, with its worker", view.lost));
     }
-    table.field("created", ago(shown.created_at, now));
-    table.field("since", ago(shown.since, now));
+    table.field("created", format_ago(shown.created_at, now));
+    table.field("since", format_ago(shown.since, now));
     if shown.cancel_requested {
         table.field("cancel", "requested");
     }
     for past in &shown.past {
         let first = past.failure.message.lines().next().unwrap_or_default();
-        let words = format!("{}: {}: {first}", ago(past.at, now), past.failure.code);
+        let words = format!("{}: {}: {first}", format_ago(past.at, now), past.failure.code);
         table.field(&format!("attempt {}", past.attempt), words);
     }
     if let Some(report) = &view.report {
-        told(&mut table, report, now);
+        add_report(&mut table, report, now);
     }
     table
 }
 
-/// What the worker told of the last run.
-fn told(table: &mut Table, report: &Report, now: Timestamp) {
+/// Adds the worker's report of the last run.
+fn add_report(table: &mut Table, report: &Report, now: Timestamp) {
     let at = Timestamp::from_micros;
     let (queued, started, ended) = (at(report.queued), at(report.started), at(report.ended));
-    table.field("ended by", end(&report.end));
+    table.field("ended by", end_text(&report.end));
     table.field("host", &report.host);
-    table.field("queued", ago(queued, now));
-    table
-        .field("started", format!("{}, after {}", ago(started, now), brief(started.since(queued))));
-    table.field("ended", format!("{}, after {}", ago(ended, now), brief(ended.since(started))));
+    table.field("queued", format_ago(queued, now));
+    table.field(
+        "started",
+        format!("{}, after {}", format_ago(started, now), format_duration(started.since(queued))),
+    );
+    table.field(
+        "ended",
+        format!("{}, after {}", format_ago(ended, now), format_duration(ended.since(started))),
+    );
     table.field("CPU time", format!("{:.2} s", report.cpu.as_secs_f64()));
-    table.field("peak memory", size::brief(report.peak_memory));
+    table.field("peak memory", byte_size::format_bytes(report.peak_memory));
     if let Some(kept) = &report.output {
-        table.field("output", format!("{} in {}", size::brief(kept.bytes), path(&kept.file)));
+        table.field(
+            "output",
+            format!("{} in {}", byte_size::format_bytes(kept.bytes), path(&kept.file)),
+        );
     }
     for remark in &report.remarks {
         table.field("remark", remark);
     }
 }
 
-fn end(end: &End) -> String {
+fn end_text(end: &End) -> String {
     match end {
         End::Exited(code) => format!("exit code {code}"),
         End::Signalled(signal) => format!("signal {signal}"),
         End::TimedOut => "its time limit".to_owned(),
-        End::Cancelled => "somebody who cancelled it".to_owned(),
-        End::Interrupted => "its worker, which had to stop".to_owned(),
-        End::Refused(why) | End::Hindered(why) => format!("never begun: {why}"),
+        End::Cancelled => "a cancellation".to_owned(),
+        End::Interrupted => "its worker, which was stopped".to_owned(),
+        End::Refused(why) | End::Hindered(why) => format!("not started: {why}"),
     }
 }
 
@@ -106,17 +114,23 @@ fn path(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Lists them.
-pub async fn list(folder: &Path, typed: UnitList, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let UnitList { state, batch, page, queue, kind, .. } = typed;
+/// Lists scripts.
+pub async fn list(
+    folder: &Path,
+    typed: UnitListArgs,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let UnitListArgs { state, batch, page, queue, kind, .. } = typed;
     if queue.is_some() || kind.is_some() {
-        return Err(usage("a pool has scripts only, in one queue: --queue and --kind say nothing"));
+        return Err(usage(
+            "a pool has scripts only, in one queue: --queue and --kind do not apply",
+        ));
     }
     let units = Units { state, batch, after: page.after, limit: page.limit };
     let request = Request::Units(settings.tenant.clone(), units);
     let (units, next) = match connect_in(folder).await?.ask(&request).await? {
         Reply::Units(units, next) => (units, next),
-        other => return Err(unexpected(&other)),
+        other => return Err(unexpected_reply(&other)),
     };
     settings.output.list(&units, || self::table(&units))?;
     if let Some(next) = next {
@@ -141,14 +155,14 @@ fn table(units: &[Listed]) -> Table {
             cell(unit.state),
             cell(what),
             right(unit.attempt),
-            cell(ago(unit.since, now)),
+            cell(format_ago(unit.since, now)),
             cell(why.chars().take(60).collect::<String>()),
         ]);
     }
     table
 }
 
-/// Retries or cancels them.
+/// Retries or cancels scripts.
 pub async fn operate(
     folder: &Path,
     units: Vec<UnitId>,
@@ -159,13 +173,13 @@ pub async fn operate(
     let Changed { changed, requested, skipped } =
         match connect_in(folder).await?.ask(&request).await? {
             Reply::Operated(changed) => changed,
-            other => return Err(unexpected(&other)),
+            other => return Err(unexpected_reply(&other)),
         };
     let became = match deed {
         Deed::Cancel => "cancelled",
         Deed::Retry => "ready again",
     };
     let done = longshore::store::Operated { changed, requested, skipped };
-    settings.output.answer(&done, || crate::commands::unit::told(&done, became))?;
+    settings.output.answer(&done, || crate::commands::unit::operation_text(&done, became))?;
     Ok(if changed + requested == 0 { ExitCode::Error } else { ExitCode::Good })
 }

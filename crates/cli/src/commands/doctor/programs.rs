@@ -1,22 +1,22 @@
-//! Programs that the configuration counts on: worker processes, and commands of a queue system.
+//! Checks programs that the configuration names: worker processes, and commands of a queue system.
 
 use std::path::{Path, PathBuf};
 
 use longshore_dispatch::system::BaseSystem;
 
-use super::finding::Finding;
-use crate::settings::{Run, Settings};
+use super::check_result::CheckResult;
+use crate::settings::{Settings, SupervisedCommand};
 
-/// Looks for all of them.
-pub(super) fn look(settings: &Settings) -> Vec<Finding> {
+/// Checks all programs.
+pub(super) fn check(settings: &Settings) -> Vec<CheckResult> {
     let mut all = vec![scheduler(settings.dispatch.qsys.base)];
     let pools = settings
         .pools
         .iter()
         .map(|pool| (format!("workers.{}.command", pool.name), pool.command.first(), &pool.dir));
     let supervised = settings.supervise.workers.iter().filter_map(|worker| match &worker.run {
-        Run::Longshore(_) => None,
-        Run::Command(words) => {
+        SupervisedCommand::Longshore(_) => None,
+        SupervisedCommand::Command(words) => {
             let key = format!("supervise.workers.{}.command", worker.shape.name);
             Some((key, words.first(), &worker.dir))
         }
@@ -24,10 +24,10 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     for (key, program, dir) in pools.chain(supervised) {
         let Some(program) = program else { continue };
         all.push(match find(program, dir) {
-            Some(path) => Finding::good("programs", format!("`{key}` is {}", path.display())),
-            None => Finding::wrong(
+            Some(path) => CheckResult::good("programs", format!("`{key}` is {}", path.display())),
+            None => CheckResult::wrong(
                 "programs",
-                format!("`{key}` names `{program}`, which is not there or may not be run"),
+                format!("`{key}` names `{program}`, which is missing or not executable"),
                 format!("install it, or write its path; it runs in {}", dir.display()),
             ),
         });
@@ -35,7 +35,7 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     all
 }
 
-/// The commands by which jobs are started, seen and ended.
+/// The commands that submit, list and cancel jobs.
 fn commands(system: BaseSystem) -> &'static [&'static str] {
     match system {
         BaseSystem::Local => &[],
@@ -45,8 +45,8 @@ fn commands(system: BaseSystem) -> &'static [&'static str] {
     }
 }
 
-/// A command that only this system has: `qsub` is two systems'.
-fn tell_tale(system: BaseSystem) -> Option<&'static str> {
+/// A command that only this system has: Grid Engine and PBS both have `qsub`.
+fn marker_command(system: BaseSystem) -> Option<&'static str> {
     match system {
         BaseSystem::Local => None,
         BaseSystem::Slurm => Some("sbatch"),
@@ -56,7 +56,7 @@ fn tell_tale(system: BaseSystem) -> Option<&'static str> {
     }
 }
 
-fn scheduler(system: BaseSystem) -> Finding {
+fn scheduler(system: BaseSystem) -> CheckResult {
     let here = Path::new(".");
     let missing = |wanted: BaseSystem| -> Vec<&str> {
         commands(wanted).iter().copied().filter(|name| find(name, here).is_none()).collect()
@@ -65,21 +65,21 @@ fn scheduler(system: BaseSystem) -> Finding {
     if !lacking.is_empty() {
         let says = format!("{system} starts workers, but {} is not found", lacking.join(", "));
         let mend = "add its folder to PATH (module load …), or choose another `dispatch.qsys`";
-        return Finding::wrong("scheduler", says, mend);
+        return CheckResult::wrong("scheduler", says, mend);
     }
     let others = BaseSystem::ALL.into_iter().filter(|other| *other != system);
     let others: Vec<&str> = others
-        .filter(|other| tell_tale(*other).is_some_and(|name| find(name, here).is_some()))
+        .filter(|other| marker_command(*other).is_some_and(|name| find(name, here).is_some()))
         .map(BaseSystem::name)
         .collect();
     let beside = match others.as_slice() {
         [] => String::new(),
-        some => format!("; there is also {}", some.join(" or ")),
+        some => format!("; also installed: {}", some.join(" or ")),
     };
-    Finding::good("scheduler", format!("{system} can start workers{beside}"))
+    CheckResult::good("scheduler", format!("{system} can start workers{beside}"))
 }
 
-/// Where a program is, as a shell in this folder would find it.
+/// The path of a program, as a shell in this folder would find it.
 fn find(program: &str, dir: &Path) -> Option<PathBuf> {
     let candidates: Vec<PathBuf> = match program.contains('/') {
         true => vec![dir.join(program)],

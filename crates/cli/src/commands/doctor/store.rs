@@ -1,4 +1,4 @@
-//! Whether the store is there, is whole, and has our time.
+//! Checks that the store can be opened, is consistent, and has the same time as this machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use longshore::Store;
 use longshore::ledger::Ledger;
 
-use super::finding::Finding;
+use super::check_result::CheckResult;
 use crate::commands::now;
+use crate::duration_arg::format_duration;
 use crate::error;
 use crate::settings::Settings;
-use crate::span::brief;
-use crate::store::{StoreUrl, open_both};
+use crate::store::{StoreUrl, open_with_ledger};
 
-/// How long the store is recounted.
-const RECOUNT: Duration = Duration::from_secs(10);
-/// Clocks further apart are noticed: deadlines and schedules are off by as much.
-const APART: Duration = Duration::from_secs(2);
-/// Further apart is wrong.
-const FAR_APART: Duration = Duration::from_secs(30);
+/// Maximum time of the recount.
+const RECOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A larger difference is a warning: deadlines and schedules are off by as much.
+const CLOCK_WARNING: Duration = Duration::from_secs(2);
+/// A larger difference is an error.
+const CLOCK_ERROR: Duration = Duration::from_secs(30);
 
-/// A store from both its sides.
-type Opened = Option<(Arc<dyn Store>, Arc<dyn Ledger>)>;
+/// A store with its ledger.
+type OpenStore = Option<(Arc<dyn Store>, Arc<dyn Ledger>)>;
 
-/// Looks at the store; returns it if it can be used.
-pub(super) async fn look(settings: &Settings) -> (Vec<Finding>, Opened) {
+/// Checks the store; returns it if it is usable.
+pub(super) async fn check(settings: &Settings) -> (Vec<CheckResult>, OpenStore) {
     if let StoreUrl::Sqlite(path) = &settings.store
         && !path.exists()
         && longshore_sqlite::is_local(folder(path))
     {
-        // Looking must not make one.
-        let says = format!("there is no {} yet; the first command makes it", path.display());
-        return (vec![Finding::good("store", says)], None);
+        // A check must not create a store.
+        let says = format!("{} does not exist yet; the first command creates it", path.display());
+        return (vec![CheckResult::good("store", says)], None);
     }
-    match open_both(settings).await {
+    match open_with_ledger(settings).await {
         Err(problem) => {
             let mend = error::hint(&problem).unwrap_or_else(|| "check --store".to_owned());
-            (vec![Finding::wrong("store", format!("{problem:#}"), mend)], None)
+            (vec![CheckResult::wrong("store", format!("{problem:#}"), mend)], None)
         }
         Ok((store, ledger)) => {
-            let says = format!("{} can be used, and its schema is ours", settings.store);
-            let mut all = vec![Finding::good("store", says)];
-            all.push(whole(&*store).await);
+            let says = format!("{} is usable, and its schema is current", settings.store);
+            let mut all = vec![CheckResult::good("store", says)];
+            all.push(integrity(&*store).await);
             all.push(clock(settings).await);
             (all, Some((store, ledger)))
         }
@@ -53,68 +53,73 @@ fn folder(path: &std::path::Path) -> &std::path::Path {
     parent.unwrap_or_else(|| ".".as_ref())
 }
 
-async fn whole(store: &dyn Store) -> Finding {
-    match tokio::time::timeout(RECOUNT, store.verify()).await {
+async fn integrity(store: &dyn Store) -> CheckResult {
+    match tokio::time::timeout(RECOUNT_TIMEOUT, store.verify()).await {
         Ok(Ok(violations)) if violations.is_empty() => {
-            Finding::good("integrity", "recounted: nothing is lost, every counter is right")
+            CheckResult::good("integrity", "recounted: nothing is lost, every counter is right")
         }
         Ok(Ok(violations)) => {
-            let says = format!("{} things are not as they should be", violations.len());
-            let mend = "`longshore verify` lists them; restore a backup, and tell us how it came";
-            Finding::wrong("integrity", says, mend)
+            let says = format!("{} violations", violations.len());
+            let mend = "`longshore verify` lists them; restore a backup, and report a bug";
+            CheckResult::wrong("integrity", says, mend)
         }
         Ok(Err(problem)) => {
-            let says = format!("the store cannot be recounted: {problem}");
-            Finding::wrong("integrity", says, "`longshore verify` says more")
+            let says = format!("cannot recount the store: {problem}");
+            CheckResult::wrong("integrity", says, "`longshore verify` says more")
         }
         Err(_) => {
-            let says = format!("it takes longer than {} to recount the store", brief(RECOUNT));
-            Finding::doubtful("integrity", says, "run `longshore verify` when there is time")
+            let says = format!(
+                "it takes longer than {} to recount the store",
+                format_duration(RECOUNT_TIMEOUT)
+            );
+            CheckResult::doubtful("integrity", says, "run `longshore verify` when there is time")
         }
     }
 }
 
-async fn clock(settings: &Settings) -> Finding {
+async fn clock(settings: &Settings) -> CheckResult {
     let StoreUrl::Postgres(url) = &settings.store else {
-        return Finding::good("clock", "the store has this machine's clock");
+        return CheckResult::good("clock", "the store has this machine's clock");
     };
     let before = now();
     let theirs = longshore_postgres::server_time(url.with_password()).await;
     let after = now();
     match theirs {
         Err(problem) => {
-            let says = format!("the server does not tell its time: {problem}");
-            Finding::doubtful("clock", says, "ask again")
+            let says = format!("cannot read the server's time: {problem}");
+            CheckResult::doubtful("clock", says, "run it again")
         }
-        // Somewhere between asking and hearing it, the server looked at its clock.
-        Ok(theirs) => judged(apart(before.as_micros(), theirs.as_micros(), after.as_micros())),
+        // The server read its clock between request and reply.
+        Ok(theirs) => {
+            judge_clock(clock_difference(before.as_micros(), theirs.as_micros(), after.as_micros()))
+        }
     }
 }
 
-/// How far a clock that was read between `before` and `after` is away from ours, at least.
-fn apart(before: i64, theirs: i64, after: i64) -> Duration {
+/// The minimum difference between this clock and one that was read between `before` and `after`.
+fn clock_difference(before: i64, theirs: i64, after: i64) -> Duration {
     let early = before.saturating_sub(theirs).max(0);
     let late = theirs.saturating_sub(after).max(0);
     Duration::from_micros(early.max(late).unsigned_abs())
 }
 
-fn judged(apart: Duration) -> Finding {
+fn judge_clock(apart: Duration) -> CheckResult {
     let mend = "have both machines follow a time server (chrony, systemd-timesyncd)";
     match apart {
-        apart if apart >= FAR_APART => {
-            let says = format!("this clock and the server's are {} apart", brief(apart));
-            Finding::wrong("clock", says, mend)
+        apart if apart >= CLOCK_ERROR => {
+            let says = format!("this clock and the server's are {} apart", format_duration(apart));
+            CheckResult::wrong("clock", says, mend)
         }
-        apart if apart >= APART => {
-            let says = format!("this clock and the server's are {} apart", brief(apart));
-            Finding::doubtful("clock", says, mend)
+        apart if apart >= CLOCK_WARNING => {
+            let says = format!("this clock and the server's are {} apart", format_duration(apart));
+            CheckResult::doubtful("clock", says, mend)
         }
-        _ => Finding::good("clock", "this clock and the server's are the same"),
+        _ => CheckResult::good("clock", "this clock and the server's are the same"),
     }
 }
 
-/// Whether somebody works, with our version, on what waits.
-pub(super) async fn workers(store: &dyn Store) -> Vec<Finding> {
+/// Checks that workers of this version process the queue.
+pub(super) async fn workers(store: &dyn Store) -> Vec<CheckResult> {
     let (Ok(sessions), Ok(totals)) = (
         store.sessions().await,
         store.totals(&longshore::Scope::All, &longshore::store::Queues::All).await,
@@ -125,34 +130,34 @@ pub(super) async fn workers(store: &dyn Store) -> Vec<Finding> {
     let other = sessions.iter().find(|session| session.version != ours);
     if let Some(other) = other {
         let says = format!("worker {} is version {}, this is {ours}", other.label, other.version);
-        let mend = "`longshore workers refresh`, or restart it, once all is installed";
-        return vec![Finding::doubtful("workers", says, mend)];
+        let mend = "`longshore workers refresh`, or restart it, once the new version is installed";
+        return vec![CheckResult::doubtful("workers", says, mend)];
     }
-    // `serve` has a session too, and runs nothing.
+    // `serve` has a session too, and runs no units.
     let at_work = sessions.iter().filter(|session| session.own_slots() > 0).count();
     if at_work == 0 && totals.counts.ready > 0 {
-        let says = format!("{} units are ready, and nobody works", totals.counts.ready);
-        let mend = "`longshore worker`, or `longshore supervise` for good";
-        return vec![Finding::doubtful("workers", says, mend)];
+        let says = format!("{} units are ready, and no worker runs", totals.counts.ready);
+        let mend = "`longshore worker`, or `longshore supervise` as a service";
+        return vec![CheckResult::doubtful("workers", says, mend)];
     }
-    vec![Finding::good("workers", format!("{at_work} at work"))]
+    vec![CheckResult::good("workers", format!("{at_work} at work"))]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::finding::State;
+    use crate::commands::doctor::check_result::State;
 
     #[test]
     fn clocks_are_apart_by_what_the_way_cannot_explain() {
-        assert_eq!(apart(10, 15, 20), Duration::ZERO);
-        assert_eq!(apart(10, 7, 20), Duration::from_micros(3));
-        assert_eq!(apart(10, 26, 20), Duration::from_micros(6));
+        assert_eq!(clock_difference(10, 15, 20), Duration::ZERO);
+        assert_eq!(clock_difference(10, 7, 20), Duration::from_micros(3));
+        assert_eq!(clock_difference(10, 26, 20), Duration::from_micros(6));
     }
 
     #[test]
     fn clocks_that_are_apart_are_noticed() {
-        let state = |seconds| judged(Duration::from_secs(seconds)).state;
+        let state = |seconds| judge_clock(Duration::from_secs(seconds)).state;
         assert_eq!([state(1), state(5), state(60)], [State::Good, State::Doubtful, State::Wrong]);
     }
 }

@@ -1,4 +1,4 @@
-//! `mail compile`.
+//! `mail compile`: compiles MJML to HTML.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,13 @@ use anyhow::Context;
 use longshore_mail::mjml::{Compiler, RenderError, Rendered, Roots, Template};
 
 use super::{folder_of, templates};
-use crate::args::mail::Compile;
+use crate::args::mail::MailCompileArgs;
 use crate::exit::ExitCode;
 use crate::mail;
 use crate::settings::Settings;
 
 /// Runs the command.
-pub async fn run(typed: &Compile, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: &MailCompileArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let compiler = mail::compiler(typed.renderer.as_ref(), settings).await?;
     match typed.path.is_dir() {
         true => folder(typed, &compiler, settings).await,
@@ -21,11 +21,11 @@ pub async fn run(typed: &Compile, settings: &Settings) -> anyhow::Result<ExitCod
 }
 
 async fn file(
-    typed: &Compile,
+    typed: &MailCompileArgs,
     compiler: &Compiler,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let roots = mail::roots(folder_of(&typed.path), &typed.includes, &settings.mail)?;
+    let roots = mail::include_roots(folder_of(&typed.path), &typed.includes, &settings.mail)?;
     let page = compile(&typed.path, &roots, compiler, settings).await?;
     match &typed.output {
         Some(output) => write(output, &page.html)?,
@@ -34,13 +34,13 @@ async fn file(
     Ok(ExitCode::Good)
 }
 
-/// All of them, also if some are wrong.
+/// Compiles all templates of a folder, also if some fail.
 async fn folder(
-    typed: &Compile,
+    typed: &MailCompileArgs,
     compiler: &Compiler,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let roots = mail::roots(&typed.path, &typed.includes, &settings.mail)?;
+    let roots = mail::include_roots(&typed.path, &typed.includes, &settings.mail)?;
     let (mut good, mut bad) = (0, 0);
     for path in templates(&typed.path)? {
         let to = target(&path, typed)?;
@@ -60,7 +60,7 @@ async fn folder(
     Ok(if bad > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
 
-fn target(path: &Path, typed: &Compile) -> anyhow::Result<PathBuf> {
+fn target(path: &Path, typed: &MailCompileArgs) -> anyhow::Result<PathBuf> {
     let to = match &typed.output {
         Some(output) => output.join(path.strip_prefix(&typed.path)?),
         None => path.to_path_buf(),
@@ -82,7 +82,7 @@ async fn compile(
 }
 
 fn write(path: &Path, html: &str) -> anyhow::Result<()> {
-    let told = || format!("cannot write {}", path.display());
-    std::fs::create_dir_all(folder_of(path)).with_context(told)?;
-    std::fs::write(path, html).with_context(told)
+    let cannot = || format!("cannot write {}", path.display());
+    std::fs::create_dir_all(folder_of(path)).with_context(cannot)?;
+    std::fs::write(path, html).with_context(cannot)
 }

@@ -1,82 +1,82 @@
-//! `mail digest`: whoever is due gets a message into the spool, now or again and again.
+//! `mail digest`: spools a message for every recipient that is due, once or at intervals.
 
 use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::poll;
 
-use crate::args::batch::File;
-use crate::args::mail::Digest;
-use crate::commands::batch::{self, Round, Rounds};
-use crate::commands::interrupted;
+use crate::args::batch::BatchFileArgs;
+use crate::args::mail::MailDigestArgs;
+use crate::commands::batch::{self, DigestLoop, DigestRound};
+use crate::commands::shutdown_signal;
 use crate::error;
 use crate::exit::ExitCode;
 use crate::mail;
 use crate::settings::Settings;
 
-use super::into_folder::into_folder;
+use super::eml_export::export_due;
 
 /// Runs the command.
-pub async fn run(typed: Digest, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: MailDigestArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let file = file(&typed);
     if typed.dry_run {
-        return batch::dry(&file, settings).await;
+        return batch::show_dry_run(&file, settings).await;
     }
-    // What cannot be kept is not begun.
+    // Fails before anything is done if the spool cannot be opened.
     mail::spool(&settings.mail)?;
-    // Heard from now on, also between two rounds.
-    let mut told = pin!(interrupted());
-    if let Poll::Ready(told) = poll!(told.as_mut()) {
-        return told.map(|()| ExitCode::Good);
+    // Handles signals from now on, also between two rounds.
+    let mut signal = pin!(shutdown_signal());
+    if let Poll::Ready(signal) = poll!(signal.as_mut()) {
+        return signal.map(|()| ExitCode::Good);
     }
-    let mut rounds = Rounds::default();
+    let mut digest_loop = DigestLoop::default();
     loop {
-        let round = round(&mut rounds, &typed, &file, settings).await;
+        let round = run_round(&mut digest_loop, &typed, &file, settings).await;
         if !typed.daemon {
             return round;
         }
         match round {
             Ok(ExitCode::Interrupted) => return Ok(ExitCode::Good),
             Ok(_) => {}
-            // A database that is away may be back the next time.
+            // A database that is unavailable may be back for the next round.
             Err(error) => drop(error::report(&error)),
         }
         tokio::select! {
             biased;
-            told = told.as_mut() => return told.map(|()| ExitCode::Good),
+            signal = signal.as_mut() => return signal.map(|()| ExitCode::Good),
             () = tokio::time::sleep(typed.every.0) => {}
         }
     }
 }
 
-async fn round(
-    rounds: &mut Rounds,
-    typed: &Digest,
-    file: &File,
+async fn run_round(
+    digest_loop: &mut DigestLoop,
+    typed: &MailDigestArgs,
+    file: &BatchFileArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let Round { code, keys } = rounds.round(file, settings).await?;
+    let DigestRound { code, keys } = digest_loop.run_round(file, settings).await?;
     if code.is_none() && !typed.daemon {
-        settings.output.note("nobody is due: nothing to do");
+        settings.output.note("no recipient is due: nothing to do");
     }
     match &typed.folder {
         Some(folder) if code != Some(ExitCode::Interrupted) => {
-            into_folder(folder, &keys, settings).await?;
+            export_due(folder, &keys, settings).await?;
         }
         _ => {}
     }
     Ok(code.unwrap_or(ExitCode::Good))
 }
 
-/// The batch file, with the share and the mode that were typed.
-fn file(typed: &Digest) -> File {
-    let Digest { file, mode, modulus, val, .. } = typed;
+/// The batch file with the options of `mail digest`.
+fn file(typed: &MailDigestArgs) -> BatchFileArgs {
+    let MailDigestArgs { file, mode, modulus, val, .. } = typed;
     let share = [("mod", modulus), ("val", val)];
     let share = share
         .into_iter()
         .filter_map(|(name, number)| Some((name.to_owned(), (*number)?.to_string())));
     let param = file.param.iter().cloned().chain(share).collect();
-    File {
+    BatchFileArgs {
         path: file.path.clone(),
         param,
         workers: file.workers,

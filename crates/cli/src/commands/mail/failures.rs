@@ -1,4 +1,4 @@
-//! `mail failures` and `mail retry`: what was given up, and once more.
+//! `mail failures` and `mail retry`: list and retry failed messages.
 
 use longshore_mail::spool::{Failed, Key};
 use serde::Serialize;
@@ -11,24 +11,24 @@ use crate::output::{Table, cell};
 use crate::settings::Settings;
 
 #[derive(Serialize)]
-struct Row {
+struct FailureRow {
     key: String,
     to: Vec<String>,
     at: String,
     why: String,
 }
 
-/// Lists them.
+/// Lists failed messages.
 pub fn list(limit: usize, settings: &Settings) -> anyhow::Result<ExitCode> {
     let row = |Failed { key, to, at, why }: Failed| {
         let (key, at) = (key.to_string(), at.to_string());
-        Row { key, to, at, why }
+        FailureRow { key, to, at, why }
     };
     let failures = mail::spool(&settings.mail)?.failures(limit)?;
-    let rows: Vec<Row> = failures.into_iter().map(row).collect();
+    let rows: Vec<FailureRow> = failures.into_iter().map(row).collect();
     settings.output.list(&rows, || {
         let mut table = Table::new(["key", "to", "when", "why"].map(cell), "nothing has failed");
-        for Row { key, to, at, why } in &rows {
+        for FailureRow { key, to, at, why } in &rows {
             table.row([cell(key), cell(to.join(", ")), cell(at), cell(why)]);
         }
         table
@@ -37,11 +37,11 @@ pub fn list(limit: usize, settings: &Settings) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Serialize)]
-struct Retried {
+struct RetryResult {
     retried: usize,
 }
 
-/// Makes one pending again, or all.
+/// Makes one failed message pending again, or all.
 pub fn retry(key: Option<&str>, settings: &Settings) -> anyhow::Result<ExitCode> {
     let spool = mail::spool(&settings.mail)?;
     let retried = match key {
@@ -56,6 +56,6 @@ pub fn retry(key: Option<&str>, settings: &Settings) -> anyhow::Result<ExitCode>
         }
     };
     let words = || format!("{retried} messages are pending again");
-    settings.output.answer(&Retried { retried }, words)?;
+    settings.output.answer(&RetryResult { retried }, words)?;
     Ok(ExitCode::Good)
 }

@@ -1,8 +1,8 @@
-//! `pool exec`: the shell's way to a permit.
+//! `pool exec`: runs a command under a permit.
 //!
-//! The command runs as if it had been started directly: same terminal, same process group, same exit code.
-//! It is ended if its permit is lost, and a warden ends it if this process is killed: in both cases
-//! somebody else may hold the permit.
+//! The command runs as if it had been started directly: same terminal, same process group, same
+//! exit code. It is terminated if its permit is lost, and the orphan reaper terminates it if this
+//! process is killed: in both cases another holder may have the permit.
 
 use std::io::{self, ErrorKind, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
@@ -17,24 +17,24 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::alarms::Alarms;
-use crate::args::pool::Exec as Typed;
-use crate::commands::interrupted;
+use crate::alert_sinks::AlertSinks;
+use crate::args::pool::PoolExecArgs as Typed;
+use crate::commands::shutdown_signal;
+use crate::duration_arg::format_duration;
 use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
-use crate::permits;
+use crate::semaphore_backend;
 use crate::settings::Settings;
-use crate::span::brief;
 
-/// There was no permit in time: `EX_TEMPFAIL`, try again later.
+/// No permit in time: `EX_TEMPFAIL`, try again later.
 const NO_PERMIT: u8 = 75;
-/// The permit was lost, and the command ended for it.
-const LOST: u8 = 76;
-/// What shells say of a command that may not be run, and of one that is not there.
-const MAY_NOT: u8 = 126;
-const NOT_THERE: u8 = 127;
-/// How long a command may take to end when it is asked to.
-const GRACE: Duration = Duration::from_secs(5);
+/// The permit was lost, and the command was terminated.
+const PERMIT_LOST: u8 = 76;
+/// The shells' exit codes for a command that is not executable, and for one that does not exist.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+/// Time between SIGTERM and SIGKILL.
+const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub async fn run(
@@ -48,17 +48,17 @@ pub async fn run(
         shape.wait = wait.0;
     }
     if typed.weight == 0 {
-        return Err(usage("a weight of 0 takes nothing")).hint("say 1 or more");
+        return Err(usage("the weight is 0")).hint("use 1 or more");
     }
-    let alarm = Alarms::open(&settings.alerts)?;
-    let pool = permits::pool(permits, typed.name.clone(), &shape, alarm);
-    let ended = run_under(&pool, &typed, settings).await;
+    let alarm = AlertSinks::open(&settings.alerts)?;
+    let pool = semaphore_backend::pool(permits, typed.name.clone(), &shape, alarm);
+    let ended = run_with_permit(&pool, &typed, settings).await;
     pool.settle().await;
     ended
 }
 
 /// Waits for a permit and runs the command.
-async fn run_under(
+async fn run_with_permit(
     pool: &BoundedPool,
     typed: &Typed,
     settings: &Settings,
@@ -67,29 +67,27 @@ async fn run_under(
     let permit = tokio::select! {
         permit = request.acquire() => match permit {
             Ok(permit) => permit,
-            Err(error) => return none(error, settings),
+            Err(error) => return no_permit(error, settings),
         },
-        signal = interrupted() => {
+        signal = shutdown_signal() => {
             signal?;
             return Ok(ExitCode::Interrupted);
         }
     };
-    let code = hold(typed, &permit, settings).await?;
+    let code = run_command(typed, &permit, settings).await?;
     if let Err(error) = permit.release().await {
-        tracing::warn!(%error, "the permit could not be given back: it ends with its lease");
+        tracing::warn!(%error, "cannot release the permit: it expires with its lease");
     }
     Ok(code)
 }
 
-/// Why there is no permit.
-fn none(error: AcquireError, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// The exit code or error for a failed acquire.
+fn no_permit(error: AcquireError, settings: &Settings) -> anyhow::Result<ExitCode> {
     match error {
         AcquireError::TimedOut { pool, limit } => {
-            let words = format!("no permit of pool `{pool}` within {}", brief(limit));
+            let words = format!("no permit of pool `{pool}` within {}", format_duration(limit));
             settings.output.note(format!("error: {words}"));
-            settings
-                .output
-                .note(format!("hint: `longshore pool status {pool}` shows who holds them"));
+            settings.output.note(format!("hint: `longshore pool status {pool}` shows the holders"));
             Ok(ExitCode::Program(NO_PERMIT))
         }
         error @ AcquireError::TooHeavy { .. } => {
@@ -100,7 +98,11 @@ fn none(error: AcquireError, settings: &Settings) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the command to its end.
-async fn hold(typed: &Typed, permit: &Permit, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn run_command(
+    typed: &Typed,
+    permit: &Permit,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     let warden = Warden::shared();
     warden.sweep();
     let (program, args) = typed.command.split_first().context("no command")?;
@@ -114,15 +116,15 @@ async fn hold(typed: &Typed, permit: &Permit, settings: &Settings) -> anyhow::Re
         Ok(child) => child,
         Err(error) => return Ok(not_started(&program.to_string_lossy(), &error, settings)),
     };
-    let mut signals = Signals::new()?;
+    let mut signals = ForwardedSignals::new()?;
     loop {
         tokio::select! {
-            status = child.wait() => return Ok(ExitCode::Program(code(status?))),
+            status = child.wait() => return Ok(ExitCode::Program(exit_code(status?))),
             signal = signals.next() => send(&child, signal),
             () = permit.lost(), if !typed.keep_going => {
                 settings.output.note(format!("error: the permit of pool `{}` was lost", typed.name));
-                end(&mut child).await;
-                return Ok(ExitCode::Program(LOST));
+                terminate(&mut child).await;
+                return Ok(ExitCode::Program(PERMIT_LOST));
             }
         }
     }
@@ -130,15 +132,15 @@ async fn hold(typed: &Typed, permit: &Permit, settings: &Settings) -> anyhow::Re
 
 fn not_started(program: &str, error: &io::Error, settings: &Settings) -> ExitCode {
     let (words, code) = match error.kind() {
-        ErrorKind::NotFound => (format!("there is no `{program}`"), NOT_THERE),
-        _ => (format!("`{program}` cannot be started: {error}"), MAY_NOT),
+        ErrorKind::NotFound => (format!("`{program}` does not exist"), NOT_FOUND),
+        _ => (format!("cannot start `{program}`: {error}"), NOT_EXECUTABLE),
     };
     settings.output.note(format!("error: {words}"));
     ExitCode::Program(code)
 }
 
-/// As a shell has it.
-fn code(status: ExitStatus) -> u8 {
+/// The exit code as a shell reports it.
+fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)
 }
@@ -146,28 +148,28 @@ fn code(status: ExitStatus) -> u8 {
 fn send(child: &Child, signal: Signal) {
     let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     if let Some(pid) = pid {
-        // Gone a moment ago is as good.
+        // The process may have ended a moment ago.
         let _ = kill_process(pid, signal);
     }
 }
 
-async fn end(child: &mut Child) {
+async fn terminate(child: &mut Child) {
     send(child, Signal::TERM);
-    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+    if tokio::time::timeout(KILL_GRACE, child.wait()).await.is_err() {
         let _ = child.kill().await;
     }
 }
 
-/// Signals that are passed on.
-struct Signals {
+/// Signals that are forwarded to the command.
+struct ForwardedSignals {
     terminate: unix::Signal,
     hang_up: unix::Signal,
     interrupt: unix::Signal,
-    /// A terminal interrupts everybody in the foreground: the command has heard it already.
+    /// A terminal sends SIGINT to the whole foreground group: the command has received it already.
     terminal: bool,
 }
 
-impl Signals {
+impl ForwardedSignals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: unix::signal(SignalKind::terminate())?,

@@ -1,4 +1,4 @@
-//! `pool status`: figures of pools, and who holds and waits.
+//! `pool status`: shows statistics of pools, their holders and waiters.
 
 use std::time::Duration;
 
@@ -6,41 +6,41 @@ use longshore::permits::{PoolStats, Waits};
 use longshore::{AdaptiveMax, Permits, PoolName};
 use serde::Serialize;
 
-use crate::args::pool::Status as Typed;
+use crate::args::pool::PoolStatusArgs as Typed;
+use crate::duration_arg::format_duration;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
-use crate::screen::Screen;
 use crate::settings::Settings;
-use crate::span::brief;
+use crate::terminal::Screen;
 
-/// The share of a pool from which on a warning is said.
-const HIGH: f64 = 0.8;
+/// The utilization at which a warning is printed.
+const WARN_UTILIZATION: f64 = 0.8;
 
-/// A pool, for programs.
+/// A pool as JSON.
 #[derive(Serialize)]
-struct Shown {
+struct PoolStatus {
     pool: PoolName,
     available: u32,
     utilization: f64,
     wait_p50_ms: Option<u64>,
     wait_p95_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    adaptive: Option<Steered>,
+    adaptive: Option<AdaptiveStatus>,
     #[serde(flatten)]
     stats: PoolStats,
 }
 
-/// Between which bounds a maximum finds itself, and who steers it.
+/// The bounds of an adaptive maximum, and the process that adjusts it.
 #[derive(Serialize)]
-struct Steered {
+struct AdaptiveStatus {
     least: u32,
     most: u32,
     window_ms: u64,
     by: Option<String>,
 }
 
-impl Shown {
+impl PoolStatus {
     fn new(pool: PoolName, stats: PoolStats) -> Self {
         let millis = |share| {
             let wait: Option<Duration> = Waits::percentile(&stats.waits, share);
@@ -57,13 +57,13 @@ impl Shown {
         }
     }
 
-    /// What somebody should look at.
+    /// The warning for a pool that is full or nearly so.
     fn warning(&self) -> Option<String> {
         let Self { pool, stats, .. } = self;
         if let Some(left) = stats.quarantine {
             return Some(format!(
-                "pool `{pool}` gives nothing for {}: its server may have forgotten who holds",
-                brief(left)
+                "pool `{pool}` grants nothing for {}: its server may have lost the holders",
+                format_duration(left)
             ));
         }
         let waiting = stats.waiting.len();
@@ -71,7 +71,7 @@ impl Shown {
             _ if stats.max > 0 && self.available == 0 => {
                 Some(format!("pool `{pool}` has no permit left, {waiting} wait"))
             }
-            share if stats.max > 0 && share >= HIGH => {
+            share if stats.max > 0 && share >= WARN_UTILIZATION => {
                 Some(format!("pool `{pool}` is at {:.0} %", share * 100.0))
             }
             _ => None,
@@ -85,7 +85,7 @@ pub async fn run(
     permits: &dyn Permits,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let shown = look(typed, permits, settings).await?;
+    let shown = load(typed, permits, settings).await?;
     if !typed.watch {
         print(typed, &shown, settings)?;
         return Ok(ExitCode::Good);
@@ -97,15 +97,15 @@ async fn watch(
     typed: &Typed,
     permits: &dyn Permits,
     settings: &Settings,
-    mut shown: Vec<Shown>,
+    mut shown: Vec<PoolStatus>,
 ) -> anyhow::Result<ExitCode> {
     let every = typed.every.0.max(Duration::from_millis(100));
     let Some(mut screen) = Screen::open(settings.output) else {
-        // For a log or a program: one after the other.
+        // Not a terminal: print one status after the other.
         loop {
             print(typed, &shown, settings)?;
             tokio::time::sleep(every).await;
-            shown = look(typed, permits, settings).await?;
+            shown = load(typed, permits, settings).await?;
         }
     };
     loop {
@@ -116,22 +116,22 @@ async fn watch(
             () = tokio::time::sleep(every) => {}
             () = screen.quit() => return Ok(ExitCode::Good),
         }
-        shown = look(typed, permits, settings).await?;
+        shown = load(typed, permits, settings).await?;
     }
 }
 
-/// Pools that are known, and those of the configuration that nobody has used yet.
-async fn look(
+/// Pools of the back end, and those of the configuration that were not used yet.
+async fn load(
     typed: &Typed,
     permits: &dyn Permits,
     settings: &Settings,
-) -> anyhow::Result<Vec<Shown>> {
+) -> anyhow::Result<Vec<PoolStatus>> {
     let configured = &settings.bounded.pools;
     let names = match &typed.name {
         Some(name) => vec![name.clone()],
         None => {
             let mut names = permits.pools().await?;
-            // They are part of those they steer.
+            // The internal pools of adaptive maxima are shown with the pools they belong to.
             names.retain(|name| !AdaptiveMax::is_steering(name));
             names.extend(configured.keys().cloned());
             names.sort();
@@ -144,37 +144,37 @@ async fn look(
         let stats = match (permits.stats(&name).await?, configured.get(&name)) {
             (Some(stats), _) => stats,
             (None, Some(shape)) => PoolStats { max: shape.max, ..PoolStats::default() },
-            // Between its name and its figures somebody may have removed it.
+            // The pool may have been removed between the two reads.
             (None, None) if typed.name.is_none() => continue,
             (None, None) => {
                 return Err(longshore::Error::not_found("pool", name)).hint(
-                    "`longshore pool status` shows the pools; one appears with its first ask",
+                    "`longshore pool status` shows the pools; a pool appears with its first acquire",
                 );
             }
         };
         let adaptive = configured.get(&name).and_then(|shape| shape.adaptive);
         let adaptive = match adaptive {
-            Some(adaptive) => Some(steered(&name, adaptive, permits).await?),
+            Some(adaptive) => Some(adaptive_status(&name, adaptive, permits).await?),
             None => None,
         };
-        shown.push(Shown { adaptive, ..Shown::new(name, stats) });
+        shown.push(PoolStatus { adaptive, ..PoolStatus::new(name, stats) });
     }
     Ok(shown)
 }
 
-async fn steered(
+async fn adaptive_status(
     name: &PoolName,
     adaptive: AdaptiveMax,
     permits: &dyn Permits,
-) -> anyhow::Result<Steered> {
+) -> anyhow::Result<AdaptiveStatus> {
     let AdaptiveMax { min, max, window } = adaptive;
     let stats = permits.stats(&AdaptiveMax::steering(name)?).await?;
     let by = stats.and_then(|stats| stats.holders.into_iter().next());
     let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
-    Ok(Steered { least: min, most: max, window_ms, by: by.map(|holder| holder.owner) })
+    Ok(AdaptiveStatus { least: min, most: max, window_ms, by: by.map(|holder| holder.owner) })
 }
 
-fn print(typed: &Typed, shown: &[Shown], settings: &Settings) -> anyhow::Result<()> {
+fn print(typed: &Typed, shown: &[PoolStatus], settings: &Settings) -> anyhow::Result<()> {
     if settings.output.is_json() {
         return match (&typed.name, shown) {
             (Some(_), [one]) => settings.output.json(one),
@@ -182,17 +182,17 @@ fn print(typed: &Typed, shown: &[Shown], settings: &Settings) -> anyhow::Result<
         };
     }
     settings.output.piece(&text(typed, shown, settings.output.is_coloured()))?;
-    for warning in shown.iter().filter_map(Shown::warning) {
+    for warning in shown.iter().filter_map(PoolStatus::warning) {
         settings.output.note(format!("warning: {warning}"));
     }
     Ok(())
 }
 
-fn text(typed: &Typed, shown: &[Shown], colour: bool) -> String {
+fn text(typed: &Typed, shown: &[PoolStatus], colour: bool) -> String {
     let mut text = table(shown).render(colour);
     if let (Some(_), [one]) = (&typed.name, shown) {
         if let Some(by) = one.adaptive.as_ref().and_then(|adaptive| adaptive.by.as_ref()) {
-            text.push_str(&format!("\nits maximum is steered by {by}\n"));
+            text.push_str(&format!("\nits maximum is adjusted by {by}\n"));
         }
         if !one.stats.holders.is_empty() {
             text.push('\n');
@@ -206,7 +206,7 @@ fn text(typed: &Typed, shown: &[Shown], colour: bool) -> String {
     text
 }
 
-fn table(shown: &[Shown]) -> Table {
+fn table(shown: &[PoolStatus]) -> Table {
     let [max, available, in_use, waiting] = ["max", "available", "in use", "waiting"].map(right);
     let [utilization, acquired, timeouts] = ["utilization", "acquired", "timeouts"].map(right);
     let [half, most] = ["wait p50", "p95"].map(right);
@@ -225,12 +225,17 @@ fn table(shown: &[Shown]) -> Table {
     let mut table = Table::new(heading, "no pools");
     let wait = |stats: &PoolStats, share| {
         right(
-            stats.waits.percentile(share).map_or(String::new(), |wait| format!("<{}", brief(wait))),
+            stats
+                .waits
+                .percentile(share)
+                .map_or(String::new(), |wait| format!("<{}", format_duration(wait))),
         )
     };
-    for Shown { pool, stats, available, utilization, adaptive, .. } in shown {
+    for PoolStatus { pool, stats, available, utilization, adaptive, .. } in shown {
         let max = match adaptive {
-            Some(Steered { least, most, .. }) => format!("{} ({least} to {most})", stats.max),
+            Some(AdaptiveStatus { least, most, .. }) => {
+                format!("{} ({least} to {most})", stats.max)
+            }
             None => stats.max.to_string(),
         };
         table.row([
@@ -258,8 +263,8 @@ fn holders(stats: &PoolStats) -> Table {
             cell(&holder.owner),
             right(holder.weight),
             right(holder.fence),
-            right(brief(holder.held)),
-            right(brief(holder.left)),
+            right(format_duration(holder.held)),
+            right(format_duration(holder.left)),
         ]);
     }
     table
@@ -273,7 +278,7 @@ fn waiting(stats: &PoolStats) -> Table {
             cell(&waiter.owner),
             right(waiter.weight),
             cell(waiter.priority),
-            right(brief(waiter.waited)),
+            right(format_duration(waiter.waited)),
         ]);
     }
     table
@@ -283,9 +288,9 @@ fn waiting(stats: &PoolStats) -> Table {
 mod tests {
     use super::*;
 
-    fn shown(max: u32, in_use: u32) -> Shown {
+    fn shown(max: u32, in_use: u32) -> PoolStatus {
         let stats = PoolStats { max, in_use, ..PoolStats::default() };
-        Shown::new(PoolName::new("mjml").unwrap(), stats)
+        PoolStatus::new(PoolName::new("mjml").unwrap(), stats)
     }
 
     #[test]
@@ -294,6 +299,6 @@ mod tests {
         assert!(shown(20, 16).warning().unwrap().contains("80 %"));
         assert!(shown(20, 20).warning().unwrap().contains("no permit left"));
         assert!(shown(20, 30).warning().unwrap().contains("no permit left"));
-        assert_eq!(shown(0, 0).warning(), None, "a pool of nothing is meant so");
+        assert_eq!(shown(0, 0).warning(), None, "a pool without permits is intended");
     }
 }

@@ -1,6 +1,6 @@
-//! Whether a profile's document makes sense. Pure: what the document names elsewhere is not looked at.
+//! Checks a profile's document. Pure: keys and profiles that the document names are not looked up.
 //!
-//! No error repeats a value that may be a secret: the key's, and those of headers and addresses.
+//! No error repeats a value that may be a secret: keys, headers and addresses.
 
 use longshore::{KeyName, ProfileName};
 use longshore_ai::{KeyRef, Limits, Prices, Profile, ProviderName, Wire};
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 
-/// What a document may say.
-const KEYS: [&str; 16] = [
+/// Fields of a document.
+const FIELDS: [&str; 16] = [
     "provider",
     "model",
     "prices",
@@ -34,35 +34,35 @@ const KEYS: [&str; 16] = [
 const SECRET_HEADERS: [&str; 5] =
     ["authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
-const LIST: &str = "docs/ai-profiles.md lists every part of a profile";
+const DOCS_HINT: &str = "docs/ai-profiles.md lists every field of a profile";
 
-/// Refuses parts that nobody would read. Those of sections are refused with the sections.
-pub fn keys(body: &Value) -> anyhow::Result<()> {
+/// Rejects unknown fields. Unknown fields of sections are rejected with the sections.
+pub fn check_fields(body: &Value) -> anyhow::Result<()> {
     for key in body.as_object().into_iter().flat_map(|body| body.keys()) {
         if key == "name" {
             return Err(usage("a profile's document does not hold its name"))
                 .hint("leave `name` out: it is named on the command line");
         }
-        if !KEYS.contains(&key.as_str()) {
-            return Err(unknown("part", key, &KEYS));
+        if !FIELDS.contains(&key.as_str()) {
+            return Err(unknown_word("part", key, &FIELDS));
         }
     }
     Ok(())
 }
 
-fn unknown(what: &str, given: &str, known: &[&str]) -> anyhow::Error {
-    let meant = did_you_mean(given, known.iter().copied());
-    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
+fn unknown_word(what: &str, given: &str, known: &[&str]) -> anyhow::Error {
+    let suggestion = did_you_mean(given, known.iter().copied());
+    let suggestion =
+        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
     let known = format!("known are {}", known.join(", "));
-    hinted(usage(format!("unknown {what} `{given}`{meant}")), known)
+    hinted(usage(format!("unknown {what} `{given}`{suggestion}")), known)
 }
 
-/// Checks a document (`body`) and what it comes to with its templates (`whole`). What is only
-/// doubtful is returned as warnings.
+/// Checks a document (`body`) and the result with its templates (`whole`). Returns warnings.
 pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Result<Vec<String>> {
     let is_template = body["template"] == Value::Bool(true);
     if !body["template"].is_boolean() && !body["template"].is_null() {
-        return Err(usage("`template` is true or false")).hint(LIST);
+        return Err(usage("`template` is true or false")).hint(DOCS_HINT);
     }
     section::<Prices>(whole, "prices")?;
     section::<Wire>(whole, "wire")?;
@@ -77,7 +77,7 @@ pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Resul
     Ok(endpoint(&profile)?.into_iter().chain(prices(&profile, is_template)).collect())
 }
 
-/// The key of the vault that the document itself names.
+/// The vault key that the document itself names.
 pub fn vault_key(body: &Value) -> Option<KeyName> {
     match body["key"].as_str()?.parse() {
         Ok(KeyRef::Vault { name, .. }) => Some(name),
@@ -85,13 +85,13 @@ pub fn vault_key(body: &Value) -> Option<KeyName> {
     }
 }
 
-/// The profiles that the document itself falls back to.
+/// The fallback profiles that the document itself names.
 pub fn fallback(body: &Value) -> Vec<ProfileName> {
     let names = body["fallback"].as_array().into_iter().flatten();
     names.filter_map(|name| ProfileName::new(name.as_str()?).ok()).collect()
 }
 
-/// Reads a whole document. A template may leave out whom it asks.
+/// Parses a complete document. A template may leave out its provider.
 pub fn read(name: &ProfileName, whole: &Value, is_template: bool) -> anyhow::Result<Profile> {
     let mut whole = whole.clone();
     if let Some(whole) = whole.as_object_mut() {
@@ -125,17 +125,17 @@ fn section<'a, T: Deserialize<'a>>(whole: &'a Value, name: &str) -> anyhow::Resu
     }
 }
 
-/// The reader's message, with a guess at what was meant if a word is unknown.
+/// The parser's message, with a suggestion for an unknown word.
 fn explain(message: &str) -> anyhow::Error {
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match words.as_slice() {
         [given, known @ ..] if message.starts_with("unknown field") => {
-            unknown("part", given, known)
+            unknown_word("part", given, known)
         }
         [given, known @ ..] if message.starts_with("unknown variant") => {
-            unknown("value", given, known)
+            unknown_word("value", given, known)
         }
-        _ => hinted(usage(message), LIST),
+        _ => hinted(usage(message), DOCS_HINT),
     }
 }
 
@@ -160,15 +160,15 @@ fn numbers(profile: &Profile) -> anyhow::Result<()> {
     {
         if !above_zero(number) {
             return Err(usage(format!("`limits.{name}` is not above zero")))
-                .hint("suspend a profile that nobody may use: `longshore profile suspend`");
+                .hint("to disable a profile: `longshore profile suspend`");
         }
     }
     if limits.in_flight == Some(0) || profile.max_tokens == Some(0) {
-        return Err(usage("`limits.in_flight` and `max_tokens` are at least 1")).hint(LIST);
+        return Err(usage("`limits.in_flight` and `max_tokens` are at least 1")).hint(DOCS_HINT);
     }
     match profile.temperature {
         Some(t) if !(0.0..=2.0).contains(&t) => {
-            Err(usage(format!("`temperature` {t} is not between 0 and 2"))).hint(LIST)
+            Err(usage(format!("`temperature` {t} is not between 0 and 2"))).hint(DOCS_HINT)
         }
         _ => Ok(()),
     }
@@ -182,28 +182,27 @@ fn headers(profile: &Profile) -> anyhow::Result<()> {
     {
         Some(name) => {
             Err(usage(format!("header `{name}` carries a key, and profiles hold no secrets")))
-                .hint("`longshore key add` keeps it; --key names it")
+                .hint("`longshore key add` stores it; --key names it")
         }
         None => Ok(()),
     }
 }
 
-/// What a profile needs that is to be used.
+/// Checks what a profile needs to be usable.
 fn complete(profile: &Profile) -> anyhow::Result<()> {
     match profile.provider {
         ProviderName::Echo | ProviderName::Scripted => {
-            longshore_ai::open(profile).hint(LIST)?;
+            longshore_ai::open(profile).hint(DOCS_HINT)?;
         }
         other if profile.model.is_empty() => {
-            return Err(usage(format!("{other} needs a model")))
-                .hint("--model says which is asked");
+            return Err(usage(format!("{other} needs a model"))).hint("--model names it");
         }
         _ => {}
     }
     Ok(())
 }
 
-/// Refuses an endpoint that is no address; warns of one where keys and prompts go in the clear.
+/// Rejects an invalid endpoint; warns of one to which keys and prompts go unencrypted.
 fn endpoint(profile: &Profile) -> anyhow::Result<Option<String>> {
     let Some(text) = &profile.endpoint else { return Ok(None) };
     let bad =
@@ -231,13 +230,13 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Warns of calls that will be booked at nothing.
+/// Warns of calls that will be billed at nothing.
 fn prices(profile: &Profile, is_template: bool) -> Option<String> {
     use ProviderName::{Anthropic, Gemini, Openai};
     let own = [Anthropic, Openai, Gemini].contains(&profile.provider) && profile.endpoint.is_none();
     let free = profile.prices == Prices::default();
     (own && free && !is_template).then(|| {
-        "it has no prices: its calls will be booked at $0, until `usage recost` after \
+        "it has no prices: its calls will be billed at $0, until `usage recost` after \
          `profile set --price-input … --price-output …`"
             .to_owned()
     })
@@ -248,11 +247,11 @@ mod tests {
     use super::*;
 
     fn checked(body: Value) -> anyhow::Result<Vec<String>> {
-        keys(&body)?;
+        check_fields(&body)?;
         profile(&ProfileName::new("p").unwrap(), &body, &body)
     }
 
-    /// Built without `..`, so that a new field is noticed here.
+    /// Destructured without `..`, so that a new field is noticed here.
     #[test]
     fn every_part_of_a_profile_is_known() {
         let Profile {
@@ -272,7 +271,7 @@ mod tests {
             fallback: _,
             pool: _,
         } = Profile::new("p", ProviderName::Echo);
-        assert_eq!(KEYS.len(), 14 + 2, "all but the name, and two of documents");
+        assert_eq!(FIELDS.len(), 14 + 2, "all but the name, and two of documents");
     }
 
     #[test]

@@ -1,20 +1,22 @@
-//! From what was typed to a profile's document: a file, then the flags, then `--set`.
+//! Builds a profile's document: from a file, then the flags, then `--set`.
 
 use std::path::Path;
 
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
-use crate::args::limit::{AtLeastOne, Limit};
-use crate::args::profile::{Changed, Limits, Parts, Prices, Written};
+use crate::amount_args::TokenCount;
+use crate::args::limit::{AtLeastOne, LimitArg};
+use crate::args::profile::{
+    PriceArgs, ProfileAddArgs, ProfileFields, ProfileSetArgs, RateLimitArgs,
+};
 use crate::error::{WithHint, usage};
-use crate::money::Tokens;
 
-/// A part of a document, by its path, and what it becomes; nothing leaves it out.
-type Change = (String, Option<Value>);
+/// A field of a document, by its path, and its new value; `None` removes it.
+type FieldChange = (String, Option<Value>);
 
 /// A new document.
-pub fn new(typed: &Written) -> anyhow::Result<Value> {
+pub fn new(typed: &ProfileAddArgs) -> anyhow::Result<Value> {
     let mut body = typed.from.as_deref().map_or_else(|| Ok(json!({})), read)?;
     if typed.template {
         put(&mut body, "template", Some(json!(true)))?;
@@ -23,41 +25,41 @@ pub fn new(typed: &Written) -> anyhow::Result<Value> {
     Ok(body)
 }
 
-/// A document with what was typed in the place of what it says.
-pub fn changed(mut body: Value, typed: &Changed) -> anyhow::Result<Value> {
+/// A document with the given changes.
+pub fn changed(mut body: Value, typed: &ProfileSetArgs) -> anyhow::Result<Value> {
     let mut all = changes(&typed.parts)?;
     all.extend(typed.unset.iter().map(|path| (path.clone(), None)));
     if all.is_empty() {
         return Err(usage("nothing to set"))
-            .hint("name a part of it, as --model M or --set wire.num_ctx=8192");
+            .hint("name a field, as --model M or --set wire.num_ctx=8192");
     }
     apply(&mut body, all)?;
     Ok(body)
 }
 
 /// The changes to limits, under `limits.`.
-pub fn limits(typed: &Limits) -> Vec<Change> {
-    fn said<T>(limit: Option<&Limit<T>>, value: impl Fn(&T) -> Value) -> Option<Option<Value>> {
-        limit.map(|Limit(limit)| limit.as_ref().map(value))
+pub fn limits(typed: &RateLimitArgs) -> Vec<FieldChange> {
+    fn given<T>(limit: Option<&LimitArg<T>>, value: impl Fn(&T) -> Value) -> Option<Option<Value>> {
+        limit.map(|LimitArg(limit)| limit.as_ref().map(value))
     }
-    let per_minute = |Tokens(count): &Tokens| json!(count);
+    let per_minute = |TokenCount(count): &TokenCount| json!(count);
     let all = [
-        ("requests", said(typed.rpm.as_ref(), per_minute)),
-        ("tokens", said(typed.tpm.as_ref(), per_minute)),
-        ("in_flight", said(typed.in_flight.as_ref(), |AtLeastOne(count)| json!(count))),
-        ("burst", said(typed.burst.as_ref(), |minutes| json!(minutes))),
+        ("requests", given(typed.rpm.as_ref(), per_minute)),
+        ("tokens", given(typed.tpm.as_ref(), per_minute)),
+        ("in_flight", given(typed.in_flight.as_ref(), |AtLeastOne(count)| json!(count))),
+        ("burst", given(typed.burst.as_ref(), |minutes| json!(minutes))),
         ("when_full", typed.when_full.map(|what| Some(json!(what.as_str())))),
     ];
     let all = all.into_iter().filter_map(|(key, change)| Some((format!("limits.{key}"), change?)));
     all.collect()
 }
 
-/// Puts changes into a document.
-pub fn apply(body: &mut Value, changes: Vec<Change>) -> anyhow::Result<()> {
+/// Applies changes to a document.
+pub fn apply(body: &mut Value, changes: Vec<FieldChange>) -> anyhow::Result<()> {
     changes.into_iter().try_for_each(|(path, value)| put(body, &path, value))
 }
 
-fn changes(parts: &Parts) -> anyhow::Result<Vec<Change>> {
+fn changes(parts: &ProfileFields) -> anyhow::Result<Vec<FieldChange>> {
     let script = parts.script.as_deref().map(text).transpose()?;
     let names = |names: &[longshore::ProfileName]| (!names.is_empty()).then(|| json!(names));
     let all = [
@@ -72,7 +74,7 @@ fn changes(parts: &Parts) -> anyhow::Result<Vec<Change>> {
         ("extends", parts.extends.as_ref().map(|name| json!(name))),
     ];
     let all = all.into_iter().filter_map(|(path, value)| Some((path.to_owned(), Some(value?))));
-    let mut all: Vec<Change> = all.collect();
+    let mut all: Vec<FieldChange> = all.collect();
     all.extend(prices(&parts.prices)?);
     all.extend(limits(&parts.limits));
     for typed in &parts.set {
@@ -81,7 +83,7 @@ fn changes(parts: &Parts) -> anyhow::Result<Vec<Change>> {
     Ok(all)
 }
 
-fn prices(typed: &Prices) -> anyhow::Result<Vec<Change>> {
+fn prices(typed: &PriceArgs) -> anyhow::Result<Vec<FieldChange>> {
     let all = [
         ("input", typed.price_input),
         ("output", typed.price_output),
@@ -90,13 +92,14 @@ fn prices(typed: &Prices) -> anyhow::Result<Vec<Change>> {
         ("cache_write_long", typed.price_cache_write_long),
         ("batch", typed.price_batch),
     ];
-    let said = all.into_iter().filter_map(|(key, price)| Some((key, price?)));
-    said.map(|(key, price)| Ok((format!("prices.{key}"), Some(serde_json::to_value(price)?))))
+    let given = all.into_iter().filter_map(|(key, price)| Some((key, price?)));
+    given
+        .map(|(key, price)| Ok((format!("prices.{key}"), Some(serde_json::to_value(price)?))))
         .collect()
 }
 
-/// `PATH=VALUE`. What was typed is not repeated where it may be a secret: behind the sign.
-fn set(typed: &str) -> anyhow::Result<Change> {
+/// Parses `PATH=VALUE`. The error does not repeat the argument, which may hold a secret.
+fn set(typed: &str) -> anyhow::Result<FieldChange> {
     let Some((path, value)) = typed.split_once('=') else {
         return Err(usage("--set takes PATH=VALUE, and there is no `=`"))
             .hint("as --set wire.sampling=true");
@@ -105,17 +108,18 @@ fn set(typed: &str) -> anyhow::Result<Change> {
     Ok((path.to_owned(), Some(value)))
 }
 
-/// Puts a value at a path, or leaves it out. Objects on the way are made, and go when they are empty.
+/// Sets or removes the value at a path. Missing objects on the path are created, empty ones
+/// removed.
 fn put(body: &mut Value, path: &str, value: Option<Value>) -> anyhow::Result<()> {
     let (key, rest) = match path.split_once('.') {
-        // The names of headers have dots of their own.
+        // Names of headers contain dots themselves.
         Some((key, rest)) => (key, Some(rest)),
         None => (path, None),
     };
     let object = body.as_object_mut().ok_or_else(|| usage(format!("`{path}` is in no section")))?;
     let Some(rest) = rest else {
         if key.is_empty() {
-            return Err(usage("a part of a document has a name")).hint("as --set model=M");
+            return Err(usage("a field needs a name")).hint("as --set model=M");
         }
         match value {
             Some(value) => object.insert(key.to_owned(), value),
@@ -131,7 +135,7 @@ fn put(body: &mut Value, path: &str, value: Option<Value>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// A document from a file, TOML or JSON by its name.
+/// Reads a document from a file, TOML or JSON by its extension.
 fn read(path: &Path) -> anyhow::Result<Value> {
     let inside = || format!("in {}", path.display());
     let body = match path.extension().and_then(|name| name.to_str()) {
@@ -139,7 +143,7 @@ fn read(path: &Path) -> anyhow::Result<Value> {
         Some("json") => read_json(&text(path)?),
         _ => {
             return Err(usage(format!("{} is neither .toml nor .json", path.display())))
-                .hint("name the file by what is in it");
+                .hint("use the extension of the file's format");
         }
     };
     let body = body.with_context(inside)?;
@@ -151,18 +155,18 @@ fn read(path: &Path) -> anyhow::Result<Value> {
 
 fn read_toml(text: &str) -> anyhow::Result<Value> {
     let table = toml::from_str::<toml::Table>(text).map_err(|error| usage(error.message()));
-    Ok(from_toml(toml::Value::Table(table.hint(FILES)?)))
+    Ok(from_toml(toml::Value::Table(table.hint(FILE_HINT)?)))
 }
 
 fn read_json(text: &str) -> anyhow::Result<Value> {
     let body = serde_json::from_str(text)
         .map_err(|e| usage(format!("line {}, column {}: not JSON", e.line(), e.column())));
-    body.hint(FILES)
+    body.hint(FILE_HINT)
 }
 
-const FILES: &str = "`longshore profile show NAME --json` shows documents as they are written";
+const FILE_HINT: &str = "`longshore profile show NAME --json` shows documents as they are written";
 
-/// Days and times become text, which is what they are in JSON.
+/// Dates and times become strings, as in JSON.
 fn from_toml(value: toml::Value) -> Value {
     use toml::Value as Toml;
     match value {
@@ -180,7 +184,7 @@ fn from_toml(value: toml::Value) -> Value {
 
 fn text(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path)
-        .hint("it is looked for from the working directory")
+        .hint("the path is relative to the working directory")
         .with_context(|| format!("cannot read {}", path.display()))
 }
 

@@ -1,4 +1,4 @@
-//! Profiles as tables and records. They hold no secrets: a key is a reference.
+//! Prints profiles as tables and records. They hold no secrets: a key is a reference.
 
 use longshore::ledger::ProfileRecord;
 use longshore_ai::{DatedRate, Prices, Rate};
@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
-/// Profiles in a table; `sheets` say which are used by default.
+/// Profiles in a table; `sheets` are the tenants' settings, which name the defaults.
 pub fn table(profiles: &[ProfileRecord], sheets: &[ProfileRecord]) -> Table {
     let [rpm, tpm, at_once] = ["rpm", "tpm", "in flight"].map(right);
     let heading = ["tenant", "profile", "state", "provider", "model", "key"].map(cell);
     let [tenant, profile, state, provider, model, key] = heading;
     let heading = [tenant, profile, state, provider, model, key, rpm, tpm, at_once];
-    let empty = "no profiles; `longshore profile add NAME --provider P --model M` makes one";
+    let empty = "no profiles; `longshore profile add NAME --provider P --model M` adds one";
     let mut table = Table::new(heading, empty);
     for record in profiles {
         let (body, limits) = (&record.body, &record.body["limits"]);
@@ -44,22 +44,22 @@ fn state_of(record: &ProfileRecord, sheets: &[ProfileRecord]) -> &'static str {
     }
 }
 
-/// A profile as kept, and what it comes to with its templates.
+/// A profile as stored, and its complete document.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ProfileJson<'a> {
     #[serde(flatten)]
     record: &'a ProfileRecord,
     whole: &'a Value,
 }
 
-/// One profile. What its templates say is shown as its own, save the key that they lend.
+/// Prints one profile. Inherited fields are shown as its own, except the template's key.
 pub fn one(record: &ProfileRecord, whole: &Value, settings: &Settings) -> anyhow::Result<()> {
     let mut whole = whole.clone();
     let lent = record.body["key"].is_null() && !whole["key"].is_null();
     if let Some(whole) = whole.as_object_mut().filter(|_| lent) {
         whole.remove("key");
     }
-    let shown = Shown { record, whole: &whole };
+    let shown = ProfileJson { record, whole: &whole };
     settings.output.record(&shown, || sheet(record, &whole, lent))
 }
 
@@ -90,7 +90,7 @@ fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
     table
 }
 
-/// Limits, each on a line.
+/// One field per limit.
 pub fn limits(table: &mut Table, limits: &Value) {
     for (part, name) in [
         ("requests", "requests/min"),
@@ -116,7 +116,7 @@ fn prices(table: &mut Table, written: &Value) {
     }
 }
 
-/// Dollars per million tokens, in words.
+/// A rate in dollars per million tokens, as text.
 fn rate(rate: &Rate) -> String {
     let mut words = format!("in ${}, out ${}", rate.input, rate.output);
     for (name, price) in [
@@ -138,13 +138,15 @@ fn rate(rate: &Rate) -> String {
     words + " per million tokens"
 }
 
-/// A value for people; nothing where there is none.
+/// A value as text; empty if there is none.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_f64() {
-            Some(whole) if whole.fract() == 0.0 && whole.abs() < 1e15 => format!("{whole:.0}"),
+            Some(whole) if whole.fract() == 0.0 && whole.abs() < 1e15 => {
+                format!("{whole:.0}")
+            }
             _ => number.to_string(),
         },
         other => other.to_string(),

@@ -1,5 +1,5 @@
-//! `profile test`: whether a profile works: its document, its key, its provider, and with `--ask` a
-//! tiny question.
+//! `profile test`: tests a profile's document, its key, its provider, and with `--ask` a short
+//! question.
 
 use std::time::Duration;
 
@@ -8,75 +8,80 @@ use longshore_ai::{AskError, Desk, Errand, Question, Sheet};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::whole::whole;
-use super::{Book, check};
-use crate::args::profile::Test;
+use super::resolve_inheritance::resolve_profile;
+use super::{ProfileStore, check};
+use crate::args::profile::ProfileTestArgs;
 use crate::error::{WithHint, hinted, usage};
-use crate::inference::{close_books, desk};
-use crate::permits;
-use crate::vault;
+use crate::inference::{flush, open_inference};
+use crate::keyring;
+use crate::semaphore_backend;
 
-/// Reads the profile with its templates, opens its key, and looks for its provider.
-pub async fn run(book: &Book<'_>, typed: &Test) -> anyhow::Result<()> {
-    let name = super::ordinary(&typed.named.name)?;
-    let record = book.known(name).await?;
+/// Reads the profile with its templates, opens its key, and checks its provider.
+pub async fn run(profiles: &ProfileStore<'_>, typed: &ProfileTestArgs) -> anyhow::Result<()> {
+    let name = super::check_name(&typed.named.name)?;
+    let record = profiles.require(name).await?;
     if record.body["template"] == Value::Bool(true) {
         return Err(usage(format!("profile `{name}` is a template")))
-            .hint("templates are there to be extended");
+            .hint("templates can only be extended");
     }
-    let whole = whole(&*book.ledger, &record).await?;
+    let whole = resolve_profile(&*profiles.ledger, &record).await?;
     for warning in check::profile(name, &record.body, whole.body())? {
-        book.warn(&warning);
+        profiles.warn(&warning);
     }
-    let key = key(book, &whole).await?;
-    let (mut says, mut said) = (None, None);
+    let key = key(profiles, &whole).await?;
+    let (mut health, mut reply) = (None, None);
     if !typed.offline {
-        let desk =
-            desk(&book.ledger, book.settings)?.with_pools(permits::book(book.settings).await?);
-        let until = Instant::now() + PATIENCE;
-        says = Some(desk.health(&book.tenant, Some(name), until).await.map_err(hopeless)?);
+        let inference = open_inference(&profiles.ledger, profiles.settings)?
+            .with_pools(semaphore_backend::registry(profiles.settings).await?);
+        let until = Instant::now() + PROVIDER_TIMEOUT;
+        health =
+            Some(inference.health(&profiles.tenant, Some(name), until).await.map_err(with_hint)?);
         if typed.ask {
-            said = Some(ask(&desk, book, name).await?);
+            reply = Some(ask(&inference, profiles, name).await?);
         }
     }
     let answer = json!({
-        "tenant": book.tenant, "profile": name, "document": "ok", "key": key,
-        "provider": says, "answer": said,
+        "tenant": profiles.tenant, "profile": name, "document": "ok", "key": key,
+        "provider": health, "answer": reply,
     });
-    book.settings.output.answer(&answer, || {
+    profiles.settings.output.answer(&answer, || {
         let key = key.map_or("it needs no key", |_| "its key opens");
-        let says =
-            says.map_or("its provider was not asked".into(), |says| format!("provider: {says}"));
-        let said = said.map(|said| format!("; asked to say OK, it says {said:?}"));
-        format!("profile `{name}` reads well, {key}; {says}{}", said.unwrap_or_default())
+        let health = health
+            .map_or("its provider was not called".into(), |health| format!("provider: {health}"));
+        let reply = reply.map(|reply| format!("; asked to say OK, it says {reply:?}"));
+        format!("profile `{name}` is valid, {key}; {health}{}", reply.unwrap_or_default())
     })
 }
 
-/// How long a provider may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a call to the provider.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A question that costs next to nothing. It is in the books like any other.
-async fn ask(desk: &Desk, book: &Book<'_>, name: &ProfileName) -> anyhow::Result<String> {
-    let until = Instant::now() + PATIENCE;
+/// Asks a question that costs next to nothing. It is recorded like any other.
+async fn ask(
+    inference: &Desk,
+    profiles: &ProfileStore<'_>,
+    name: &ProfileName,
+) -> anyhow::Result<String> {
+    let until = Instant::now() + PROVIDER_TIMEOUT;
     let question = Question::new(CallId::new().to_string(), "Say OK.", until);
     let question = Question { max_tokens: 16, ..question };
-    let errand = Errand::new(book.tenant.clone(), Some(name.clone()), question);
-    let settled = desk.ask(&errand, None).await;
-    desk.note(settled.records).await;
-    close_books(desk).await;
-    Ok(settled.result.map_err(hopeless)?.text)
+    let inference_request = Errand::new(profiles.tenant.clone(), Some(name.clone()), question);
+    let outcome = inference.ask(&inference_request, None).await;
+    inference.note(outcome.records).await;
+    flush(inference).await;
+    Ok(outcome.result.map_err(with_hint)?.text)
 }
 
-fn hopeless(error: AskError) -> anyhow::Error {
-    hinted(error.into(), "`longshore ai health` looks at all profiles")
+fn with_hint(error: AskError) -> anyhow::Error {
+    hinted(error.into(), "`longshore ai health` checks all profiles")
 }
 
-/// Opens the key, which belongs to whoever wrote the document that names it.
-async fn key(book: &Book<'_>, whole: &Sheet) -> anyhow::Result<Option<&'static str>> {
+/// Opens the key, which belongs to the tenant of the document that names it.
+async fn key(profiles: &ProfileStore<'_>, whole: &Sheet) -> anyhow::Result<Option<&'static str>> {
     let (Some(key), Some(owner)) = (whole.body()["key"].as_str(), whole.key_owner()) else {
         return Ok(None);
     };
-    let vault = vault::open(book.ledger.clone(), book.settings)?;
+    let vault = keyring::open(profiles.ledger.clone(), profiles.settings)?;
     vault.open(&Scope::Tenant(owner.clone()), owner, &key.parse()?).await?;
     Ok(Some("ok"))
 }

@@ -1,14 +1,14 @@
-//! `queue set`: a queue's bound, or a lane's share, cap and bound.
+//! `queue set`: sets a queue's bounds, or a lane's weight, cap and bounds.
 
 use longshore::store::{Capacity, LaneChange, QueueChange, QueueInfo};
 use longshore::{QueueName, Store, TenantId};
 
-use crate::args::queue::{Lane, Settings as Typed};
+use crate::args::queue::{LaneArg, QueueSetArgs as Typed};
+use crate::byte_size;
 use crate::commands::tenant::shown;
 use crate::error::{WithHint, usage};
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::size;
 
 /// Runs the command.
 pub async fn run(store: &dyn Store, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
@@ -30,7 +30,7 @@ async fn set_queue(store: &dyn Store, typed: &Typed, settings: &Settings) -> any
     let (queue, scope) = (&typed.lane.queue, settings.scope());
     let lanes = store.queues(&scope).await?;
     let now = lanes.iter().find(|lane| lane.queue == *queue).map(|lane| lane.capacity);
-    let capacity = typed.bounds.over(now.unwrap_or_default());
+    let capacity = typed.bounds.apply_to(now.unwrap_or_default());
     Ok(store.change_queue(&scope, queue, QueueChange { paused: None, capacity }).await?)
 }
 
@@ -48,23 +48,23 @@ async fn set_lane(
         paused: None,
         weight: typed.weight.map(|weight| weight.0),
         cap: typed.cap.map(|cap| cap.0.map(|cap| cap.0)),
-        capacity: typed.bounds.over(now),
+        capacity: typed.bounds.apply_to(now),
     };
     let changed = store.change_lane(&scope, queue, tenant, change).await;
     if settings.tenant.is_some() {
         return changed
-            .hint("a tenant cannot set its own share of a shared queue: leave out --tenant");
+            .hint("a tenant cannot set its own weight in a shared queue: leave out --tenant");
     }
     Ok(changed?)
 }
 
-/// The lane that is meant: the one named, or the only tenant's own if the queue is shared.
-pub fn lane<'a>(typed: &'a Lane, settings: &'a Settings) -> Option<&'a TenantId> {
+/// The named lane, or the settings' tenant's own if the queue is shared.
+pub fn lane<'a>(typed: &'a LaneArg, settings: &'a Settings) -> Option<&'a TenantId> {
     let own = settings.tenant.as_ref().filter(|_| typed.queue.owner().is_none());
     typed.lane.as_ref().or(own)
 }
 
-/// What was steered, for people.
+/// The queue or lane, for people.
 pub fn name(queue: &QueueName, lane: Option<&TenantId>) -> String {
     match lane {
         Some(tenant) => format!("lane `{tenant}` of queue `{queue}`"),
@@ -72,7 +72,7 @@ pub fn name(queue: &QueueName, lane: Option<&TenantId>) -> String {
     }
 }
 
-/// What is set for a queue and its lanes.
+/// The settings of a queue and its lanes.
 pub fn table(lanes: &[QueueInfo]) -> Table {
     let [units, bytes] = ["max units", "max bytes"].map(right);
     let [weight, cap] = ["weight", "cap"].map(right);
@@ -83,12 +83,12 @@ pub fn table(lanes: &[QueueInfo]) -> Table {
         table.row([
             cell(&lane.queue),
             right(shown(lane.capacity.units)),
-            right(shown(lane.capacity.bytes.map(size::brief))),
+            right(shown(lane.capacity.bytes.map(byte_size::format_bytes))),
             cell(&lane.tenant),
             right(lane.weight),
             right(shown(lane.cap)),
             right(shown(lane.lane_capacity.units)),
-            right(shown(lane.lane_capacity.bytes.map(size::brief))),
+            right(shown(lane.lane_capacity.bytes.map(byte_size::format_bytes))),
         ]);
     }
     table

@@ -1,24 +1,24 @@
-//! Signals as wishes.
+//! Maps signals to requests.
 
 use std::io;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
-/// What somebody wants of the supervisor.
+/// A request to the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// Drain all and end; again: at once.
+pub(super) enum SupervisorRequest {
+    /// Drain all processes and exit; the second time: at once.
     End,
-    /// Replace all.
+    /// Replace all processes.
     Refresh,
-    /// One more of each.
+    /// Add a process to each section.
     More,
-    /// One fewer of each.
+    /// Remove a process from each section.
     Fewer,
 }
 
-pub(super) struct Signals {
+pub(super) struct SupervisorSignals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
     hang_up: unix::Signal,
@@ -26,7 +26,7 @@ pub(super) struct Signals {
     fewer: unix::Signal,
 }
 
-impl Signals {
+impl SupervisorSignals {
     pub(super) fn new() -> io::Result<Self> {
         let raw = |number: Signal| signal(SignalKind::from_raw(number.as_raw()));
         Ok(Self {
@@ -38,13 +38,13 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> Wish {
+    pub(super) async fn next(&mut self) -> SupervisorRequest {
         tokio::select! {
-            _ = self.terminate.recv() => Wish::End,
-            _ = self.interrupt.recv() => Wish::End,
-            _ = self.hang_up.recv() => Wish::Refresh,
-            _ = self.more.recv() => Wish::More,
-            _ = self.fewer.recv() => Wish::Fewer,
+            _ = self.terminate.recv() => SupervisorRequest::End,
+            _ = self.interrupt.recv() => SupervisorRequest::End,
+            _ = self.hang_up.recv() => SupervisorRequest::Refresh,
+            _ = self.more.recv() => SupervisorRequest::More,
+            _ = self.fewer.recv() => SupervisorRequest::Fewer,
         }
     }
 }

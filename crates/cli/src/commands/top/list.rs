@@ -1,11 +1,11 @@
 //! The lists of a frame. Pure.
 
 #[cfg(feature = "tui")]
-use super::figures::Figures;
+use super::stats::TopStats;
 
-/// What a list is of.
+/// The kinds of lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum List {
+pub(super) enum ListKind {
     #[default]
     Queues,
     Batches,
@@ -13,11 +13,11 @@ pub(super) enum List {
     Pools,
 }
 
-impl List {
+impl ListKind {
     /// All, from top to bottom.
     pub(super) const ALL: [Self; 4] = [Self::Queues, Self::Batches, Self::Workers, Self::Pools];
 
-    /// What it is called.
+    /// Its title.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Queues => "queues",
@@ -27,14 +27,14 @@ impl List {
         }
     }
 
-    /// How many rows it has.
+    /// Its number of rows.
     #[cfg(feature = "tui")]
-    pub(super) fn length(self, figures: &Figures) -> usize {
+    pub(super) fn length(self, stats: &TopStats) -> usize {
         match self {
-            Self::Queues => figures.queues.len(),
-            Self::Batches => figures.batches.len(),
-            Self::Workers => figures.workers.len(),
-            Self::Pools => figures.pools.len(),
+            Self::Queues => stats.queues.len(),
+            Self::Batches => stats.batches.len(),
+            Self::Workers => stats.workers.len(),
+            Self::Pools => stats.pools.len(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The live view: when a frame is drawn, and what keys do. What one looks like is decided in `view`.
+//! The live view: draws frames and handles keys. `tui_view` renders them.
 
 use std::time::Duration;
 
@@ -7,93 +7,101 @@ use longshore::store::QueueChange;
 use longshore::{BatchStatus, Permits, QueueName, Store};
 use tokio::time::Instant;
 
-use super::choice::Choice;
-use super::figures::{Figures, Past};
-use super::list::List;
-use super::look;
-use super::view::View;
-use crate::args::top::Top as Typed;
+use super::list::ListKind;
+use super::load;
+use super::selection::RowSelection;
+use super::stats::{StatsWindow, TopStats};
+use super::tui_view::TuiView;
+use crate::args::top::TopArgs as Typed;
 use crate::commands::now;
 use crate::exit::ExitCode;
-use crate::screen::{Key, Screen};
 use crate::settings::Settings;
+use crate::terminal::{KeyAction, Screen};
 
-/// Rates that are kept for the chart: as many as the widest terminal has columns.
-const RATES: usize = 500;
+/// Rates kept for the chart: as many as the widest terminal has columns.
+const MAX_RATES: usize = 500;
 
 /// Draws one frame after the other until `q` or Ctrl-C.
 pub(super) async fn run(
     typed: &Typed,
     (store, permits): (&dyn Store, &dyn Permits),
-    (mut past, mut figures): (Past, Figures),
+    (mut window, mut stats): (StatsWindow, TopStats),
     mut screen: Screen,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (began, mut choice, mut word) = (Instant::now(), Choice::default(), String::new());
+    let (began, mut selection, mut message) =
+        (Instant::now(), RowSelection::default(), String::new());
     let (mut rates, mut help) = (Vec::new(), false);
     loop {
-        choice.keep_within(&figures);
-        let view = View { figures: &figures, choice, rates: &rates, word: &word, help, now: now() };
+        selection.keep_within(&stats);
+        let view = TuiView {
+            stats: &stats,
+            selection,
+            rates: &rates,
+            message: &message,
+            help,
+            now: now(),
+        };
         screen.draw(|frame| view.draw(frame))?;
         let every = typed.every.0.max(Duration::from_millis(100));
         let key = tokio::select! {
-            () = tokio::time::sleep(every) => Key::Other,
+            () = tokio::time::sleep(every) => KeyAction::Other,
             key = screen.key() => key,
         };
         match key {
-            Key::Quit => return Ok(ExitCode::Good),
-            Key::Help => help = !help,
-            Key::Next => choice.next(),
-            Key::Previous => choice.previous(),
-            Key::Up => choice.up(),
-            Key::Down => choice.down(),
-            Key::Pause => {
-                let paused = pause(&figures, choice, store, settings).await;
-                word = paused.unwrap_or_else(|error| format!("{error:#}"));
+            KeyAction::Quit => return Ok(ExitCode::Good),
+            KeyAction::Help => help = !help,
+            KeyAction::Next => selection.next(),
+            KeyAction::Previous => selection.previous(),
+            KeyAction::Up => selection.up(),
+            KeyAction::Down => selection.down(),
+            KeyAction::Pause => {
+                let paused = pause(&stats, selection, store, settings).await;
+                message = paused.unwrap_or_else(|error| format!("{error:#}"));
             }
-            Key::Other => {}
+            KeyAction::Other => {}
         }
-        match look(store, permits, settings).await {
-            Ok(seen) => {
-                figures = past.add(seen, began.elapsed());
-                // Keys make a frame, too, but no time.
-                if key == Key::Other {
-                    note(&mut rates, figures.per_second);
+        match load(store, permits, settings).await {
+            Ok(snapshot) => {
+                stats = window.add(snapshot, began.elapsed());
+                // A key redraws the frame, but no interval has passed.
+                if key == KeyAction::Other {
+                    note(&mut rates, stats.per_second);
                 }
             }
-            Err(error) => word = format!("the store does not answer: {error:#}"),
+            Err(error) => message = format!("the store does not answer: {error:#}"),
         }
     }
 }
 
-/// Keeps a rate for the chart.
+/// Adds a rate to the chart.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is only drawn")]
 fn note(rates: &mut Vec<u64>, rate: f64) {
-    if rates.len() >= RATES {
+    if rates.len() >= MAX_RATES {
         rates.remove(0);
     }
-    // In tenths: slow work shows, too.
+    // In tenths, so that slow work shows too.
     rates.push((rate * 10.0) as u64);
 }
 
-/// Pauses what is chosen, or lets it go on. Returns what was done, in words.
+/// Pauses or resumes the selected queue or batch. Returns what was done, as text.
 async fn pause(
-    figures: &Figures,
-    choice: Choice,
+    stats: &TopStats,
+    selection: RowSelection,
     store: &dyn Store,
     settings: &Settings,
 ) -> anyhow::Result<String> {
     let scope = settings.scope();
-    match choice.list {
-        List::Queues => {
-            let Some(queue) = figures.queues.get(choice.row) else { return Ok(String::new()) };
+    match selection.list {
+        ListKind::Queues => {
+            let Some(queue) = stats.queues.get(selection.row) else { return Ok(String::new()) };
             let change = QueueChange { paused: Some(!queue.paused), ..QueueChange::default() };
             store.change_queue(&scope, &QueueName::new(&queue.queue)?, change).await?;
             let is = if queue.paused { "open" } else { "paused" };
             Ok(format!("queue {} is {is}", queue.queue))
         }
-        List::Batches => {
-            let Some(batch) = figures.batches.get(choice.row) else { return Ok(String::new()) };
+        ListKind::Batches => {
+            let Some(batch) = stats.batches.get(selection.row) else { return Ok(String::new()) };
             let action = match batch.status {
                 BatchStatus::Paused => BatchAction::Resume,
                 _ => BatchAction::Pause { reason: "by `longshore top`".into() },
@@ -101,6 +109,6 @@ async fn pause(
             let after = store.operate_batch(&scope, &batch.id, action).await?;
             Ok(format!("batch {} is {}", after.id, after.status))
         }
-        List::Workers | List::Pools => Ok("queues and batches can be paused".to_owned()),
+        ListKind::Workers | ListKind::Pools => Ok("queues and batches can be paused".to_owned()),
     }
 }

@@ -1,15 +1,15 @@
-//! Calls one by one, the newest first.
+//! Lists calls, newest first.
 
 use longshore::ledger::{Call, CallEnd, CallMode, Ledger, UsageFilter};
 use serde::Serialize;
 
 use super::csv;
-use crate::args::usage::Usage as Typed;
-use crate::money;
+use crate::amount_args;
+use crate::args::usage::UsageArgs as Typed;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
-/// Shows calls.
+/// Lists calls.
 pub async fn run(
     ledger: &dyn Ledger,
     filter: &UsageFilter,
@@ -21,7 +21,7 @@ pub async fn run(
     if typed.csv {
         print_csv(&found.items, settings)?;
     } else {
-        let rows: Vec<Row<'_>> = found.items.iter().map(Row::of).collect();
+        let rows: Vec<CallRow<'_>> = found.items.iter().map(CallRow::of).collect();
         settings.output.list(&rows, || table(&found.items))?;
     }
     if let Some(next) = found.next {
@@ -30,29 +30,29 @@ pub async fn run(
     Ok(())
 }
 
-/// A call with its cost as text, which no reader of JSON rounds.
+/// A call with its cost as text, which no JSON parser rounds.
 #[derive(Serialize)]
-struct Row<'a> {
+struct CallRow<'a> {
     #[serde(flatten)]
     call: &'a Call,
     cost_picos: i64,
     cost_usd: String,
 }
 
-impl<'a> Row<'a> {
+impl<'a> CallRow<'a> {
     fn of(call: &'a Call) -> Self {
         let cost_picos = end(call).cost_picos;
-        Self { call, cost_picos, cost_usd: money::exact(cost_picos) }
+        Self { call, cost_picos, cost_usd: amount_args::format_plain(cost_picos) }
     }
 }
 
-/// The model that answered; where none did, the one that was asked.
+/// The model that answered, or else the requested one.
 fn model_of(call: &Call) -> &str {
     let answered = call.end.as_ref().map(|end| end.model.as_str());
     answered.filter(|model| !model.is_empty()).unwrap_or(&call.call.model)
 }
 
-/// What a call came to; nothing yet while it is open.
+/// The result of a call; zeros while it is open.
 fn end(call: &Call) -> CallEnd {
     call.end.clone().unwrap_or_else(|| CallEnd {
         status: call.status,
@@ -93,7 +93,7 @@ fn table(calls: &[Call]) -> Table {
             right(format!("{about}{}", end.tokens_out)),
             right(end.latency_ms),
             right(end.attempts),
-            right(money::shown(end.cost_picos)),
+            right(amount_args::format_usd(end.cost_picos)),
             cell(&call.call.request_id),
         ]);
     }
@@ -148,7 +148,7 @@ fn print_csv(calls: &[Call], settings: &Settings) -> anyhow::Result<()> {
             new.batch.as_ref().map_or(String::new(), ToString::to_string),
             new.unit.map_or(String::new(), |unit| unit.to_string()),
             new.worker.clone(),
-            money::exact(end.cost_picos),
+            amount_args::format_plain(end.cost_picos),
         ]))?;
     }
     Ok(())

@@ -1,12 +1,12 @@
-//! Comma-separated values, as RFC 4180 has them.
+//! Formats comma-separated values as in RFC 4180.
 
-/// A line without its end.
+/// A line without its newline.
 pub fn line<const N: usize>(fields: [String; N]) -> String {
     fields.map(|field| quoted(&field)).join(",")
 }
 
-/// Quoted where a reader would stumble. What begins like a formula is given to spreadsheets as text:
-/// names come from whoever sends requests.
+/// Quotes a field where needed. A field that begins like a formula is marked as text for
+/// spreadsheets: names come from clients.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '@', '\t', '\r'])
         || (field.starts_with(['+', '-']) && field.parse::<f64>().is_err());

@@ -1,5 +1,5 @@
-//! `usage recost`: what calls cost, computed anew at the prices that their profiles have now for the
-//! time of the call.
+//! `usage recost`: recomputes the cost of calls at their profiles' current prices for the time of
+//! the call.
 
 use std::collections::HashMap;
 
@@ -8,24 +8,24 @@ use longshore::{Error, ProfileName, Scope, TenantId};
 use longshore_ai::{Answer, Mode, Prices};
 use serde::{Deserialize, Serialize};
 
-use crate::args::usage::Recost as Typed;
+use crate::amount_args;
+use crate::args::usage::RecostArgs as Typed;
 use crate::commands::{now, profile};
-use crate::money;
 use crate::settings::Settings;
 
-/// How many calls are looked at at once.
-const PAGE: u32 = 1000;
+/// Calls per page.
+const PAGE_SIZE: u32 = 1000;
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default, Serialize)]
-struct Outcome {
-    /// Calls whose cost is right.
+struct RecostReport {
+    /// Calls with a correct cost.
     right: u64,
-    /// Calls whose cost was not.
+    /// Calls with a changed cost.
     changed: u64,
-    /// Calls that stay as they are: under way, maybe billed, or without a profile.
+    /// Calls that stay as they are: open, maybe billed, or without a profile.
     left: u64,
-    /// What all that were looked at cost before, and after.
+    /// The cost of all recomputed calls before and after.
     before_picos: i64,
     after_picos: i64,
     before_usd: String,
@@ -34,17 +34,17 @@ struct Outcome {
     dry_run: bool,
 }
 
-/// Goes through the calls.
+/// Recomputes the calls that match.
 pub async fn run(ledger: &dyn Ledger, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
     let filter = typed.which.filter(settings.tenant.clone(), now());
-    let (mut known, mut outcome, mut after) =
-        (Known::default(), Outcome::default(), None::<String>);
+    let (mut price_cache, mut report, mut after) =
+        (PriceCache::default(), RecostReport::default(), None::<String>);
     loop {
-        let page = ledger.calls(&settings.scope(), &filter, after.as_deref(), PAGE).await?;
+        let page = ledger.calls(&settings.scope(), &filter, after.as_deref(), PAGE_SIZE).await?;
         let mut recosts = Vec::new();
         for call in &page.items {
-            let prices = known.prices(ledger, &call.call.tenant, &call.call.profile).await?;
-            recosts.extend(outcome.weigh(call, prices));
+            let prices = price_cache.prices(ledger, &call.call.tenant, &call.call.profile).await?;
+            recosts.extend(report.recost_call(call, prices));
         }
         if !typed.dry_run && !recosts.is_empty() {
             ledger.recost(&settings.scope(), recosts).await?;
@@ -54,13 +54,13 @@ pub async fn run(ledger: &dyn Ledger, typed: &Typed, settings: &Settings) -> any
             break;
         }
     }
-    outcome.dry_run = typed.dry_run;
-    outcome.tell(settings)
+    report.dry_run = typed.dry_run;
+    report.print_result(settings)
 }
 
-impl Outcome {
-    /// Counts a call, and corrects it if its cost is another.
-    fn weigh(&mut self, call: &Call, prices: Option<&Prices>) -> Option<Recost> {
+impl RecostReport {
+    /// Counts a call, and returns the correction if its cost differs.
+    fn recost_call(&mut self, call: &Call, prices: Option<&Prices>) -> Option<Recost> {
         let settled = [CallStatus::Success, CallStatus::Error].contains(&call.status);
         let end = call.end.as_ref().filter(|_| settled);
         let (Some(end), Some(prices)) = (end, prices) else {
@@ -78,17 +78,17 @@ impl Outcome {
         Some(Recost { id: call.call.id, cost_picos: cost })
     }
 
-    fn tell(mut self, settings: &Settings) -> anyhow::Result<()> {
-        self.before_usd = money::exact(self.before_picos);
-        self.after_usd = money::exact(self.after_picos);
+    fn print_result(mut self, settings: &Settings) -> anyhow::Result<()> {
+        self.before_usd = amount_args::format_plain(self.before_picos);
+        self.after_usd = amount_args::format_plain(self.after_picos);
         settings.output.answer(&self, || {
             let Self { right, changed, left, before_picos, after_picos, dry_run, .. } = &self;
             let became = if *dry_run { "would be changed" } else { "were changed" };
             format!(
                 "{changed} calls {became}, {right} were right, {left} stay as they are: {} instead \
                  of {}",
-                money::shown(*after_picos),
-                money::shown(*before_picos),
+                amount_args::format_usd(*after_picos),
+                amount_args::format_usd(*before_picos),
             )
         })
     }
@@ -113,11 +113,11 @@ fn answer(end: &CallEnd) -> Answer {
     }
 }
 
-/// Prices of profiles that were looked up; `None` for those that are gone.
+/// Prices of profiles that were read; `None` for removed profiles.
 #[derive(Default)]
-struct Known(HashMap<(TenantId, ProfileName), Option<Prices>>);
+struct PriceCache(HashMap<(TenantId, ProfileName), Option<Prices>>);
 
-impl Known {
+impl PriceCache {
     async fn prices(
         &mut self,
         ledger: &dyn Ledger,
@@ -143,7 +143,7 @@ async fn look_up(
         Err(Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let whole = profile::whole(ledger, &record).await?;
+    let whole = profile::resolve_profile(ledger, &record).await?;
     match whole.body().get("prices") {
         Some(prices) => Ok(Some(Prices::deserialize(prices)?)),
         None => Ok(Some(Prices::default())),

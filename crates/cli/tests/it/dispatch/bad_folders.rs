@@ -34,7 +34,7 @@ fn an_access_file_that_others_may_read_is_neither_used_nor_replaced() {
         pool.run(&["dispatch", command])
             .ends(1)
             .says("its mode is 0644")
-            .says("hint: whoever has read");
+            .says("hint: any process that has read");
     }
     assert_eq!(std::fs::read(&file).unwrap(), before);
     set(0o600);

@@ -38,7 +38,7 @@ fn a_pool_answers_while_its_base_system_does_not() {
     let slurm = HangingSlurm::start();
     let go = slurm.0.path("go");
     let pool = PoolFixture::prepare(Box::new(slurm), &["--workers", "1", "--wait-limit", "1s"]);
-    pool.start_server().ends(1).says("the pool goes on");
+    pool.start_server().ends(1).says("the pool continues");
     let asked = eventually(POOL_TIMEOUT, || {
         let explained = pool.run(&["dispatch", "explain", "--json"]).ok().json();
         let seconds = explained["asking"]["seconds"].as_u64();

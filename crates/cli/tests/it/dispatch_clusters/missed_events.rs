@@ -59,7 +59,7 @@ fn a_job_whose_id_a_killed_server_never_heard_is_found_again_and_not_asked_for_t
     pool.start_server().ends(1).says("the server ended at once");
     let job = std::fs::read_to_string(job).unwrap().trim().to_owned();
     assert_eq!(slurm.job_ids(), [job.clone()].into());
-    pool.start_server().ends(1).says("not all workers were there");
+    pool.start_server().ends(1).says("not all workers were connected");
     assert_eq!((pool.job_ids(), slurm.job_ids()), (vec![job.clone()], [job.clone()].into()));
     slurm.run("scontrol", &["release", &job]);
     pool.wait_for_workers(1);

@@ -29,7 +29,7 @@ fn wait_for_jobs(slurm: &SlurmCluster, count: usize) {
 
 fn more_workers_than_fit(slurm: &Rc<SlurmCluster>) {
     let pool = pool(slurm, &["--workers", "4", "--nthr", "2", "--wait-limit", "4s"]);
-    pool.start_server().ends(1).says("the pool goes on");
+    pool.start_server().ends(1).says("the pool continues");
     pool.wait_for_workers(3);
     let explained = eventually(stretch(POOL_TIMEOUT), || {
         let output = pool.run(&["dispatch", "explain", "--json"]).ok().json();

@@ -1,0 +1,95 @@
+//! Which commands can run through a server, and why others cannot.
+
+use super::batch::{BatchCommand, BatchTarget};
+use super::cron::CronCommand;
+use super::pool::PoolCommand;
+use super::queue::QueueCommand;
+use super::server::ServerArgs;
+use super::submit::SubmitArgs;
+use super::unit_worker::{UnitCommand, WorkersCommand};
+use super::{CliCommand, Deferred};
+
+/// A command's server options, and why it cannot use them.
+pub struct RemoteSupport<'a> {
+    /// The options as typed.
+    pub typed: &'a ServerArgs,
+    /// Why the command cannot run through a server although similar ones can.
+    pub refusal: Option<&'static str>,
+}
+
+impl CliCommand {
+    /// The command's server options, if it takes any.
+    pub fn remote_support(&self) -> Option<RemoteSupport<'_>> {
+        let (typed, refusal) = match self {
+            Self::Submit(typed) => (&typed.server, script_refusal(typed)),
+            Self::Unit(Deferred(typed)) => (unit_server(typed), None),
+            Self::Queue(Deferred(typed)) => match typed {
+                QueueCommand::List { server } | QueueCommand::Show { server, .. } => (server, None),
+                QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => {
+                    (server, None)
+                }
+                QueueCommand::Set(_) | QueueCommand::Purge { .. } => return None,
+            },
+            Self::Batch(Deferred(typed)) => batch_server(typed)?,
+            Self::Workers(Deferred(typed)) => {
+                (&typed.server, typed.order.as_ref().and_then(refresh_refusal))
+            }
+            Self::Pool(Deferred(typed)) => match typed {
+                PoolCommand::Status(typed) => (&typed.server, None),
+                PoolCommand::Resize { server, .. } => (server, None),
+                PoolCommand::Init { .. } | PoolCommand::Reset { .. } | PoolCommand::Exec(_) => {
+                    return None;
+                }
+            },
+            Self::Cron(Deferred(CronCommand::List { server, .. })) => (server, None),
+            Self::Usage(Deferred(typed)) => {
+                let recost = "costs are recomputed on the store itself, not over a server";
+                (&typed.server, typed.verb.as_ref().map(|_| recost))
+            }
+            _ => return None,
+        };
+        Some(RemoteSupport { typed, refusal })
+    }
+}
+
+fn script_refusal(typed: &SubmitArgs) -> Option<&'static str> {
+    let is_script = typed.script.script.is_some() || typed.script.job.is_some();
+    is_script.then_some("scripts go to a pool of workers, not over a server")
+}
+
+fn refresh_refusal(order: &WorkersCommand) -> Option<&'static str> {
+    let is_here = matches!(order, WorkersCommand::Refresh);
+    is_here.then_some("a supervisor is told on its own machine, not over a server")
+}
+
+fn unit_server(typed: &UnitCommand) -> &ServerArgs {
+    match typed {
+        UnitCommand::Show { pool, .. } => &pool.server,
+        UnitCommand::List(list) => &list.pool.server,
+        UnitCommand::Retry(units) | UnitCommand::Cancel(units) => &units.pool.server,
+        UnitCommand::Wait { server, .. } => server,
+    }
+}
+
+fn batch_server(typed: &BatchCommand) -> Option<(&ServerArgs, Option<&'static str>)> {
+    let pool = match typed {
+        BatchCommand::List { pool, .. } => pool,
+        BatchCommand::Status(BatchTarget { pool, .. })
+        | BatchCommand::Resume(BatchTarget { pool, .. })
+        | BatchCommand::Cancel(BatchTarget { pool, .. })
+        | BatchCommand::Watch { batch: BatchTarget { pool, .. }, .. }
+        | BatchCommand::Pause { batch: BatchTarget { pool, .. }, .. }
+        | BatchCommand::Drain { batch: BatchTarget { pool, .. }, .. }
+        | BatchCommand::Retry { batch: BatchTarget { pool, .. }, .. }
+        | BatchCommand::Rows { batch: BatchTarget { pool, .. }, .. } => pool,
+        BatchCommand::Report { batch: BatchTarget { pool, .. }, .. } => {
+            let definition =
+                "a report needs the batch's definition, which a server does not return";
+            return Some((&pool.server, Some(definition)));
+        }
+        BatchCommand::Run(_) | BatchCommand::Start(_) | BatchCommand::Recover { .. } => {
+            return None;
+        }
+    };
+    Some((&pool.server, None))
+}

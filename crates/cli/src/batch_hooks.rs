@@ -1,0 +1,98 @@
+//! Runs a batch's hooks, at its end and on alerts: commands and HTTP requests. SQL hooks run in the
+//! rows' database.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore::Verdict;
+use longshore_batch::definition::Action;
+use longshore_batch::end::{Act, ActError};
+use longshore_pool::warden::Warden;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Url};
+use serde_json::Value;
+
+use crate::exec::payload::ExecPayload;
+use crate::exec::run::{CommandEnd, CommandRun};
+use crate::http::client::{HttpClient, HttpError, HttpRequest};
+use crate::http::statuses::{ExpectedStatuses, RequestFailure, RetryConditions};
+
+/// Timeout of a command or request.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Runs commands and calls URLs.
+pub struct BatchHooks {
+    dir: PathBuf,
+    warden: Arc<Warden>,
+    caller: HttpClient,
+}
+
+impl BatchHooks {
+    /// Commands run in `dir`, and requests go through `caller`.
+    pub fn new(dir: PathBuf, caller: HttpClient) -> Self {
+        Self { dir, warden: Warden::shared(), caller }
+    }
+
+    async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActError> {
+        let exec = ExecPayload::simple(argv.to_vec(), facts.to_string(), HOOK_TIMEOUT);
+        let run = CommandRun { exec: &exec, dir: &self.dir, env: Vec::new(), warden: &self.warden };
+        match run.perform(std::future::pending()).await {
+            CommandEnd::Exited(result) if result.exit_code == Some(0) => Ok(()),
+            CommandEnd::Exited(result) => {
+                let code = result.exit_code.map_or("a signal".into(), |code| code.to_string());
+                Err(transient(format!("{} ended with {code}: {}", argv[0], result.stderr.trim())))
+            }
+            CommandEnd::TimedOut(_) | CommandEnd::Cancelled(_) => {
+                Err(transient(format!("{} ran longer than {HOOK_TIMEOUT:?}", argv[0])))
+            }
+            CommandEnd::NotStarted(verdict) => Err(not_started(&verdict)),
+        }
+    }
+
+    async fn post(&self, url: &str, facts: &Value) -> Result<(), ActError> {
+        // No message names the URL, which may hold a secret.
+        let url = Url::parse(url).map_err(|error| permanent(format!("its URL: {error}")))?;
+        let mut call = HttpRequest::new(Method::POST, url);
+        call.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        call.body = Some(facts.to_string().into_bytes());
+        (call.timeout, call.follow) = (HOOK_TIMEOUT, true);
+        let answer = self.caller.call(call).await.map_err(|error| match error {
+            HttpError::NotAllowed(_) | HttpError::BadRedirect(_) => permanent(error.to_string()),
+            HttpError::Connection(_) | HttpError::Timeout(_) => transient(error.to_string()),
+        })?;
+        if ExpectedStatuses::default().contains(answer.status) {
+            return Ok(());
+        }
+        let retryable = RetryConditions::default().contains(RequestFailure::Status(answer.status));
+        Err(ActError { message: format!("the server answered {}", answer.status), retryable })
+    }
+}
+
+#[async_trait]
+impl Act for BatchHooks {
+    async fn act(&self, action: &Action, facts: &Value) -> Result<(), ActError> {
+        match action {
+            Action::Command(argv) => self.command(argv, facts).await,
+            Action::Http(url) => self.post(url, facts).await,
+            Action::Sql(_) => Err(permanent("SQL runs in the rows' database, not here".to_owned())),
+        }
+    }
+}
+
+fn transient(message: String) -> ActError {
+    ActError { message, retryable: true }
+}
+
+fn permanent(message: String) -> ActError {
+    ActError { message, retryable: false }
+}
+
+fn not_started(verdict: &Verdict) -> ActError {
+    match verdict {
+        Verdict::Fail(failure) => permanent(failure.to_string()),
+        Verdict::Retry { failure, .. } => transient(failure.to_string()),
+        _ => transient("the command was not started".to_owned()),
+    }
+}

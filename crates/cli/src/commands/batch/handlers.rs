@@ -1,0 +1,155 @@
+//! The workers and handlers of batches, for `batch run` and for `worker`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::store::Queues;
+use longshore::{
+    BatchId, BuildError, Kind, Policy, PoolBook, QueueName, RetryPolicy, Scope, Services, Worker,
+    WorkerBuilder,
+};
+use longshore_ai::{Desk, Pilot};
+use longshore_batch::definition::{BULK_KIND, END_KIND, QUEUE, ROW_KIND, Workers};
+use longshore_batch::handler::slots_for;
+use longshore_batch::mail::Office;
+use longshore_batch::{BulkHandler, Commands, EndHandler, Lookout, RowHandler, Sources};
+
+use super::context::BatchContext;
+use crate::batch_hooks::BatchHooks;
+use crate::host_identity;
+use crate::http::client::HttpClient;
+use crate::mail::LazyMailSpool;
+use crate::settings::Settings;
+
+/// How long a stopped completion may run: its commands and requests cannot be told to stop, so they
+/// are dropped.
+const COMPLETION_GRACE: Duration = Duration::from_millis(200);
+
+/// Maximum concurrent rows of `auto`.
+pub const AUTO_MAX_ROWS: u32 = 256;
+
+/// What the workers of batches share.
+pub struct BatchWorkers<'a> {
+    context: &'a BatchContext,
+    settings: &'a Settings,
+    actions: Arc<BatchHooks>,
+    inference: Option<Desk>,
+    pools: PoolBook,
+}
+
+/// The handlers of batches.
+pub struct BatchHandlers {
+    /// For rows.
+    pub rows: RowHandler,
+    /// For requests of rows that go into a provider's batch.
+    pub bulk: BulkHandler,
+    /// For the ends of batches.
+    pub ends: EndHandler,
+}
+
+impl BatchHandlers {
+    /// Handlers that load rows from `sources` and run `commands`.
+    pub fn new(
+        sources: &Arc<Sources>,
+        commands: &Arc<Commands>,
+        actions: Arc<BatchHooks>,
+        inference: Desk,
+        office: Arc<dyn Office>,
+    ) -> Self {
+        let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
+        let rows = rows
+            .label(label())
+            .pools(inference.pools())
+            .desk(inference.clone())
+            .office(office)
+            .build();
+        let bulk = BulkHandler::new(inference);
+        Self { rows, bulk, ends: EndHandler::new(Arc::clone(sources), actions) }
+    }
+}
+
+impl<'a> BatchWorkers<'a> {
+    /// Workers for the batches of `place`. Rows call models through `inference` unless they have another
+    /// route, and acquire permits of `pools` if their definition says so.
+    pub fn new(
+        context: &'a BatchContext,
+        settings: &'a Settings,
+        inference: Option<Desk>,
+        pools: PoolBook,
+    ) -> anyhow::Result<Self> {
+        let caller = HttpClient::new(Arc::clone(&settings.http.allowlist));
+        let actions = Arc::new(BatchHooks::new(settings.worker.exec_dir.clone(), caller));
+        Ok(Self { context, settings, actions, inference, pools })
+    }
+
+    /// The monitor that raises alerts of batches.
+    pub fn alert_monitor(&self) -> Lookout {
+        let BatchContext { store, client, sources, .. } = self.context;
+        let actions: Arc<BatchHooks> = Arc::clone(&self.actions);
+        Lookout::new(Arc::clone(store), client.scope().clone(), Arc::clone(sources), actions)
+    }
+
+    /// A worker for the rows of one batch, and the controller that adapts its size in `auto` mode.
+    pub fn row_worker(&self, batch: &BatchId, workers: Workers) -> anyhow::Result<(Worker, Pilot)> {
+        let BatchContext { sources, commands, .. } = self.context;
+        let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
+        let office = Arc::new(LazyMailSpool::new(self.settings));
+        let rows = rows.label(label()).pools(self.pools.clone()).office(office);
+        let rows = match &self.inference {
+            Some(inference) => rows.desk(inference.clone()),
+            None => rows,
+        };
+        let (slots, rows) = match workers {
+            Workers::Fixed(workers) => (slots_for(workers), rows.at_once(workers)),
+            Workers::Auto => (AUTO_MAX_ROWS, rows),
+        };
+        let rows = rows.build();
+        let pilot = rows.pilot();
+        let worker = self
+            .builder()?
+            .slots(slots)
+            .batch(batch.clone())
+            .handle(Kind::new(ROW_KIND)?, Policy::default(), rows)
+            .build()?;
+        Ok((worker, pilot))
+    }
+
+    /// A worker for the completion units of this tenant's batches and for their provider batches:
+    /// neither belongs to a batch. It also does the store's maintenance.
+    pub fn completion_worker(&self) -> anyhow::Result<Worker> {
+        let act: Arc<BatchHooks> = Arc::clone(&self.actions);
+        let ends = EndHandler::new(Arc::clone(&self.context.sources), act);
+        let mut builder = self
+            .builder()?
+            .services(Services::All)
+            .retention(self.settings.retention)
+            .grace(COMPLETION_GRACE)
+            .handle(Kind::new(END_KIND)?, completion_policy(), ends);
+        if let Some(inference) = &self.inference {
+            let bulk = BulkHandler::new(inference.clone());
+            builder = builder.handle(Kind::new(BULK_KIND)?, BulkHandler::policy(), bulk);
+        }
+        let worker: Result<Worker, BuildError> = builder.build();
+        Ok(worker?)
+    }
+
+    fn builder(&self) -> anyhow::Result<WorkerBuilder> {
+        let scope: Scope = self.context.client.scope().clone();
+        Ok(Worker::builder(Arc::clone(&self.context.store))
+            .queues(Queues::Named(vec![QueueName::new(QUEUE)?]))
+            .scope(scope)
+            .label(label())
+            .services(Services::None)
+            .ttl(self.settings.worker.ttl))
+    }
+}
+
+/// The retry policy of a completion unit.
+pub fn completion_policy() -> Policy {
+    Policy { retry: RetryPolicy { max_attempts: 5, ..RetryPolicy::default() }, ..Policy::default() }
+}
+
+/// `host:pid`, as in the list of workers.
+pub fn label() -> String {
+    format!("{}:{}", host_identity::host(), std::process::id())
+}

@@ -1,0 +1,91 @@
+//! Routes commands to their modules, and signals to commands that handle them.
+
+use super::{
+    ai, batch, bench, chaos, completions, cron, dispatch, doctor, key, mail, man, migrate, pool,
+    profile, queue, serve, shutdown_signal, submit, supervise, tenant, token, top, unit, usage,
+    verify, worker, workers,
+};
+use crate::args::{CliCommand, Deferred};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// Runs a command about the binary itself. It needs no settings: a shell that starts must not fail
+/// on the configuration of its working directory.
+pub fn run_meta(command: &CliCommand) -> Option<anyhow::Result<ExitCode>> {
+    match command {
+        CliCommand::Completions { shell } => Some(completions::run(*shell)),
+        CliCommand::Man(typed) => Some(man::run(typed)),
+        _ => None,
+    }
+}
+
+/// Runs a command. SIGINT and SIGTERM cancel it unless it handles them itself.
+pub async fn run(command: CliCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if let CliCommand::Worker(typed) = command {
+        return Box::pin(worker::run(*typed, settings)).await;
+    }
+    if let CliCommand::Batch(typed) = &command
+        && batch::handles_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
+    }
+    if let CliCommand::Ai(typed) = &command
+        && ai::handles_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
+    }
+    if let CliCommand::Pool(typed) = &command
+        && pool::handles_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
+    }
+    if let CliCommand::Mail(typed) = &command
+        && mail::handles_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
+    }
+    if let CliCommand::Serve(_) | CliCommand::Supervise(_) = &command {
+        return Box::pin(run_one(command, settings)).await;
+    }
+    if let CliCommand::Dispatch(typed) = &command
+        && dispatch::handles_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
+    }
+    tokio::select! {
+        ended = Box::pin(run_one(command, settings)) => ended,
+        shutdown_signal = shutdown_signal() => shutdown_signal.map(|()| ExitCode::Interrupted),
+    }
+}
+
+async fn run_one(command: CliCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
+    match command {
+        CliCommand::Submit(typed) => submit::run(*typed, settings).await,
+        CliCommand::Unit(Deferred(typed)) => unit::run(typed, settings).await,
+        CliCommand::Queue(Deferred(typed)) => queue::run(typed, settings).await,
+        CliCommand::Tenant(Deferred(typed)) => tenant::run(typed, settings).await,
+        CliCommand::Ai(Deferred(typed)) => ai::run(typed, settings).await,
+        CliCommand::Batch(Deferred(typed)) => batch::run(typed, settings).await,
+        CliCommand::Cron(Deferred(typed)) => cron::run(typed, settings).await,
+        CliCommand::Dispatch(Deferred(typed)) => dispatch::run(typed, settings).await,
+        CliCommand::Pool(Deferred(typed)) => pool::run(typed, settings).await,
+        CliCommand::Mail(Deferred(typed)) => mail::run(typed, settings).await,
+        CliCommand::Workers(Deferred(typed)) => workers::run(typed, settings).await,
+        CliCommand::Key(Deferred(typed)) => key::run(typed, settings).await,
+        CliCommand::Profile(Deferred(typed)) => profile::run(typed, settings).await,
+        CliCommand::Usage(Deferred(typed)) => usage::run(*typed, settings).await,
+        CliCommand::Serve(Deferred(typed)) => serve::run(typed, settings).await,
+        CliCommand::Supervise(_) => supervise::run(settings).await,
+        CliCommand::Token(Deferred(typed)) => token::run(typed, settings).await,
+        CliCommand::Top(Deferred(typed)) => top::run(&typed, settings).await,
+        CliCommand::Doctor(Deferred(typed)) => doctor::run(&typed, settings).await,
+        CliCommand::Migrate => migrate::run(settings).await,
+        CliCommand::Verify => verify::run(settings).await,
+        CliCommand::Chaos(typed) => chaos::run(typed, settings).await,
+        CliCommand::Bench(typed) => bench::run(typed, settings).await,
+        // Not reached: `run` and `about` above handle them.
+        CliCommand::Worker(_) | CliCommand::Completions { .. } | CliCommand::Man(_) => {
+            Ok(ExitCode::Usage)
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The destinations that requests may go to: any, or the entries of `http.allow`; never by accident
+//! the addresses that [`super::ssrf_guard`] forbids.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+use super::ssrf_guard::is_forbidden;
+
+/// The allowed destinations; empty means all.
+#[derive(Debug, Default)]
+pub struct Allowlist(Vec<AllowedOrigin>);
+
+impl Allowlist {
+    /// Parses `http.allow`.
+    pub fn new(entries: &[String]) -> Result<Self, String> {
+        entries.iter().map(|text| AllowedOrigin::read(text)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Checks whether `url` may be called; the error says why not.
+    pub fn check(&self, url: &Url) -> Result<(), String> {
+        let listed = self.0.iter().find(|entry| entry.matches(url));
+        if listed.is_none() && !self.0.is_empty() {
+            return Err(format!("{} is not in `http.allow`", origin_text(url)));
+        }
+        let forbidden = address(url).is_some_and(is_forbidden);
+        // An entry that names such an address exactly is intended.
+        if forbidden && listed.is_none_or(|entry| entry.subdomains) {
+            return Err(format!("{} is a link-local or metadata address", origin_text(url)));
+        }
+        Ok(())
+    }
+}
+
+/// One entry, as `https://api.example.com`, `https://*.example.com:8443` or `http://127.0.0.1:*`.
+#[derive(Debug, PartialEq, Eq)]
+struct AllowedOrigin {
+    scheme: String,
+    host: String,
+    /// Whether the host began with `*.`.
+    subdomains: bool,
+    /// `None` for any.
+    port: Option<u16>,
+}
+
+impl AllowedOrigin {
+    fn read(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| {
+            format!(
+                "`{text}` is not a destination as https://api.example.com or http://127.0.0.1:*: {why}"
+            )
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("there is no `://`"))?;
+        if !["http", "https"].contains(&scheme) {
+            return Err(bad("it begins with http:// or https://"));
+        }
+        let (rest, any_port) = rest.strip_suffix(":*").map_or((rest, false), |rest| (rest, true));
+        let (host, subdomains) = rest.strip_prefix("*.").map_or((rest, false), |h| (h, true));
+        let url = Url::parse(&format!("{scheme}://{host}")).map_err(|e| bad(&e.to_string()))?;
+        let extra = url.path() != "/" || url.query().is_some() || url.fragment().is_some();
+        if extra || !url.username().is_empty() || host.ends_with('/') || host.contains('*') {
+            return Err(bad("it has a host and perhaps a port, no more"));
+        }
+        let port = url.port_or_known_default().filter(|_| !any_port);
+        let host = url.host_str().unwrap_or_default().to_owned();
+        Ok(Self { scheme: scheme.to_owned(), host, subdomains, port })
+    }
+
+    fn matches(&self, url: &Url) -> bool {
+        let host = url.host_str().unwrap_or_default();
+        let host_fits = match self.subdomains {
+            true => host.strip_suffix(&self.host).is_some_and(|left| left.ends_with('.')),
+            false => host == self.host,
+        };
+        let port_fits = self.port.is_none() || url.port_or_known_default() == self.port;
+        host_fits && port_fits && url.scheme() == self.scheme
+    }
+}
+
+/// The address, if the URL's host is one.
+fn address(url: &Url) -> Option<IpAddr> {
+    url.host_str()?.trim_matches(['[', ']']).parse().ok()
+}
+
+/// The part of a URL that may be printed: its path may hold secrets.
+fn origin_text(url: &Url) -> String {
+    let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+    format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(entries: &[&str], url: &str) -> bool {
+        let entries: Vec<String> = entries.iter().map(|&text| text.to_owned()).collect();
+        Allowlist::new(&entries).unwrap().check(&url.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn without_a_list_all_but_the_forbidden_addresses_may_be_called() {
+        for url in
+            ["https://example.com/", "http://127.0.0.1:99/", "http://[::1]/", "http://10.1.2.3"]
+        {
+            assert!(allowed(&[], url), "{url}");
+        }
+        for url in [
+            "http://169.254.169.254/latest/meta-data",
+            "http://2852039166/",
+            "http://0xA9FEA9FE/",
+            "http://169.254.43518/",
+            "http://[::ffff:169.254.169.254]/",
+            "http://[fe80::1]/",
+            "http://0/",
+        ] {
+            assert!(!allowed(&[], url), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_list_allows_what_it_names_and_nothing_else() {
+        let list =
+            &["https://api.example.com", "https://*.corp.example:8443", "http://127.0.0.1:*"];
+        for url in [
+            "https://api.example.com/any/path?q",
+            "https://API.example.com:443/",
+            "https://a.corp.example:8443/",
+            "https://a.b.corp.example:8443/",
+            "http://127.0.0.1/",
+            "http://127.0.0.1:8080/",
+        ] {
+            assert!(allowed(list, url), "{url}");
+        }
+        for url in [
+            "http://api.example.com/",
+            "https://api.example.com:444/",
+            "https://api.example.com.evil.example/",
+            "https://evil-api.example.com/",
+            "https://corp.example:8443/",
+            "https://evilcorp.example:8443/",
+            "https://127.0.0.1/",
+            "http://127.0.0.2/",
+            "https://api.example.com@evil.example/",
+        ] {
+            assert!(!allowed(list, url), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_forbidden_address_may_be_called_only_where_the_list_names_it() {
+        let url = "http://169.254.169.254/";
+        assert!(allowed(&["http://169.254.169.254"], url));
+        assert!(!allowed(&["http://*.169.254"], "http://10.0.0.1"));
+        assert!(!allowed(&["http://127.0.0.1:*"], url));
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("example.com", "no `://`"),
+            ("ftp://example.com", "http:// or https://"),
+            ("https://", "empty host"),
+            ("https://example.com/path", "no more"),
+            ("https://example.com/", "no more"),
+            ("https://a:b@example.com", "no more"),
+            ("https://exa*mple.com", "no more"),
+            ("https://*", "no more"),
+            ("https://example.com:x", "invalid port"),
+        ] {
+            let error = Allowlist::new(&[text.to_owned()]).unwrap_err();
+            assert!(error.contains(why) && error.contains(text), "{error}");
+        }
+    }
+}
