@@ -316,7 +316,7 @@ fn lines_survive_a_killed_server_and_none_is_sent_twice() {
     pipe.write_all(numbered_lines(1, half).as_bytes()).unwrap();
     remote.kill_server();
     let feed = std::thread::spawn(move || {
-        pipe.write_all(numbered_lines(half + 1, all).as_bytes()).unwrap()
+        pipe.write_all(numbered_lines(half + 1, all).as_bytes()).unwrap();
     });
     remote.restart_server();
     let response = CliOutput::of(sender).ok().json();

@@ -248,7 +248,7 @@ pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlW
     // All in one call: the store reports the invalid finish, or rejects all of them.
     match world.store.finish(session, card_finishes(&held)).await {
         Ok(answers) => {
-            assert!(matches!(answers[INVALID_INDEX], Finished::EffectFailed(_)), "{answers:?}")
+            assert!(matches!(answers[INVALID_INDEX], Finished::EffectFailed(_)), "{answers:?}");
         }
         rejected => {
             assert!(!is_recorded(&rejected));

@@ -56,7 +56,7 @@ impl Body for FakeBody {
                 None => return Poll::Ready(None),
                 Some(BodyStep::Bytes(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 Some(BodyStep::Pause(pause)) => {
-                    self.pause = Some(Box::pin(tokio::time::sleep(pause)))
+                    self.pause = Some(Box::pin(tokio::time::sleep(pause)));
                 }
                 Some(BodyStep::Break) => {
                     // When the body is pending, hyper flushes what it has.

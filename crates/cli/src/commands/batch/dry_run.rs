@@ -205,7 +205,7 @@ fn render(shown: &DryRun<'_>, estimate: Option<&CostEstimate>) -> String {
         match sample {
             PromptSample { prompt: Some(prompt), .. } => text.push_str(prompt.trim_end()),
             PromptSample { skipped: Some(reason), .. } => {
-                text.push_str(&format!("skipped: {reason}"))
+                text.push_str(&format!("skipped: {reason}"));
             }
             PromptSample { error, .. } => {
                 text.push_str(&format!("PRE_ERROR: {}", error.as_deref().unwrap_or("")));

@@ -76,7 +76,7 @@ impl EmbeddedServer {
                     return Ok(());
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the worker server failed; starting it again")
+                    tracing::error!(%error, "the worker server failed; starting it again");
                 }
             }
             server = loop {
