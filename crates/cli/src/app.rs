@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::args::ai::AiCommand;
 use crate::args::dispatch::DispatchCommand;
 use crate::args::remote_support::RemoteSupport;
-use crate::args::{Cli, CliCommand, Deferred};
+use crate::args::{Cli, CliCommand, DeferredArgs};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -42,13 +42,13 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         CliCommand::Worker(_)
         | CliCommand::Serve(_)
         | CliCommand::Supervise(_)
-        | CliCommand::Dispatch(Deferred(DispatchCommand::Serve(_))) => "info",
+        | CliCommand::Dispatch(DeferredArgs(DispatchCommand::Serve(_))) => "info",
         _ => "warn",
     };
     let runtime = runtime(&cli.command)?;
     let is_service = matches!(
         cli.command,
-        CliCommand::Ai(Deferred(AiCommand::Worker(_) | AiCommand::Gateway(_)))
+        CliCommand::Ai(DeferredArgs(AiCommand::Worker(_) | AiCommand::Gateway(_)))
     );
     let only_submits = default_level == "warn" && !is_service;
     let telemetry = Telemetry::new(settings.otlp.as_deref(), runtime.handle(), only_submits)?;

@@ -41,7 +41,7 @@ pub mod usage;
 pub mod web;
 pub mod worker;
 
-pub use lazy_args::Deferred;
+pub use lazy_args::DeferredArgs;
 
 /// Durable queues, exact batches and workers, in one binary.
 #[cfg(feature = "standard")]
@@ -103,52 +103,52 @@ pub enum CliCommand {
     Worker(Box<worker::WorkerArgs>),
     /// Show, retry or cancel units
     #[command(subcommand)]
-    Unit(Deferred<unit_worker::UnitCommand>),
+    Unit(DeferredArgs<unit_worker::UnitCommand>),
     /// Show, pause, resume, bound or purge queues
     #[command(subcommand)]
-    Queue(Deferred<queue::QueueCommand>),
+    Queue(DeferredArgs<queue::QueueCommand>),
     /// Show and suspend tenants, set their weights and limits
     #[command(subcommand)]
-    Tenant(Deferred<tenant::TenantCommand>),
+    Tenant(DeferredArgs<tenant::TenantCommand>),
     /// Run batches of database rows; watch, pause, resume, cancel, retry and report them
     #[command(subcommand)]
-    Batch(Deferred<batch::BatchCommand>),
+    Batch(DeferredArgs<batch::BatchCommand>),
     /// Ask models, answer requests, serve a gateway
     #[command(subcommand)]
-    Ai(Deferred<ai::AiCommand>),
+    Ai(DeferredArgs<ai::AiCommand>),
     /// Run scripts on workers that Slurm, Grid Engine, PBS, LSF or this machine started
     #[command(subcommand)]
-    Dispatch(Deferred<dispatch::DispatchCommand>),
+    Dispatch(DeferredArgs<dispatch::DispatchCommand>),
     /// Show and resize bounded pools, hold a permit while a command runs
     #[command(subcommand)]
-    Pool(Deferred<pool::PoolCommand>),
+    Pool(DeferredArgs<pool::PoolCommand>),
     /// Compile MJML, spool mail and send it
     #[command(subcommand)]
-    Mail(Deferred<mail::MailCommand>),
+    Mail(DeferredArgs<mail::MailCommand>),
     /// Submit units or start batches on a schedule
     #[command(subcommand)]
-    Cron(Deferred<cron::CronCommand>),
+    Cron(DeferredArgs<cron::CronCommand>),
     /// List workers, or send them commands
-    Workers(Deferred<unit_worker::WorkersArgs>),
+    Workers(DeferredArgs<unit_worker::WorkersArgs>),
     /// Store encrypted keys of AI providers
     #[command(subcommand)]
-    Key(Deferred<key::KeyCommand>),
+    Key(DeferredArgs<key::KeyCommand>),
     /// Configure providers, models, keys, prices and limits of AI calls
     #[command(subcommand)]
-    Profile(Deferred<profile::ProfileCommand>),
+    Profile(DeferredArgs<profile::ProfileCommand>),
     /// Report tokens and cost of AI calls
-    Usage(Deferred<Box<usage::UsageArgs>>),
+    Usage(DeferredArgs<Box<usage::UsageArgs>>),
     /// Serve the API and the dashboard over HTTP
-    Serve(Deferred<web::ServeArgs>),
+    Serve(DeferredArgs<web::ServeArgs>),
     /// Keep worker processes alive: restart, replace, scale and drain them
-    Supervise(Deferred<supervise::SuperviseArgs>),
+    Supervise(DeferredArgs<supervise::SuperviseArgs>),
     /// Create, list and revoke API tokens
     #[command(subcommand)]
-    Token(Deferred<web::TokenCommand>),
+    Token(DeferredArgs<web::TokenCommand>),
     /// Watch queues, workers, batches and pools in the terminal
-    Top(Deferred<top::TopArgs>),
+    Top(DeferredArgs<top::TopArgs>),
     /// Find problems in the installation, with a hint for each
-    Doctor(Deferred<doctor::DoctorArgs>),
+    Doctor(DeferredArgs<doctor::DoctorArgs>),
     /// Migrate the store's schema to the current version
     Migrate,
     /// Recount the store against its counters and check its invariants

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::env::{self, Var};
+use crate::env::{self, EnvVar};
 use crate::error::{did_you_mean, hinted};
 
 mod mail;
@@ -420,7 +420,7 @@ pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
     Ok(Config { store_named, file, ..table.try_into()? })
 }
 
-fn not_text(var: Var) -> String {
+fn not_text(var: EnvVar) -> String {
     format!("environment variable {} is not valid UTF-8", var.name)
 }
 
@@ -498,7 +498,7 @@ fn type_error(message: &str) -> anyhow::Error {
 }
 
 /// Sets a key to its variable's value.
-fn apply_variable(table: &mut Table, var: Var, text: &str) -> anyhow::Result<()> {
+fn apply_variable(table: &mut Table, var: EnvVar, text: &str) -> anyhow::Result<()> {
     let bad = || format!("in environment variable {}", var.name);
     let defaults = Table::try_from(Config::default())?;
     let value = match lookup(&defaults, var.key) {

@@ -70,10 +70,8 @@ pub struct AskArgs {
 
 /// A worker that answers requests.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Requests are units of kind `ai` (docs/ai-contract.md). SIGTERM finishes what is
-in flight, SIGHUP reads profiles and keys anew."
-)]
+#[command(after_help = "Requests are units of kind `ai` (docs/ai-contract.md). SIGTERM finishes
+requests in flight, SIGHUP reloads profiles and keys.")]
 pub struct AiWorkerArgs {
     /// Requests in flight: a number, or `auto` to adapt to what providers accept
     #[arg(long, value_name = "N|auto", default_value = "auto")]

@@ -17,11 +17,11 @@ pub enum BatchCommand {
     #[command(after_help = "Examples:
   longshore batch run examples/purchase-orders              the folder with batch.toml, or the file
   longshore batch run nightly.toml --param since=2026-11-01 --workers auto
-  longshore batch run nightly.toml --dry-run                what would be asked, and what it costs
+  longshore batch run nightly.toml --dry-run                the prompts, and the estimated cost
 
-Run again after a crash or Ctrl-C, it takes up the unfinished batch of the same file where it stopped.
+Run again after a crash or Ctrl-C, it resumes the unfinished batch of the same file where it stopped.
 Without --store and without a configured one, the batch is kept in the rows' own SQLite database, so
-that what POST writes and the row's end are one transaction.
+that POST commits in the transaction that finishes the row.
 
 The first Ctrl-C drains: rows under way are finished. A second one stops.
 Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 interrupted.")]

@@ -8,16 +8,16 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore chaos                                   half a minute, in a temporary directory
-  longshore chaos --units 20000 --kills 100         a storm
-  longshore chaos --seed 7 --keep                   the same storm again, and keep the store
+  longshore chaos --units 20000 --kills 100         more load and more kills
+  longshore chaos --seed 7 --keep                   the same run again, and keep the store
   longshore chaos --store postgres://me@db/x        in a database of its own on that server
   longshore chaos --store postgres://me@db/x --restart-command 'pg_ctl -D data restart -m immediate'
                                                     the server dies midway as well
 
 It starts real worker processes on a store of its own (--store is not touched; of a PostgreSQL URL
 only the server is used, for a database that is dropped at the end), kills them with SIGKILL at
-random moments, kills the submitter midway and runs it again, and ends with the books: every unit
-ran, every unit is counted once, nothing is held, `verify` finds nothing.")]
+random moments, kills the submitter midway and runs it again, and ends with a check of the
+invariants: every unit ran, every unit is counted once, nothing is leased, `verify` finds nothing.")]
 pub struct ChaosArgs {
     /// Number of units
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]

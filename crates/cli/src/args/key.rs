@@ -48,8 +48,8 @@ pub struct KeyArg {
 /// Adds a key.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The secret is one line on stdin; at a terminal it is asked for and not shown. Arguments can be
-read by every process of the machine, so it is never one.
+    after_help = "The secret is one line on stdin; at a terminal it is prompted for and hidden. It is never an
+argument, because every process of the machine can read those.
 
 Examples:
   longshore key add claude --provider anthropic < claude.key
@@ -111,8 +111,8 @@ pub struct KeyInitArgs {
 /// Re-encrypts all keys with a new master key.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "First give all workers both: the new one as vault.key_file, the old one in vault.older. Killed in the
-middle, it can be run again; keys can be opened all the time.
+    after_help = "First configure both on all workers: the new one as vault.key_file, the old one in vault.older. If it is
+killed midway, run it again; keys stay readable throughout.
 
 Examples:
   longshore key init --out new.key

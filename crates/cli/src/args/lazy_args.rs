@@ -8,9 +8,9 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
 /// The arguments, or the subcommands, of one command.
 #[derive(Debug)]
-pub struct Deferred<T>(pub T);
+pub struct DeferredArgs<T>(pub T);
 
-impl<T> Deref for Deferred<T> {
+impl<T> Deref for DeferredArgs<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -18,7 +18,7 @@ impl<T> Deref for Deferred<T> {
     }
 }
 
-impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
+impl<T: FromArgMatches> FromArgMatches for DeferredArgs<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         T::from_arg_matches(matches).map(Self)
     }
@@ -32,7 +32,7 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
     }
 }
 
-impl<T: Args> Args for Deferred<T> {
+impl<T: Args> Args for DeferredArgs<T> {
     fn augment_args(command: Command) -> Command {
         command.defer(T::augment_args)
     }
@@ -42,7 +42,7 @@ impl<T: Args> Args for Deferred<T> {
     }
 }
 
-impl<T: Subcommand> Subcommand for Deferred<T> {
+impl<T: Subcommand> Subcommand for DeferredArgs<T> {
     fn augment_subcommands(command: Command) -> Command {
         command.defer(T::augment_subcommands)
     }

@@ -123,8 +123,8 @@ pub struct MailSpoolArgs {
   longshore mail digest nightly.toml --mode immediate --daemon
   longshore mail digest nightly.toml --mod 4 --val 0          a quarter of the users: :mod and :val
 
-Run again after a crash or Ctrl-C, it takes up the unfinished batch of the same file where it stopped; of
-one user and period there is one message, however often it is run.")]
+Run again after a crash or Ctrl-C, it resumes the unfinished batch of the same file where it stopped. Each
+user gets one message per period, however often it is run.")]
 pub struct MailDigestArgs {
     #[command(flatten)]
     pub file: BatchFileArgs,

@@ -7,7 +7,7 @@ use super::queue::QueueCommand;
 use super::server::ServerArgs;
 use super::submit::SubmitArgs;
 use super::unit_worker::{UnitCommand, WorkersCommand};
-use super::{CliCommand, Deferred};
+use super::{CliCommand, DeferredArgs};
 
 /// A command's server options, and why it cannot use them.
 pub struct RemoteSupport<'a> {
@@ -22,27 +22,27 @@ impl CliCommand {
     pub fn remote_support(&self) -> Option<RemoteSupport<'_>> {
         let (typed, refusal) = match self {
             Self::Submit(typed) => (&typed.server, script_refusal(typed)),
-            Self::Unit(Deferred(typed)) => (unit_server(typed), None),
-            Self::Queue(Deferred(typed)) => match typed {
+            Self::Unit(DeferredArgs(typed)) => (unit_server(typed), None),
+            Self::Queue(DeferredArgs(typed)) => match typed {
                 QueueCommand::List { server } | QueueCommand::Show { server, .. } => (server, None),
                 QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => {
                     (server, None)
                 }
                 QueueCommand::Set(_) | QueueCommand::Purge { .. } => return None,
             },
-            Self::Batch(Deferred(typed)) => batch_server(typed)?,
-            Self::Workers(Deferred(typed)) => {
+            Self::Batch(DeferredArgs(typed)) => batch_server(typed)?,
+            Self::Workers(DeferredArgs(typed)) => {
                 (&typed.server, typed.order.as_ref().and_then(refresh_refusal))
             }
-            Self::Pool(Deferred(typed)) => match typed {
+            Self::Pool(DeferredArgs(typed)) => match typed {
                 PoolCommand::Status(typed) => (&typed.server, None),
                 PoolCommand::Resize { server, .. } => (server, None),
                 PoolCommand::Init { .. } | PoolCommand::Reset { .. } | PoolCommand::Exec(_) => {
                     return None;
                 }
             },
-            Self::Cron(Deferred(CronCommand::List { server, .. })) => (server, None),
-            Self::Usage(Deferred(typed)) => {
+            Self::Cron(DeferredArgs(CronCommand::List { server, .. })) => (server, None),
+            Self::Usage(DeferredArgs(typed)) => {
                 let recost = "costs are recomputed on the store itself, not over a server";
                 (&typed.server, typed.verb.as_ref().map(|_| recost))
             }

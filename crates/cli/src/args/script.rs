@@ -105,11 +105,11 @@ pub struct ScriptArgs {
 }
 
 pub fn parse_rlimit(text: &str) -> Result<(String, u64), String> {
-    const KNOWN: [&str; 8] = ["as", "core", "cpu", "data", "fsize", "nofile", "nproc", "stack"];
-    let bad = || format!("`{text}` is not a limit as cpu=60; known limits: {}", KNOWN.join(", "));
+    const RLIMITS: [&str; 8] = ["as", "core", "cpu", "data", "fsize", "nofile", "nproc", "stack"];
+    let bad = || format!("`{text}` is not a limit as cpu=60; known limits: {}", RLIMITS.join(", "));
     let (name, most) = text.split_once('=').ok_or_else(bad)?;
     let most = most.parse().map_err(|_| bad())?;
-    if KNOWN.contains(&name) { Ok((name.to_owned(), most)) } else { Err(bad()) }
+    if RLIMITS.contains(&name) { Ok((name.to_owned(), most)) } else { Err(bad()) }
 }
 
 /// Destination of a script's output.

@@ -23,7 +23,7 @@ use crate::duration_arg::DurationArg;
   longshore submit --script job.sh --qsys slurm --wait   straight to Slurm, without a pool
   longshore submit mail '{\"to\":7}' --key mail-7 --delay 5m --priority high
 
-A batch that was interrupted goes on where it stopped when the same command is run again with the
+A batch that was interrupted resumes where it stopped when the same command is run again with the
 same input. A queue is unbounded until `queue set` or `tenant set` bounds it; in a full one a sender
 waits for room, unless --wait-room or --no-wait says otherwise. Units of kind `exec` are tried once unless --max-attempts says otherwise.")]
 pub struct SubmitArgs {

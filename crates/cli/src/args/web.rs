@@ -66,7 +66,7 @@ pub enum TokenCommand {
 /// Creates a token.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Roles: read looks; submit also sends units and waits for them; operate also cancels, retries,
+    after_help = "Roles: read shows data; submit also submits units and waits for them; operate also cancels, retries,
 pauses and resumes; admin does all that for every tenant, sees workers and pools, and reads payloads
 of its own tenant only.
 

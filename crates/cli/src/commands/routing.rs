@@ -5,7 +5,7 @@ use super::{
     profile, queue, serve, shutdown_signal, submit, supervise, tenant, token, top, unit, usage,
     verify, worker, workers,
 };
-use crate::args::{CliCommand, Deferred};
+use crate::args::{CliCommand, DeferredArgs};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
@@ -61,24 +61,24 @@ pub async fn run(command: CliCommand, settings: &Settings) -> anyhow::Result<Exi
 async fn run_one(command: CliCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
     match command {
         CliCommand::Submit(typed) => submit::run(*typed, settings).await,
-        CliCommand::Unit(Deferred(typed)) => unit::run(typed, settings).await,
-        CliCommand::Queue(Deferred(typed)) => queue::run(typed, settings).await,
-        CliCommand::Tenant(Deferred(typed)) => tenant::run(typed, settings).await,
-        CliCommand::Ai(Deferred(typed)) => ai::run(typed, settings).await,
-        CliCommand::Batch(Deferred(typed)) => batch::run(typed, settings).await,
-        CliCommand::Cron(Deferred(typed)) => cron::run(typed, settings).await,
-        CliCommand::Dispatch(Deferred(typed)) => dispatch::run(typed, settings).await,
-        CliCommand::Pool(Deferred(typed)) => pool::run(typed, settings).await,
-        CliCommand::Mail(Deferred(typed)) => mail::run(typed, settings).await,
-        CliCommand::Workers(Deferred(typed)) => workers::run(typed, settings).await,
-        CliCommand::Key(Deferred(typed)) => key::run(typed, settings).await,
-        CliCommand::Profile(Deferred(typed)) => profile::run(typed, settings).await,
-        CliCommand::Usage(Deferred(typed)) => usage::run(*typed, settings).await,
-        CliCommand::Serve(Deferred(typed)) => serve::run(typed, settings).await,
+        CliCommand::Unit(DeferredArgs(typed)) => unit::run(typed, settings).await,
+        CliCommand::Queue(DeferredArgs(typed)) => queue::run(typed, settings).await,
+        CliCommand::Tenant(DeferredArgs(typed)) => tenant::run(typed, settings).await,
+        CliCommand::Ai(DeferredArgs(typed)) => ai::run(typed, settings).await,
+        CliCommand::Batch(DeferredArgs(typed)) => batch::run(typed, settings).await,
+        CliCommand::Cron(DeferredArgs(typed)) => cron::run(typed, settings).await,
+        CliCommand::Dispatch(DeferredArgs(typed)) => dispatch::run(typed, settings).await,
+        CliCommand::Pool(DeferredArgs(typed)) => pool::run(typed, settings).await,
+        CliCommand::Mail(DeferredArgs(typed)) => mail::run(typed, settings).await,
+        CliCommand::Workers(DeferredArgs(typed)) => workers::run(typed, settings).await,
+        CliCommand::Key(DeferredArgs(typed)) => key::run(typed, settings).await,
+        CliCommand::Profile(DeferredArgs(typed)) => profile::run(typed, settings).await,
+        CliCommand::Usage(DeferredArgs(typed)) => usage::run(*typed, settings).await,
+        CliCommand::Serve(DeferredArgs(typed)) => serve::run(typed, settings).await,
         CliCommand::Supervise(_) => supervise::run(settings).await,
-        CliCommand::Token(Deferred(typed)) => token::run(typed, settings).await,
-        CliCommand::Top(Deferred(typed)) => top::run(&typed, settings).await,
-        CliCommand::Doctor(Deferred(typed)) => doctor::run(&typed, settings).await,
+        CliCommand::Token(DeferredArgs(typed)) => token::run(typed, settings).await,
+        CliCommand::Top(DeferredArgs(typed)) => top::run(&typed, settings).await,
+        CliCommand::Doctor(DeferredArgs(typed)) => doctor::run(&typed, settings).await,
         CliCommand::Migrate => migrate::run(settings).await,
         CliCommand::Verify => verify::run(settings).await,
         CliCommand::Chaos(typed) => chaos::run(typed, settings).await,

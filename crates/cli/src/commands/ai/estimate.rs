@@ -22,7 +22,7 @@ const REQUEST_FILE_EXTENSIONS: [&str; 3] = ["jsonl", "ndjson", "json"];
 
 /// Totals over all requests.
 #[derive(Debug, Default, Serialize)]
-struct Total {
+struct RequestTotals {
     requests: u64,
     /// Requests that refer to a stored prompt: they are not counted.
     by_reference: u64,
@@ -47,9 +47,9 @@ pub async fn run(typed: &EstimateArgs, settings: &Settings) -> anyhow::Result<Ex
     Ok(ExitCode::Good)
 }
 
-async fn total(inference: &Desk, file: &Path, text: &str) -> anyhow::Result<Total> {
+async fn total(inference: &Desk, file: &Path, text: &str) -> anyhow::Result<RequestTotals> {
     let mut profiles: BTreeMap<(TenantId, ProfileName), Profile> = BTreeMap::new();
-    let mut total = Total::default();
+    let mut total = RequestTotals::default();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     for (nth, line) in lines {
         let location = || format!("{}:{}", file.display(), nth + 1);
@@ -69,7 +69,7 @@ async fn total(inference: &Desk, file: &Path, text: &str) -> anyhow::Result<Tota
     Ok(total)
 }
 
-impl Total {
+impl RequestTotals {
     fn add(&mut self, request: &Request, profile: &Profile) {
         let Prompt::Text(prompt) = &request.prompt else {
             self.by_reference += 1;
@@ -86,7 +86,7 @@ impl Total {
     }
 }
 
-fn record(total: &Total) -> Table {
+fn record(total: &RequestTotals) -> Table {
     let mut table = Table::record();
     table.field("requests", total.requests);
     if total.by_reference > 0 {

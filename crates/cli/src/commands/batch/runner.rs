@@ -58,8 +58,8 @@ pub async fn run_to_end(
         display: &display,
         workers,
     };
-    let batch_run = tokio::select! {
-        batch_run = runner.run_all(initiations) => batch_run,
+    let runs = tokio::select! {
+        runs = runner.run_all(initiations) => runs,
         failed = shutdown.listen(drain_limit, |words| display.print(words)) => failed.map(|()| Vec::new()),
         () = run_background(inference.as_ref(), context) => Ok(Vec::new()),
     };
@@ -67,7 +67,7 @@ pub async fn run_to_end(
         inference::flush(inference).await;
     }
     pools.settle().await;
-    batch_run
+    runs
 }
 
 /// Opens inference if any row needs it.
@@ -112,20 +112,20 @@ impl<'a> LocalRunner<'a> {
         let completion_worker = self.batch_workers.completion_worker()?;
         let (over, gone) = (Notify::new(), Notify::new());
         let uses_provider_batches = provider_batch::wanted(&initiations);
-        let conducting = async {
+        let running = async {
             let all = join_all(initiations.into_iter().map(|one| self.run_batch(one))).await;
             self.wait_for_provider_batches(&all, &uses_provider_batches).await;
             let completions = self.wait_for_completions(&all, gone.notified()).await;
             over.notify_one();
             (all, completions)
         };
-        let keeping = async {
+        let completing = async {
             let worker_result =
                 self.run_completion_worker(completion_worker, over.notified()).await;
             gone.notify_one();
             worker_result
         };
-        let ((mut all, completions), worker_result) = tokio::join!(conducting, keeping);
+        let ((mut all, completions), worker_result) = tokio::join!(running, completing);
         let recorded = match completions {
             Ok(completions) => record_completions(&completions, &mut all).await,
             Err(error) => Err(error),

@@ -56,7 +56,7 @@ pub(super) struct Supervisor<'a> {
     /// This program by its path: a new version may be installed there.
     program: PathBuf,
     began: Instant,
-    running: BTreeMap<ProcessId, Running>,
+    running: BTreeMap<ProcessId, RunningProcess>,
     process_runs: FuturesUnordered<ProcessRun>,
     version: Option<VersionTracker>,
     depth_poller: DepthPoller<'a>,
@@ -70,7 +70,7 @@ pub(super) struct Supervisor<'a> {
 }
 
 /// A running process.
-struct Running {
+struct RunningProcess {
     handle: ProcessHandle,
     name: String,
     most: Option<u64>,
@@ -176,7 +176,7 @@ impl<'a> Supervisor<'a> {
         let (handle, process_run) =
             process::start(plan, name.clone(), self.line_format, &self.warden)?;
         tracing::info!("{name} started: process {}", handle.pid);
-        self.running.insert(id, Running { handle, name, most, is_large: false });
+        self.running.insert(id, RunningProcess { handle, name, most, is_large: false });
         self.process_runs.push(Box::pin(async move { (id, process_run.await) }));
         Ok(())
     }
