@@ -16,7 +16,7 @@ pub type PooledConnection = managed::Object<ConnectionManager>;
 /// Why the pool gave no connection.
 pub type PoolError = managed::PoolError<Error>;
 
-/// Opens connections for a pool, and discards those that were closed meanwhile.
+/// Opens connections for a pool, and discards connections that were closed meanwhile.
 #[derive(Clone)]
 pub struct ConnectionManager {
     config: Config,
