@@ -59,6 +59,9 @@ pub struct Timetable {
     clock_mode: ClockMode,
 }
 
+/// Clocks are set back by no more than this.
+const REPEATED: SignedDuration = SignedDuration::from_hours(3);
+
 /// What an expression follows when clocks change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClockMode {
@@ -128,12 +131,18 @@ impl Timetable {
         let (mut from, mut inclusive) = (start, false);
         loop {
             let offset = self.zone.to_offset(from);
-            let wall = self.next_match(offset.to_datetime(from), inclusive)?;
-            let moment = offset.to_timestamp(wall).ok()?;
-            let shift = self.zone.following(from).next().map(|shift| shift.timestamp());
-            match shift.filter(|shift| *shift <= moment) {
-                None => return Some(moment),
-                Some(shift) => (from, inclusive) = (shift, true),
+            let wall = self.next_match(offset.to_datetime(from), inclusive);
+            let moment = wall.and_then(|wall| offset.to_timestamp(wall).ok());
+            let transition = self.zone.following(from).next().map(|next| next.timestamp());
+            match (moment, transition) {
+                // Without a match ahead, the last ones may be in the hour that is about to be repeated.
+                (None, Some(transition)) if transition.duration_since(from) <= REPEATED => {
+                    (from, inclusive) = (transition, true);
+                }
+                (Some(moment), Some(transition)) if transition <= moment => {
+                    (from, inclusive) = (transition, true);
+                }
+                _ => return moment,
             }
         }
     }

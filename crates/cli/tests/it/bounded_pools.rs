@@ -28,7 +28,7 @@ fn a_command_runs_with_a_permit_and_gives_its_exit_code_back() {
     assert_eq!(exec(&["echo", "hello"]).ok().out, "hello\n");
     exec(&["sh", "-c", "exit 42"]).ends(42);
     exec(&["sh", "-c", "kill -SEGV $$"]).ends(128 + 11);
-    exec(&["no-such-command"]).ends(127).says("there is no `no-such-command`");
+    exec(&["no-such-command"]).ends(127).says("`no-such-command` does not exist");
     let file = dir.write("plain", "");
     exec(&[file.to_str().unwrap()]).ends(126);
     let print_fence = || exec(&["sh", "-c", "echo $LONGSHORE_POOL $LONGSHORE_FENCE"]).ok().out;

@@ -79,7 +79,8 @@ fn a_refresh_reads_the_sections_anew_and_a_bad_file_changes_nothing() {
     let wanted = ["after", "after", "comes", "comes", "comes", "stays"];
     eventually(TIMEOUT, || (marks() == wanted).then_some(()));
     wait_for_log(&dir, "6 of 6 processes run");
-    for words in ["section comes is new", "section changes has changed", "section goes is gone"] {
+    for words in ["section comes is new", "section changes has changed", "section goes is removed"]
+    {
         wait_for_log(&dir, words);
     }
     assert!(!dir.read("stderr").contains("section stays"));
@@ -167,7 +168,7 @@ fn a_section_grows_while_more_is_ready_than_it_can_hold() {
     }
     let workers = || dir.run(&["workers", "--json"]).ok().json().as_array().unwrap().len();
     eventually(TIMEOUT, || (workers() == 3).then_some(()));
-    wait_for_log(&dir, "units are ready; one more, 3 in all");
+    wait_for_log(&dir, "units are ready; one process more, 3 in all");
     dir.write("go", "");
     eventually(TIMEOUT, || (dir.units("done").len() == 9).then_some(()));
     assert_eq!(workers(), 3, "three at most, and none stopped yet");

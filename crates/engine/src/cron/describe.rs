@@ -65,7 +65,9 @@ fn listed_times(cron: &CronExpression) -> Option<Vec<String>> {
 fn repeated(field: &Field, unit: &str) -> String {
     match field.terms.as_slice() {
         _ if field.is_any => format!("every {unit}"),
-        [Term::Range { first: 0, last, step }] if *step > 1 && *last >= 23 => {
+        [Term::Range { first: 0, last, step }]
+            if *step > 1 && *last == if unit == "hour" { 23 } else { 59 } =>
+        {
             format!("every {step} {unit}s")
         }
         terms => format!(

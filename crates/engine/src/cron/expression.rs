@@ -207,7 +207,11 @@ impl Term {
         };
         let (min, max) = (*syntax.values.start(), *syntax.values.end());
         let (first, last) = match range.split_once('-') {
-            Some((first, last)) => (syntax.value(first)?, syntax.value(last)?),
+            Some((first, last)) => match (syntax.value(first)?, syntax.value(last)?) {
+                // Sunday is 0 at the start of a range and 7 at its end, as in `fri-sun`.
+                (first, 0) if syntax.name == "weekday" && first > 0 => (first, 7),
+                range => range,
+            },
             None if matches!(range, "*" | "?") => (min, max),
             None => {
                 let value = syntax.value(range)?;

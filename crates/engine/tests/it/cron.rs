@@ -99,6 +99,7 @@ fn special_days() {
         ("0 0 * * fri#2", "2026-01-09T00:00:00+00:00"),
         ("0 0 * * 5L", "2026-01-30T00:00:00+00:00"),
         ("0 0 * * sun#L", "2026-01-25T00:00:00+00:00"),
+        ("0 0 * * fri-sun", "2026-01-02T00:00:00+00:00"),
         ("10/20 3 * * 7", "2026-01-04T03:10:00+00:00"),
     ] {
         assert_eq!(coming(expression, "UTC", start, 1), [next], "{expression}");
@@ -117,6 +118,15 @@ fn special_days() {
 }
 
 #[test]
+fn the_last_times_of_a_year_may_be_in_the_repeated_hour() {
+    // Berlin, 25 October 2026: 03:00 becomes 02:00.
+    let last = coming("0 */30 2 25 10 * 2026", "Europe/Berlin", "2026-10-25T00:15:00Z", 9);
+    let expected =
+        ["2026-10-25T02:30:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T02:30:00+01:00"];
+    assert_eq!(last, expected);
+}
+
+#[test]
 fn an_expression_in_words() {
     for (expression, words) in [
         ("30 2 * * *", "At 02:30."),
@@ -126,6 +136,7 @@ fn an_expression_in_words() {
             "At 00:00, on the last day of the month or on the second Friday of the month.",
         ),
         ("0 9,12 * jan-mar *", "At 09:00 and 12:00, in January to March."),
+        ("0-30/5 * * * *", "At minute every 5 from 0 to 30."),
         ("@hourly", "At minute 0 past every hour."),
         ("* * * * * *", "Every second."),
         ("* * * * *", "Every minute."),

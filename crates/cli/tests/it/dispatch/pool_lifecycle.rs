@@ -12,7 +12,7 @@ fn a_pool_is_used_again_if_it_is_what_is_wanted() {
     let pool = PoolFixture::start(&["--workers", "2", "--nthr", "2"]);
     let server = pool.server_pid();
     let again = pool.start_with(&["--workers", "1", "--nthr", "2"]).ok();
-    assert!(again.out.contains("used again"), "{}", again.out);
+    assert!(again.out.contains("is reused"), "{}", again.out);
     pool.start_with(&["--workers", "3", "--nthr", "2"]).ends(1).says("it has 2 workers, not 3");
     pool.start_with(&["--nthr", "4"]).ends(1).says("2 threads, not 4");
     let other = ["dispatch", "start", "--qsys", "slurm_worker", "--nthr", "1"];
