@@ -12,8 +12,7 @@ const NODES: usize = 3;
 const PACKAGES: &str = "slurmctld, slurmd and slurm-client";
 
 /// Where `./test` unpacks Slurm's Torque wrappers: their package conflicts with Grid Engine's.
-const TORQUE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/slurm-wlm-torque/usr/bin");
+const TORQUE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/slurm-wlm-torque/usr/bin");
 
 const GUARD_SCRIPT: &str = r#"nodes=$1
 start() { SLURM_CONF="$folder/slurm.conf" "$@" </dev/null >>"$folder/log/main" 2>&1 & }
