@@ -39,7 +39,7 @@ pub use model_api::{
 pub use passthrough::PassthroughRequest;
 pub use pricing::{
     Cost, DatedRate, Mode, Price, PriceError, Prices, PricesError, Rate, Share, Tier,
-    estimate_tokens, parse_time,
+    estimate_tokens,
 };
 pub use profile::{
     Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,

@@ -17,18 +17,10 @@ use serde::Serialize;
 
 pub use self::sentry::{Sentry, SentryDsn};
 pub use self::webhook::{Webhook, WebhookUrl};
+use crate::config::AlertsConfig;
 
 /// Timeout of one delivery.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Where alerts are sent, beside the log.
-#[derive(Debug, Clone, Default)]
-pub struct AlertSettings {
-    /// A URL that gets a JSON document.
-    pub webhook: Option<WebhookUrl>,
-    /// A project on a Sentry server.
-    pub sentry: Option<SentryDsn>,
-}
 
 /// The log and the configured sinks.
 pub struct AlertSinks {
@@ -38,8 +30,8 @@ pub struct AlertSinks {
 
 impl AlertSinks {
     /// Opens the sinks that the settings name.
-    pub fn open(settings: &AlertSettings) -> anyhow::Result<Arc<dyn Alarm>> {
-        let AlertSettings { webhook, sentry } = settings.clone();
+    pub fn open(settings: &AlertsConfig) -> anyhow::Result<Arc<dyn Alarm>> {
+        let AlertsConfig { webhook, sentry } = settings.clone();
         if webhook.is_none() && sentry.is_none() {
             return Ok(Arc::new(LogAlarm));
         }

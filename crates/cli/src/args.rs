@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use longshore::TenantId;
 
-use crate::settings::LogFormat;
+use crate::config::LogFormat;
 
 pub mod ai;
 pub mod batch;

@@ -104,9 +104,8 @@ fn to_outcome(
             }
         },
         CommandEnd::TimedOut(result) => {
-            let limit = exec
-                .timeout
-                .map_or(String::new(), |limit| crate::duration_arg::format_duration(limit.0));
+            let limit =
+                exec.timeout.map_or(String::new(), |limit| longshore::duration::format(limit.0));
             Err(Verdict::retry(
                 "timeout",
                 with_tail(format!("still running after {limit}"), &result),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use longshore::ledger::Ledger;
 use longshore_ai::{MasterKey, MasterSource, Vault};
 
+use crate::config::VaultConfig;
 use crate::env;
 use crate::settings::Settings;
 
@@ -17,16 +18,7 @@ pub const KEY_FILE: &str = "longshore.key";
 /// The default systemd credential.
 const CREDENTIAL: &str = "longshore-master";
 
-/// Locations of the master keys.
-#[derive(Debug, Clone)]
-pub struct VaultSettings {
-    /// The key that encrypts; without it the default locations are searched.
-    pub key_file: Option<MasterSource>,
-    /// Previous keys, which still decrypt.
-    pub older: Vec<MasterSource>,
-}
-
-impl VaultSettings {
+impl VaultConfig {
     /// The first location that has a master key. `None` if there is none.
     fn source(&self) -> Option<MasterSource> {
         let variable = || std::env::var_os(env::MASTER_KEY).is_some();

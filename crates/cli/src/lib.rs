@@ -17,10 +17,8 @@ mod args;
 mod batch_hooks;
 #[cfg(feature = "standard")]
 mod batch_start;
-mod byte_size;
 mod commands;
 mod config;
-mod duration_arg;
 mod env;
 mod error;
 mod exec;

@@ -8,8 +8,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::config::{LogConfig, LogFormat};
 use crate::error::usage;
-use crate::settings::{LogFormat, LogSettings};
 use crate::telemetry::Telemetry;
 
 /// Keeps the log's writer alive; dropping it flushes the buffer.
@@ -23,7 +23,7 @@ const DEFAULT_FILTERS: &str = "tokio_postgres=error,longshore::trace=off";
 
 /// Starts logging, at level `by_default` unless the settings name one.
 pub fn start(
-    settings: &LogSettings,
+    settings: &LogConfig,
     default_level: &str,
     telemetry: &Telemetry,
 ) -> anyhow::Result<Logging> {
@@ -38,7 +38,7 @@ pub fn start(
         .rotation(Rotation::DAILY)
         .filename_prefix("longshore")
         .filename_suffix("log")
-        .max_log_files(settings.keep as usize)
+        .max_log_files(settings.keep)
         .build(dir)
         .with_context(|| format!("cannot write logs into {}", dir.display()))?;
     let (writer, guard) = tracing_appender::non_blocking(files);

@@ -2,132 +2,28 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use longshore::{PoolName, RetryPolicy, SystemClock};
+use longshore::{RetryPolicy, SystemClock};
 use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
 pub use longshore_mail::digest::Sealer;
 use longshore_mail::digest::SpoolOffice;
 use longshore_mail::letterbox::Letterbox;
-use longshore_mail::mjml::{Compiler, Embedded, Form, Http, Reference, Renderer, Roots};
+use longshore_mail::mjml::{Compiler, Embedded, Http, Reference, Renderer, Roots};
 use longshore_mail::send::{
-    Carrier, Credentials, DomainRate, Folder, Security, SenderSettings, Smtp, SmtpSettings,
+    Carrier, Credentials, DomainRate, Folder, SenderSettings, Smtp, SmtpSettings,
 };
-use longshore_mail::spool::{OnUnanswered, Policy, Spool, Thresholds};
+use longshore_mail::spool::{Policy, Spool};
 use tokio::sync::OnceCell;
 
 use crate::alert_sinks::AlertSinks;
+use crate::config::{MailConfig, RendererName, SmtpAddress, SmtpConfig};
 use crate::env;
 use crate::error::{WithHint, hinted, usage};
 use crate::host_identity;
 use crate::semaphore_backend;
 use crate::settings::Settings;
-
-/// The resolved section `[mail]`.
-#[derive(Debug, Clone)]
-pub struct MailSettings {
-    /// The spool's folder.
-    pub spool: PathBuf,
-    /// The renderer.
-    pub renderer: RendererName,
-    /// The request format of a renderer's server.
-    pub form: FormName,
-    /// The folder where `npm install mjml` was run.
-    pub mjml_dir: PathBuf,
-    /// Folders that templates may include from, beside their own.
-    pub includes: Vec<PathBuf>,
-    /// Timeout of one rendering.
-    pub render_timeout: Duration,
-    /// The bounded pool of which each rendering holds a permit.
-    pub pool: Option<PoolName>,
-    /// The folder to which mail goes instead of to a server.
-    pub folder: Option<PathBuf>,
-    /// Messages to one domain per minute; 0 is no limit.
-    pub per_domain: u32,
-    /// What happens to messages that may have been delivered already.
-    pub on_unanswered: OnUnansweredName,
-    /// How long a message is retried.
-    pub max_age: Duration,
-    /// How long sent messages are kept.
-    pub keep: Duration,
-    /// How long failures are kept.
-    pub keep_failed: Duration,
-    /// The limits from which the spool is unhealthy.
-    pub thresholds: Thresholds,
-    /// The server.
-    pub smtp: ServerSettings,
-}
-
-/// The mail server.
-#[derive(Debug, Clone)]
-pub struct ServerSettings {
-    /// Its host and port, if configured.
-    pub server: Option<(String, u16)>,
-    /// How connections are secured.
-    pub security: SecurityName,
-    /// Certificate authorities, if not the system's.
-    pub authorities: Option<PathBuf>,
-    /// The login.
-    pub user: String,
-    /// The password's file.
-    pub password_file: Option<PathBuf>,
-    /// The name in the greeting; empty for the machine's.
-    pub hello: String,
-    /// Maximum connections.
-    pub connections: usize,
-    /// Timeout of a reply.
-    pub timeout: Duration,
-}
-
-/// How connections are secured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum SecurityName {
-    None,
-    Starttls,
-    Tls,
-}
-
-/// The request format of a renderer's server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum FormName {
-    Raw,
-    Json,
-}
-
-/// What happens to messages that may have been delivered already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum OnUnansweredName {
-    Again,
-    Fail,
-}
-
-/// The renderer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RendererName {
-    Embedded,
-    Reference,
-    Server(reqwest::Url),
-}
-
-impl std::str::FromStr for RendererName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "embedded" => Ok(Self::Embedded),
-            "reference" => Ok(Self::Reference),
-            _ => match text.parse::<reqwest::Url>() {
-                Ok(url) if ["http", "https"].contains(&url.scheme()) => Ok(Self::Server(url)),
-                _ => {
-                    Err("a renderer is embedded, reference, or the http:// address of a server"
-                        .into())
-                }
-            },
-        }
-    }
-}
 
 /// Concurrent renderings: processes of Node, or threads of our own.
 const MAX_RENDERERS: usize = 4;
@@ -135,7 +31,7 @@ const MAX_RENDERERS: usize = 4;
 /// The renderer without limits.
 pub async fn renderer(
     name: &RendererName,
-    settings: &MailSettings,
+    settings: &MailConfig,
 ) -> anyhow::Result<Arc<dyn Renderer>> {
     Ok(match name {
         RendererName::Embedded => Arc::new(Embedded::new(MAX_RENDERERS).await?),
@@ -147,11 +43,7 @@ pub async fn renderer(
         RendererName::Server(url) => {
             let client =
                 reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
-            let form = match settings.form {
-                FormName::Raw => Form::Raw,
-                FormName::Json => Form::Json,
-            };
-            Arc::new(Http::new(client, url.clone(), form))
+            Arc::new(Http::new(client, url.clone(), settings.form))
         }
     })
 }
@@ -175,7 +67,7 @@ pub async fn compiler(
 pub fn include_roots(
     folder: &Path,
     typed: &[PathBuf],
-    settings: &MailSettings,
+    settings: &MailConfig,
 ) -> anyhow::Result<Roots> {
     let all =
         std::iter::once(folder).chain(typed.iter().chain(&settings.includes).map(PathBuf::as_path));
@@ -183,7 +75,7 @@ pub fn include_roots(
 }
 
 /// Opens the spool.
-pub fn spool(settings: &MailSettings) -> anyhow::Result<Spool> {
+pub fn spool(settings: &MailConfig) -> anyhow::Result<Spool> {
     Spool::open(&settings.spool).hint("`mail.spool` names its folder")
 }
 
@@ -232,27 +124,20 @@ impl Office for LazyMailSpool {
 }
 
 /// The transport: a folder or a mail server.
-pub fn transport(
-    folder: Option<&Path>,
-    settings: &MailSettings,
-) -> anyhow::Result<Arc<dyn Carrier>> {
+pub fn transport(folder: Option<&Path>, settings: &MailConfig) -> anyhow::Result<Arc<dyn Carrier>> {
     if let Some(folder) = folder.or(settings.folder.as_deref()) {
         let transport =
             Folder::new(folder).with_context(|| format!("no folder {}", folder.display()))?;
         return Ok(Arc::new(transport));
     }
     let server = &settings.smtp;
-    let Some((host, port)) = &server.server else {
+    let Some(SmtpAddress { host, port }) = &server.server else {
         return Err(usage("no mail server is configured")).hint(
             "write [mail.smtp] server = \"HOST:PORT\" into longshore.toml, or use --folder DIR",
         );
     };
     Ok(Arc::new(Smtp::new(SmtpSettings {
-        security: match server.security {
-            SecurityName::None => Security::None,
-            SecurityName::Starttls => Security::StartTls,
-            SecurityName::Tls => Security::Tls,
-        },
+        security: server.security,
         authorities: server.authorities.clone(),
         credentials: credentials(server)?,
         hello: if server.hello.is_empty() { host_identity::host() } else { server.hello.clone() },
@@ -262,7 +147,7 @@ pub fn transport(
 }
 
 /// The login for the server. No error repeats the password.
-fn credentials(server: &ServerSettings) -> anyhow::Result<Option<Credentials>> {
+fn credentials(server: &SmtpConfig) -> anyhow::Result<Option<Credentials>> {
     if server.user.is_empty() {
         return Ok(None);
     }
@@ -280,12 +165,8 @@ fn credentials(server: &ServerSettings) -> anyhow::Result<Option<Credentials>> {
 }
 
 /// The settings of a sender.
-pub fn sender_settings(settings: &MailSettings) -> SenderSettings {
+pub fn sender_settings(settings: &MailConfig) -> SenderSettings {
     let retry = RetryPolicy { max_age: Some(settings.max_age), ..Policy::default().retry };
-    let on_unanswered = match settings.on_unanswered {
-        OnUnansweredName::Again => OnUnanswered::Again,
-        OnUnansweredName::Fail => OnUnanswered::Fail,
-    };
     let per_domain = (settings.per_domain > 0).then(|| {
         let per_minute = f64::from(settings.per_domain);
         // The burst is ten seconds' worth.
@@ -293,7 +174,7 @@ pub fn sender_settings(settings: &MailSettings) -> SenderSettings {
     });
     SenderSettings {
         connections: settings.smtp.connections,
-        policy: Policy { retry, on_unanswered },
+        policy: Policy { retry, on_unanswered: settings.on_unanswered },
         per_domain,
         ..SenderSettings::default()
     }

@@ -1,44 +1,37 @@
-//! Resolves the settings: flags over environment over file over defaults, checked once.
+//! Resolves the settings: flags over environment over file over defaults.
 //!
-//! [`crate::args`] defines the flags; commands see only these settings.
+//! [`crate::args`] defines the flags, [`crate::config`] the keys; commands see only these settings.
+//! Checks keys that depend on each other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use anyhow::Context;
 use longshore::store::Retention;
-use longshore::{AdaptiveMax, Kind, OnOutage, PoolName, QueueName, Scope, TenantId};
+use longshore::{AdaptiveMax, ByteSize, Kind, OnOutage, PoolName, QueueName, Scope, TenantId};
 use longshore_ai::contract::Libraries;
 use longshore_batch::definition::Database;
+use longshore_sqlite::Synchronous;
 #[cfg(feature = "standard")]
 use longshore_web::client::ApiClient;
 
-use crate::alert_sinks::AlertSettings;
 use crate::args::GlobalArgs;
-use crate::byte_size::ByteSize;
-use crate::config::{self, Config};
-use crate::duration_arg::DurationArg;
-use crate::error::{WithHint, did_you_mean, hinted, usage};
-use crate::external_workers::{ExternalWorkerSettings, both_handle};
-use crate::http::allowlist::Allowlist;
-use crate::keyring::VaultSettings;
+use crate::config::{
+    self, AiConfig, AlertsConfig, BoundedPoolConfig, Config, HttpConfig, LogConfig, OnOutageName,
+    PostgresConfig, VaultConfig, WorkerConfig, WorkerProcessConfig,
+};
 #[cfg(feature = "standard")]
-use crate::mail::MailSettings;
+use crate::config::{DispatchConfig, MailConfig, WebConfig};
+use crate::error::{WithHint, did_you_mean, usage};
+use crate::external_workers::{ExternalWorkerSettings, both_handle};
 use crate::output::{Output, OutputForm};
 use crate::semaphore_backend::{BoundedPoolSettings, BoundedSettings};
-use crate::store::{PostgresUrl, StoreUrl, SynchronousMode};
+use crate::store::StoreUrl;
 
-#[cfg(feature = "standard")]
-mod mail;
-#[cfg(feature = "standard")]
-mod standard;
 #[cfg(feature = "standard")]
 mod supervise;
 
-#[cfg(feature = "standard")]
-pub use standard::{DispatchSettings, WebSettings};
 #[cfg(feature = "standard")]
 pub use supervise::{SuperviseSettings, SupervisedCommand, SupervisedSection};
 
@@ -55,9 +48,9 @@ pub struct Settings {
     #[cfg(feature = "standard")]
     pub server: Option<ApiClient>,
     /// How the embedded store syncs.
-    pub synchronous: SynchronousMode,
+    pub synchronous: Synchronous,
     /// Connections to a PostgreSQL store.
-    pub postgres: PostgresSettings,
+    pub postgres: PostgresConfig,
     /// The tenant to which commands are restricted, if any.
     pub tenant: Option<TenantId>,
     /// How long to wait for an unavailable store.
@@ -67,34 +60,34 @@ pub struct Settings {
     /// The configuration file, if there is one.
     pub config_file: Option<PathBuf>,
     /// Log settings.
-    pub log: LogSettings,
+    pub log: LogConfig,
     /// The OTLP collector's URL, if there is one.
     pub otlp: Option<String>,
     /// Defaults of `worker`.
-    pub worker: WorkerDefaults,
+    pub worker: WorkerConfig,
     /// Worker processes in any language.
     pub pools: Vec<ExternalWorkerSettings>,
     /// Bounded pools.
     pub bounded: BoundedSettings,
     /// Destinations of alerts, beside the log.
-    pub alerts: AlertSettings,
+    pub alerts: AlertsConfig,
     /// The queue of units that name none.
     pub queue: QueueName,
     /// Permissions of HTTP requests.
-    pub http: HttpSettings,
+    pub http: HttpConfig,
     /// Location of the vault's master key.
-    pub vault: VaultSettings,
+    pub vault: VaultConfig,
     /// Settings of `ai worker`.
     pub ai: AiSettings,
     /// Location and defaults of a pool of script workers.
     #[cfg(feature = "standard")]
-    pub dispatch: DispatchSettings,
+    pub dispatch: DispatchConfig,
     /// Spool, renderer and server of mail.
     #[cfg(feature = "standard")]
-    pub mail: MailSettings,
+    pub mail: MailConfig,
     /// Settings of the API server.
     #[cfg(feature = "standard")]
-    pub web: WebSettings,
+    pub web: WebConfig,
     /// Processes that `supervise` runs.
     #[cfg(feature = "standard")]
     pub supervise: SuperviseSettings,
@@ -127,103 +120,49 @@ pub enum PromptSource {
     },
 }
 
-/// Connections to a PostgreSQL store.
-#[derive(Debug, Clone)]
-pub struct PostgresSettings {
-    /// The server's own URL for LISTEN, if the store's URL leads to a pooler.
-    pub listen: Option<PostgresUrl>,
-    /// Maximum connections, not counting the one for LISTEN.
-    pub connections: usize,
-}
-
-/// Log settings.
-#[derive(Debug, Clone)]
-pub struct LogSettings {
-    /// A level, or a filter by module; empty for the command's default.
-    pub level: String,
-    /// Format of the lines.
-    pub format: LogFormat,
-    /// Folder of daily files; `None` for stderr.
-    pub dir: Option<PathBuf>,
-    /// Number of daily files to keep.
-    pub keep: u32,
-}
-
-/// Format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Human,
-    /// For programs.
-    Json,
-}
-
-/// Defaults of `worker`.
-#[derive(Debug, Clone)]
-pub struct WorkerDefaults {
-    /// Units to run concurrently.
-    pub slots: u32,
-    /// Queues to claim from; empty means all.
-    pub queues: Vec<QueueName>,
-    /// Kinds to claim; empty means all.
-    pub kinds: Vec<Kind>,
-    /// Maximum time of a drain.
-    pub drain_timeout: Duration,
-    /// A worker counts as dead after this long without a heartbeat.
-    pub ttl: Duration,
-    /// Working directory of commands.
-    pub exec_dir: PathBuf,
-    /// Variables that commands of batches inherit.
-    pub env: Vec<String>,
-    /// Bounded pools of which units of a kind hold a permit.
-    pub pools: BTreeMap<Kind, PoolName>,
-}
-
-/// Permissions of HTTP requests.
-#[derive(Debug, Clone)]
-pub struct HttpSettings {
-    /// Allowed destinations.
-    pub allowlist: Arc<Allowlist>,
-    /// Variables that header values may name.
-    pub env: Vec<String>,
-}
-
 impl Settings {
     /// Resolves all settings.
     pub fn resolve(typed: &GlobalArgs) -> anyhow::Result<Self> {
-        let config = config::load(typed.config.as_deref())?;
-        let store = typed.store.as_ref().unwrap_or(&config.store);
+        let mut config = config::load(typed.config.as_deref())?;
+        if config.worker.slots == 0 {
+            config.worker.slots = cores();
+        }
+        #[cfg(feature = "standard")]
+        if config.dispatch.threads == 0 {
+            config.dispatch.threads = cores();
+        }
+        check_pools(&config)?;
         Ok(Self {
             typed: typed.clone(),
-            store: store.parse()?,
             store_named: typed.store.is_some() || config.store_named,
             #[cfg(feature = "standard")]
             server: None,
-            synchronous: parse_choice("sqlite.synchronous", &config.sqlite.synchronous)?,
-            postgres: postgres(&config)?,
-            tenant: tenant(typed, &config)?,
-            patience: duration("patience", &config.patience)?,
             output: output(typed),
-            config_file: config.file.clone(),
-            log: log(typed, &config)?,
-            otlp: otlp(&config)?,
-            worker: worker(&config)?,
             pools: pools(&config)?,
             bounded: bounded(&config)?,
-            alerts: alerts(&config)?,
-            queue: parse_name("submit.queue", &config.submit.queue)?,
-            http: http(&config)?,
-            vault: vault(&config)?,
-            ai: ai(&config)?,
-            #[cfg(feature = "standard")]
-            dispatch: standard::dispatch(&config)?,
-            #[cfg(feature = "standard")]
-            mail: mail::mail(&config)?,
-            #[cfg(feature = "standard")]
-            web: standard::web(&config)?,
             #[cfg(feature = "standard")]
             supervise: supervise::supervise(typed, &config)?,
-            retention: retention(&config)?,
+            store: typed.store.as_ref().map_or(Ok(config.store), |url| url.parse())?,
+            synchronous: config.sqlite.synchronous,
+            postgres: config.postgres,
+            tenant: typed.tenant.clone().or(config.tenant),
+            patience: config.patience,
+            config_file: config.file,
+            log: log(typed, config.log),
+            otlp: config.telemetry.otlp,
+            worker: config.worker,
+            alerts: config.alerts,
+            queue: config.submit.queue,
+            http: config.http,
+            vault: config.vault,
+            ai: ai(config.ai)?,
+            #[cfg(feature = "standard")]
+            dispatch: config.dispatch,
+            #[cfg(feature = "standard")]
+            mail: config.mail,
+            #[cfg(feature = "standard")]
+            web: config.web,
+            retention: config.keep,
         })
     }
 
@@ -246,72 +185,42 @@ fn form(typed: &GlobalArgs) -> OutputForm {
     }
 }
 
-fn tenant(typed: &GlobalArgs, config: &Config) -> anyhow::Result<Option<TenantId>> {
-    match (&typed.tenant, config.tenant.as_str()) {
-        (Some(tenant), _) => Ok(Some(tenant.clone())),
-        (None, "") => Ok(None),
-        (None, name) => parse_name("tenant", name).map(Some),
+fn log(typed: &GlobalArgs, config: LogConfig) -> LogConfig {
+    LogConfig {
+        level: typed.log_level.clone().unwrap_or(config.level),
+        format: typed.log_format.unwrap_or(config.format),
+        dir: typed.log_dir.clone().or(config.dir),
+        ..config
     }
 }
 
-fn postgres(config: &Config) -> anyhow::Result<PostgresSettings> {
-    let config::PostgresConfig { listen_url, connections } = &config.postgres;
-    let listen = Some(listen_url).filter(|url| !url.is_empty()).map(|url| url.parse());
-    let listen = listen.transpose().with_context(|| in_key("postgres.listen_url"))?;
-    Ok(PostgresSettings { listen, connections: usize::try_from((*connections).max(1))? })
-}
-
-fn log(typed: &GlobalArgs, config: &Config) -> anyhow::Result<LogSettings> {
-    let log = &config.log;
-    let dir = typed.log_dir.clone().or_else(|| path(&log.dir));
-    Ok(LogSettings {
-        level: typed.log_level.clone().unwrap_or_else(|| log.level.clone()),
-        format: match typed.log_format {
-            Some(format) => format,
-            None => parse_choice("log.format", &log.format)?,
-        },
-        dir,
-        keep: log.keep.max(1),
-    })
-}
-
-fn worker(config: &Config) -> anyhow::Result<WorkerDefaults> {
-    let worker = &config.worker;
-    Ok(WorkerDefaults {
-        slots: if worker.slots == 0 { cores() } else { worker.slots },
-        queues: parse_names("worker.queues", &worker.queues)?,
-        kinds: parse_names("worker.kinds", &worker.kinds)?,
-        drain_timeout: duration("worker.drain_timeout", &worker.drain_timeout)?,
-        ttl: duration("worker.ttl", &worker.ttl)?,
-        exec_dir: path(&worker.exec_dir).unwrap_or_else(|| ".".into()),
-        env: worker.env.clone(),
-        pools: kind_pools(config)?,
-    })
-}
-
-/// The bounded pools of which units of a kind hold a permit.
-fn kind_pools(config: &Config) -> anyhow::Result<BTreeMap<Kind, PoolName>> {
-    let pools = config.worker.pools.iter().map(|(kind, pool)| {
-        let key = format!("worker.pools.{kind}");
-        Ok((parse_name("worker.pools", kind)?, pool_name(&key, pool, config)?))
-    });
-    pools.collect()
-}
-
-/// Resolves the name of a configured bounded pool.
-fn pool_name(key: &str, name: &str, config: &Config) -> anyhow::Result<PoolName> {
-    if config.pools.contains_key(name) {
-        return parse_name(key, name);
+/// Rejects the name of a bounded pool without a section.
+fn check_pools(config: &Config) -> anyhow::Result<()> {
+    let kinds = config.worker.pools.iter();
+    let kinds = kinds.map(|(kind, pool)| (format!("worker.pools.{kind}"), pool));
+    let workers = config
+        .workers
+        .iter()
+        .filter_map(|(name, worker)| Some((format!("workers.{name}.pool"), worker.pool.as_ref()?)));
+    let named = kinds.chain(workers);
+    #[cfg(feature = "standard")]
+    let named = named.chain(config.mail.pool.as_ref().map(|pool| ("mail.pool".to_owned(), pool)));
+    for (key, pool) in named {
+        if !config.pools.contains_key(pool) {
+            let known = config.pools.keys().map(PoolName::as_str);
+            let suggestion = did_you_mean(pool.as_str(), known)
+                .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+            return Err(usage(format!(
+                "`{key}` names pool `{pool}`, which does not exist{suggestion}"
+            )))
+            .hint(format!("write [pools.{pool}] max = N"));
+        }
     }
-    let suggestion = did_you_mean(name, config.pools.keys().map(String::as_str));
-    let suggestion =
-        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
-    let error = usage(format!("`{key}` names pool `{name}`, which does not exist{suggestion}"));
-    Err(hinted(error, format!("write [pools.{name}] max = N")))
+    Ok(())
 }
 
 fn pools(config: &Config) -> anyhow::Result<Vec<ExternalWorkerSettings>> {
-    let pools = config.workers.iter().map(|(name, written)| pool(name, written, config));
+    let pools = config.workers.iter().map(|(name, written)| pool(name, written));
     let pools = pools.collect::<anyhow::Result<Vec<_>>>()?;
     let mut taken: Vec<(&Kind, &str)> = Vec::new();
     for pool in &pools {
@@ -331,13 +240,9 @@ fn pools(config: &Config) -> anyhow::Result<Vec<ExternalWorkerSettings>> {
     Ok(pools)
 }
 
-fn pool(
-    name: &str,
-    written: &config::WorkerProcessConfig,
-    config: &Config,
-) -> anyhow::Result<ExternalWorkerSettings> {
+fn pool(name: &str, written: &WorkerProcessConfig) -> anyhow::Result<ExternalWorkerSettings> {
     let key = |key: &str| format!("workers.{name}.{key}");
-    let config::WorkerProcessConfig { command, min, max, max_calls, .. } = written;
+    let WorkerProcessConfig { command, min, max, max_calls, .. } = written;
     if command.first().is_none_or(|program| program.trim().is_empty()) {
         let missing = usage(format!("`{}` is missing", key("command")));
         return Err(missing).hint("as command = [\"python3\", \"worker.py\"]");
@@ -346,64 +251,47 @@ fn pool(
         let above = usage(format!("`{}` is above `{}`", key("min"), key("max")));
         return Err(above).hint("`max = 0` is one for each slot, and at least `min`");
     }
-    let memory = Some(&written.max_memory)
-        .filter(|text| !text.is_empty())
-        .map(|text| at_key(&key("max_memory"), text.parse().map_err(usage)));
     let shape = longshore_pool::Settings {
         min: *min as usize,
         max: *max as usize,
-        timeout: positive_duration(&key("timeout"), &written.timeout)?,
-        start_timeout: positive_duration(&key("start_timeout"), &written.start_timeout)?,
-        idle_timeout: duration(&key("idle_timeout"), &written.idle_timeout)?,
+        timeout: written.timeout,
+        start_timeout: written.start_timeout,
+        idle_timeout: written.idle_timeout,
         max_calls: Some(*max_calls).filter(|most| *most > 0),
-        max_memory: memory.transpose()?.map(|ByteSize(bytes)| bytes),
+        max_memory: written.max_memory.map(|ByteSize(bytes)| bytes),
         ..longshore_pool::Settings::default()
     };
     Ok(ExternalWorkerSettings {
         name: name.to_owned(),
         command: command.clone(),
-        kinds: parse_names(&key("kinds"), &written.kinds)?,
-        dir: path(&written.dir).unwrap_or_else(|| ".".into()),
+        kinds: written.kinds.clone(),
+        dir: written.dir.clone(),
         env: written.env.clone(),
-        holds: match written.pool.as_str() {
-            "" => None,
-            pool => Some(pool_name(&key("pool"), pool, config)?),
-        },
+        holds: written.pool.clone(),
         shape,
     })
 }
 
 fn bounded(config: &Config) -> anyhow::Result<BoundedSettings> {
-    let mut pools = BTreeMap::new();
-    for (name, written) in &config.pools {
-        pools.insert(parse_name("pools", name)?, bounded_pool(name, written)?);
-    }
-    Ok(BoundedSettings { at: at_key("permits", config.permits.parse())?, pools })
-}
-
-/// What to do while the permits' store is unavailable.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum OnOutageName {
-    FailClosed,
-    FailOpen,
+    let pools = config.pools.iter();
+    let pools = pools.map(|(name, written)| Ok((name.clone(), bounded_pool(name, written)?)));
+    Ok(BoundedSettings { at: config.permits.clone(), pools: pools.collect::<anyhow::Result<_>>()? })
 }
 
 fn bounded_pool(
-    name: &str,
-    written: &config::BoundedPoolConfig,
+    name: &PoolName,
+    written: &BoundedPoolConfig,
 ) -> anyhow::Result<BoundedPoolSettings> {
-    let key = |key: &str| format!("pools.{name}.{key}");
     if written.max == 0 {
-        return Err(usage(format!("`{}` is missing", key("max")))).hint("as max = 20");
+        return Err(usage(format!("`pools.{name}.max` is missing"))).hint("as max = 20");
     }
     let own = if written.own_max == 0 { written.max } else { written.own_max };
     Ok(BoundedPoolSettings {
         max: written.max,
-        wait: duration(&key("wait"), &written.wait)?,
-        lease: positive_duration(&key("lease"), &written.lease)?,
-        alert_every: duration(&key("alert_every"), &written.alert_every)?,
-        on_outage: match parse_choice(&key("on_outage"), &written.on_outage)? {
+        wait: written.wait,
+        lease: written.lease,
+        alert_every: written.alert_every,
+        on_outage: match written.on_outage {
             OnOutageName::FailClosed => OnOutage::FailClosed,
             OnOutageName::FailOpen => OnOutage::FailOpen { most: own },
         },
@@ -411,113 +299,54 @@ fn bounded_pool(
     })
 }
 
-fn adaptive(
-    name: &str,
-    written: &config::BoundedPoolConfig,
-) -> anyhow::Result<Option<AdaptiveMax>> {
-    let config::AdaptiveConfig { least, most, window } = &written.adaptive;
-    let key = |key: &str| format!("pools.{name}.{key}");
-    let window = positive_duration(&key("adaptive.window"), window)?;
-    let min = (*least).max(1);
-    match *most {
+fn adaptive(name: &PoolName, written: &BoundedPoolConfig) -> anyhow::Result<Option<AdaptiveMax>> {
+    let config::AdaptiveConfig { least, most, window } = written.adaptive;
+    let (min, max) = (least.max(1), written.max);
+    match most {
         0 => Ok(None),
-        most if min <= written.max && written.max <= most => {
-            Ok(Some(AdaptiveMax { min, max: most, window }))
-        }
+        most if (min..=most).contains(&max) => Ok(Some(AdaptiveMax { min, max: most, window })),
         most => {
-            let (key, max) = (key("max"), written.max);
-            Err(usage(format!("`{key}` is {max}, which is not within {min} and {most}")))
+            let problem =
+                format!("`pools.{name}.max` is {max}, which is not within {min} and {most}");
+            Err(usage(problem))
                 .hint("an adaptive maximum begins with `max`: between `least` and `most`")
         }
     }
 }
 
-/// The destinations of alerts. No error repeats their values: both are secrets.
-fn alerts(config: &Config) -> anyhow::Result<AlertSettings> {
-    let config::AlertsConfig { webhook, sentry } = &config.alerts;
-    Ok(AlertSettings {
-        webhook: secret("alerts.webhook", webhook)?,
-        sentry: secret("alerts.sentry", sentry)?,
-    })
-}
-
-fn secret<T: std::str::FromStr<Err = anyhow::Error>>(
-    key: &str,
-    text: &str,
-) -> anyhow::Result<Option<T>> {
-    let text = Some(text).filter(|text| !text.is_empty());
-    text.map(|text| text.parse().with_context(|| in_key(key))).transpose()
-}
-
-fn http(config: &Config) -> anyhow::Result<HttpSettings> {
-    let allowlist = Allowlist::new(&config.http.allow).map_err(usage);
-    let allowlist = Arc::new(allowlist.with_context(|| in_key("http.allow"))?);
-    Ok(HttpSettings { allowlist, env: config.http.env.clone() })
-}
-
-fn vault(config: &Config) -> anyhow::Result<VaultSettings> {
-    let config::VaultConfig { key_file, older } = &config.vault;
-    let key_file = Some(key_file).filter(|text| !text.is_empty());
-    let key_file = key_file.map(|text| parse_name("vault.key_file", text));
-    Ok(VaultSettings { key_file: key_file.transpose()?, older: parse_names("vault.older", older)? })
-}
-
-fn ai(config: &Config) -> anyhow::Result<AiSettings> {
-    let config::AiConfig { prompts_dir, prompts_db, prompts_sql, library_suffixes, .. } =
-        &config.ai;
-    let database = match prompts_db.as_str() {
-        "" => Database::Store,
-        url => Database::Url(url.to_owned()),
-    };
-    let prompts = match (path(prompts_dir), prompts_sql.as_str()) {
-        (None, "") if !prompts_db.is_empty() => {
+fn ai(config: AiConfig) -> anyhow::Result<AiSettings> {
+    let AiConfig { prompts_dir, prompts_db, prompts_sql: sql, library_suffixes, libraries } =
+        config;
+    let prompts = match (prompts_dir, sql.is_empty()) {
+        (None, true) if !prompts_db.is_empty() => {
             return Err(usage("ai.prompts_db is set without ai.prompts_sql"))
                 .hint("write the query in ai.prompts_sql");
         }
-        (None, "") => PromptSource::Nothing,
-        (Some(dir), "") => PromptSource::Files(dir),
-        (None, sql) => PromptSource::Table { database, sql: sql.to_owned() },
-        (Some(_), _) => {
+        (None, true) => PromptSource::Nothing,
+        (Some(dir), true) => PromptSource::Files(dir),
+        (None, false) if prompts_db.is_empty() => {
+            PromptSource::Table { database: Database::Store, sql }
+        }
+        (None, false) => PromptSource::Table { database: Database::Url(prompts_db), sql },
+        (Some(_), false) => {
             return Err(usage("ai.prompts_dir and ai.prompts_sql are both set"))
                 .hint("prompts are in files or in a table: leave one of them out");
         }
     };
-    let libraries =
-        Libraries { suffixes: library_suffixes.clone(), map: libraries(&config.ai.libraries)? };
-    Ok(AiSettings { prompts, libraries })
+    check_libraries(&libraries)?;
+    Ok(AiSettings { prompts, libraries: Libraries { suffixes: library_suffixes, map: libraries } })
 }
 
-/// The tenant of each library. Names are case-insensitive, so none may occur twice.
-fn libraries(written: &BTreeMap<String, String>) -> anyhow::Result<BTreeMap<String, TenantId>> {
-    let mut libraries = BTreeMap::new();
-    for (library, tenant) in written {
-        let known = |name: &&String| name.eq_ignore_ascii_case(library);
-        if let Some(other) = libraries.keys().find(known) {
+/// Names of libraries are case-insensitive, so none may occur twice.
+fn check_libraries(libraries: &BTreeMap<String, TenantId>) -> anyhow::Result<()> {
+    let mut known = BTreeMap::new();
+    for library in libraries.keys() {
+        if let Some(other) = known.insert(library.to_ascii_lowercase(), library) {
             let problem = format!("ai.libraries names `{other}` and `{library}`");
             return Err(usage(problem)).hint("their names are case-insensitive");
         }
-        libraries.insert(library.clone(), parse_name("ai.libraries", tenant)?);
     }
-    Ok(libraries)
-}
-
-fn otlp(config: &Config) -> anyhow::Result<Option<String>> {
-    let url = &config.telemetry.otlp;
-    match url.is_empty() || url.starts_with("http://") || url.starts_with("https://") {
-        true => Ok(Some(url.clone()).filter(|url| !url.is_empty())),
-        false => {
-            at_key("telemetry.otlp", Err(usage("is a URL that begins with http:// or https://")))
-        }
-    }
-}
-
-fn retention(config: &Config) -> anyhow::Result<Retention> {
-    Ok(Retention {
-        done: duration("keep.done", &config.keep.done)?,
-        failed: duration("keep.failed", &config.keep.failed)?,
-        batches: duration("keep.batches", &config.keep.batches)?,
-        deeds: duration("keep.audit", &config.keep.audit)?,
-    })
+    Ok(())
 }
 
 /// Computed once: it reads a dozen files.
@@ -526,61 +355,4 @@ fn cores() -> u32 {
         std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
     });
     *CORES
-}
-
-fn path(text: &str) -> Option<PathBuf> {
-    (!text.is_empty()).then(|| PathBuf::from(text))
-}
-
-fn duration(key: &str, text: &str) -> anyhow::Result<Duration> {
-    let DurationArg(time) = at_key(key, text.parse().map_err(usage))?;
-    Ok(time)
-}
-
-/// A positive duration.
-fn positive_duration(key: &str, text: &str) -> anyhow::Result<Duration> {
-    match duration(key, text)? {
-        Duration::ZERO => at_key(key, Err(usage("must be longer than 0"))),
-        time => Ok(time),
-    }
-}
-
-fn parse_name<T: std::str::FromStr<Err = E>, E>(key: &str, text: &str) -> anyhow::Result<T>
-where
-    E: std::error::Error + Send + Sync + 'static,
-{
-    at_key(key, text.parse().map_err(anyhow::Error::from))
-}
-
-fn parse_names<T: std::str::FromStr<Err = E>, E>(
-    key: &str,
-    texts: &[String],
-) -> anyhow::Result<Vec<T>>
-where
-    E: std::error::Error + Send + Sync + 'static,
-{
-    texts.iter().map(|text| parse_name(key, text)).collect()
-}
-
-fn parse_choice<T: clap::ValueEnum>(key: &str, text: &str) -> anyhow::Result<T> {
-    T::from_str(text, false).map_err(|_| {
-        let values: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
-        let names: Vec<&str> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
-        let suggestion = did_you_mean(text, names.iter().copied());
-        let suggestion = suggestion
-            .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
-        let problem =
-            format!("`{text}` is not a value of `{key}` ({}){suggestion}", names.join(", "));
-        hinted(usage(problem), "longshore.reference.toml shows every key with its default")
-    })
-}
-
-/// Adds the key, and where correct values are documented, to the error of a value.
-fn at_key<T>(key: &str, value: anyhow::Result<T>) -> anyhow::Result<T> {
-    let value = value.hint("longshore.reference.toml shows every key with its default");
-    value.with_context(|| in_key(key))
-}
-
-fn in_key(key: &str) -> String {
-    format!("in configuration key `{key}`")
 }

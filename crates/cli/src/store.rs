@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use longshore::ledger::Ledger;
 use longshore::{MemoryStore, Permits, Store};
-use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::settings::Settings;
@@ -33,15 +33,6 @@ pub enum StoreUrl {
     Postgres(PostgresUrl),
     /// `memory:`: lost with the process, so only for commands that run in a single one.
     Memory,
-}
-
-/// When the embedded store syncs to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum SynchronousMode {
-    /// Accepted units survive a power failure.
-    Full,
-    /// Accepted units survive a crash of the program.
-    Normal,
 }
 
 impl FromStr for StoreUrl {
@@ -181,12 +172,8 @@ fn as_both(store: impl Store + Ledger) -> StoreAndLedger {
     (store.clone(), store)
 }
 
-fn open_sqlite(path: &Path, synchronous: SynchronousMode) -> anyhow::Result<SqliteStore> {
+fn open_sqlite(path: &Path, synchronous: Synchronous) -> anyhow::Result<SqliteStore> {
     check_path(path)?;
-    let synchronous = match synchronous {
-        SynchronousMode::Full => longshore_sqlite::Synchronous::Full,
-        SynchronousMode::Normal => longshore_sqlite::Synchronous::Normal,
-    };
     let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
     SqliteStore::open(path, options)
         .with_context(|| format!("cannot open the store sqlite:{}", path.display()))

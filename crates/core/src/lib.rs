@@ -12,9 +12,11 @@
 
 pub mod adaptive;
 pub mod batch;
+pub mod byte_size;
 pub mod coalescer;
 pub mod columns;
 pub mod counts;
+pub mod duration;
 pub mod error;
 pub mod fair;
 pub mod ledger;
@@ -32,8 +34,10 @@ pub mod time;
 pub mod unit;
 
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
+pub use byte_size::ByteSize;
 pub use coalescer::Gather;
 pub use counts::Counts;
+pub use duration::HumanDuration;
 pub use error::{Error, Result};
 pub use ledger::Ledger;
 pub use name::{

@@ -37,6 +37,11 @@ impl Timestamp {
     pub fn parse(text: &str) -> Result<Self, jiff::Error> {
         text.parse::<jiff::Timestamp>().map(|t| Self(t.as_microsecond()))
     }
+
+    /// Parses RFC 3339, or a day such as `2026-11-01`, which means its start in UTC.
+    pub fn parse_time_or_day(text: &str) -> Result<Self, jiff::Error> {
+        Self::parse(text).or_else(|_| Self::parse(&format!("{text}T00:00:00Z")))
+    }
 }
 
 impl Add<Duration> for Timestamp {

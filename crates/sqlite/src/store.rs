@@ -33,7 +33,8 @@ use crate::writer::{Signals, Writer};
 use crate::{filesystem_check, finish, migrate, send, wal_watcher};
 
 /// How durable a commit is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Synchronous {
     /// Survives a power failure: one fsync per group of commits.
     #[default]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use jiff::Timestamp;
+use longshore::duration::parse_seconds;
 
 use crate::model_api::{Headroom, RemainingLimit};
 
@@ -87,31 +88,7 @@ fn smaller(one: RemainingLimit, other: RemainingLimit) -> RemainingLimit {
 
 /// Parses a duration as Go writes it (`6m0s`, `11ms`, `1h2m3.5s`), or plain seconds.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
-    if let Ok(plain) = text.parse::<f64>() {
-        return seconds(plain);
-    }
-    let (mut rest, mut sum) = (text, Duration::ZERO);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, after) = rest.split_at(digits);
-        let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(letters);
-        sum += seconds(number.parse::<f64>().ok()? * unit_seconds(unit)?)?;
-        rest = after;
-    }
-    (!text.is_empty()).then_some(sum)
-}
-
-fn unit_seconds(unit: &str) -> Option<f64> {
-    Some(match unit {
-        "h" => 3600.0,
-        "m" => 60.0,
-        "s" => 1.0,
-        "ms" => 1e-3,
-        "us" | "µs" => 1e-6,
-        "ns" => 1e-9,
-        _ => return None,
-    })
+    seconds(text.parse().ok().or_else(|| parse_seconds(text))?)
 }
 
 /// Negative values become zero, NaN becomes `None`. At most a year, so that sums cannot overflow.

@@ -7,5 +7,5 @@ mod rate;
 
 pub use cost::{Cost, estimate_tokens};
 pub use price::{Price, PriceError};
-pub use prices::{DatedRate, Prices, PricesError, parse_time};
+pub use prices::{DatedRate, Prices, PricesError};
 pub use rate::{Mode, Rate, Share, Tier};

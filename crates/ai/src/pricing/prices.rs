@@ -130,12 +130,6 @@ impl Prices {
     }
 }
 
-/// Parses a day (its start in UTC) or a time in RFC 3339.
-pub fn parse_time(text: &str) -> Result<Timestamp, PricesError> {
-    let day = || Timestamp::parse(&format!("{text}T00:00:00Z"));
-    Timestamp::parse(text).or_else(|_| day()).map_err(|_| PricesError::NoTime(text.to_owned()))
-}
-
 impl DatedRate {
     fn holds(&self, time: Timestamp) -> bool {
         self.from.is_none_or(|from| from <= time) && self.until.is_none_or(|until| time < until)
@@ -237,7 +231,19 @@ impl PricesToml {
     }
 }
 
+/// A day (its start in UTC) or a time, in quotes or as a TOML date.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    text.map(|text| parse_time(&text)).transpose().map_err(serde::de::Error::custom)
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a day or a time")]
+    enum TextOrDate {
+        Text(String),
+        Date(toml::value::Datetime),
+    }
+    let text = Option::<TextOrDate>::deserialize(deserializer)?.map(|written| match written {
+        TextOrDate::Text(text) => text,
+        TextOrDate::Date(date) => date.to_string(),
+    });
+    let parse =
+        |text: String| Timestamp::parse_time_or_day(&text).map_err(|_| PricesError::NoTime(text));
+    text.map(parse).transpose().map_err(serde::de::Error::custom)
 }

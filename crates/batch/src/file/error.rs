@@ -57,6 +57,15 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
+/// The key of a TOML value whose type is wrong or whose text is invalid.
+pub fn toml_key(mut error: toml::de::Error) -> Option<String> {
+    // Without its input, the error shows the key instead of the line.
+    error.set_input(None);
+    let shown = error.to_string();
+    let key = shown.lines().last()?.strip_prefix("in `")?.strip_suffix('`')?;
+    Some(key.to_owned())
+}
+
 /// The candidate most similar to `given`, if the similarity is high enough.
 pub fn did_you_mean<'a>(
     given: &str,

@@ -2,12 +2,9 @@
 
 use longshore::ProfileName;
 use longshore_ai::{KeyRef, Profile, ProviderName};
-use serde::de::DeserializeOwned;
 
 use super::SourceText;
-use super::ai::json;
 use super::error::FileError;
-use super::prices;
 use super::section::{Field, Section};
 
 const KEYS: [&str; 11] = [
@@ -33,7 +30,7 @@ pub(super) fn read(
     if let Some(field) = unsupported.iter().find_map(|key| section.field(key)) {
         return Err(field.error(format!("`{}` does not apply to provider {provider}", field.name)));
     }
-    let base = Profile { prices: prices::read(&section)?, ..Profile::new(name, provider) };
+    let base = Profile { prices: section.deserialize("prices")?, ..Profile::new(name, provider) };
     if provider.is_simulated() {
         simulated(base, &section)
     } else {
@@ -75,10 +72,10 @@ fn remote(base: Profile, section: &Section<'_>) -> Result<Profile, FileError> {
         model: section.require("model")?.text()?.to_owned(),
         endpoint: endpoint.map(str::to_owned),
         key: section.field("key").map(|field| key(&field)).transpose()?,
-        wire: deserialize_field(section, "wire")?,
-        limits: deserialize_field(section, "limits")?,
-        fallback: deserialize_field(section, "fallback")?,
-        pool: deserialize_field(section, "pool")?,
+        wire: section.deserialize("wire")?,
+        limits: section.deserialize("limits")?,
+        fallback: section.deserialize("fallback")?,
+        pool: section.deserialize("pool")?,
         ..base
     })
 }
@@ -94,17 +91,4 @@ fn key(field: &Field<'_>) -> Result<String, FileError> {
             Err(field.error(format!("`{}`: {error}", field.name)).hint(hint))
         }
     }
-}
-
-/// A field with the same form as in the ledger.
-fn deserialize_field<T: DeserializeOwned + Default>(
-    section: &Section<'_>,
-    key: &str,
-) -> Result<T, FileError> {
-    let Some(field) = section.field(key) else { return Ok(T::default()) };
-    let type_error = |why: String| field.error(format!("`{}`: {why}", field.name));
-    let value = json(field.value());
-    let value =
-        value.ok_or_else(|| type_error("it holds a number that JSON does not have".to_owned()))?;
-    serde_json::from_value(value).map_err(|error| type_error(error.to_string()))
 }

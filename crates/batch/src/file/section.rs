@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use longshore::duration;
+use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::error::FileError;
+use super::BatchFile;
+use super::error::{FileError, toml_key};
 use super::source_map::SourceLocation;
-use super::{BatchFile, duration};
 
 /// A table and its name.
 #[derive(Debug, Clone)]
@@ -73,6 +75,14 @@ impl<'a> Section<'a> {
     pub(super) fn require_section(&self, key: &str, known: &[&str]) -> Result<Self, FileError> {
         let missing = || self.error(format!("section [{}] is missing", self.key(key)));
         self.section(key, known)?.ok_or_else(missing)
+    }
+
+    /// The value of a key, or the default, as its type deserializes it.
+    pub(super) fn deserialize<T: DeserializeOwned + Default>(
+        &self,
+        key: &str,
+    ) -> Result<T, FileError> {
+        self.field(key).map_or_else(|| Ok(T::default()), |field| field.deserialize())
     }
 
     /// Of mutually exclusive keys, the one that is present.
@@ -198,7 +208,7 @@ impl<'a> Field<'a> {
     pub(super) fn positive_duration(&self) -> Result<Duration, FileError> {
         let time = self.duration_or_zero()?;
         if time.is_zero() {
-            return Err(self.error(format!("`{}` must be longer than zero", self.name)));
+            return Err(self.error(format!("`{}` {}", self.name, duration::NOT_POSITIVE)));
         }
         Ok(time)
     }
@@ -217,6 +227,28 @@ impl<'a> Field<'a> {
         found.map(|(_, value)| *value).ok_or_else(|| {
             let message = format!("`{text}` is not a value of `{}`", self.name);
             self.error(message).suggest(text, choices.iter().map(|(word, _)| *word))
+        })
+    }
+
+    /// The value as its type deserializes it. An error names the key below this one and its line.
+    fn deserialize<T: DeserializeOwned>(&self) -> Result<T, FileError> {
+        T::deserialize(ValueDeserializer::from(self.value.clone())).map_err(|error| {
+            let at = error.span().unwrap_or_else(|| self.value.span()).start;
+            let error_at_line =
+                |message| FileError::new(&self.file.display_path, message).at(self.file.line(at));
+            let name = match toml_key(error.clone()) {
+                Some(key) => format!("{}.{key}", self.name),
+                None => self.name.clone(),
+            };
+            let message = error.message();
+            let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+            match words.as_slice() {
+                [given, known @ ..] if message.starts_with("unknown field") => {
+                    error_at_line(format!("unknown key `{given}` in [{name}]"))
+                        .suggest(given, known.iter().copied())
+                }
+                _ => error_at_line(format!("`{name}`: {message}")),
+            }
         })
     }
 

@@ -59,7 +59,7 @@ pub(super) fn times(report: &Report) -> Vec<LabelledValue> {
     }
     fields.extend(batch.started_at.map(|at| ("First row", at.to_string())));
     fields.extend(batch.completed_at.map(|at| ("Ended", at.to_string())));
-    fields.extend(report.duration().map(|took| ("Took", format::duration(took))));
+    fields.extend(report.duration().map(|took| ("Took", longshore::duration::format(took))));
     fields.extend(report.rate().map(|rate| ("Rows per second", format!("{rate:.1}"))));
     if !batch.notes.is_empty() {
         fields.push(("Notes", batch.notes.clone()));

@@ -1,6 +1,4 @@
-//! Formats numbers, durations and database URLs for people.
-
-use std::time::Duration;
+//! Formats numbers and database URLs for people.
 
 use crate::definition::Database;
 
@@ -24,17 +22,6 @@ pub(super) fn millis(millis: u64) -> String {
             format!("{} s", millis / 1_000)
         }
         millis => format!("{millis} ms"),
-    }
-}
-
-/// `3 h 05 min`, `2 min 07 s`, `4.2 s`, `7 ms`.
-pub(super) fn duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0 => format!("{} ms", duration.as_millis()),
-        1..60 => format!("{:.1} s", duration.as_secs_f64()),
-        60..3_600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {:02} min", seconds / 3_600, seconds % 3_600 / 60),
     }
 }
 
@@ -69,8 +56,6 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(1_234_567).replace('\u{202f}', " "), "1 234 567");
         assert_eq!([millis(20), millis(2_000), millis(1_500)], ["20 ms", "2 s", "1500 ms"]);
-        let shown = [7, 4_200, 127_000, 11_100_000].map(|ms| duration(Duration::from_millis(ms)));
-        assert_eq!(shown, ["7 ms", "4.2 s", "2 min 07 s", "3 h 05 min"]);
     }
 
     #[test]

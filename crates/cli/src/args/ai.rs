@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::{ProfileName, QueueName};
+use longshore::{HumanDuration, ProfileName, QueueName};
 
 use super::limit::AtLeastOne;
-use crate::duration_arg::DurationArg;
 
 /// Ask models, and answer requests.
 #[derive(Debug, Subcommand)]
@@ -58,7 +57,7 @@ pub struct AskArgs {
     pub schema: Option<PathBuf>,
     /// Timeout of the answer
     #[arg(long, value_name = "TIME", default_value = "60s")]
-    pub timeout: DurationArg,
+    pub timeout: HumanDuration,
     /// Submit to the queue that `longshore ai worker` answers, instead of calling the provider from
     /// here
     #[arg(long)]
@@ -90,10 +89,10 @@ pub struct AiWorkerArgs {
     pub until_idle: bool,
     /// Maximum time of a drain
     #[arg(long, value_name = "TIME", default_value = "60s")]
-    pub drain_timeout: DurationArg,
+    pub drain_timeout: HumanDuration,
     /// Count the worker as dead after this long without a heartbeat
     #[arg(long, value_name = "TIME")]
-    pub ttl: Option<DurationArg>,
+    pub ttl: Option<HumanDuration>,
     /// Folder of the prompts that requests name by `prompt_ref`: DIR/TENANT/REF
     #[arg(long, value_name = "DIR")]
     pub prompts: Option<PathBuf>,

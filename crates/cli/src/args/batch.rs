@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use longshore::{BatchId, BatchStatus, UnitState};
+use longshore::{BatchId, BatchStatus, HumanDuration, UnitState};
 use longshore_batch::definition::{MailMode, Workers};
 
 use super::unit_worker::{PageArgs, PoolTarget};
-use crate::duration_arg::DurationArg;
 
 /// Run batches of database rows; watch, pause, resume, cancel, retry and report them.
 #[derive(Debug, Subcommand)]
@@ -59,7 +58,7 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         batch: BatchTarget,
         /// Stop watching after this long
         #[arg(long, value_name = "TIME")]
-        limit: Option<DurationArg>,
+        limit: Option<HumanDuration>,
     },
     /// Pause a batch: none of its units is claimed
     Pause {
@@ -77,7 +76,7 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         batch: BatchTarget,
         /// Stop waiting after this long
         #[arg(long, value_name = "TIME")]
-        limit: Option<DurationArg>,
+        limit: Option<HumanDuration>,
     },
     /// Cancel a batch: waiting units are cancelled, running ones asked to stop
     Cancel(BatchTarget),

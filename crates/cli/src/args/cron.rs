@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use longshore::schedule::{Missed, Overlap};
-use longshore::{Kind, Priority, QueueName, ScheduleName};
+use longshore::{HumanDuration, Kind, Priority, QueueName, ScheduleName};
 
 use super::server::ServerArgs;
 use super::unit_worker::PageArgs;
-use crate::duration_arg::DurationArg;
 
 /// Submit units or start batches on a schedule.
 #[derive(Debug, Subcommand)]
@@ -85,10 +84,10 @@ pub struct CronAddArgs {
     pub priority: Priority,
     /// Fail a unit that is not done this long after it was submitted
     #[arg(long, value_name = "TIME")]
-    pub deadline: Option<DurationArg>,
+    pub deadline: Option<HumanDuration>,
     /// Maximum time of one run
     #[arg(long, value_name = "TIME")]
-    pub timeout: Option<DurationArg>,
+    pub timeout: Option<HumanDuration>,
     /// Maximum number of attempts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_attempts: Option<u32>,

@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::{BatchId, UnitId};
+use longshore::{BatchId, ByteSize, HumanDuration, UnitId};
 use longshore_dispatch::system::QueueSystem;
 
 use super::resource::ResourceArg;
-use crate::byte_size::ByteSize;
-use crate::duration_arg::DurationArg;
 
 /// Commands for a pool of script workers.
 #[derive(Debug, Subcommand)]
@@ -51,7 +49,7 @@ pub struct DispatchTopArgs {
     pub pool: DispatchPoolArg,
     /// Refresh interval
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub every: DurationArg,
+    pub every: HumanDuration,
 }
 
 /// Starts a pool.
@@ -92,10 +90,10 @@ pub struct DispatchStartArgs {
     /// Lifetime of each worker: requested from the base system; towards its end it takes no new
     /// script
     #[arg(long, value_name = "TIME")]
-    pub time: Option<DurationArg>,
+    pub time: Option<HumanDuration>,
     /// Release a worker above --workers after this long without a script
     #[arg(long, value_name = "TIME", default_value = "5m")]
-    pub idle: DurationArg,
+    pub idle: HumanDuration,
     /// Script that each worker runs before its first
     #[arg(long, value_name = "FILE")]
     pub before: Option<PathBuf>,
@@ -104,7 +102,7 @@ pub struct DispatchStartArgs {
     pub after: Option<PathBuf>,
     /// Count a worker as lost after this long without a message; its scripts run elsewhere
     #[arg(long, value_name = "TIME", default_value = "15s")]
-    pub ttl: DurationArg,
+    pub ttl: HumanDuration,
     /// Addresses that the server listens on and workers try, in this order [default: all of this
     /// machine, for local_worker 127.0.0.1]
     #[arg(long, value_name = "IP")]
@@ -117,7 +115,7 @@ pub struct DispatchStartArgs {
     pub detach: bool,
     /// Stop waiting for the workers after this long; the pool continues
     #[arg(long, value_name = "TIME", default_value = "10m")]
-    pub wait_limit: DurationArg,
+    pub wait_limit: HumanDuration,
     /// Stop the pool when this process ends.
     #[arg(long, hide = true, value_name = "PID")]
     pub owner: Option<i32>,
@@ -188,7 +186,7 @@ pub struct DispatchWaitArgs {
     pub pool: DispatchPoolArg,
     /// Stop waiting after this long
     #[arg(long, value_name = "TIME")]
-    pub limit: Option<DurationArg>,
+    pub limit: Option<HumanDuration>,
 }
 
 /// Stops a pool.
@@ -201,5 +199,5 @@ pub struct DispatchStopArgs {
     pub now: bool,
     /// Maximum wait for running scripts; then they are interrupted
     #[arg(long, value_name = "TIME", default_value = "1h", conflicts_with = "now")]
-    pub drain_timeout: DurationArg,
+    pub drain_timeout: HumanDuration,
 }

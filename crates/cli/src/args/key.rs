@@ -6,10 +6,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::TenantId;
+use longshore::{HumanDuration, TenantId};
 
 use super::unit_worker::PageArgs;
-use crate::duration_arg::DurationArg;
 
 /// Store keys of providers in the vault.
 #[derive(Debug, Subcommand)]
@@ -76,7 +75,7 @@ pub struct KeyRotateArgs {
     pub named: KeyArg,
     /// How long the previous version stays valid
     #[arg(long, value_name = "TIME", default_value = "24h")]
-    pub grace: DurationArg,
+    pub grace: HumanDuration,
 }
 
 /// Revokes a key.

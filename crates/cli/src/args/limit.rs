@@ -3,9 +3,8 @@
 use std::str::FromStr;
 
 use clap::Args;
+use longshore::ByteSize;
 use longshore::store::Capacity;
-
-use crate::byte_size::ByteSize;
 
 /// A limit; `None` removes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

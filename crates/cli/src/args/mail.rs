@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::Priority;
+use longshore::{HumanDuration, Priority};
 use longshore_batch::definition::MailMode;
 use longshore_mail::spool::Share;
 
 use super::batch::BatchFileArgs;
-use crate::duration_arg::DurationArg;
-use crate::mail::RendererName;
+use crate::config::RendererName;
 
 /// Compile MJML, spool mail and send it.
 #[derive(Debug, Subcommand)]
@@ -110,7 +109,7 @@ pub struct MailSpoolArgs {
     pub bounces_to: Option<String>,
     /// Send after this long
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    pub after: DurationArg,
+    pub after: HumanDuration,
     /// Priority among due messages: high, normal, low or 1 to 9
     #[arg(long, value_name = "PRIORITY", default_value_t = Priority::NORMAL)]
     pub priority: Priority,
@@ -145,7 +144,7 @@ pub struct MailDigestArgs {
     pub daemon: bool,
     /// With --daemon: interval between checks for due recipients
     #[arg(long, value_name = "TIME", default_value = "60s")]
-    pub every: DurationArg,
+    pub every: HumanDuration,
     /// Write due mail as .eml files into this folder, instead of leaving it to `mail send`
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,

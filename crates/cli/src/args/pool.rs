@@ -1,10 +1,9 @@
 //! Arguments of `longshore pool …`.
 
 use clap::{Args, Subcommand};
-use longshore::{PoolName, Priority};
+use longshore::{HumanDuration, PoolName, Priority};
 
 use super::server::ServerArgs;
-use crate::duration_arg::DurationArg;
 
 /// Show and resize bounded pools, hold a permit while a command runs.
 #[derive(Debug, Subcommand)]
@@ -51,7 +50,7 @@ pub struct PoolStatusArgs {
     pub watch: bool,
     /// Refresh interval, with --watch
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub every: DurationArg,
+    pub every: HumanDuration,
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -74,7 +73,7 @@ pub struct PoolExecArgs {
     pub max: Option<u32>,
     /// Maximum wait for a permit, 0 for ever [default: the configuration's, or for ever]
     #[arg(long, value_name = "TIME")]
-    pub wait: Option<DurationArg>,
+    pub wait: Option<HumanDuration>,
     /// Permits that the command takes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,

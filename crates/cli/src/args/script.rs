@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use longshore::{ByteSize, HumanDuration};
 use longshore_dispatch::system::QueueSystem;
 
 use super::dispatch::DispatchPoolArg;
-use crate::byte_size::ByteSize;
-use crate::duration_arg::DurationArg;
 
 /// Options that a job file sets itself, or that scripts of a pool do not have.
 const NOT_WITH_JOB: [&str; 16] = [
@@ -57,7 +56,7 @@ pub struct ScriptArgs {
     pub mem: Option<ByteSize>,
     /// Maximum run time: then TERM, and KILL five seconds later
     #[arg(long, value_name = "TIME", requires = "script")]
-    pub time: Option<DurationArg>,
+    pub time: Option<HumanDuration>,
     /// Name of the script or array
     #[arg(long, value_name = "NAME", requires = "script")]
     pub name: Option<String>,

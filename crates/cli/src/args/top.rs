@@ -1,8 +1,7 @@
 //! Arguments of `longshore top`.
 
 use clap::Args;
-
-use crate::duration_arg::DurationArg;
+use longshore::HumanDuration;
 
 /// Watch queues, workers, batches and pools.
 #[derive(Debug, Args)]
@@ -13,5 +12,5 @@ batch, q leaves. Where stdout is no terminal, or with --json, one frame is print
 pub struct TopArgs {
     /// Refresh interval
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub every: DurationArg,
+    pub every: HumanDuration,
 }

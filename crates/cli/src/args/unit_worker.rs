@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::{BatchId, Kind, QueueName, SessionId, UnitId, UnitState};
+use longshore::{BatchId, HumanDuration, Kind, QueueName, SessionId, UnitId, UnitState};
 
 use super::server::ServerArgs;
-use crate::duration_arg::DurationArg;
 
 /// Show, retry or cancel units.
 #[derive(Debug, Subcommand)]
@@ -26,7 +25,7 @@ pub enum UnitCommand {
         id: UnitId,
         /// Stop waiting after this long
         #[arg(long, value_name = "TIME")]
-        limit: Option<DurationArg>,
+        limit: Option<HumanDuration>,
         #[command(flatten)]
         server: ServerArgs,
     },

@@ -134,8 +134,8 @@ impl CallFilterArgs {
             request_id: self.request.clone(),
             batch: self.batch.clone(),
             profile: self.profile.clone(),
-            since: self.since.map(|time| time.time(now)),
-            until: self.until.map(|time| time.time(now)),
+            since: self.since.map(|time| time.before(now)),
+            until: self.until.map(|time| time.before(now)),
         }
     }
 }

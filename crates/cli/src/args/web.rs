@@ -5,9 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use longshore::ledger::Role;
-use longshore::{TenantId, TokenId};
-
-use crate::duration_arg::DurationArg;
+use longshore::{HumanDuration, TenantId, TokenId};
 
 /// Serves the API.
 #[derive(Debug, Args)]
@@ -88,5 +86,5 @@ pub struct TokenAddArgs {
     pub label: String,
     /// Lifetime, as 90d [default: until it is revoked]
     #[arg(long, value_name = "TIME")]
-    pub expires: Option<DurationArg>,
+    pub expires: Option<HumanDuration>,
 }

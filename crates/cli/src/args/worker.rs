@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use longshore::{BatchId, Kind, QueueName};
+use longshore::{BatchId, HumanDuration, Kind, QueueName};
 
 use super::resource::ResourceArg;
-use crate::duration_arg::DurationArg;
 
 /// Run units.
 #[derive(Debug, Args)]
@@ -42,11 +41,11 @@ pub struct WorkerArgs {
     pub max_units: Option<u64>,
     /// Maximum time of a drain [env: LONGSHORE_DRAIN_TIMEOUT] [default: 30s]
     #[arg(long, value_name = "TIME")]
-    pub drain_timeout: Option<DurationArg>,
+    pub drain_timeout: Option<HumanDuration>,
     /// Count the worker as dead after this long without a heartbeat [env: LONGSHORE_TTL] [default:
     /// 15s]
     #[arg(long, value_name = "TIME")]
-    pub ttl: Option<DurationArg>,
+    pub ttl: Option<HumanDuration>,
     /// Working directory of commands of kind `exec` [env: LONGSHORE_EXEC_DIR] [default: .]
     #[arg(long, value_name = "DIR")]
     pub exec_dir: Option<PathBuf>,
@@ -69,13 +68,13 @@ pub struct RemoteWorkerArgs {
     pub nthr: Option<i64>,
     /// Lifetime: it takes no new script that could not end in time
     #[arg(long, value_name = "TIME", requires = "server")]
-    pub lifetime: Option<DurationArg>,
+    pub lifetime: Option<HumanDuration>,
     /// Exit after this long without a script
     #[arg(long, value_name = "TIME", requires = "server")]
-    pub idle: Option<DurationArg>,
+    pub idle: Option<HumanDuration>,
     /// How long to look for a lost server; running scripts continue meanwhile
     #[arg(long, value_name = "TIME", default_value = "10m", requires = "server")]
-    pub server_lost: DurationArg,
+    pub server_lost: HumanDuration,
     /// Folder that every script must be inside, whatever its submitter says (may be repeated)
     #[arg(long, value_name = "DIR", requires = "server")]
     pub root: Vec<PathBuf>,
@@ -94,5 +93,5 @@ pub struct RemoteWorkerArgs {
     pub launch: Option<u64>,
     /// Simulate scripts: report success after this long, to measure everything else.
     #[arg(long, hide = true, value_name = "TIME", requires = "server")]
-    pub idle_run: Option<DurationArg>,
+    pub idle_run: Option<HumanDuration>,
 }

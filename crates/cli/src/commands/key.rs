@@ -3,15 +3,15 @@
 
 mod master_key;
 
+use longshore::duration::{self, format_ago};
 use longshore::ledger::KeyStatus;
-use longshore::{KeyName, TenantId};
+use longshore::{HumanDuration, KeyName, TenantId};
 use longshore_ai::{KeyEntry, KeyRef, Vault};
 use serde::Serialize;
 
 use super::{ledger, now};
 use crate::args::key::{KeyAddArgs, KeyArg, KeyCommand as Typed, KeyRevokeArgs, KeyRotateArgs};
 use crate::args::unit_worker::PageArgs;
-use crate::duration_arg::{DurationArg, format_ago};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
@@ -58,17 +58,14 @@ async fn rotate(typed: &KeyRotateArgs, settings: &Settings) -> anyhow::Result<()
     let vault = open(settings).await?;
     let secret =
         secret_prompt::read(&format!("the new secret of key `{name}`"), settings.output).await?;
-    let DurationArg(grace) = typed.grace;
+    let HumanDuration(grace) = typed.grace;
     let version = vault.rotate(&settings.scope(), &tenant, &name, &secret, grace).await?;
     let answer = KeyResult { tenant: &tenant, key: &name, version: Some(version) };
     settings.output.answer(&answer, || {
         let before = match grace.is_zero() {
             true => "the previous version is no longer valid".to_owned(),
             false => {
-                format!(
-                    "the previous version stays valid for {}",
-                    crate::duration_arg::format_duration(grace)
-                )
+                format!("the previous version stays valid for {}", duration::format(grace))
             }
         };
         format!("key `{name}` of `{tenant}` has version {version}; {before}")

@@ -11,11 +11,11 @@ mod send;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use longshore::duration;
 use longshore_mail::spool::Health;
 
 use super::now;
 use crate::args::mail::MailCommand as Typed;
-use crate::duration_arg::format_duration;
 use crate::exit::ExitCode;
 use crate::mail;
 use crate::output::Table;
@@ -42,7 +42,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
 
 fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
     let stats = mail::spool(&settings.mail)?.stats(now())?;
-    let health = stats.health(&settings.mail.thresholds);
+    let health = stats.health(&settings.mail.thresholds());
     let value = serde_json::json!({
         "pending": stats.pending,
         "due": stats.due,
@@ -61,13 +61,13 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
         table.field("pending", stats.pending);
         table.field("due", stats.due);
         if !stats.oldest_due.is_zero() {
-            table.field("oldest due", format!("for {}", format_duration(stats.oldest_due)));
+            table.field("oldest due", format!("for {}", duration::format(stats.oldest_due)));
         }
         if stats.put_off > 0 {
             table.field("put off", stats.put_off);
             table.field(
                 "oldest put off",
-                format!("due for {}", format_duration(stats.oldest_put_off)),
+                format!("due for {}", duration::format(stats.oldest_put_off)),
             );
         }
         table.field("sending", stats.sending);

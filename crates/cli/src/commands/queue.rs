@@ -1,5 +1,6 @@
 //! `queue`: shows, pauses, resumes, bounds and purges queues.
 
+use longshore::duration::format_ago;
 use longshore::store::{LaneChange, Operated, QueueChange, QueueInfo, UnitAction, UnitSelection};
 use longshore::{Error, QueueName, Store, TenantId, UnitState};
 use serde::Serialize;
@@ -7,7 +8,6 @@ use serde::Serialize;
 use super::unit::operation_text;
 use super::{confirm, connect, now};
 use crate::args::queue::{LaneArg, QueueCommand as Typed};
-use crate::duration_arg::format_ago;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};

@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use anyhow::Context;
 use longshore::services;
-use longshore_web::{Limits, Lock, Tls, Web};
+use longshore_web::{Lock, Tls, Web};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -56,10 +56,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         .shared_pools(settings.web.shared_pools.clone())
         .scripts(Arc::new(DispatchFolder(settings.dispatch.folder(None))))
         .gateway(Arc::new(inference.clone()))
-        .limits(Limits {
-            connections: settings.web.limits.connections.min(files),
-            ..settings.web.limits
-        });
+        .limits(settings.web.limits(files));
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
     let hosted = match typed.dispatch || settings.web.dispatch {

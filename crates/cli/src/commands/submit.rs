@@ -135,7 +135,7 @@ impl UnitTemplate {
         unit.priority = typed.priority;
         unit.dedup = typed.dedup();
         unit.not_before = typed.not_before(now);
-        unit.deadline = typed.deadline.map(|moment| moment.from(now));
+        unit.deadline = typed.deadline.map(|time| time.after(now));
         unit.weight = Weight {
             slots: typed.weight,
             resources: resource::collect_resources(&typed.resource)?,

@@ -114,7 +114,7 @@ fn conditions(typed: &SubmitArgs) -> Conditions {
     let now = now();
     Conditions {
         not_before: typed.not_before(now),
-        deadline: typed.deadline.map(|moment| moment.from(now)),
+        deadline: typed.deadline.map(|time| time.after(now)),
         key: typed.dedup(),
         room: match typed.no_wait {
             true => Some(Duration::ZERO),

@@ -5,7 +5,7 @@ mod monthly_usage;
 use anyhow::anyhow;
 use longshore::ledger::{BudgetState, Ledger};
 use longshore::store::{Capacity, Tenant, TenantChange};
-use longshore::{Error, Store, TenantId};
+use longshore::{Error, Store, TenantId, byte_size};
 use serde::Serialize;
 
 use crate::args::tenant::{TenantCommand as Typed, TenantSettingsArgs};
@@ -13,7 +13,7 @@ use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::{byte_size, store};
+use crate::store;
 
 use monthly_usage::MonthlyUsage;
 
@@ -202,11 +202,11 @@ fn table(tenants: &[Tenant]) -> Table {
             right(tenant.weight),
             right(shown(tenant.cap)),
             right(shown(tenant.capacity.units)),
-            right(shown(tenant.capacity.bytes.map(byte_size::format_bytes))),
+            right(shown(tenant.capacity.bytes.map(byte_size::format))),
             right(tenant.counts.ready),
             right(tenant.counts.leased),
             right(tenant.counts.live()),
-            right(byte_size::format_bytes(tenant.bytes)),
+            right(byte_size::format(tenant.bytes)),
         ]);
     }
     table
@@ -227,12 +227,12 @@ fn record(tenant: &Tenant, budget: &BudgetState) -> Table {
     table.field("weight", tenant.weight);
     table.field("cap", shown(tenant.cap));
     table.field("max units", shown(tenant.capacity.units));
-    table.field("max bytes", shown(tenant.capacity.bytes.map(byte_size::format_bytes)));
+    table.field("max bytes", shown(tenant.capacity.bytes.map(byte_size::format)));
     monthly_usage::fields(&mut table, budget);
     table.field("since", tenant.created_at);
     for state in longshore::UnitState::ALL {
         table.field(state.as_str(), tenant.counts.of(state));
     }
-    table.field("bytes", byte_size::format_bytes(tenant.bytes));
+    table.field("bytes", byte_size::format(tenant.bytes));
     table
 }

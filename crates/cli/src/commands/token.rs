@@ -1,13 +1,13 @@
 //! `token`: manages API tokens with their tenants and roles.
 
 use longshore::TokenId;
+use longshore::duration::format_ago;
 use longshore::ledger::{NewToken, TokenRecord};
 use longshore_web::FreshToken;
 use serde::Serialize;
 
 use super::{ledger, now};
 use crate::args::web::{TokenAddArgs, TokenCommand as Typed};
-use crate::duration_arg::format_ago;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell};
 use crate::settings::Settings;

@@ -1,5 +1,6 @@
 //! `unit`: shows, retries and cancels units.
 
+use longshore::duration::format_ago;
 use longshore::store::{Operated, UnitAction, UnitFailure, UnitFilter, UnitSelection};
 use longshore::{Payload, Unit, UnitId};
 use longshore_dispatch::request::Deed;
@@ -8,7 +9,6 @@ use serde::Serialize;
 use super::dispatch::units;
 use super::{connect, now, submit};
 use crate::args::unit_worker::{UnitCommand as Typed, UnitIdsArgs, UnitListArgs};
-use crate::duration_arg::format_ago;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};

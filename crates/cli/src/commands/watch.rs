@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar};
-use longshore::{Batch, BatchId, Client, WaitError};
+use longshore::{Batch, BatchId, Client, WaitError, duration};
 use longshore_batch::definition::Definition;
 use tokio::sync::Notify;
 
@@ -12,7 +12,6 @@ use super::batch::{BatchSummary, summary::format_cost};
 #[cfg(feature = "standard")]
 use super::dispatch::arrays::ArrayClient;
 use super::wait;
-use crate::duration_arg::format_duration;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::Output;
@@ -190,7 +189,7 @@ impl BatchView {
         if let Some(per_second) = self.rate.per_second().filter(|_| batch.status.is_open()) {
             #[expect(clippy::cast_precision_loss, reason = "a rough guess for people")]
             let left = total.saturating_sub(counts.finished()) as f64 / per_second;
-            let left = format_duration(Duration::from_secs_f64(left.min(1e9)));
+            let left = duration::format(Duration::from_secs_f64(left.min(1e9)));
             words.push_str(&format!(", {per_second:.0}/s, {left} left"));
         }
         let money = format_cost(batch);
@@ -208,7 +207,7 @@ impl BatchView {
         let status = self.output.paint(batch.status.as_str(), batch.status.as_str());
         let why = batch.reason.as_ref().map_or(String::new(), |reason| format!(" ({reason})"));
         let took = match (batch.started_at, batch.completed_at) {
-            (Some(start), Some(end)) => format!(", took {}", format_duration(end.since(start))),
+            (Some(start), Some(end)) => format!(", took {}", duration::format(end.since(start))),
             _ => String::new(),
         };
         let words = self.words(batch);

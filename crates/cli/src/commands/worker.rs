@@ -49,7 +49,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     let inference = inference::open_inference(&ledger, settings)?.with_pools(registry.clone());
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
-    let caller = HttpClient::new(Arc::clone(&settings.http.allowlist));
+    let caller = HttpClient::new(Arc::new(settings.http.allow.clone()));
     let actions = Arc::new(BatchHooks::new(dir, caller.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
     let batches = {

@@ -1,13 +1,13 @@
 //! `workers`: lists workers and sends them commands.
 
 use longshore::SessionId;
+use longshore::duration::{self, format_ago};
 use longshore::session::{Order, Session};
 use rustix::process::{Signal, kill_process};
 use serde::Serialize;
 
 use super::{connect, now};
 use crate::args::unit_worker::{SessionPrefix, WorkersArgs, WorkersCommand};
-use crate::duration_arg::{format_ago, format_duration};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
@@ -102,7 +102,7 @@ fn table(sessions: &[Session]) -> Table {
             cell(name(session.order)),
             right(session.slots),
             right(session.held),
-            right(session.cpu.map_or_else(String::new, format_duration)),
+            right(session.cpu.map_or_else(String::new, duration::format)),
             cell(kinds.join(",")),
             cell(format_ago(session.opened_at, now)),
             cell(format_ago(session.beat_at, now)),

@@ -1,85 +1,148 @@
-//! The schema of `[mail]`.
+//! `[mail]`: spool, renderer and server of mail.
 
-use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
-/// `[mail]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MailConfig {
-    pub spool: String,
-    pub renderer: String,
-    pub form: String,
-    pub mjml_dir: String,
-    pub includes: Vec<String>,
-    pub render_timeout: String,
-    pub pool: String,
-    pub folder: String,
-    pub per_domain: u32,
-    pub on_unanswered: String,
-    pub max_age: String,
-    pub keep: String,
-    pub keep_failed: String,
-    pub warning: u32,
-    pub critical: u32,
-    pub warning_age: String,
-    pub critical_age: String,
-    pub warning_failed: u32,
-    pub critical_failed: u32,
-    pub smtp: SmtpConfig,
+use longshore::{PoolName, duration};
+use longshore_mail::mjml::Form;
+use longshore_mail::send::Security;
+use longshore_mail::spool::{OnUnanswered, Thresholds};
+
+use super::value;
+use crate::error::UsageError;
+
+section! {
+    /// `[mail]`
+    MailConfig {
+        /// The spool's folder.
+        #[serde(deserialize_with = "value::path")]
+        spool: PathBuf = "spool".into(),
+        /// The renderer.
+        #[serde(deserialize_with = "value::parsed")]
+        renderer: RendererName = RendererName::Embedded,
+        /// The request format of a renderer's server.
+        form: Form = Form::Raw,
+        /// The folder where `npm install mjml` was run.
+        #[serde(deserialize_with = "value::folder")]
+        mjml_dir: PathBuf = ".".into(),
+        /// Folders that templates may include from, beside their own.
+        includes: Vec<PathBuf> = Vec::new(),
+        /// Timeout of one rendering.
+        #[serde(deserialize_with = "duration::positive")]
+        render_timeout: Duration = Duration::from_secs(30),
+        /// The bounded pool of which each rendering holds a permit.
+        #[serde(deserialize_with = "value::optional")]
+        pool: Option<PoolName> = None,
+        /// The folder to which mail goes instead of to a server.
+        #[serde(deserialize_with = "value::optional")]
+        folder: Option<PathBuf> = None,
+        /// Messages to one domain per minute; 0 is no limit.
+        per_domain: u32 = 0,
+        /// What happens to messages that may have been delivered already.
+        on_unanswered: OnUnanswered = OnUnanswered::Again,
+        /// How long a message is retried.
+        #[serde(deserialize_with = "duration::positive")]
+        max_age: Duration = Duration::from_secs(3 * 86_400),
+        /// How long sent messages are kept.
+        #[serde(with = "duration")]
+        keep: Duration = Duration::from_secs(7 * 86_400),
+        /// How long failures are kept.
+        #[serde(with = "duration")]
+        keep_failed: Duration = Duration::from_secs(30 * 86_400),
+        /// Due messages, …
+        warning: usize = Thresholds::default().warning,
+        critical: usize = Thresholds::default().critical,
+        /// … the age of the oldest, …
+        #[serde(deserialize_with = "duration::positive")]
+        warning_age: Duration = Thresholds::default().warning_age,
+        #[serde(deserialize_with = "duration::positive")]
+        critical_age: Duration = Thresholds::default().critical_age,
+        /// … and failures within a day, from which the spool is unhealthy.
+        warning_failed: usize = Thresholds::default().warning_failed,
+        critical_failed: usize = Thresholds::default().critical_failed,
+        smtp: SmtpConfig = SmtpConfig::default(),
+    }
 }
 
-impl Default for MailConfig {
-    fn default() -> Self {
-        Self {
-            spool: "spool".into(),
-            renderer: "embedded".into(),
-            form: "raw".into(),
-            mjml_dir: String::new(),
-            includes: Vec::new(),
-            render_timeout: "30s".into(),
-            pool: String::new(),
-            folder: String::new(),
-            per_domain: 0,
-            on_unanswered: "again".into(),
-            max_age: "3d".into(),
-            keep: "7d".into(),
-            keep_failed: "30d".into(),
-            warning: 100,
-            critical: 1000,
-            warning_age: "15m".into(),
-            critical_age: "1h".into(),
-            warning_failed: 10,
-            critical_failed: 100,
-            smtp: SmtpConfig::default(),
+impl MailConfig {
+    /// The limits from which the spool is unhealthy.
+    pub fn thresholds(&self) -> Thresholds {
+        let Self { warning, critical, warning_age, critical_age, .. } = *self;
+        let Self { warning_failed, critical_failed, .. } = *self;
+        Thresholds { warning, critical, warning_age, critical_age, warning_failed, critical_failed }
+    }
+}
+
+section! {
+    /// `[mail.smtp]`: the mail server.
+    SmtpConfig {
+        /// Its address.
+        #[serde(deserialize_with = "value::optional")]
+        server: Option<SmtpAddress> = None,
+        /// How connections are secured.
+        security: Security = Security::StartTls,
+        /// Certificate authorities, if not the system's.
+        #[serde(deserialize_with = "value::optional")]
+        authorities: Option<PathBuf> = None,
+        /// The login; empty for none.
+        user: String = String::new(),
+        /// The password's file.
+        #[serde(deserialize_with = "value::optional")]
+        password_file: Option<PathBuf> = None,
+        /// The name in the greeting; empty for the machine's.
+        hello: String = String::new(),
+        /// Maximum connections.
+        #[serde(deserialize_with = "value::at_least_one")]
+        connections: usize = 8,
+        /// Timeout of a reply.
+        #[serde(deserialize_with = "duration::positive")]
+        timeout: Duration = Duration::from_secs(60),
+    }
+}
+
+/// A mail server's host and port.
+#[derive(Debug, Clone)]
+pub struct SmtpAddress {
+    pub host: String,
+    pub port: u16,
+}
+
+impl FromStr for SmtpAddress {
+    type Err = UsageError;
+
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        let wrong = || UsageError(format!("`{text}` is not a server, as mail.example.org:587"));
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port = port.parse().map_err(|_| wrong())?;
+        match host.is_empty() {
+            true => Err(wrong()),
+            false => Ok(Self { host: host.trim_matches(['[', ']']).to_owned(), port }),
         }
     }
 }
 
-/// `[mail.smtp]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SmtpConfig {
-    pub server: String,
-    pub security: String,
-    pub authorities: String,
-    pub user: String,
-    pub password_file: String,
-    pub hello: String,
-    pub connections: u32,
-    pub timeout: String,
+/// The renderer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RendererName {
+    Embedded,
+    Reference,
+    Server(reqwest::Url),
 }
 
-impl Default for SmtpConfig {
-    fn default() -> Self {
-        Self {
-            server: String::new(),
-            security: "starttls".into(),
-            authorities: String::new(),
-            user: String::new(),
-            password_file: String::new(),
-            hello: String::new(),
-            connections: 8,
-            timeout: "60s".into(),
+impl FromStr for RendererName {
+    type Err = UsageError;
+
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        match text {
+            "embedded" => Ok(Self::Embedded),
+            "reference" => Ok(Self::Reference),
+            _ => match text.parse::<reqwest::Url>() {
+                Ok(url) if ["http", "https"].contains(&url.scheme()) => Ok(Self::Server(url)),
+                _ => Err(UsageError(
+                    "a renderer is embedded, reference, or the http:// address of a server".into(),
+                )),
+            },
         }
     }
 }

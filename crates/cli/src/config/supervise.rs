@@ -1,76 +1,72 @@
-//! The schema of `[supervise]` and its workers.
+//! `[supervise]` and its workers.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use longshore::{ByteSize, Kind, QueueName, duration};
 
-/// `[supervise]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SuperviseConfig {
-    pub pid_file: String,
-    pub recover: bool,
-    pub start_time: String,
-    pub start_failures: u32,
-    pub start_window: String,
-    pub restart_after: String,
-    pub restart_most: String,
-    pub version_file: String,
-    pub settle: String,
-    /// Supervised processes, by their names.
-    pub workers: BTreeMap<String, SupervisedConfig>,
-}
+use super::value;
 
-impl Default for SuperviseConfig {
-    fn default() -> Self {
-        Self {
-            pid_file: "longshore-supervise.pid".into(),
-            recover: false,
-            start_time: "5s".into(),
-            start_failures: 5,
-            start_window: "5m".into(),
-            restart_after: "1s".into(),
-            restart_most: "1m".into(),
-            version_file: String::new(),
-            settle: "300s".into(),
-            workers: BTreeMap::new(),
-        }
+section! {
+    /// `[supervise]`: processes that `supervise` runs.
+    SuperviseConfig {
+        /// The file with its PID, locked against a second supervisor.
+        #[serde(deserialize_with = "value::path")]
+        pid_file: PathBuf = "longshore-supervise.pid".into(),
+        /// Whether unfinished batches are resumed at the start.
+        recover: bool = false,
+        /// A process that ends sooner has failed to start.
+        #[serde(with = "duration")]
+        start_time: Duration = Duration::from_secs(5),
+        /// After this many failures to start …
+        start_failures: u32 = 5,
+        /// … within this window, the section is given up.
+        #[serde(deserialize_with = "duration::positive")]
+        start_window: Duration = Duration::from_secs(300),
+        /// The delay of the first restart; it doubles with each.
+        #[serde(with = "duration")]
+        restart_after: Duration = Duration::from_secs(1),
+        /// The maximum delay.
+        #[serde(with = "duration")]
+        restart_most: Duration = Duration::from_secs(60),
+        /// A file with the installed version in its first line.
+        #[serde(deserialize_with = "value::optional")]
+        version_file: Option<PathBuf> = None,
+        /// How long that line must stay the same.
+        #[serde(with = "duration")]
+        settle: Duration = Duration::from_secs(300),
+        /// Supervised processes, by their names.
+        workers: BTreeMap<String, SupervisedConfig> = BTreeMap::new(),
     }
 }
 
-/// `[supervise.workers.NAME]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SupervisedConfig {
-    pub command: Vec<String>,
-    pub kinds: Vec<String>,
-    pub queues: Vec<String>,
-    pub slots: u32,
-    pub dir: String,
-    pub env: BTreeMap<String, String>,
-    pub count: u32,
-    pub min: u32,
-    pub max: u32,
-    pub max_memory: String,
-    pub max_age: String,
-    pub max_units: u64,
-}
-
-impl Default for SupervisedConfig {
-    fn default() -> Self {
-        Self {
-            command: vec![],
-            kinds: vec![],
-            queues: vec![],
-            slots: 0,
-            dir: ".".into(),
-            env: BTreeMap::new(),
-            count: 0,
-            min: 1,
-            max: 0,
-            max_memory: String::new(),
-            max_age: "0s".into(),
-            max_units: 0,
-        }
+section! {
+    /// `[supervise.workers.NAME]`: identical worker processes.
+    SupervisedConfig {
+        /// The command; empty for `longshore worker`.
+        command: Vec<String> = Vec::new(),
+        kinds: Vec<Kind> = Vec::new(),
+        queues: Vec<QueueName> = Vec::new(),
+        slots: u32 = 0,
+        /// The working directory.
+        #[serde(deserialize_with = "value::folder")]
+        dir: PathBuf = ".".into(),
+        /// Variables set in the environment.
+        env: BTreeMap<String, String> = BTreeMap::new(),
+        /// Number of processes at the start; 0 means `min`, and at least one.
+        count: u32 = 0,
+        /// Minimum number.
+        min: u32 = 1,
+        /// Maximum number; 0 means the number at the start.
+        max: u32 = 0,
+        /// A process that uses more memory is replaced.
+        #[serde(deserialize_with = "value::optional")]
+        max_memory: Option<ByteSize> = None,
+        /// An older process is replaced; zero means never.
+        #[serde(with = "duration")]
+        max_age: Duration = Duration::ZERO,
+        /// A `longshore worker` is replaced after about this number of units; 0 means never.
+        max_units: u64 = 0,
     }
 }

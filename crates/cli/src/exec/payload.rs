@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore::HumanDuration;
 use serde::Deserialize;
-
-use crate::duration_arg::DurationArg;
 
 /// A command to run. Unknown fields are rejected: a misspelt `timeout` must not mean "no timeout".
 #[derive(Debug, Deserialize)]
@@ -25,13 +24,13 @@ pub struct ExecPayload {
     pub env: BTreeMap<String, String>,
     /// Maximum run time: seconds, or text as "30s".
     #[serde(default)]
-    pub timeout: Option<DurationArg>,
+    pub timeout: Option<HumanDuration>,
 }
 
 impl ExecPayload {
     /// A command with its input and a timeout.
     pub fn simple(argv: Vec<String>, stdin: String, limit: Duration) -> Self {
-        let (stdin, timeout) = (Some(stdin), Some(DurationArg(limit)));
+        let (stdin, timeout) = (Some(stdin), Some(HumanDuration(limit)));
         Self { argv, stdin, cwd: None, env: BTreeMap::new(), timeout }
     }
 

@@ -8,8 +8,17 @@ use reqwest::Url;
 use super::ssrf_guard::is_forbidden;
 
 /// The allowed destinations; empty means all.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(try_from = "Vec<String>")]
 pub struct Allowlist(Vec<AllowedOrigin>);
+
+impl TryFrom<Vec<String>> for Allowlist {
+    type Error = String;
+
+    fn try_from(entries: Vec<String>) -> Result<Self, String> {
+        Self::new(&entries)
+    }
+}
 
 impl Allowlist {
     /// Parses `http.allow`.
@@ -33,7 +42,7 @@ impl Allowlist {
 }
 
 /// One entry, as `https://api.example.com`, `https://*.example.com:8443` or `http://127.0.0.1:*`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct AllowedOrigin {
     scheme: String,
     host: String,

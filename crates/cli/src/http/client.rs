@@ -79,7 +79,7 @@ impl fmt::Display for HttpError {
                 f.write_str(why)
             }
             Self::Timeout(limit) => {
-                write!(f, "no answer within {}", crate::duration_arg::format_duration(*limit))
+                write!(f, "no answer within {}", longshore::duration::format(*limit))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::Verdict;
+use longshore::{HumanDuration, Verdict};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 use serde::Deserialize;
@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 
 use super::client::HttpRequest;
 use super::statuses::{ExpectedStatuses, RetryConditions};
-use crate::duration_arg::DurationArg;
 
 /// The default timeout: a server that never answers must not hold a slot for ever.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,7 +36,7 @@ pub struct HttpPayload {
     body: Option<Box<RawValue>>,
     /// Timeout, with all redirects: seconds, or text as "30s".
     #[serde(default)]
-    timeout: Option<DurationArg>,
+    timeout: Option<HumanDuration>,
     /// Statuses that mean success; 2xx if absent.
     #[serde(default)]
     pub expect: ExpectedStatuses,

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use longshore::Priority;
+use longshore::{ByteSize, HumanDuration, Priority};
 use serde::{Deserialize, Deserializer};
 
 use crate::args::dispatch::DispatchPoolArg;
 use crate::args::script::{ArrayRange, OutputTarget, ScriptArgs, parse_rlimit};
-use crate::byte_size::ByteSize;
-use crate::duration_arg::DurationArg;
 use crate::error::usage;
 
 /// The schema of a task, and of `[defaults]`.
@@ -26,10 +24,8 @@ pub(super) struct TaskSpec {
     each_line: Option<String>,
     max_fails: Option<u64>,
     nthr: Option<u32>,
-    #[serde(default, deserialize_with = "typed")]
     mem: Option<ByteSize>,
-    #[serde(default)]
-    time: Option<DurationArg>,
+    time: Option<HumanDuration>,
     priority: Option<String>,
     retries: Option<u32>,
     crash_limit: Option<u32>,

@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use longshore::QueueName;
+use longshore::{ByteSize, QueueName};
 
-use super::{at_key, duration, parse_names, path, positive_duration};
 use crate::args::GlobalArgs;
-use crate::byte_size::ByteSize;
-use crate::config::{self, Config};
+use crate::config::{Config, SupervisedConfig, WorkerConfig};
 use crate::env;
 use crate::error::{WithHint, usage};
 use crate::supervise::{RestartRules, SectionSpec};
@@ -119,27 +117,26 @@ pub enum SupervisedCommand {
 /// Resolves `[supervise]`.
 pub fn supervise(typed: &GlobalArgs, config: &Config) -> anyhow::Result<SuperviseSettings> {
     let written = &config.supervise;
-    let key = |key: &str| format!("supervise.{key}");
     if written.start_failures == 0 {
-        return Err(usage(format!("`{}` is 0", key("start_failures"))))
+        return Err(usage("`supervise.start_failures` is 0"))
             .hint("with 1 a section is given up at its first failure to start");
     }
     let rules = RestartRules {
-        start_time: duration(&key("start_time"), &written.start_time)?,
+        start_time: written.start_time,
         start_failures: written.start_failures,
-        start_window: positive_duration(&key("start_window"), &written.start_window)?,
-        restart_after: duration(&key("restart_after"), &written.restart_after)?,
-        restart_most: duration(&key("restart_most"), &written.restart_most)?,
+        start_window: written.start_window,
+        restart_after: written.restart_after,
+        restart_most: written.restart_most,
         // A Longshore worker limits its own drain; it is only killed if it fails to.
-        drain: duration("worker.drain_timeout", &config.worker.drain_timeout)? + DRAIN_SLACK,
+        drain: config.worker.drain_timeout + DRAIN_SLACK,
     };
     let workers = written.workers.iter().map(|(name, written)| worker(name, written, config));
     Ok(SuperviseSettings {
-        pid_file: path(&written.pid_file).unwrap_or_else(|| "longshore-supervise.pid".into()),
+        pid_file: written.pid_file.clone(),
         recover: written.recover,
         rules,
-        version_file: path(&written.version_file),
-        settle: duration(&key("settle"), &written.settle)?,
+        version_file: written.version_file.clone(),
+        settle: written.settle,
         workers: workers.collect::<anyhow::Result<_>>()?,
         inherited_env: inherited_env(typed),
     })
@@ -168,61 +165,48 @@ const DRAIN_SLACK: Duration = Duration::from_secs(10);
 
 fn worker(
     name: &str,
-    written: &config::SupervisedConfig,
+    written: &SupervisedConfig,
     config: &Config,
 ) -> anyhow::Result<SupervisedSection> {
-    let key = |key: &str| format!("supervise.workers.{name}.{key}");
     if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(usage(format!("`supervise.workers` has a section called `{name}`")))
             .hint("its lines of output begin with the name: use a word");
     }
-    let memory = Some(&written.max_memory)
-        .filter(|text| !text.is_empty())
-        .map(|text| at_key(&key("max_memory"), text.parse().map_err(usage)));
     Ok(SupervisedSection {
         shape: shape(name, written)?,
         run: run(name, written)?,
-        dir: path(&written.dir).unwrap_or_else(|| ".".into()),
+        dir: written.dir.clone(),
         env: written.env.clone(),
-        max_memory: memory.transpose()?.map(|ByteSize(bytes)| bytes),
-        load: match written.command.is_empty() {
-            true => Some(load(name, written, config)?),
-            false => None,
-        },
+        max_memory: written.max_memory.map(|ByteSize(bytes)| bytes),
+        load: written.command.is_empty().then(|| load(written, &config.worker)),
     })
 }
 
-fn load(
-    name: &str,
-    written: &config::SupervisedConfig,
-    config: &Config,
-) -> anyhow::Result<ScaleLoad> {
-    let defaults = super::worker(config)?;
-    let queues = parse_names(&format!("supervise.workers.{name}.queues"), &written.queues)?;
-    Ok(ScaleLoad {
-        queues: if queues.is_empty() { defaults.queues } else { queues },
+fn load(written: &SupervisedConfig, defaults: &WorkerConfig) -> ScaleLoad {
+    let queues = if written.queues.is_empty() { &defaults.queues } else { &written.queues };
+    ScaleLoad {
+        queues: queues.clone(),
         slots: if written.slots == 0 { defaults.slots } else { written.slots },
-    })
+    }
 }
 
-fn shape(name: &str, written: &config::SupervisedConfig) -> anyhow::Result<SectionSpec> {
-    let config::SupervisedConfig { count, min, max, .. } = *written;
-    let key = |key: &str| format!("supervise.workers.{name}.{key}");
+fn shape(name: &str, written: &SupervisedConfig) -> anyhow::Result<SectionSpec> {
+    let SupervisedConfig { count, min, max, max_age, .. } = *written;
     let begin = if count == 0 { min.max(1) } else { count };
     let max = if max == 0 { begin } else { max };
     if !(min..=max).contains(&begin) {
-        let problem = format!("`{}` begins with {begin}, not within {min} and {max}", key("count"));
+        let key = format!("supervise.workers.{name}.count");
+        let problem = format!("`{key}` begins with {begin}, not within {min} and {max}");
         return Err(usage(problem))
             .hint("write `count`, or `min` and `max`, or `count` between them");
     }
-    let max_age = duration(&key("max_age"), &written.max_age)?;
     let max_age = Some(max_age).filter(|age| !age.is_zero());
     Ok(SectionSpec { name: name.to_owned(), begin, min, max, max_age })
 }
 
-fn run(name: &str, written: &config::SupervisedConfig) -> anyhow::Result<SupervisedCommand> {
+fn run(name: &str, written: &SupervisedConfig) -> anyhow::Result<SupervisedCommand> {
     let key = |key: &str| format!("supervise.workers.{name}.{key}");
-    let config::SupervisedConfig { command, kinds, queues, slots, max_units, .. } = written;
+    let SupervisedConfig { command, kinds, queues, slots, max_units, .. } = written;
     let of_ours = [
         ("kinds", !kinds.is_empty()),
         ("queues", !queues.is_empty()),
@@ -247,12 +231,9 @@ fn run(name: &str, written: &config::SupervisedConfig) -> anyhow::Result<Supervi
         }
         (Some(_), None) => return Ok(SupervisedCommand::Command(command.clone())),
     }
-    // Only validated here: the worker parses them again.
-    parse_names::<longshore::Kind, _>(&key("kinds"), kinds)?;
     let mut words = vec!["worker".to_owned()];
-    let flags = |flag: &'static str| move |text: &String| [flag.to_owned(), text.clone()];
-    words.extend(kinds.iter().flat_map(flags("--kind")));
-    words.extend(queues.iter().flat_map(flags("--queue")));
+    words.extend(kinds.iter().flat_map(|kind| ["--kind".to_owned(), kind.to_string()]));
+    words.extend(queues.iter().flat_map(|queue| ["--queue".to_owned(), queue.to_string()]));
     for (flag, number) in [("--slots", u64::from(*slots)), ("--max-units", *max_units)] {
         if number > 0 {
             words.extend([flag.to_owned(), number.to_string()]);

@@ -6,8 +6,8 @@ use anyhow::Context;
 use longshore_postgres::tokio_postgres::Config;
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 
+use crate::config::PostgresConfig;
 use crate::error::{WithHint, usage};
-use crate::settings::PostgresSettings;
 
 /// A PostgreSQL URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,8 +60,8 @@ impl PostgresUrl {
     }
 
     /// Opens the store.
-    pub async fn open(&self, settings: &PostgresSettings) -> anyhow::Result<PostgresStore> {
-        let listen = settings.listen.as_ref();
+    pub async fn open(&self, settings: &PostgresConfig) -> anyhow::Result<PostgresStore> {
+        let listen = settings.listen_url.as_ref();
         let options = PostgresOptions {
             connections: settings.connections,
             listen: listen.map_or(Listen::Auto, |url| Listen::At(url.0.clone())),

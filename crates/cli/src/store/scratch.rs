@@ -6,8 +6,9 @@ use longshore::SessionId;
 use longshore_postgres::run_statement;
 
 use super::{PostgresUrl, StoreUrl};
+use crate::config::PostgresConfig;
 use crate::error::WithHint;
-use crate::settings::{PostgresSettings, Settings};
+use crate::settings::Settings;
 
 /// A temporary database.
 #[derive(Debug)]
@@ -29,11 +30,11 @@ impl ScratchDatabase {
 
     /// The settings with this database as the store.
     pub fn settings(&self, settings: &Settings) -> Settings {
-        let listen = settings.postgres.listen.as_ref();
+        let listen = settings.postgres.listen_url.as_ref();
         Settings {
             store: StoreUrl::Postgres(self.server.with_database(&self.name)),
-            postgres: PostgresSettings {
-                listen: listen.map(|url| url.with_database(&self.name)),
+            postgres: PostgresConfig {
+                listen_url: listen.map(|url| url.with_database(&self.name)),
                 ..settings.postgres.clone()
             },
             ..settings.clone()

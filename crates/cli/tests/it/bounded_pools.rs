@@ -138,7 +138,7 @@ fn what_makes_no_sense_is_answered_with_a_hint() {
     for (config, words) in [
         ("[pools.mjml]\nwait = \"30s\"\n", "`pools.mjml.max` is missing"),
         ("[pools.mjml]\nmax = 3\nwait = \"soon\"\n", "`soon` is not a length of time"),
-        ("[pools.mjml]\nmax = 3\nlease = \"0s\"\n", "longer than 0"),
+        ("[pools.mjml]\nmax = 3\nlease = \"0s\"\n", "longer than zero"),
         ("[pools.mjml]\nmax = 3\non_outage = \"fail_opn\"\n", "did you mean `fail_open`?"),
         ("[pools]\nmax = 3\n", "which has sections only"),
         ("permits = \"http://here\"\n", "not a supported URL"),

@@ -140,7 +140,7 @@ fn the_master_key_is_found_where_file_variable_and_credential_say() {
     let masters: Vec<Value> = list_keys(&dir).iter().map(|key| key["master"].clone()).collect();
     assert_eq!(masters, vec![master; 4]);
     dir.write("longshore.toml", "[vault]\nkey_file = \"credential:../x\"\n");
-    dir.run(&["key", "list"]).ends(1).says("vault.key_file");
+    dir.run(&["key", "list"]).ends(2).says("vault.key_file");
 }
 
 #[test]

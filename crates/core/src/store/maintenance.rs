@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::Deserialize;
 
 use crate::Result;
+use crate::duration;
 use crate::name::SessionId;
 use crate::stall::Dead;
 
@@ -33,15 +35,20 @@ pub struct Promoted {
 }
 
 /// How long ended records are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Retention {
     /// Done and cancelled units.
+    #[serde(with = "duration")]
     pub done: Duration,
     /// Failed units.
+    #[serde(with = "duration")]
     pub failed: Duration,
     /// Ended batches, and the change feed.
+    #[serde(with = "duration")]
     pub batches: Duration,
     /// Entries of the audit log.
+    #[serde(rename = "audit", with = "duration")]
     pub deeds: Duration,
 }
 

@@ -21,7 +21,8 @@ pub struct Http {
 }
 
 /// The format of requests and responses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Form {
     /// The request body is the template; the response body is the page.
     Raw,

@@ -29,7 +29,8 @@ const DATA_REPLY_TIMEOUT: Duration = Duration::from_secs(600);
 const QUIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How connections are encrypted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Security {
     /// No encryption: for a server on this machine.
     None,

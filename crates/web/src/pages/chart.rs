@@ -1,7 +1,6 @@
 //! Small SVG charts, rendered on the server without script or inline style.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use maud::{Markup, PreEscaped, html};
 
@@ -85,16 +84,6 @@ fn path(line: &ChartLine<'_>, top: f64, is_filled: bool) -> PreEscaped<String> {
     PreEscaped(way)
 }
 
-/// Formats a duration, with milliseconds if it is short.
-pub(super) fn short(time: Duration) -> String {
-    match time.as_secs_f64() {
-        seconds if seconds < 0.001 => "<1 ms".to_owned(),
-        seconds if seconds < 1.0 => format!("{:.0} ms", seconds * 1000.0),
-        seconds if seconds < 10.0 => format!("{seconds:.1} s"),
-        _ => super::format::duration(time),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,12 +104,5 @@ mod tests {
         let drawn = chart("Done", "0", |top| top.to_string(), &[line]).into_string();
         assert!(drawn.contains("M0.0 88.0L300.0 88.0"), "{drawn}");
         assert!(!drawn.contains("NaN"), "{drawn}");
-    }
-
-    #[test]
-    fn times_are_short() {
-        let of = |micros| short(Duration::from_micros(micros));
-        assert_eq!([of(10), of(12_000), of(1_250_000)], ["<1 ms", "12 ms", "1.2 s"]);
-        assert_eq!(of(75_000_000), "1 min 15 s");
     }
 }

@@ -7,7 +7,7 @@ use longshore::store::QueueInfo;
 use longshore::{Counts, Scope};
 use maud::{Markup, html};
 
-use super::chart::{ChartLine, chart, short};
+use super::chart::{ChartLine, chart};
 use super::format::{duration, number, rate};
 use super::layout::layout;
 use super::{PageRequest, alerts, batches, queues};
@@ -116,7 +116,7 @@ fn charts(samples: &[Sample]) -> Markup {
 }
 
 fn time(seconds: f64) -> String {
-    short(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
+    duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, once")]

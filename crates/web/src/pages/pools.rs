@@ -4,8 +4,7 @@ use longshore::ledger::Role;
 use maud::{Markup, html};
 
 use super::PageRequest;
-use super::chart::short;
-use super::format::number;
+use super::format::{duration, number};
 use super::layout::{layout, table_or_empty};
 use crate::api::pools::{self, PoolView};
 use crate::problem::Problem;
@@ -110,5 +109,5 @@ fn holders_and_waiters(pool: &PoolView, resizes: bool) -> Markup {
 }
 
 fn seconds_as_words(seconds: f64) -> String {
-    short(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
+    duration(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
 }

@@ -9,8 +9,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::PageRequest;
-use super::chart::short;
-use super::format::ago;
+use super::format::{ago, duration};
 use super::layout::{button, layout, pill, table_or_empty};
 use crate::problem::Problem;
 
@@ -37,8 +36,8 @@ pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
 
 fn facts(unit: &Unit, now: Timestamp) -> Markup {
     let ran = unit.started_at.map(|began| match unit.state {
-        UnitState::Leased => format!("for {}", short(now.since(began))),
-        _ => format!("{}, for {}", ago(began, now), short(unit.since.since(began))),
+        UnitState::Leased => format!("for {}", duration(now.since(began))),
+        _ => format!("{}, for {}", ago(began, now), duration(unit.since.since(began))),
     });
     html! {
         dl.facts {
@@ -49,7 +48,7 @@ fn facts(unit: &Unit, now: Timestamp) -> Markup {
             }
             dt { "Sent" } dd { (ago(unit.created_at, now)) }
             dt { (entered(unit.state)) } dd {
-                @if unit.since > now { "in " (short(unit.since.since(now))) } @else { (ago(unit.since, now)) }
+                (ago(unit.since, now))
             }
             @if let Some(ran) = ran { dt { "Ran" } dd { (ran) } }
             dt { "Attempts" } dd { (unit.attempt) @if unit.lost > 0 { ", " (unit.lost) " lost with a worker" } }

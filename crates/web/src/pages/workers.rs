@@ -9,7 +9,6 @@ use longshore::{Kind, Scope, SessionId, Timestamp, Unit, UnitState};
 use maud::{Markup, html};
 
 use super::PageRequest;
-use super::chart::short;
 use super::format::{ago, duration, number};
 use super::layout::{button, layout, pill, table_or_empty};
 use crate::problem::Problem;
@@ -59,7 +58,7 @@ fn table(req: &PageRequest, sessions: &[Session], held: &HashMap<SessionId, Vec<
                         } }
                         td.less { (kinds(&session.kinds)) }
                         td.n.less { (duration(now.since(session.opened_at))) }
-                        td.n { (session.cpu.map_or(String::new(), short)) }
+                        td.n { (session.cpu.map_or(String::new(), duration)) }
                         td.n { (ago(session.beat_at, now)) }
                         td.less { (session.version) }
                         td { @if session.slots > 0 { (commands(session)) } }

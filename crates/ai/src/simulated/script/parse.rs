@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use longshore::duration;
 use regex::Regex;
 use serde::Deserialize;
 use toml::Spanned;
@@ -197,11 +197,8 @@ impl Source<'_> {
 
     fn duration(self, text: Option<&Spanned<String>>) -> Result<Option<Duration>, ScriptError> {
         let Some(text) = text else { return Ok(None) };
-        let given = text.get_ref();
-        let length = given.parse::<SignedDuration>().ok();
-        let length = length.and_then(|length| Duration::try_from(length).ok());
-        let bad = || format!("`{given}` is not a length of time, as 50ms, 2s or 1m30s");
-        length.map(Some).ok_or_else(|| self.error(text.span().start, bad()))
+        let length = duration::parse(text.get_ref());
+        length.map(Some).map_err(|error| self.error(text.span().start, error.to_string()))
     }
 }
 

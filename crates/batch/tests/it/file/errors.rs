@@ -60,12 +60,16 @@ fn a_value_of_the_wrong_type_is_refused() {
         ("temperature = 0.5", "temperature = -1", "must be 0 or more"),
         ("temperature = 0.5", "temperature = 3", "is above 2"),
         ("temperature = 0.5", "temperature = nan", "must be 0 or more"),
-        ("output = 4.0", "output = -4.0", "must be 0 or more"),
+        ("output = 4.0", "output = -4.0", "`-4` is no price"),
         ("output = 4.0", "output = 0.0000001", "more than six decimals"),
         ("output = 4.0", "output = \"much\"", "`much` is no price"),
         ("output = 4.0", "output = 4.0, batch = 2", "a number from 0 to 1"),
-        ("output = 4.0", "output = 4.0, cache_read = true", "must be a number, not true or false"),
-        ("output = 4.0", "output = 4.0, tiers = 3", "must be a list of tables, not a number"),
+        ("output = 4.0", "output = 4.0, cache_read = true", "expected dollars per million tokens"),
+        (
+            "output = 4.0",
+            "output = 4.0, tiers = 3",
+            "invalid type: integer `3`, expected a sequence",
+        ),
         ("output = 4.0", "output = 4.0, rates = [{ from = \"soon\" }]", "is neither a day"),
         ("limit = \"5%\"", "limit = 5.5", "a number of rows, a share as \"5%\""),
         ("limit = \"5%\"", "limit = \"0%\"", "above 0% and at most 100%"),
@@ -293,8 +297,12 @@ fn a_profile_that_asks_somebody_is_read_with_care() {
     let real = "[profiles.p]\nprovider = \"openai\"\nmodel = \"m\"\n";
     for (wrong, message, hint) in [
         ("key = \"sk-proj-0123456789\"", "looks like a secret", "env:NAME"),
-        ("wire = { samplign = true }", "`profiles.p.wire`: unknown field `samplign`", ""),
-        ("limits = { requests = \"many\" }", "`profiles.p.limits`: invalid type", ""),
+        (
+            "wire = { samplign = true }",
+            "unknown key `samplign` in [profiles.p.wire]",
+            "`sampling`?",
+        ),
+        ("limits = { requests = \"many\" }", "`profiles.p.limits.requests`: invalid type", ""),
         ("delay = \"1s\"", "`profiles.p.delay` does not apply to provider openai", ""),
         ("endpiont = \"http://x\"", "unknown key `endpiont`", "endpoint"),
     ] {

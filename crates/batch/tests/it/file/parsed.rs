@@ -9,7 +9,7 @@ use longshore_batch::definition::{
     Action, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre, ProviderBatchOptions,
     SqlPost, SqlStatement, Workers,
 };
-use longshore_batch::file::{Overrides, SourceLocation, duration};
+use longshore_batch::file::{Overrides, SourceLocation};
 use serde_json::json;
 
 use super::{FULL, SMALL, folder, load, noon, read, with_params};
@@ -309,30 +309,6 @@ fn a_definition_survives_the_store() {
     let definition = read(FULL).unwrap().definition;
     let text = serde_json::to_string(&definition).unwrap();
     assert_eq!(serde_json::from_str::<Definition>(&text).unwrap(), definition);
-}
-
-#[test]
-fn lengths_of_time_need_a_unit() {
-    for (text, millis) in [
-        ("50ms", 50),
-        ("60s", 60_000),
-        ("1h30m", 5_400_000),
-        ("1.5s", 1500),
-        ("1d", 86_400_000),
-        ("0s", 0),
-    ] {
-        assert_eq!(duration::parse(text), Ok(Duration::from_millis(millis)), "{text}");
-    }
-    for text in ["", "60", "s", "1x", "1 fortnight", "-1s", "1s-", "9999999d", "1..2s", "ns"] {
-        assert!(duration::parse(text).is_err(), "{text}");
-    }
-}
-
-proptest::proptest! {
-    #[test]
-    fn any_length_of_time_is_read_or_refused(text: String) {
-        let _ = duration::parse(&text);
-    }
 }
 
 #[test]

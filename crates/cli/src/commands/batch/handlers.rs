@@ -77,7 +77,7 @@ impl<'a> BatchWorkers<'a> {
         inference: Option<Desk>,
         pools: PoolBook,
     ) -> anyhow::Result<Self> {
-        let caller = HttpClient::new(Arc::clone(&settings.http.allowlist));
+        let caller = HttpClient::new(Arc::new(settings.http.allow.clone()));
         let actions = Arc::new(BatchHooks::new(settings.worker.exec_dir.clone(), caller));
         Ok(Self { context, settings, actions, inference, pools })
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use longshore::batch::BatchAction;
+use longshore::duration::{self, format_ago};
 use longshore::ledger::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use longshore_dispatch::request::ArrayAction;
@@ -14,7 +15,6 @@ use crate::args::batch::{BatchCommand as Typed, BatchNameArg, BatchTarget};
 use crate::args::unit_worker::{PageArgs, PoolTarget};
 use crate::commands::dispatch::arrays;
 use crate::commands::{StoreHandles, connect, now, watch};
-use crate::duration_arg::{format_ago, format_duration};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
@@ -192,7 +192,7 @@ fn record(batch: &Batch, parked: Option<ParkedCounts>) -> Table {
     table.field("started", time(batch.started_at));
     table.field("completed", time(batch.completed_at));
     if let (Some(start), Some(end)) = (batch.started_at, batch.completed_at) {
-        table.field("took", format_duration(end.since(start)));
+        table.field("took", duration::format(end.since(start)));
     }
     table.field("cost", summary::format_cost(batch));
     if batch.generation > 1 {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use longshore::store::UnitFilter;
-use longshore::{Batch, BatchId, BatchStatus, UnitState};
+use longshore::{Batch, BatchId, BatchStatus, UnitState, duration};
 use longshore_ai::Cost;
 use longshore_batch::checkpoint::Checkpoint;
 use longshore_batch::handler::RowInput;
@@ -16,7 +16,6 @@ use super::completion_wait::CompletionStatus;
 use super::context::BatchContext;
 use super::run::StartedBatch;
 use super::runner::BatchRun;
-use crate::duration_arg::format_duration;
 use crate::output::{Output, Table, cell, right};
 use crate::settings::Settings;
 use crate::store::StoreUrl;
@@ -122,7 +121,7 @@ fn table(batch_run: &BatchRun, settings: &Settings) -> Table {
     let took = seconds(batch);
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = counts.finished() as f64 / took.max(1e-3);
-    let took = format_duration(std::time::Duration::from_secs_f64(took));
+    let took = duration::format(std::time::Duration::from_secs_f64(took));
     table.field("took", format!("{took} ({rate:.0} rows/s)"));
     table.field("cost", format_cost(batch));
     table

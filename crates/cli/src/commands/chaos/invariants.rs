@@ -4,14 +4,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use longshore::store::Queues;
-use longshore::{BatchId, Scope};
+use longshore::{BatchId, Scope, duration};
 use serde::Serialize;
 
 use super::fault_injection::ChaosRecord;
 use super::process::BATCH;
 use super::run_log;
 use crate::commands::verify;
-use crate::duration_arg::format_duration;
 use crate::output::Output;
 use crate::settings::Settings;
 use crate::store;
@@ -129,7 +128,7 @@ impl InvariantReport {
                 let mark = if check.ok { "✓" } else { "✗" };
                 format!("{} {:<20} {}", output.paint(mark, mark), check.name, check.found)
             });
-            let took = format_duration(std::time::Duration::from_secs_f64(self.seconds));
+            let took = duration::format(std::time::Duration::from_secs_f64(self.seconds));
             let end = match self.ok {
                 true => format!("\n{} units survived {} kills in {took}.", self.units, self.kills),
                 false => "\nInvariants are violated.".to_owned(),

@@ -99,7 +99,7 @@ fn longshore(dir: &Path, settings: &Settings) -> io::Result<Command> {
     }
     command.env_remove(env::CONFIG).current_dir(dir);
     command.env(env::STORE, settings.store.with_password());
-    if let Some(url) = &settings.postgres.listen {
+    if let Some(url) = &settings.postgres.listen_url {
         command.env(env::LISTEN_URL, url.with_password());
     }
     Ok(command)

@@ -1,11 +1,11 @@
 //! Prints schedules.
 
+use longshore::duration::format_ago;
 use longshore::schedule::{Schedule, Starts};
 use longshore::{Timestamp, Timetable};
 use serde::Serialize;
 
 use crate::commands::now;
-use crate::duration_arg::format_ago;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 

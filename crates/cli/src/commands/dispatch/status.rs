@@ -1,11 +1,11 @@
 //! `dispatch status` and `dispatch explain`.
 
+use longshore::duration;
 use longshore_dispatch::launch::{Asking, Explanation};
 use longshore_dispatch::request::{Reply, Request, Status, WorkerStatus};
 
 use super::{ask_status, connect, unexpected_reply};
 use crate::args::dispatch::DispatchPoolArg;
-use crate::duration_arg::format_duration;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
@@ -27,7 +27,8 @@ pub async fn run(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<
 
 fn record(status: &Status) -> Table {
     let mut table = Table::record();
-    table.field("server", format!("process {}, up for {}", status.pid, format_duration(status.up)));
+    table
+        .field("server", format!("process {}, up for {}", status.pid, duration::format(status.up)));
     table.field("state", &status.mood);
     let (min, max) = status.size;
     let wanted = if min == max { format!("{min}") } else { format!("{min} to {max}") };

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use longshore::{Timestamp, UnitId};
+use longshore::duration::{self, format_ago};
+use longshore::{Timestamp, UnitId, byte_size};
 use longshore_dispatch::request::{Changed, Deed, Listed, Reply, Request, Shown, Units};
 use longshore_dispatch::script::{End, Report, Script};
 
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::UnitListArgs;
-use crate::byte_size;
 use crate::commands::now;
-use crate::duration_arg::{format_ago, format_duration};
 use crate::error::usage;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
@@ -75,19 +74,16 @@ fn add_report(table: &mut Table, report: &Report, now: Timestamp) {
     table.field("queued", format_ago(queued, now));
     table.field(
         "started",
-        format!("{}, after {}", format_ago(started, now), format_duration(started.since(queued))),
+        format!("{}, after {}", format_ago(started, now), duration::format(started.since(queued))),
     );
     table.field(
         "ended",
-        format!("{}, after {}", format_ago(ended, now), format_duration(ended.since(started))),
+        format!("{}, after {}", format_ago(ended, now), duration::format(ended.since(started))),
     );
     table.field("CPU time", format!("{:.2} s", report.cpu.as_secs_f64()));
-    table.field("peak memory", byte_size::format_bytes(report.peak_memory));
+    table.field("peak memory", byte_size::format(report.peak_memory));
     if let Some(kept) = &report.output {
-        table.field(
-            "output",
-            format!("{} in {}", byte_size::format_bytes(kept.bytes), path(&kept.file)),
-        );
+        table.field("output", format!("{} in {}", byte_size::format(kept.bytes), path(&kept.file)));
     }
     for remark in &report.remarks {
         table.field("remark", remark);

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use longshore::byte_size;
 use rustix::process::{Resource, getrlimit};
 
 use super::check_result::CheckResult;
-use crate::byte_size::format_bytes;
 use crate::settings::Settings;
 use crate::store::StoreUrl;
 
@@ -43,7 +43,7 @@ fn disk_space(dir: &Path) -> Option<CheckResult> {
 }
 
 fn judge_space(dir: &Path, free: u64, files: u64) -> CheckResult {
-    let says = format!("{} free for {}", format_bytes(free), dir.display());
+    let says = format!("{} free for {}", byte_size::format(free), dir.display());
     let mend = "free some; `[keep]` says how long ended units stay, `[log] keep` how many logs";
     match (free, files) {
         (_, 1..100) => {
@@ -62,7 +62,7 @@ fn judge_space(dir: &Path, free: u64, files: u64) -> CheckResult {
 
 fn descriptors(settings: &Settings) -> CheckResult {
     let limit = getrlimit(Resource::Nofile).current;
-    let wanted = settings.web.limits.connections as u64 + RESERVED_FILES;
+    let wanted = settings.web.connections as u64 + RESERVED_FILES;
     match limit {
         Some(limit) if limit < 256 => CheckResult::wrong(
             "files",

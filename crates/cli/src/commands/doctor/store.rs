@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::Store;
 use longshore::ledger::Ledger;
+use longshore::{Store, duration};
 
 use super::check_result::CheckResult;
 use crate::commands::now;
-use crate::duration_arg::format_duration;
 use crate::error;
 use crate::settings::Settings;
 use crate::store::{StoreUrl, open_with_ledger};
@@ -70,7 +69,7 @@ async fn integrity(store: &dyn Store) -> CheckResult {
         Err(_) => {
             let says = format!(
                 "it takes longer than {} to recount the store",
-                format_duration(RECOUNT_TIMEOUT)
+                duration::format(RECOUNT_TIMEOUT)
             );
             CheckResult::doubtful("integrity", says, "run `longshore verify` when there is time")
         }
@@ -107,11 +106,11 @@ fn judge_clock(apart: Duration) -> CheckResult {
     let mend = "have both machines follow a time server (chrony, systemd-timesyncd)";
     match apart {
         apart if apart >= CLOCK_ERROR => {
-            let says = format!("this clock and the server's are {} apart", format_duration(apart));
+            let says = format!("this clock and the server's are {} apart", duration::format(apart));
             CheckResult::wrong("clock", says, mend)
         }
         apart if apart >= CLOCK_WARNING => {
-            let says = format!("this clock and the server's are {} apart", format_duration(apart));
+            let says = format!("this clock and the server's are {} apart", duration::format(apart));
             CheckResult::doubtful("clock", says, mend)
         }
         _ => CheckResult::good("clock", "this clock and the server's are the same"),

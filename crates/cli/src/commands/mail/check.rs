@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::{folder_of, templates};
 use crate::args::mail::MailCheckArgs;
+use crate::config::RendererName;
 use crate::exit::ExitCode;
-use crate::mail::{self, RendererName};
+use crate::mail;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 

@@ -13,9 +13,10 @@ use tokio::time::{Instant, timeout};
 use super::now;
 use crate::args::mail::MailSendArgs;
 use crate::commands::shutdown_signal;
+use crate::config::MailConfig;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
-use crate::mail::{self, MailSettings};
+use crate::mail;
 use crate::settings::Settings;
 
 /// Interval between two scans of the spool.
@@ -145,7 +146,7 @@ fn made_progress(round: &Sent) -> bool {
 }
 
 /// Maintains the spool at intervals.
-async fn maintain(spool: &Spool, settings: &MailSettings) -> anyhow::Error {
+async fn maintain(spool: &Spool, settings: &MailConfig) -> anyhow::Error {
     let mut maintenance = SpoolMaintenance { pruned: None, was: Health::Good };
     loop {
         let (spool, settings) = (spool.clone(), settings.clone());
@@ -168,9 +169,9 @@ struct SpoolMaintenance {
 }
 
 impl SpoolMaintenance {
-    fn run_once(&mut self, spool: &Spool, settings: &MailSettings) {
+    fn run_once(&mut self, spool: &Spool, settings: &MailConfig) {
         if let Ok(stats) = spool.stats(now()) {
-            let health = stats.health(&settings.thresholds);
+            let health = stats.health(&settings.thresholds());
             let (due, late, failed) = (stats.due, stats.late(), stats.failed_lately);
             match health {
                 Health::Critical => tracing::error!(due, ?late, failed, "mail is stuck"),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::{AcquireError, BoundedPool, Permit, Permits};
+use longshore::{AcquireError, BoundedPool, Permit, Permits, duration};
 use longshore_pool::warden::Warden;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
@@ -20,7 +20,6 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::alert_sinks::AlertSinks;
 use crate::args::pool::PoolExecArgs as Typed;
 use crate::commands::shutdown_signal;
-use crate::duration_arg::format_duration;
 use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::semaphore_backend;
@@ -85,7 +84,7 @@ async fn run_with_permit(
 fn no_permit(error: AcquireError, settings: &Settings) -> anyhow::Result<ExitCode> {
     match error {
         AcquireError::TimedOut { pool, limit } => {
-            let words = format!("no permit of pool `{pool}` within {}", format_duration(limit));
+            let words = format!("no permit of pool `{pool}` within {}", duration::format(limit));
             settings.output.note(format!("error: {words}"));
             settings.output.note(format!("hint: `longshore pool status {pool}` shows the holders"));
             Ok(ExitCode::Program(NO_PERMIT))

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use longshore::permits::{PoolStats, Waits};
-use longshore::{AdaptiveMax, Permits, PoolName};
+use longshore::{AdaptiveMax, Permits, PoolName, duration};
 use serde::Serialize;
 
 use crate::args::pool::PoolStatusArgs as Typed;
-use crate::duration_arg::format_duration;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
@@ -63,7 +62,7 @@ impl PoolStatus {
         if let Some(left) = stats.quarantine {
             return Some(format!(
                 "pool `{pool}` grants nothing for {}: its server may have lost the holders",
-                format_duration(left)
+                duration::format(left)
             ));
         }
         let waiting = stats.waiting.len();
@@ -228,7 +227,7 @@ fn table(shown: &[PoolStatus]) -> Table {
             stats
                 .waits
                 .percentile(share)
-                .map_or(String::new(), |wait| format!("<{}", format_duration(wait))),
+                .map_or(String::new(), |wait| format!("<{}", duration::format(wait))),
         )
     };
     for PoolStatus { pool, stats, available, utilization, adaptive, .. } in shown {
@@ -263,8 +262,8 @@ fn holders(stats: &PoolStats) -> Table {
             cell(&holder.owner),
             right(holder.weight),
             right(holder.fence),
-            right(format_duration(holder.held)),
-            right(format_duration(holder.left)),
+            right(duration::format(holder.held)),
+            right(duration::format(holder.left)),
         ]);
     }
     table
@@ -278,7 +277,7 @@ fn waiting(stats: &PoolStats) -> Table {
             cell(&waiter.owner),
             right(waiter.weight),
             cell(waiter.priority),
-            right(format_duration(waiter.waited)),
+            right(duration::format(waiter.waited)),
         ]);
     }
     table

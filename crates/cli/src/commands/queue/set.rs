@@ -1,10 +1,9 @@
 //! `queue set`: sets a queue's bounds, or a lane's weight, cap and bounds.
 
 use longshore::store::{Capacity, LaneChange, QueueChange, QueueInfo};
-use longshore::{QueueName, Store, TenantId};
+use longshore::{QueueName, Store, TenantId, byte_size};
 
 use crate::args::queue::{LaneArg, QueueSetArgs as Typed};
-use crate::byte_size;
 use crate::commands::tenant::shown;
 use crate::error::{WithHint, usage};
 use crate::output::{Table, cell, right};
@@ -83,12 +82,12 @@ pub fn table(lanes: &[QueueInfo]) -> Table {
         table.row([
             cell(&lane.queue),
             right(shown(lane.capacity.units)),
-            right(shown(lane.capacity.bytes.map(byte_size::format_bytes))),
+            right(shown(lane.capacity.bytes.map(byte_size::format))),
             cell(&lane.tenant),
             right(lane.weight),
             right(shown(lane.cap)),
             right(shown(lane.lane_capacity.units)),
-            right(shown(lane.lane_capacity.bytes.map(byte_size::format_bytes))),
+            right(shown(lane.lane_capacity.bytes.map(byte_size::format))),
         ]);
     }
     table

@@ -11,18 +11,16 @@ use anyhow::{Context, bail};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use longshore::store::QueueInfo;
+use longshore::{byte_size, duration};
 use longshore_pool::warden::Warden;
 use rustix::process::Signal;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::depth_poller::DepthPoller;
 use super::signals::{SupervisorRequest, SupervisorSignals};
-use crate::byte_size;
-use crate::duration_arg::format_duration;
+use crate::config::LogFormat;
 use crate::exit::ExitCode;
-use crate::settings::{
-    LogFormat, Settings, SuperviseSettings, SupervisedCommand, SupervisedSection,
-};
+use crate::settings::{Settings, SuperviseSettings, SupervisedCommand, SupervisedSection};
 use crate::supervise::log_prefix::LineFormat;
 use crate::supervise::process::{self, ProcessCommand, ProcessHandle, SupervisedEnd};
 use crate::supervise::scale::{ScaleDecision, SectionScaler};
@@ -241,13 +239,13 @@ impl<'a> Supervisor<'a> {
             AfterEnd::Restart(wait) => {
                 tracing::warn!(
                     "{name} ended unexpectedly; restarting in {}",
-                    format_duration(wait)
+                    duration::format(wait)
                 );
             }
             AfterEnd::GivenUp => {
                 let rules = &self.settings.rules;
                 let (failures, window) =
-                    (rules.start_failures, format_duration(rules.start_window));
+                    (rules.start_failures, duration::format(rules.start_window));
                 let group = name.rsplit_once('.').map_or(name, |(group, _)| group);
                 let last = if last.is_empty() { "nothing" } else { last };
                 tracing::error!(
@@ -346,7 +344,7 @@ impl<'a> Supervisor<'a> {
             let used = process::memory(running.handle.pid).unwrap_or(0);
             if !running.is_large && running.most.is_some_and(|most| used > most) {
                 running.is_large = true;
-                let (name, used) = (&running.name, byte_size::format_bytes(used));
+                let (name, used) = (&running.name, byte_size::format(used));
                 tracing::info!("{name} uses {used} of memory, more than allowed");
                 self.reconciler.replace(*id);
             }

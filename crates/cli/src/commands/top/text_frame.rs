@@ -1,10 +1,10 @@
 //! Renders a frame as lines of text, for output that is no terminal. Pure.
 
 use longshore::Timestamp;
+use longshore::duration::{self, format_ago};
 
 use super::list::ListKind;
 use super::stats::{BatchStats, PoolSummary, QueueStats, TopStats};
-use crate::duration_arg::{format_ago, format_duration};
 use crate::terminal::bar;
 
 /// The minimum width of a bar; in wide frames it is doubled.
@@ -122,7 +122,7 @@ impl TextFrame<'_> {
         let row = |batch: &BatchStats| {
             let (ended, total) = (batch.counts.finished(), batch.counts.total());
             let percent = (ended * 100).checked_div(total).unwrap_or(0);
-            let left = batch.left.map_or(String::new(), format_duration);
+            let left = batch.left.map_or(String::new(), duration::format);
             format!(
                 "{:<name$} {:<9} {} {percent:>4}% {:>7} {:>6.1}/s  {left}",
                 cut(batch.id.as_str(), name),

@@ -4,6 +4,7 @@
 //! dark and light themes stay readable. The selection is reversed, so that it is visible without
 //! colours too.
 
+use longshore::duration::{self, format_ago};
 use longshore::{BatchStatus, Timestamp};
 use longshore_web::Trend;
 use ratatui::Frame;
@@ -15,7 +16,6 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, Tab
 use super::list::ListKind;
 use super::selection::RowSelection;
 use super::stats::TopStats;
-use crate::duration_arg::{format_ago, format_duration};
 use crate::terminal::filled_width;
 
 /// The minimum width of a gauge; in wide frames it is doubled.
@@ -208,7 +208,7 @@ impl TuiView<'_> {
                 right(format!("{percent}%")),
                 failed(batch.counts.failed),
                 right(format!("{:.1}/s", batch.per_second)),
-                Cell::from(batch.left.map_or(String::new(), format_duration)),
+                Cell::from(batch.left.map_or(String::new(), duration::format)),
             ])
         });
         let widths = [9, length(width), 4, 7, 9, 7].map(Constraint::Length);

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use longshore::Timestamp;
+use longshore::duration::{self, format_ago};
 use longshore_dispatch::request::{Listed, Status, WorkerStatus};
 
 use super::PoolSnapshot;
-use crate::duration_arg::{format_ago, format_duration};
 use crate::terminal;
 
 /// The width of a bar.
@@ -50,7 +50,7 @@ impl PoolFrame<'_> {
         let (min, max) = status.size;
         let wanted = if min == max { format!("{min}") } else { format!("{min} to {max}") };
         let here = status.workers.len();
-        let (up, mood, base) = (format_duration(status.up), &status.mood, &status.base);
+        let (up, mood, base) = (duration::format(status.up), &status.mood, &status.base);
         lines.push(format!("server process {}, up for {up}, {mood}", status.pid));
         let threads: u32 = status.workers.iter().map(|worker| worker.threads).sum();
         let load: u32 = status.workers.iter().map(|worker| worker.load.min(worker.threads)).sum();

@@ -1,8 +1,16 @@
-//! Parses and formats amounts of bytes: `10MB`, `512KiB`, `1.5 GB`.
+//! Amounts of bytes as people write and read them: `10MB`, `512KiB`, `1.5 GB`.
 
-/// An amount of bytes as typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use serde::Deserialize;
+
+/// An amount of bytes in an argument or a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ByteSize(pub u64);
+
+/// The text is not an amount of bytes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an amount of bytes, as 500, 64KiB, 10MB or 2GB")]
+pub struct ParseByteSizeError(String);
 
 const UNITS: [(&str, f64); 11] = [
     ("b", 1.0),
@@ -22,10 +30,10 @@ const UNITS: [(&str, f64); 11] = [
 const MAX_BYTES: f64 = 1e18;
 
 impl std::str::FromStr for ByteSize {
-    type Err = String;
+    type Err = ParseByteSizeError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not an amount of bytes, as 500, 64KiB, 10MB or 2GB");
+    fn from_str(text: &str) -> Result<Self, ParseByteSizeError> {
+        let bad = || ParseByteSizeError(text.to_owned());
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let unit = unit.trim().to_ascii_lowercase();
@@ -44,9 +52,17 @@ impl std::str::FromStr for ByteSize {
     }
 }
 
+impl TryFrom<String> for ByteSize {
+    type Error = ParseByteSizeError;
+
+    fn try_from(text: String) -> Result<Self, ParseByteSizeError> {
+        text.parse()
+    }
+}
+
 /// An amount of bytes in one word.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-pub fn format_bytes(bytes: u64) -> String {
+pub fn format(bytes: u64) -> String {
     let exact = bytes as f64;
     match exact {
         b if b < 1e3 => format!("{bytes} B"),
@@ -87,7 +103,7 @@ mod tests {
 
     #[test]
     fn amounts_are_shown_in_one_word() {
-        let shown = [0, 999, 1_000, 65_536, 10_000_000, 2_500_000_000].map(format_bytes);
+        let shown = [0, 999, 1_000, 65_536, 10_000_000, 2_500_000_000].map(format);
         assert_eq!(shown, ["0 B", "999 B", "1 kB", "65.5 kB", "10 MB", "2.5 GB"]);
     }
 
@@ -96,7 +112,7 @@ mod tests {
         fn any_text_is_read_or_named_in_the_error(text in r"[0-9.]{0,6} ?[kmgKMGiBb]{0,3}|\PC*") {
             match text.parse::<ByteSize>() {
                 Ok(ByteSize(bytes)) => proptest::prop_assert!(bytes <= 1_000_000_000_000_000_000),
-                Err(error) => proptest::prop_assert!(error.contains(&text)),
+                Err(error) => proptest::prop_assert!(error.to_string().contains(&text)),
             }
         }
     }

@@ -1,0 +1,81 @@
+//! `[web]` and `[dispatch]`.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longshore::{ByteSize, PoolName, duration};
+use longshore_dispatch::system::{BaseSystem, QueueSystem, Role};
+use longshore_web::Limits;
+
+use super::value;
+
+section! {
+    /// `[web]`: the API server.
+    WebConfig {
+        /// The address to listen on.
+        listen: SocketAddr = (Ipv4Addr::LOCALHOST, 7717).into(),
+        /// The certificate's file.
+        #[serde(deserialize_with = "value::optional")]
+        tls_cert: Option<PathBuf> = None,
+        /// The file of its private key.
+        #[serde(deserialize_with = "value::optional")]
+        tls_key: Option<PathBuf> = None,
+        /// Whether every client needs a token, even while there is none.
+        locked: bool = false,
+        /// Maximum size of a request body.
+        max_body: ByteSize = ByteSize(17 << 20),
+        /// Timeout for reading a request's head, and for answering a request that does not wait.
+        #[serde(deserialize_with = "duration::positive")]
+        time_limit: Duration = Duration::from_secs(30),
+        /// Maximum number of concurrent connections.
+        #[serde(deserialize_with = "value::at_least_one")]
+        connections: usize = 10_000,
+        /// Whether a worker server for scripts runs.
+        dispatch: bool = false,
+        /// Its addresses; 127.0.0.1 if empty.
+        dispatch_listen: Vec<IpAddr> = Vec::new(),
+        /// Wrong tokens per address and minute before it gets 429.
+        wrong_tokens: u32 = 20,
+        /// Pools from which every tenant may hold permits.
+        shared_pools: BTreeSet<PoolName> = BTreeSet::new(),
+    }
+}
+
+impl WebConfig {
+    /// Limits for clients, with at most this number of connections.
+    pub fn limits(&self, max_connections: usize) -> Limits {
+        Limits {
+            body: usize::try_from(self.max_body.0).unwrap_or(usize::MAX),
+            time: self.time_limit,
+            connections: self.connections.min(max_connections),
+            wrong_tokens: self.wrong_tokens,
+        }
+    }
+}
+
+section! {
+    /// `[dispatch]`: location and defaults of a pool of script workers.
+    DispatchConfig {
+        #[serde(deserialize_with = "value::optional")]
+        dir: Option<PathBuf> = None,
+        /// The launcher of its workers.
+        #[serde(deserialize_with = "value::parsed")]
+        qsys: QueueSystem = QueueSystem { base: BaseSystem::Local, role: Role::Workers },
+        /// Number of workers.
+        workers: u32 = 1,
+        /// Threads per worker. The settings replace 0 by the number of cores.
+        #[serde(rename = "nthr")]
+        threads: u32 = 0,
+    }
+}
+
+impl DispatchConfig {
+    /// The pool's folder: `typed`, or the configured one, or the default.
+    pub fn folder(&self, typed: Option<&Path>) -> PathBuf {
+        let home = || std::env::var_os(crate::env::HOME).map_or_else(|| ".".into(), PathBuf::from);
+        let typed = typed.map(Path::to_path_buf).or_else(|| self.dir.clone());
+        typed.unwrap_or_else(|| home().join(".longshore/dispatch"))
+    }
+}
