@@ -47,8 +47,8 @@ pub use profile::{
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;
 pub use resilience::{
-    Allow, Breaker, BreakerPolicy, BucketCharge, CallRetryPolicy, CreditBreaker, Gauge, GaugeGuard,
-    LimitError, Limiter, Measure, Pilot, ProviderQuota, RetryDecision, TokenReservation,
+    BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure, Pilot,
+    RetryDecision, TokenReservation,
 };
 pub use schema::{ResponseSchema, SchemaError};
 pub use secrecy::{ExposeSecret, SecretString};

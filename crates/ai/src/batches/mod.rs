@@ -136,13 +136,13 @@ pub fn open(
     let none = || ProfileError::NoBatches(profile.name.clone(), profile.provider);
     Ok(match profile.provider {
         ProviderName::Anthropic => {
-            let adapter = providers::anthropic::Anthropic::new(profile);
+            let adapter = providers::anthropic::Anthropic { wire: profile.wire.clone() };
             Arc::new(anthropic::Batches::new(providers::http_provider(
                 adapter, profile, key, http,
             )?))
         }
         ProviderName::Openai => {
-            let adapter = providers::openai::Openai::new(profile);
+            let adapter = providers::openai::Openai { wire: profile.wire.clone() };
             Arc::new(openai::Batches::new(providers::http_provider(adapter, profile, key, http)?))
         }
         _ => return Err(none()),

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::api_format::{Delivery, ParsedRequest};
 use super::error::GatewayError;
 use super::fields::{Content, Fields};
+use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
 

@@ -5,10 +5,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::anthropic_request;
-use super::api_format::{ApiFormat, Delivery, ParsedRequest, ResponseMeta, StreamEncoder};
 use super::error::{GatewayError, GatewayErrorKind};
+use super::request::{Delivery, ParsedRequest};
+use super::response::{ApiFormat, EventEncoder, ResponseMeta};
 use super::sse;
-use crate::chat::{Piece, ToolCall};
+use crate::chat::ToolCall;
 use crate::model_api::{Answer, FinishReason};
 use crate::profile::ProviderName;
 use crate::raw_json::RawObject;
@@ -40,24 +41,13 @@ impl ApiFormat for Anthropic {
         out
     }
 
-    fn stream_encoder(&self, meta: ResponseMeta, _delivery: Delivery) -> Box<dyn StreamEncoder> {
-        let (index, calls) = (0, 0);
-        Box::new(AnthropicStream {
-            meta,
-            started: false,
-            index,
-            open: false,
-            has_text: false,
-            calls,
-            raw: false,
-        })
+    fn events(&self, _delivery: Delivery) -> Box<dyn EventEncoder> {
+        Box::new(AnthropicEvents { index: 0, open: false })
     }
 
-    fn encode_error(&self, error: &GatewayError, request_id: &str) -> (StatusCode, Vec<u8>) {
+    fn error(&self, error: &GatewayError, request_id: &str) -> (StatusCode, Value) {
         let (status, _) = status_of(error.kind);
-        let mut out = Vec::new();
-        sse::json(&mut out, &error_body(error, request_id));
-        (status, out)
+        (status, error_body(error, request_id))
     }
 
     fn id_header(&self) -> Option<&'static str> {
@@ -91,42 +81,48 @@ fn error_body(error: &GatewayError, request_id: &str) -> Value {
 }
 
 /// Encodes an answer as events: message start; per block start, deltas and stop; message stop.
-struct AnthropicStream {
-    meta: ResponseMeta,
-    started: bool,
+struct AnthropicEvents {
     /// Index of the current block, or of the next one.
     index: u32,
     /// A text block is open.
     open: bool,
-    /// Some text was sent.
-    has_text: bool,
-    /// Tool calls sent.
-    calls: usize,
-    /// The provider's own events are passed through.
-    raw: bool,
 }
 
-impl StreamEncoder for AnthropicStream {
-    fn piece(&mut self, piece: Piece, out: &mut Vec<u8>) {
-        match piece {
-            Piece::Started { model } => self.meta.model = model,
-            Piece::Text(text) => self.text(&text, out),
-            Piece::ToolCall(call) => self.call(&call, out),
-            Piece::Raw(line) => self.line(&line, out),
+impl EventEncoder for AnthropicEvents {
+    fn start(&mut self, meta: &ResponseMeta, out: &mut Vec<u8>) {
+        let message = Message::meta(meta);
+        event(out, "message_start", &json!({"type": "message_start", "message": message}));
+    }
+
+    fn text(&mut self, _meta: &ResponseMeta, text: &str, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.open, true) {
+            self.start_block(Block::Text { text: "" }, out);
+        }
+        self.delta(Delta::TextDelta { text }, out);
+    }
+
+    fn call(&mut self, _meta: &ResponseMeta, call: &ToolCall, _number: u32, out: &mut Vec<u8>) {
+        self.close(out);
+        self.start_block(Block::call(call, &json!({})), out);
+        let partial_json = &*call.input.to_string();
+        self.delta(Delta::InputJsonDelta { partial_json }, out);
+        self.stop(out);
+    }
+
+    /// Keeps the event's own name.
+    fn raw(&mut self, event: &str, out: &mut Vec<u8>) {
+        #[derive(serde::Deserialize)]
+        struct Event<'a> {
+            #[serde(borrow, rename = "type")]
+            name: std::borrow::Cow<'a, str>,
+        }
+        if let Ok(Event { name }) = serde_json::from_str(event) {
+            sse::name(out, &name);
+            sse::line(out, event);
         }
     }
 
-    fn end(&mut self, answer: &Answer, out: &mut Vec<u8>) {
-        if self.raw {
-            return;
-        }
-        if !self.has_text {
-            self.text(&answer.text, out);
-        }
-        for call in answer.tool_calls.iter().skip(self.calls) {
-            self.call(call, out);
-        }
-        self.begin(out);
+    fn finish(&mut self, _meta: &ResponseMeta, answer: &Answer, out: &mut Vec<u8>) {
         self.close(out);
         let delta = json!({"stop_reason": stop_reason(answer), "stop_sequence": null});
         let delta = json!({"type": "message_delta", "delta": delta, "usage": usage(answer)});
@@ -134,56 +130,13 @@ impl StreamEncoder for AnthropicStream {
         event(out, "message_stop", &json!({"type": "message_stop"}));
     }
 
-    fn fail(&mut self, error: &GatewayError, out: &mut Vec<u8>) {
-        event(out, "error", &error_body(error, &self.meta.id));
+    fn fail(&mut self, meta: &ResponseMeta, error: &GatewayError, out: &mut Vec<u8>) {
+        event(out, "error", &error_body(error, &meta.id));
     }
 }
 
-impl AnthropicStream {
-    fn begin(&mut self, out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.started, true) {
-            let message = Message::meta(&self.meta);
-            event(out, "message_start", &json!({"type": "message_start", "message": message}));
-        }
-    }
-
-    fn text(&mut self, text: &str, out: &mut Vec<u8>) {
-        if text.is_empty() {
-            return;
-        }
-        self.begin(out);
-        self.has_text = true;
-        if !std::mem::replace(&mut self.open, true) {
-            self.start(Block::Text { text: "" }, out);
-        }
-        self.delta(Delta::TextDelta { text }, out);
-    }
-
-    fn call(&mut self, call: &ToolCall, out: &mut Vec<u8>) {
-        self.begin(out);
-        self.close(out);
-        self.start(Block::call(call, &json!({})), out);
-        let partial_json = &*call.input.to_string();
-        self.delta(Delta::InputJsonDelta { partial_json }, out);
-        self.stop(out);
-        self.calls += 1;
-    }
-
-    /// Passes the provider's own event through, with its own name.
-    fn line(&mut self, line: &str, out: &mut Vec<u8>) {
-        #[derive(serde::Deserialize)]
-        struct Event<'a> {
-            #[serde(borrow, rename = "type")]
-            name: std::borrow::Cow<'a, str>,
-        }
-        self.raw = true;
-        if let Ok(Event { name }) = serde_json::from_str(line) {
-            sse::name(out, &name);
-            sse::line(out, line);
-        }
-    }
-
-    fn start(&self, content_block: Block<'_>, out: &mut Vec<u8>) {
+impl AnthropicEvents {
+    fn start_block(&self, content_block: Block<'_>, out: &mut Vec<u8>) {
         let index = self.index;
         let body =
             json!({"type": "content_block_start", "index": index, "content_block": content_block});

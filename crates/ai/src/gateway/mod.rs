@@ -9,97 +9,62 @@
 
 mod anthropic_request;
 mod anthropic_response;
-mod api_format;
 mod auth;
-mod backend;
-mod body;
 mod error;
 mod fields;
-mod handler;
-mod headers;
 mod models;
 mod openai_request;
 mod openai_response;
+mod request;
+mod response;
 mod server;
 mod sse;
-mod streaming;
 
-use std::sync::Arc;
+use async_trait::async_trait;
+use longshore::ledger::CallRecord;
+use longshore::{ProfileName, TenantId};
+use tokio::sync::mpsc;
 
-use axum::Router;
-use axum::extract::{Path, Request};
-use axum::http::request::Parts;
-use axum::routing::{get, post};
-use longshore::{Clock, SystemClock};
-use tokio::net::TcpListener;
-
-use self::anthropic_response::Anthropic;
-use self::openai_response::OpenAi;
+use crate::chat::Piece;
+use crate::inference::{Errand, Settled};
+use crate::model_api::AskError;
+use crate::profile::ProviderName;
 
 pub use self::auth::{Announced, Authenticator, Guest, OneTenant};
-pub use self::backend::{Counter, ProfileSettings};
+pub use self::server::Gateway;
 
-/// Longest request body, in bytes.
-const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
+/// Answers questions for tenants, and records the calls.
+#[async_trait]
+pub trait Counter: Send + Sync + 'static {
+    /// The settings of a tenant's profile that a question depends on.
+    async fn profile_settings(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+    ) -> Result<ProfileSettings, AskError>;
 
-/// Path of OpenAI's chat completions.
-const COMPLETIONS: &str = "/v1/chat/completions";
+    /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
+    /// to abandon the question. This method waits for journal capacity, so that [`Counter::record`]
+    /// never has to.
+    async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled;
 
-/// Path of Anthropic's messages.
-const MESSAGES: &str = "/v1/messages";
+    /// Records calls. Does not wait, so that the task cannot be dropped between an answer and its
+    /// record.
+    fn record(&self, records: Vec<CallRecord>);
 
-/// Serves the tenants' profiles through the APIs of OpenAI and Anthropic.
-pub struct Gateway {
-    state: GatewayState,
+    /// The names of a tenant's usable profiles.
+    async fn profiles(&self, tenant: &TenantId) -> Result<Vec<ProfileName>, AskError>;
 }
 
-/// State shared by all requests.
-pub(crate) struct GatewayState {
-    backend: Arc<dyn Counter>,
-    authenticator: Arc<dyn Authenticator>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Gateway {
-    /// A gateway to a backend, with an authenticator.
-    pub fn new(backend: Arc<dyn Counter>, authenticator: Arc<dyn Authenticator>) -> Self {
-        Self { state: GatewayState { backend, authenticator, clock: Arc::new(SystemClock) } }
-    }
-
-    /// Sets the clock for the `created` time of answers.
-    #[must_use]
-    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
-        Self { state: GatewayState { clock, ..self.state } }
-    }
-
-    /// The routes, all below `/v1`, to mount beside others.
-    pub fn router(self) -> Router {
-        routes(&Arc::new(self.state))
-    }
-
-    /// Serves the same routes over a listener until `end`, then finishes the requests in progress.
-    /// Cheaper than a router, for processes that serve nothing else.
-    pub async fn serve(self, listener: TcpListener, end: impl Future<Output = ()> + Send) {
-        let state = Arc::new(self.state);
-        let router = routes(&state);
-        server::serve(listener, state, router, Box::pin(end)).await;
-    }
-}
-
-fn routes(state: &Arc<GatewayState>) -> Router {
-    let ask = |format: &'static dyn api_format::ApiFormat| {
-        let state = Arc::clone(state);
-        post(async move |request: Request| handler::handle(format, &state, request).await)
-    };
-    let (counting, listing, looking) = (Arc::clone(state), Arc::clone(state), Arc::clone(state));
-    let count = post(move |request: Request| handler::count_tokens(&Anthropic, counting, request));
-    let list = get(move |head: Parts| models::list(listing, head));
-    let show = get(move |Path(id): Path<String>, head: Parts| models::show(looking, id, head));
-    Router::new()
-        .route(COMPLETIONS, ask(&OpenAi))
-        .route(MESSAGES, ask(&Anthropic))
-        .route("/v1/messages/count_tokens", count)
-        .route("/v1/models", list)
-        // A model may be `profile/model`.
-        .route("/v1/models/{*id}", show)
+/// The settings of a profile that a question depends on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ProfileSettings {
+    /// The provider. `None` if unknown: then the provider itself rejects what it cannot do.
+    pub provider: Option<ProviderName>,
+    /// The model.
+    pub model: String,
+    /// Maximum tokens of an answer, if the question sets none.
+    pub max_tokens: Option<u32>,
+    /// The temperature, if the question sets none.
+    pub temperature: Option<f64>,
 }

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use longshore::ProfileName;
 use serde_json::{Value, json};
 
-use super::GatewayState;
 use super::anthropic_response::Anthropic;
-use super::api_format::ApiFormat;
 use super::auth::authenticate;
 use super::error::{GatewayError, GatewayErrorKind};
-use super::handler::{finish, profile_and_model, respond};
-use super::headers;
 use super::openai_response::OpenAi;
+use super::request::{profile_and_model, request_id};
+use super::response::{ApiFormat, finish, json_response};
+use super::server::GatewayState;
 use crate::profile::ProviderName;
 
 /// Lists the profiles.
@@ -49,11 +48,7 @@ fn answer(
     headers: &HeaderMap,
     found: Result<Value, GatewayError>,
 ) -> Response {
-    let served = found.map(|body| {
-        let json = HeaderValue::from_static("application/json");
-        respond(StatusCode::OK, json, body.to_string().into())
-    });
-    finish(format, &headers::request_id(headers), served)
+    finish(format, &request_id(headers), found.map(|body| json_response(body.to_string())))
 }
 
 async fn names(state: &GatewayState, head: &Parts) -> Result<Vec<ProfileName>, GatewayError> {

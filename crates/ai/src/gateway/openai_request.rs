@@ -8,9 +8,9 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::api_format::{Delivery, ParsedRequest};
 use super::error::GatewayError;
 use super::fields::{Content, Fields, StringOrList};
+use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
 

@@ -2,13 +2,14 @@
 
 use axum::http::StatusCode;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::api_format::{ApiFormat, Delivery, ParsedRequest, ResponseMeta, StreamEncoder};
 use super::error::{GatewayError, GatewayErrorKind};
 use super::openai_request;
+use super::request::{Delivery, ParsedRequest};
+use super::response::{ApiFormat, EventEncoder, ResponseMeta};
 use super::sse;
-use crate::chat::{Piece, ToolCall};
+use crate::chat::ToolCall;
 use crate::model_api::{Answer, FinishReason};
 use crate::profile::ProviderName;
 use crate::raw_json::RawObject;
@@ -46,22 +47,13 @@ impl ApiFormat for OpenAi {
         out
     }
 
-    fn stream_encoder(&self, meta: ResponseMeta, delivery: Delivery) -> Box<dyn StreamEncoder> {
-        Box::new(OpenAiStream {
-            meta,
-            delivery,
-            started: false,
-            has_text: false,
-            calls: 0,
-            raw: false,
-        })
+    fn events(&self, delivery: Delivery) -> Box<dyn EventEncoder> {
+        Box::new(OpenAiEvents { delivery })
     }
 
-    fn encode_error(&self, error: &GatewayError, _request_id: &str) -> (StatusCode, Vec<u8>) {
+    fn error(&self, error: &GatewayError, _request_id: &str) -> (StatusCode, Value) {
         let (status, ..) = status_of(error.kind);
-        let mut out = Vec::new();
-        sse::json(&mut out, &error_body(error));
-        (status, out)
+        (status, error_body(error))
     }
 }
 
@@ -97,109 +89,64 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
     }
 }
 
-fn error_body(error: &GatewayError) -> serde_json::Value {
+fn error_body(error: &GatewayError) -> Value {
     let (_, kind, code) = status_of(error.kind);
     let GatewayError { message, param, .. } = error;
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }
 
 /// Encodes an answer as chunks.
-struct OpenAiStream {
-    meta: ResponseMeta,
+struct OpenAiEvents {
     delivery: Delivery,
-    started: bool,
-    /// Some text was sent.
-    has_text: bool,
-    /// Tool calls sent.
-    calls: u32,
-    /// The provider's own events are passed through.
-    raw: bool,
 }
 
-impl StreamEncoder for OpenAiStream {
-    fn piece(&mut self, piece: Piece, out: &mut Vec<u8>) {
-        match piece {
-            Piece::Started { model } => self.meta.model = model,
-            Piece::Text(text) => self.text(&text, out),
-            Piece::ToolCall(call) => self.call(&call, out),
-            Piece::Raw(line) => self.line(&line, out),
+impl EventEncoder for OpenAiEvents {
+    fn start(&mut self, meta: &ResponseMeta, out: &mut Vec<u8>) {
+        let role = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
+        write_delta(meta, role, out);
+    }
+
+    fn text(&mut self, meta: &ResponseMeta, text: &str, out: &mut Vec<u8>) {
+        write_delta(meta, Delta { content: Some(text), ..Delta::default() }, out);
+    }
+
+    fn call(&mut self, meta: &ResponseMeta, call: &ToolCall, number: u32, out: &mut Vec<u8>) {
+        let tool_calls = vec![Call::new(call, Some(number))];
+        write_delta(meta, Delta { tool_calls, ..Delta::default() }, out);
+    }
+
+    /// Leaves a usage event out that only the gateway asked for.
+    fn raw(&mut self, event: &str, out: &mut Vec<u8>) {
+        let unrequested = self.delivery != Delivery::StreamWithUsage && is_usage(event);
+        if event != "[DONE]" && !unrequested {
+            sse::line(out, event);
         }
     }
 
-    fn end(&mut self, answer: &Answer, out: &mut Vec<u8>) {
-        if !self.raw {
-            self.finish(answer, out);
-        }
-        sse::line(out, "[DONE]");
-    }
-
-    fn fail(&mut self, error: &GatewayError, out: &mut Vec<u8>) {
-        sse::data(out, &error_body(error));
-    }
-}
-
-impl OpenAiStream {
-    fn text(&mut self, text: &str, out: &mut Vec<u8>) {
-        if text.is_empty() {
-            return;
-        }
-        self.has_text = true;
-        self.delta(Delta { content: Some(text), ..Delta::default() }, out);
-    }
-
-    fn call(&mut self, call: &ToolCall, out: &mut Vec<u8>) {
-        let call = Call::new(call, Some(self.calls));
-        self.calls += 1;
-        self.delta(Delta { tool_calls: vec![call], ..Delta::default() }, out);
-    }
-
-    /// Passes the provider's own event through, except a usage event that only the gateway asked
-    /// for.
-    fn line(&mut self, line: &str, out: &mut Vec<u8>) {
-        self.raw = true;
-        let books = self.delivery != Delivery::StreamWithUsage && is_usage(line);
-        if line != "[DONE]" && !books {
-            sse::line(out, line);
-        }
-    }
-
-    /// Encodes what was not sent yet, the finish reason and the usage.
-    fn finish(&mut self, answer: &Answer, out: &mut Vec<u8>) {
-        if !self.has_text {
-            self.text(&answer.text, out);
-        }
-        for call in answer.tool_calls.iter().skip(self.calls as usize) {
-            self.call(call, out);
-        }
-        self.begin(out);
+    fn finish(&mut self, meta: &ResponseMeta, answer: &Answer, out: &mut Vec<u8>) {
         let end = Choice {
             finish_reason: Some(finish_reason(answer)),
             ..Choice::delta(Delta::default())
         };
-        let meta = Completion::meta(&self.meta, &answer.model);
-        sse::data(out, &Completion { choices: &[end], ..meta });
+        let meta = || Completion::meta(meta, &answer.model);
+        sse::data(out, &Completion { choices: &[end], ..meta() });
         if self.delivery == Delivery::StreamWithUsage {
-            let meta = Completion::meta(&self.meta, &answer.model);
-            sse::data(out, &Completion { usage: Some(usage(answer)), ..meta });
+            sse::data(out, &Completion { usage: Some(usage(answer)), ..meta() });
         }
     }
 
-    fn begin(&mut self, out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.started, true) {
-            let role = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
-            self.chunk(Choice::delta(role), out);
-        }
+    fn end(&mut self, out: &mut Vec<u8>) {
+        sse::line(out, "[DONE]");
     }
 
-    fn delta(&mut self, delta: Delta<'_>, out: &mut Vec<u8>) {
-        self.begin(out);
-        self.chunk(Choice::delta(delta), out);
+    fn fail(&mut self, _meta: &ResponseMeta, error: &GatewayError, out: &mut Vec<u8>) {
+        sse::data(out, &error_body(error));
     }
+}
 
-    fn chunk(&self, choice: Choice<'_>, out: &mut Vec<u8>) {
-        let meta = Completion::meta(&self.meta, &self.meta.model);
-        sse::data(out, &Completion { choices: &[choice], ..meta });
-    }
+fn write_delta(meta: &ResponseMeta, delta: Delta<'_>, out: &mut Vec<u8>) {
+    let meta = Completion::meta(meta, &meta.model);
+    sse::data(out, &Completion { choices: &[Choice::delta(delta)], ..meta });
 }
 
 /// Whether an event contains nothing but the usage.
@@ -323,7 +270,7 @@ impl<'a> Call<'a> {
     fn new(call: &'a ToolCall, index: Option<u32>) -> Self {
         // Invalid JSON was kept as a string, and is sent unchanged.
         let arguments = match &call.input {
-            serde_json::Value::String(text) => text.clone(),
+            Value::String(text) => text.clone(),
             input => input.to_string(),
         };
         let function = Function { name: &call.name, arguments };

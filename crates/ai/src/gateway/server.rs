@@ -1,7 +1,8 @@
-//! The gateway's own HTTP server: accepts connections, answers, shuts down gracefully.
+//! The gateway's routes, and its own HTTP server: accepts connections, answers, shuts down
+//! gracefully.
 //!
-//! The two paths for questions are matched right here. A router would cost every question a dozen
-//! allocations; all other requests go through it.
+//! The server matches the two paths for questions itself. A router would cost every question a
+//! dozen allocations; all other requests go through it.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,21 +12,31 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Path;
+use axum::http::request::Parts;
 use axum::http::{Method, Request, Response};
+use axum::routing::{get, post};
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use longshore::{Clock, SystemClock};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower_service::Service as _;
 
 use super::anthropic_response::Anthropic;
-use super::api_format::ApiFormat;
 use super::openai_response::OpenAi;
-use super::{COMPLETIONS, GatewayState, MESSAGES, handler};
+use super::response::ApiFormat;
+use super::{Authenticator, Counter, models, request};
+
+/// Path of OpenAI's chat completions.
+const COMPLETIONS: &str = "/v1/chat/completions";
+
+/// Path of Anthropic's messages.
+const MESSAGES: &str = "/v1/messages";
 
 /// How long a connection may take to send its next request head. Also applies to the first, so that
 /// idle connections are closed.
@@ -34,61 +45,98 @@ const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(75);
 /// Delay after a failed `accept`: the process may be out of file descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Serves the tenants' profiles through the APIs of OpenAI and Anthropic.
+pub struct Gateway {
+    state: GatewayState,
+}
+
+/// State shared by all requests.
+pub(super) struct GatewayState {
+    pub(super) backend: Arc<dyn Counter>,
+    pub(super) authenticator: Arc<dyn Authenticator>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Gateway {
+    /// A gateway to a backend, with an authenticator.
+    pub fn new(backend: Arc<dyn Counter>, authenticator: Arc<dyn Authenticator>) -> Self {
+        Self { state: GatewayState { backend, authenticator, clock: Arc::new(SystemClock) } }
+    }
+
+    /// Sets the clock for the `created` time of answers.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { state: GatewayState { clock, ..self.state } }
+    }
+
+    /// The routes, all below `/v1`, to mount beside others.
+    pub fn router(self) -> Router {
+        routes(&Arc::new(self.state))
+    }
+
+    /// Serves the same routes over a listener until `end`, then finishes the requests in progress.
+    /// Cheaper than a router, for processes that serve nothing else.
+    pub async fn serve(self, listener: TcpListener, end: impl Future<Output = ()> + Send) {
+        let state = Arc::new(self.state);
+        let router = routes(&state);
+        Arc::new(Connections { state, router }).accept(listener, Box::pin(end)).await;
+    }
+}
+
+fn routes(state: &Arc<GatewayState>) -> Router {
+    let ask = |format: &'static dyn ApiFormat| {
+        let state = Arc::clone(state);
+        post(async move |request: Request<Body>| request::handle(format, &state, request).await)
+    };
+    let (counting, listing, looking) = (Arc::clone(state), Arc::clone(state), Arc::clone(state));
+    let count = post(move |request: Request<Body>| request::count_tokens(counting, request));
+    let list = get(move |head: Parts| models::list(listing, head));
+    let show = get(move |Path(id): Path<String>, head: Parts| models::show(looking, id, head));
+    Router::new()
+        .route(COMPLETIONS, ask(&OpenAi))
+        .route(MESSAGES, ask(&Anthropic))
+        .route("/v1/messages/count_tokens", count)
+        .route("/v1/models", list)
+        // A model may be `profile/model`.
+        .route("/v1/models/{*id}", show)
+}
+
 /// Shared by all connections.
 struct Connections {
     state: Arc<GatewayState>,
     router: Router,
 }
 
-/// Serves until `end`, then finishes the requests in progress.
-// Boxed, so that the future is compiled in this crate and not, with less optimisation, in the
-// caller's.
-pub(super) fn serve(
-    listener: TcpListener,
-    state: Arc<GatewayState>,
-    router: Router,
-    end: BoxFuture<'_, ()>,
-) -> BoxFuture<'_, ()> {
-    Box::pin(accept(listener, state, router, end))
-}
-
-async fn accept(
-    listener: TcpListener,
-    state: Arc<GatewayState>,
-    router: Router,
-    mut end: BoxFuture<'_, ()>,
-) {
-    let shared = Arc::new(Connections { state, router });
-    let (ending, open) = watch::channel(());
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = &mut end => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(Arc::clone(&shared).serve(stream, open.clone()));
-                }
-                Err(error) => back_off(&error).await,
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
-    // No new connections; requests in progress are answered.
-    drop((listener, ending));
-    while connections.join_next().await.is_some() {}
-}
-
-/// Ignores connections that broke before they were accepted. Any other error is a lack of resources
-/// and passes.
-async fn back_off(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!(%error, "accepting a connection failed");
-        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-    }
-}
-
 impl Connections {
+    /// Accepts connections until `end`, then finishes the requests in progress.
+    // Boxed, so that the future is compiled in this crate and not, with less optimisation, in the
+    // caller's.
+    fn accept(
+        self: Arc<Self>,
+        listener: TcpListener,
+        mut end: BoxFuture<'_, ()>,
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let (ending, open) = watch::channel(());
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    () = &mut end => break,
+                    accepted = listener.accept() => match accepted {
+                        Ok((stream, _)) => {
+                            connections.spawn(Arc::clone(&self).serve(stream, open.clone()));
+                        }
+                        Err(error) => back_off(&error).await,
+                    },
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+            // No new connections; requests in progress are answered.
+            drop((listener, ending));
+            while connections.join_next().await.is_some() {}
+        })
+    }
+
     /// Answers the requests of a connection, until either side closes it.
     async fn serve(self: Arc<Self>, stream: TcpStream, mut open: watch::Receiver<()>) {
         // Sends answers without delay; if this fails, they are only sent a little later.
@@ -113,7 +161,17 @@ impl Connections {
             (&Method::POST, MESSAGES) => &Anthropic,
             _ => return Box::pin(self.router.clone().call(request)).await,
         };
-        Ok(handler::handle(format, &self.state, request).await)
+        Ok(request::handle(format, &self.state, request).await)
+    }
+}
+
+/// Ignores connections that broke before they were accepted. Any other error is a lack of resources
+/// and passes.
+async fn back_off(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        tracing::warn!(%error, "accepting a connection failed");
+        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
     }
 }
 

@@ -6,23 +6,24 @@
 
 mod connect;
 mod rate_limit_headers;
-mod sent_flag;
 mod sse;
 
+use std::convert::Infallible;
 use std::error::Error;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use connect::Connector;
 pub(crate) use rate_limit_headers::{duration, headroom, retry_after};
-use sent_flag::FlaggedBody;
-pub(crate) use sent_flag::SentFlag;
 pub(crate) use sse::{Event, EventDecoder, Framing};
 
 /// Longest answer, and longest part of an error response that is read.
@@ -96,6 +97,45 @@ impl Default for Http {
 impl std::fmt::Debug for Http {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Http").finish_non_exhaustive()
+    }
+}
+
+/// Whether a request was sent: only then can it have been billed. Shared by the caller and the
+/// request's body.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SentFlag(Arc<AtomicBool>);
+
+impl SentFlag {
+    /// Whether some of the request was written to a connection.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A body that sets the flag when it is first read, which happens once there is a connection.
+struct FlaggedBody {
+    body: Full<Bytes>,
+    sent: SentFlag,
+}
+
+impl Body for FlaggedBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.sent.0.store(true, Ordering::Relaxed);
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

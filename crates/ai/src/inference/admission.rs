@@ -1,37 +1,48 @@
-//! Admission of a call: breaker, concurrency limit, token reservation, pool permit, send slot,
-//! acquired in this order, so that a waiting call holds as little as possible.
+//! Admission: what a call acquires before it is sent. The order is the body of
+//! [`ProfileCall::admit`]; each step is in a file of its own.
+//!
+//! What every call may have to wait for comes first, so that a waiting call holds as little as
+//! possible. If a step fails, or the caller drops the call, the steps before it are undone, the
+//! last one first.
+
+pub(super) mod breaker;
+pub(super) mod budget;
+mod limits;
+mod permit;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use longshore::{AcquireError, Context, Permit, PoolName};
+use longshore::ledger::Call;
+use longshore::{Context, Permit};
+use scopeguard::{ScopeGuard, guard};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::Instant;
 
+use self::breaker::InFlight;
+use super::billing::OpenCall;
 use super::call::ProfileCall;
-use super::profile_cache::TenantContext;
-use super::upstream_health::InFlight;
-use super::yielding_wait::{WaitOutcome, wait};
-use crate::model_api::{AskError, Code};
-use crate::profile::WhenFull;
-use crate::resilience::{BucketCharge, LimitError, TokenReservation};
+use crate::model_api::{AskError, Code, Question};
+use crate::resilience::{BucketCharge, TokenReservation};
 
-/// What an admitted call holds: a slot of the profile's concurrency limit, reserved tokens, a pool
-/// permit and a place in flight.
-pub(super) struct AdmissionGuard<'l> {
+/// What an admitted call holds.
+pub(super) struct AdmissionGuard<'c> {
     pub(super) _concurrency: Option<OwnedSemaphorePermit>,
-    /// A permit of the pool that the profile names.
-    pub(super) permit: Option<Permit>,
     pub(super) reservation: TokenReservation,
     pub(super) charges: Arc<[BucketCharge]>,
-    pub(super) in_flight: InFlight<'l>,
+    pub(super) permit: Option<Permit>,
+    pub(super) in_flight: InFlight<'c>,
+    pub(super) call: OpenCall<'c>,
 }
 
 /// Why a call was not admitted.
 pub(super) enum AdmissionError {
     /// Another unit needs the worker's slot while this call waits.
     Yielded,
-    /// It cannot be admitted before its deadline.
+    /// Another unit asked the same request before.
+    Duplicate(Box<Call>),
+    /// It cannot be admitted before its deadline, or its budget is used up.
     Rejected(AskError),
 }
 
@@ -42,114 +53,74 @@ impl From<AskError> for AdmissionError {
 }
 
 impl ProfileCall<'_> {
-    /// Waits until the call is admitted or the question's deadline passes.
-    pub(super) async fn admission(
+    /// Waits until the call is admitted or the question's deadline passes. `run` is the unit that
+    /// gives its slot back if it waits and another unit needs the slot.
+    pub(super) async fn admit(
         &self,
-        run: Option<&Context>,
+        question: &Question,
         tokens: u64,
-        until: Instant,
+        run: Option<&Context>,
     ) -> Result<AdmissionGuard<'_>, AdmissionError> {
-        let limits = &self.entry.profile.limits;
-        let upstream = &self.entry.upstream;
-        // While the upstream is closed, wait without reserving tokens that other calls could use.
-        while let Some(at) = upstream.closed_until(Instant::now(), tokens)
-            && run.is_some()
-            && at < until
-        {
-            completed(wait(run, until, sleep_until(at)).await)?;
-        }
-        let concurrency = match &self.entry.concurrency {
-            None => None,
-            Some(limit) if limits.when_full == WhenFull::Refuse => {
-                let concurrency = Arc::clone(limit).try_acquire_owned();
-                Some(concurrency.map_err(|_| {
-                    rate_limited("the profile's limit of calls in flight is reached")
-                })?)
-            }
-            Some(limit) => {
-                let concurrency = pin!(timeout_at(until, Arc::clone(limit).acquire_owned()));
-                let concurrency = completed(wait(run, until, concurrency).await)?;
-                // The semaphore is never closed.
-                concurrency
-                    .map_err(|_| {
-                        rate_limited("no slot for another call in flight before the deadline")
-                    })?
-                    .ok()
-            }
-        };
-        let tenant = self.inner.profile_cache.tenant(&self.request.tenant).await?;
-        let charges = self.charges(&tenant, tokens);
-        let reserving =
-            pin!(self.inner.limiter.take(Arc::clone(&charges), until, limits.when_full));
-        let reservation = completed(wait(run, until, reserving).await)?.map_err(limit_error)?;
-        let sent = async {
-            let permit = match &self.entry.profile.pool {
-                None => None,
-                // Boxed: few profiles name a pool, and every call's future would carry the space.
-                Some(name) => Some(Box::pin(self.permit(name, until)).await?),
-            };
-            Ok((permit, upstream.send(tokens, until).await?))
-        };
-        match completed(wait(run, until, pin!(sent)).await) {
-            Ok(Ok((permit, in_flight))) => Ok(AdmissionGuard {
-                _concurrency: concurrency,
-                permit,
-                reservation,
-                charges,
-                in_flight,
-            }),
-            Ok(Err(error)) => {
-                reservation.release();
-                Err(AdmissionError::Rejected(error))
-            }
-            Err(yields) => {
-                reservation.release();
-                Err(yields)
-            }
-        }
-    }
-
-    /// Acquires a permit of the pool that the profile names. Waits as long as the pool's
-    /// configuration says, at most until the question's deadline.
-    async fn permit(&self, name: &PoolName, until: Instant) -> Result<Permit, AskError> {
-        let Some(pool) = self.inner.pools.get().and_then(|pools| pools.find(name)) else {
-            let profile = &self.entry.name;
-            let why = format!(
-                "profile `{profile}` names pool `{name}`, which is not in the configuration"
-            );
-            return Err(AskError::new(Code::ProfileDisabled, why));
-        };
-        let priority = self.request.run.as_ref().map(|run| run.unit().priority);
-        let left = until.saturating_duration_since(Instant::now());
-        let request = pool.request().priority(priority.unwrap_or_default()).at_most(left);
-        request.acquire().await.map_err(|error| match &error {
-            AcquireError::TooHeavy { .. } => rate_limited(&error.to_string()),
-            error if error.is_retryable() => rate_limited(&error.to_string()),
-            error => AskError::new(Code::Internal, error.to_string()),
+        let wait = YieldingWait { run, until: question.until };
+        self.wait_while_open(wait, tokens).await?;
+        let concurrency = self.concurrency_slot(wait).await?;
+        let charges = self.charges(tokens).await?;
+        let reservation = self.reserve_tokens(wait, &charges).await?;
+        let reservation = guard(reservation, TokenReservation::release);
+        let permit = self.pool_permit(wait).await?;
+        let in_flight = guard(self.pass_breaker(wait, tokens).await?, InFlight::cancel);
+        let call = self.reserve_budget(question, tokens).await?;
+        Ok(AdmissionGuard {
+            _concurrency: concurrency,
+            reservation: ScopeGuard::into_inner(reservation),
+            charges,
+            permit,
+            in_flight: ScopeGuard::into_inner(in_flight),
+            call,
         })
     }
-
-    /// What the question takes from each token bucket.
-    fn charges(&self, tenant: &TenantContext, tokens: u64) -> Arc<[BucketCharge]> {
-        let charges = tenant.charges.iter().chain(&self.entry.charges);
-        charges.map(|charge| charge.with_tokens(tokens)).collect()
-    }
 }
 
-fn completed<T>(waited: WaitOutcome<T>) -> Result<T, AdmissionError> {
-    match waited {
-        WaitOutcome::Ready(value) => Ok(value),
-        WaitOutcome::SlotNeeded => Err(AdmissionError::Yielded),
-    }
+/// With less time left than this a unit keeps its slot: requeued, it could report its timeout too
+/// late.
+const MIN_TIME_TO_YIELD: Duration = Duration::from_secs(5);
+
+/// A wait that gives the worker's slot back if it is needed.
+///
+/// While a unit waits, it reports so to its worker, so that the worker can claim others. If the
+/// slot is needed, the unit is requeued, unless a call was already recorded or sent. Questions of
+/// no unit keep waiting.
+#[derive(Clone, Copy)]
+struct YieldingWait<'a> {
+    run: Option<&'a Context>,
+    /// The question's deadline.
+    until: Instant,
 }
 
-fn limit_error(error: LimitError) -> AskError {
-    match &error {
-        LimitError::Reached { wait, .. } => {
-            AskError { retry_after: Some(*wait), ..rate_limited(&error.to_string()) }
+impl YieldingWait<'_> {
+    /// Waits for `what`. Large futures come pinned: moved in here they would need their space
+    /// twice.
+    async fn wait<T>(self, what: impl Future<Output = T>) -> Result<T, AdmissionError> {
+        let mut what = pin!(what);
+        let Some(run) = self.run else { return Ok(what.await) };
+        // Without a wait, nothing is reported.
+        tokio::select! {
+            biased;
+            value = &mut what => return Ok(value),
+            () = std::future::ready(()) => {}
         }
-        LimitError::Deadline => rate_limited(&error.to_string()),
-        _ => AskError::new(Code::Internal, error.to_string()),
+        let waiting = run.waits();
+        let slot_needed = async {
+            waiting.unwanted().await;
+            if self.until.saturating_duration_since(Instant::now()) < MIN_TIME_TO_YIELD {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            value = &mut what => Ok(value),
+            () = slot_needed => Err(AdmissionError::Yielded),
+        }
     }
 }
 

@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
-use longshore::ledger::{Admission, CallEnd, CallMode, CallRecord, Ledger, NewCall};
+use longshore::ledger::{CallEnd, CallMode, CallRecord, Ledger, NewCall};
 use longshore::{CallId, ProfileName, TenantId, UnitId};
 
-use super::profile_cache::{ResolvedProfile, ledger_error};
-use super::{Desk, Errand, Settled, failed, succeeded};
+use super::admission::AdmissionError;
+use super::billing::{failed, succeeded};
+use super::profile_cache::ResolvedProfile;
+use super::{Desk, Errand, Settled};
 use crate::batches::{BatchProvider, BatchReply};
 use crate::model_api::{AskError, Code, Question};
 use crate::pricing::{Mode, Prices};
@@ -114,18 +116,15 @@ impl Desk {
             ..request.question.clone()
         };
         let call = bulk.call(self, &Errand { question, ..request.clone() });
-        let admitted = self.inner.ledger.admit_calls(vec![call.clone()]).await;
-        match admitted.map_err(|error| refused(ledger_error(&error)))?.pop() {
-            Some(Admission::OverBudget(month)) => Err(refused(used_up(&month))),
-            Some(Admission::Duplicate(other)) => {
+        match self.inner.admit_call(&call).await {
+            Ok(()) => Ok(call),
+            Err(AdmissionError::Rejected(error)) => Err(refused(error)),
+            Err(AdmissionError::Duplicate(other)) => {
                 Err(Box::new(Settled { duplicate: Some(other), ..Settled::default() }))
             }
-            Some(Admission::NearBudget(part)) => {
-                self.inner.warnings.near_budget(&request.tenant, part);
-                Ok(call)
+            Err(AdmissionError::Yielded) => {
+                Err(Box::new(Settled { yields: true, ..Settled::default() }))
             }
-            Some(Admission::Admitted) => Ok(call),
-            None => Err(refused(AskError::new(Code::Internal, "the ledger did not answer"))),
         }
     }
 }
@@ -144,11 +143,6 @@ impl BatchReply {
         };
         CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) }
     }
-}
-
-pub(super) fn used_up(month: &longshore::ledger::BudgetState) -> AskError {
-    let message = format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month);
-    AskError::new(Code::OverBudget, message)
 }
 
 /// The id of a batch call. After a crash the same question is journalled again and has to be the

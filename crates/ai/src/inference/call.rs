@@ -1,65 +1,131 @@
-//! One call of one profile: admission, attempts, settlement.
+//! One question's call: by its profile, then by the fallback profiles. Each profile's call is
+//! admitted, attempted and billed.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
-use longshore::{Went, trace};
+use async_trait::async_trait;
+use longshore::ledger::{CallRecord, ProfileRecord};
+use longshore::{ProfileName, Scope, TenantId, Went, trace};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::admission::{AdmissionError, AdmissionGuard};
-use super::batch_api::used_up;
-use super::open_call::OpenCall;
+use super::billing::failed;
 use super::profile_cache::{ResolvedProfile, ledger_error};
 use super::retry_loop::RetryLoop;
-use super::{Errand, Inner, Settled, failed, succeeded};
+use super::{Desk, Errand, Inner, Settled, Sheet, TENANT_SHEET};
 use crate::chat::Piece;
-use crate::model_api::{Again, Answer, AskError, Bill, Code, Question};
-use crate::pricing::Mode;
-use crate::resilience::TokenReservation;
+use crate::gateway::{Counter, ProfileSettings};
+use crate::model_api::{Answer, AskError, Code, Question};
+use crate::profile::Profile;
+
+impl Desk {
+    /// Asks the profile's provider and returns the outcome. The caller has to write the outcome's
+    /// records: with the end of its unit, or by [`Desk::note`].
+    pub async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
+        let first = self.inner.profile_cache.find(&request.tenant, request.profile.as_ref()).await;
+        self.ask_from(first, request.profile.as_ref(), request, pieces).await
+    }
+
+    /// Asks by an inline profile that is not in the ledger. Its key and its fallback profiles
+    /// belong to the request's tenant; the ledger records it by name.
+    pub async fn ask_by(&self, profile: &Profile, request: &Errand) -> Settled {
+        let first = self.inner.profile_cache.find_inline(&request.tenant, profile).await;
+        let name = ProfileName::new(&profile.name).ok();
+        self.ask_from(first, name.as_ref(), request, None).await
+    }
+
+    async fn ask_from(
+        &self,
+        first: Result<Arc<ResolvedProfile>, AskError>,
+        name: Option<&ProfileName>,
+        request: &Errand,
+        pieces: Option<&mpsc::Sender<Piece>>,
+    ) -> Settled {
+        let mut outcome = Settled::default();
+        let first = match first {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.reject(request, name, error, &mut outcome);
+                return outcome;
+            }
+        };
+        let inner = &*self.inner;
+        ProfileCall { inner, entry: &first, request }.make(pieces, &mut outcome).await;
+        if !outcome.is_final() {
+            // Boxed: fallbacks are rare, and every call's future would carry the space.
+            Box::pin(self.ask_others(&first, request, pieces, &mut outcome)).await;
+        }
+        outcome
+    }
+
+    /// Asks the fallback profiles in turn.
+    async fn ask_others(
+        &self,
+        first: &ResolvedProfile,
+        request: &Errand,
+        pieces: Option<&mpsc::Sender<Piece>>,
+        outcome: &mut Settled,
+    ) {
+        let inner = &*self.inner;
+        let mut asked = vec![first.name.clone()];
+        // The requested model belongs to the first profile; fallbacks use their own.
+        let question = Question { model: None, ..request.question.clone() };
+        let elsewhere = Errand { question, ..request.clone() };
+        for name in self.fallbacks(request, first).await {
+            if asked.contains(&name) {
+                continue;
+            }
+            match inner.profile_cache.find(&request.tenant, Some(&name)).await {
+                Ok(entry) => {
+                    let call = ProfileCall { inner, entry: &entry, request: &elsewhere };
+                    call.make(pieces, outcome).await;
+                }
+                Err(error) => self.reject(request, Some(&name), error, outcome),
+            }
+            asked.push(name);
+            if outcome.is_final() {
+                break;
+            }
+        }
+    }
+
+    /// The profile's fallbacks, then the tenant's.
+    async fn fallbacks(&self, request: &Errand, entry: &ResolvedProfile) -> Vec<ProfileName> {
+        let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
+        let tenants = self.inner.profile_cache.tenant(&request.tenant).await.ok();
+        let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
+        own.chain(tenants).collect()
+    }
+
+    /// Handles a profile that could not be resolved. The first one is recorded as a failed call; a
+    /// fallback is only logged.
+    fn reject(
+        &self,
+        request: &Errand,
+        name: Option<&ProfileName>,
+        error: AskError,
+        outcome: &mut Settled,
+    ) {
+        if !outcome.is_pending() {
+            tracing::warn!(profile = ?name, %error, "a fallback profile cannot be used");
+            return;
+        }
+        if let Some(name) = name {
+            outcome.records.push(self.rejected_record(request, name, &error));
+        }
+        outcome.result = Err(error);
+    }
+}
 
 /// A call of one profile.
 pub(super) struct ProfileCall<'d> {
     pub(super) inner: &'d Inner,
     pub(super) entry: &'d ResolvedProfile,
     pub(super) request: &'d Errand,
-}
-
-/// What an adaptive pool learns from the result.
-fn pool_feedback(result: &Result<Answer, AskError>) -> Went {
-    match result {
-        Err(error) if error.code == Code::RateLimited => Went::Refused,
-        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => Went::Failed,
-        _ => Went::Well,
-    }
-}
-
-/// Settles the reservation of a failed call. A rejected call cost nothing; tokens that may have
-/// been billed stay reserved.
-fn settle_failed(reservation: TokenReservation, error: &AskError) {
-    match &error.bill {
-        Bill::Unknown => drop(reservation),
-        Bill::Partial(answer) => reservation.settle(answer.tokens_in + answer.tokens_out),
-        Bill::Nothing if error.again == Again::NotSent => reservation.release(),
-        Bill::Nothing => reservation.settle(0),
-    }
-}
-
-/// Records the result in the trace span; never the prompt or the answer.
-fn record_result(span: &Span, result: &Result<Answer, AskError>) {
-    match result {
-        Ok(answer) => {
-            let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
-            span.record("gen_ai.usage.input_tokens", count(answer.tokens_in));
-            span.record("gen_ai.usage.output_tokens", count(answer.tokens_out));
-        }
-        Err(error) => {
-            span.record("error.type", error.code.as_str());
-            span.record("otel.status_code", "ERROR");
-        }
-    }
 }
 
 impl ProfileCall<'_> {
@@ -74,22 +140,20 @@ impl ProfileCall<'_> {
         let tokens = self.entry.provider.estimate(&question) + u64::from(question.max_tokens);
         // Once a provider was asked, the unit keeps its slot: a requeued unit would ask again.
         let run = self.request.run.as_ref().filter(|_| outcome.is_pending());
-        let guard = match self.admission(run, tokens, question.until).await {
-            Ok(guard) => guard,
+        let admission = match self.admit(&question, tokens, run).await {
+            Ok(admission) => admission,
             Err(AdmissionError::Yielded) => return outcome.yields = true,
+            Err(AdmissionError::Duplicate(other)) => {
+                let message = "the same request was asked before";
+                outcome.result = Err(AskError::new(Code::InvalidRequest, message));
+                return outcome.duplicate = Some(other);
+            }
             Err(AdmissionError::Rejected(error)) => {
                 return self.reject(&question, error, started, outcome);
             }
         };
-        let AdmissionGuard { _concurrency, mut permit, reservation, charges, in_flight } = guard;
-        let mut call = match self.admit(&question, tokens, outcome).await {
-            Ok(call) => call,
-            Err(error) => {
-                in_flight.cancel();
-                reservation.release();
-                return self.reject(&question, error, started, outcome);
-            }
-        };
+        let AdmissionGuard { _concurrency, reservation, charges, mut permit, in_flight, mut call } =
+            admission;
         call.mark_sent();
         let (attempts, streamed, in_flight) = (0, false, Some(in_flight));
         let mut attempts_loop =
@@ -102,18 +166,7 @@ impl ProfileCall<'_> {
             permit.note(pool_feedback(&result));
         }
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let end = match &result {
-            Ok(answer) => {
-                reservation.settle(answer.tokens_in + answer.tokens_out);
-                let now = self.inner.clock.now();
-                let cost = self.entry.profile.prices.cost(answer, now, Mode::Direct);
-                succeeded(answer, attempts, latency_ms, cost.0)
-            }
-            Err(error) => {
-                settle_failed(reservation, error);
-                self.unanswered(&question, error, tokens, (attempts, latency_ms))
-            }
-        };
+        let end = self.bill(&question, reservation, tokens, &result, (attempts, latency_ms));
         outcome.cost_picos = outcome.cost_picos.saturating_add(end.cost_picos);
         outcome.attempts += attempts;
         outcome.streamed |= streamed;
@@ -143,36 +196,6 @@ impl ProfileCall<'_> {
         )
     }
 
-    /// The end of a call that was sent and not answered. If it may have been billed, it counts as
-    /// much as was received, or else as much as was reserved.
-    fn unanswered(
-        &self,
-        question: &Question,
-        error: &AskError,
-        tokens: u64,
-        (attempts, latency_ms): (u32, u64),
-    ) -> CallEnd {
-        let (prices, now) = (&self.entry.profile.prices, self.inner.clock.now());
-        let end = failed(error, attempts, latency_ms);
-        match &error.bill {
-            Bill::Nothing => end,
-            Bill::Unknown => {
-                let answer = u64::from(question.max_tokens);
-                let most = prices.at_most(tokens - answer, answer, now, Mode::Direct);
-                maybe_billed(end, tokens - answer, answer, most.0)
-            }
-            Bill::Partial(answer) => {
-                let cost = prices.cost(answer, now, Mode::Direct);
-                CallEnd {
-                    status: CallStatus::MaybeBilled,
-                    code: end.code,
-                    estimated: true,
-                    ..succeeded(answer, attempts, latency_ms, cost.0)
-                }
-            }
-        }
-    }
-
     /// The question as this profile sends it: with the profile's system prompt if it has none.
     fn question(&self) -> Cow<'_, Question> {
         let (own, asked) = (&self.entry.profile.system, &self.request.question);
@@ -181,58 +204,6 @@ impl ProfileCall<'_> {
                 Cow::Owned(Question { system: own.clone(), ..asked.clone() })
             }
             _ => Cow::Borrowed(asked),
-        }
-    }
-
-    /// Journals the call and reserves its tokens and cost. Without a budget and without a unit, the
-    /// caller does not wait for the write.
-    async fn admit(
-        &self,
-        question: &Question,
-        tokens: u64,
-        outcome: &mut Settled,
-    ) -> Result<OpenCall<'_>, AskError> {
-        let call = self.new_call(question, tokens);
-        let tenant = self.inner.profile_cache.tenant(&self.request.tenant).await?;
-        if self.request.unit.is_none() && !tenant.has_budget {
-            self.inner.journal.append(CallRecord { call: call.clone(), end: None });
-            return Ok(OpenCall::new(self.inner, call));
-        }
-        Box::pin(self.admitted(call, outcome)).await
-    }
-
-    /// Waits for the ledger to admit the call.
-    async fn admitted(
-        &self,
-        call: NewCall,
-        outcome: &mut Settled,
-    ) -> Result<OpenCall<'_>, AskError> {
-        let admitted = self.inner.ledger.admit_calls(vec![call.clone()]).await;
-        match admitted.map_err(|error| ledger_error(&error))?.pop() {
-            Some(Admission::OverBudget(month)) => Err(used_up(&month)),
-            Some(Admission::Duplicate(other)) => {
-                outcome.duplicate = Some(other);
-                Err(AskError::new(Code::InvalidRequest, "the same request was asked before"))
-            }
-            Some(Admission::NearBudget(part)) => {
-                self.inner.warnings.near_budget(&self.request.tenant, part);
-                Ok(OpenCall::new(self.inner, call))
-            }
-            Some(Admission::Admitted) => Ok(OpenCall::new(self.inner, call)),
-            None => Err(AskError::new(Code::Internal, "the ledger did not answer")),
-        }
-    }
-
-    fn new_call(&self, question: &Question, tokens: u64) -> NewCall {
-        let ResolvedProfile { name, profile, .. } = self.entry;
-        let model = question.model.as_deref().unwrap_or(&profile.model);
-        let questions = tokens - u64::from(question.max_tokens);
-        let (now, answer) = (self.inner.clock.now(), u64::from(question.max_tokens));
-        let most = profile.prices.at_most(questions, answer, now, Mode::Direct);
-        NewCall {
-            reserve_tokens: tokens,
-            reserve_picos: most.0,
-            ..self.inner.new_call(self.request, name, profile.provider.as_str(), model)
         }
     }
 
@@ -245,17 +216,82 @@ impl ProfileCall<'_> {
         outcome: &mut Settled,
     ) {
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if outcome.duplicate.is_none() {
-            let call = self.new_call(question, u64::from(question.max_tokens));
-            let call = NewCall { reserve_tokens: 0, reserve_picos: 0, ..call };
-            outcome.records.push(CallRecord { call, end: Some(failed(&error, 0, latency_ms)) });
-        }
+        let call = self.new_call(question);
+        outcome.records.push(CallRecord { call, end: Some(failed(&error, 0, latency_ms)) });
         outcome.result = Err(error);
     }
 }
 
-/// The end of a call with an unknown cost.
-fn maybe_billed(end: CallEnd, tokens_in: u64, tokens_out: u64, cost_picos: i64) -> CallEnd {
-    let status = CallStatus::MaybeBilled;
-    CallEnd { status, tokens_in, tokens_out, cost_picos, estimated: true, ..end }
+/// What an adaptive pool learns from the result.
+fn pool_feedback(result: &Result<Answer, AskError>) -> Went {
+    match result {
+        Err(error) if error.code == Code::RateLimited => Went::Refused,
+        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => Went::Failed,
+        _ => Went::Well,
+    }
+}
+
+/// Records the result in the trace span; never the prompt or the answer.
+fn record_result(span: &Span, result: &Result<Answer, AskError>) {
+    match result {
+        Ok(answer) => {
+            let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+            span.record("gen_ai.usage.input_tokens", count(answer.tokens_in));
+            span.record("gen_ai.usage.output_tokens", count(answer.tokens_out));
+        }
+        Err(error) => {
+            span.record("error.type", error.code.as_str());
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+}
+
+/// Profiles read per page.
+const PAGE: u32 = 500;
+
+#[async_trait]
+impl Counter for Desk {
+    async fn profile_settings(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+    ) -> Result<ProfileSettings, AskError> {
+        let entry = self.inner.profile_cache.find(tenant, Some(profile)).await?;
+        let profile = &entry.profile;
+        Ok(ProfileSettings {
+            provider: Some(profile.provider),
+            model: profile.model.clone(),
+            max_tokens: profile.max_tokens,
+            temperature: profile.temperature,
+        })
+    }
+
+    async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
+        self.inner.journal.capacity().await;
+        Desk::ask(self, request, pieces).await
+    }
+
+    fn record(&self, records: Vec<CallRecord>) {
+        records.into_iter().for_each(|record| self.inner.journal.append(record));
+    }
+
+    async fn profiles(&self, tenant: &TenantId) -> Result<Vec<ProfileName>, AskError> {
+        self.inner.profile_cache.require_active(tenant).await?;
+        let scope = Scope::Tenant(tenant.clone());
+        let (mut names, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let page = self.inner.ledger.profiles(&scope, after.as_deref(), PAGE).await;
+            let page = page.map_err(|error| ledger_error(&error))?;
+            let is_one =
+                |record: &ProfileRecord| !record.suspended && !Sheet::is_template(&record.body);
+            let usable = page.items.into_iter().filter(is_one);
+            names.extend(
+                usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SHEET),
+            );
+            after = page.next;
+            if after.is_none() {
+                return Ok(names);
+            }
+        }
+    }
 }

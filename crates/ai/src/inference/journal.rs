@@ -91,17 +91,32 @@ impl Journal {
                 continue;
             }
             tokio::time::sleep(FLUSH_DELAY).await;
-            while let Err(error) = self.ledger.record_calls(self.take()).await {
-                let calls = self.buffer().writing.len();
-                tracing::warn!(%error, calls, "writing calls to the ledger failed");
-                if !error.is_retryable() {
-                    tracing::error!(%error, calls, "calls were dropped: the ledger rejected them");
-                    break;
+            self.begin_write();
+            self.write().await;
+        }
+    }
+
+    /// Writes the records of the write in progress. If the ledger rejects several records, they are
+    /// written in halves, so that only the records that it rejects by themselves are dropped.
+    async fn write(&self) {
+        let mut max = usize::MAX;
+        loop {
+            let records: Vec<_> = self.buffer().writing.iter().take(max).cloned().collect();
+            let Some(call) = records.first().map(|record| record.call.id) else { return };
+            let calls = records.len();
+            match self.ledger.record_calls(records).await {
+                Ok(()) => self.end_write(calls),
+                Err(error) if error.is_retryable() => {
+                    tracing::warn!(%error, calls, "writing calls to the ledger failed");
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
-                tokio::time::sleep(RETRY_DELAY).await;
+                Err(error) if calls == 1 => {
+                    tracing::error!(%error, %call, "a call was dropped: the ledger rejected it");
+                    self.end_write(calls);
+                    max = usize::MAX;
+                }
+                Err(_) => max = calls / 2,
             }
-            self.buffer().writing.clear();
-            self.written.notify_waiters();
         }
     }
 
@@ -118,14 +133,19 @@ impl Journal {
         }
     }
 
-    /// The records to write now: those of an interrupted write, or else all that are buffered.
-    fn take(&self) -> Vec<CallRecord> {
+    /// Starts to write all buffered records, unless an interrupted write comes first.
+    fn begin_write(&self) {
         let Buffer { records, positions, writing } = &mut *self.buffer();
         if writing.is_empty() {
             positions.clear();
             std::mem::swap(records, writing);
         }
-        writing.clone()
+    }
+
+    /// The first `calls` records of the write in progress are written or dropped.
+    fn end_write(&self, calls: usize) {
+        self.buffer().writing.drain(..calls);
+        self.written.notify_waiters();
     }
 
     fn buffer(&self) -> std::sync::MutexGuard<'_, Buffer> {

@@ -8,39 +8,30 @@
 
 mod admission;
 mod batch_api;
-mod budget_warnings;
+mod billing;
 mod call;
-mod events;
-mod gateway_backend;
 mod journal;
-mod open_call;
 mod profile_cache;
 mod profile_document;
 mod profile_resolution;
-mod repair;
-mod request;
 mod retry_loop;
 mod session_heartbeat;
-mod upstream_health;
-mod yielding_wait;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
+use longshore::ledger::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
-    CallId, Clock, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
+    BatchId, Clock, Context, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
+    UnitId,
 };
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use self::budget_warnings::BudgetWarnings;
-use self::call::ProfileCall;
+use self::admission::budget::BudgetWarnings;
 use self::journal::Journal;
-use self::profile_cache::{ProfileCache, ResolvedProfile};
+use self::profile_cache::ProfileCache;
 use self::session_heartbeat::SessionHeartbeat;
-use crate::chat::Piece;
 use crate::http::Http;
 use crate::model_api::{Again, Answer, AskError, Bill, Code, Provider, Question};
 use crate::profile::Profile;
@@ -50,7 +41,6 @@ use crate::vault::Vault;
 pub use self::batch_api::Bulk;
 pub use self::profile_document::{Sheet, TENANT_SHEET, TenantSheet};
 pub use self::profile_resolution::SheetError;
-pub use self::request::{Errand, Settled};
 
 /// Longest wait of one poll of the change feed.
 const CHANGE_POLL: Duration = Duration::from_secs(30);
@@ -186,76 +176,6 @@ impl Desk {
         self.inner.profile_cache.override_provider(profile, provider);
     }
 
-    /// Asks the profile's provider and returns the outcome. The caller has to write the outcome's
-    /// records: with the end of its unit, or by [`Desk::note`].
-    pub async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
-        let first = self.inner.profile_cache.find(&request.tenant, request.profile.as_ref()).await;
-        self.ask_from(first, request.profile.as_ref(), request, pieces).await
-    }
-
-    /// Asks by an inline profile that is not in the ledger. Its key and its fallback profiles
-    /// belong to the request's tenant; the ledger records it by name.
-    pub async fn ask_by(&self, profile: &Profile, request: &Errand) -> Settled {
-        let first = self.inner.profile_cache.find_inline(&request.tenant, profile).await;
-        let name = ProfileName::new(&profile.name).ok();
-        self.ask_from(first, name.as_ref(), request, None).await
-    }
-
-    async fn ask_from(
-        &self,
-        first: Result<Arc<ResolvedProfile>, AskError>,
-        name: Option<&ProfileName>,
-        request: &Errand,
-        pieces: Option<&mpsc::Sender<Piece>>,
-    ) -> Settled {
-        let mut outcome = Settled::default();
-        let first = match first {
-            Ok(entry) => entry,
-            Err(error) => {
-                self.reject(request, name, error, &mut outcome);
-                return outcome;
-            }
-        };
-        let inner = &*self.inner;
-        ProfileCall { inner, entry: &first, request }.make(pieces, &mut outcome).await;
-        if !outcome.is_final() {
-            // Boxed: fallbacks are rare, and every call's future would carry the space.
-            Box::pin(self.ask_others(&first, request, pieces, &mut outcome)).await;
-        }
-        outcome
-    }
-
-    /// Asks the fallback profiles in turn.
-    async fn ask_others(
-        &self,
-        first: &ResolvedProfile,
-        request: &Errand,
-        pieces: Option<&mpsc::Sender<Piece>>,
-        outcome: &mut Settled,
-    ) {
-        let inner = &*self.inner;
-        let mut asked = vec![first.name.clone()];
-        // The requested model belongs to the first profile; fallbacks use their own.
-        let question = Question { model: None, ..request.question.clone() };
-        let elsewhere = Errand { question, ..request.clone() };
-        for name in self.fallbacks(request, first).await {
-            if asked.contains(&name) {
-                continue;
-            }
-            match self.inner.profile_cache.find(&request.tenant, Some(&name)).await {
-                Ok(entry) => {
-                    let call = ProfileCall { inner, entry: &entry, request: &elsewhere };
-                    call.make(pieces, outcome).await;
-                }
-                Err(error) => self.reject(request, Some(&name), error, outcome),
-            }
-            asked.push(name);
-            if outcome.is_final() {
-                break;
-            }
-        }
-    }
-
     /// Journals records of calls that belong to no unit.
     pub async fn note(&self, records: Vec<CallRecord>) {
         self.inner.journal.capacity().await;
@@ -263,88 +183,86 @@ impl Desk {
             self.inner.journal.append(record);
         }
     }
+}
 
-    /// The profile's fallbacks, then the tenant's.
-    async fn fallbacks(&self, request: &Errand, entry: &ResolvedProfile) -> Vec<ProfileName> {
-        let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
-        let tenants = self.inner.profile_cache.tenant(&request.tenant).await.ok();
-        let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
-        own.chain(tenants).collect()
-    }
+/// A question, with the tenant, profile and unit that it is asked for.
+#[derive(Debug, Clone)]
+pub struct Errand {
+    /// The tenant that pays.
+    pub tenant: TenantId,
+    /// The tenant's profile; `None` is its default.
+    pub profile: Option<ProfileName>,
+    /// The question.
+    pub question: Question,
+    /// The unit that asks.
+    pub unit: Option<UnitId>,
+    /// The batch that the unit belongs to.
+    pub batch: Option<BatchId>,
+    /// The session that asks. If it dies, the call becomes "maybe billed".
+    pub session: Option<SessionId>,
+    /// The unit's run. While the question waits for a limit, the run reports that it waits, and the
+    /// unit gives its slot back if another unit needs it ([`Settled::yields`]). Without a run the
+    /// question keeps waiting.
+    pub run: Option<Context>,
+}
 
-    /// Handles a profile that could not be resolved. The first one is recorded as a failed call; a
-    /// fallback is only logged.
-    fn reject(
-        &self,
-        request: &Errand,
-        name: Option<&ProfileName>,
-        error: AskError,
-        outcome: &mut Settled,
-    ) {
-        if !outcome.is_pending() {
-            tracing::warn!(profile = ?name, %error, "a fallback profile cannot be used");
-            return;
-        }
-        if let Some(name) = name {
-            outcome.records.push(self.rejected_record(request, name, &error));
-        }
-        outcome.result = Err(error);
-    }
-
-    /// The ledger record of a question that was rejected before a provider was asked.
-    pub(crate) fn rejected_record(
-        &self,
-        request: &Errand,
-        name: &ProfileName,
-        error: &AskError,
-    ) -> CallRecord {
-        let call = self.inner.new_call(request, name, "", "");
-        CallRecord { call, end: Some(failed(error, 0, 0)) }
+impl Errand {
+    /// A question of no unit.
+    pub fn new(tenant: TenantId, profile: Option<ProfileName>, question: Question) -> Self {
+        Self { tenant, profile, question, unit: None, batch: None, session: None, run: None }
     }
 }
 
-impl Inner {
-    fn new_call(
-        &self,
-        request: &Errand,
-        profile: &ProfileName,
-        provider: &str,
-        model: &str,
-    ) -> NewCall {
-        NewCall {
-            id: CallId::new(),
-            request_id: request.question.request_id.clone(),
-            tenant: request.tenant.clone(),
-            profile: profile.clone(),
-            provider: provider.to_owned(),
-            model: model.to_owned(),
-            unit: request.unit,
-            batch: request.batch.clone(),
-            session: request.session.or_else(|| self.heartbeat.session()),
-            worker: self.label.clone(),
-            reserve_tokens: 0,
-            reserve_picos: 0,
+/// The outcome of an inference call.
+#[derive(Debug, Clone)]
+pub struct Settled {
+    /// The answer, or the error.
+    pub result: Result<Answer, AskError>,
+    /// How often a provider was asked, over all profiles.
+    pub attempts: u32,
+    /// The cost of all calls.
+    pub cost_picos: i64,
+    /// Ledger records, one per profile that was asked.
+    pub records: Vec<CallRecord>,
+    /// Another unit asked the same request before.
+    pub duplicate: Option<Box<Call>>,
+    /// No provider was asked and nothing was recorded: the worker needed the slot while the
+    /// question waited for a limit. The unit has to be requeued.
+    pub yields: bool,
+    /// Part of the answer was streamed to the caller: no other profile may be asked.
+    streamed: bool,
+}
+
+impl Default for Settled {
+    fn default() -> Self {
+        Self {
+            result: Err(AskError::new(Code::Internal, "no provider was asked")),
+            attempts: 0,
+            cost_picos: 0,
+            records: Vec::new(),
+            duplicate: None,
+            yields: false,
+            streamed: false,
         }
     }
 }
 
-/// The end of a failed call.
-fn failed(error: &AskError, attempts: u32, latency_ms: u64) -> CallEnd {
-    CallEnd {
-        status: CallStatus::Error,
-        code: Some(error.code.as_str().to_owned()),
-        model: String::new(),
-        tokens_in: 0,
-        tokens_out: 0,
-        tokens_cached: 0,
-        tokens_cache_write: 0,
-        tokens_cache_write_long: 0,
-        latency_ms,
-        attempts,
-        cost_picos: 0,
-        estimated: false,
-        mode: CallMode::Direct,
-        tier: None,
+impl Settled {
+    /// The outcome of a question that is not recorded, or that another process records.
+    pub fn elsewhere(result: Result<Answer, AskError>, cost_picos: i64) -> Self {
+        Self { result, cost_picos, ..Self::default() }
+    }
+
+    /// Whether no profile has been tried yet.
+    fn is_pending(&self) -> bool {
+        self.records.is_empty() && self.duplicate.is_none()
+    }
+
+    /// Whether asking another profile cannot help.
+    fn is_final(&self) -> bool {
+        let hopeless = |error: &AskError| !fallback_may_help(error);
+        let ended = self.streamed || self.yields || self.duplicate.is_some();
+        ended || self.result.as_ref().err().is_none_or(hopeless)
     }
 }
 
@@ -359,25 +277,5 @@ fn fallback_may_help(error: &AskError) -> bool {
         Code::RateLimited | Code::ProviderAuth => true,
         Code::OverBudget => error.again == Again::Money,
         _ => false,
-    }
-}
-
-/// The end of an answered call.
-fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -> CallEnd {
-    CallEnd {
-        status: CallStatus::Success,
-        code: None,
-        model: answer.model.clone(),
-        tokens_in: answer.tokens_in,
-        tokens_out: answer.tokens_out,
-        tokens_cached: answer.tokens_cached,
-        tokens_cache_write: answer.tokens_cache_write + answer.tokens_cache_write_long,
-        tokens_cache_write_long: answer.tokens_cache_write_long,
-        latency_ms,
-        attempts,
-        cost_picos,
-        estimated: answer.estimated,
-        mode: CallMode::Direct,
-        tier: answer.tier.clone(),
     }
 }

@@ -14,9 +14,9 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::admission::breaker::{UpstreamHealth, UpstreamKey, Upstreams};
 use super::profile_document::{ScopedLimits, Sheet, TENANT_SHEET, TenantSheet};
 use super::profile_resolution::SheetError;
-use super::upstream_health::{UpstreamHealth, UpstreamKey, Upstreams};
 use crate::batches::{self, BatchProvider};
 use crate::http::Http;
 use crate::model_api::{Again, AskError, Code, Provider};

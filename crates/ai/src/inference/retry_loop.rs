@@ -1,4 +1,5 @@
-//! The attempts of one call: retries while that may help, and forwards a streamed answer.
+//! The attempts of one call: retries while that may help, forwards a streamed answer, and asks once
+//! more for an answer that does not follow the question's JSON Schema.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +8,13 @@ use longshore::Context;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::admission::breaker::InFlight;
 use super::call::ProfileCall;
-use super::repair::{combine, repair_question, with_repair_cost};
-use super::upstream_health::InFlight;
-use crate::chat::Piece;
-use crate::model_api::{Answer, AskError, Bill, Code, Question};
+use crate::chat::{Chat, Message, Part, Piece, Role};
+use crate::model_api::{Answer, AskError, Bill, Code, FinishReason, Question};
 use crate::profile::WhenFull;
 use crate::resilience::{BucketCharge, Measure, RetryDecision};
+use crate::schema::ResponseSchema;
 
 /// The attempts of one call.
 pub(super) struct RetryLoop<'c, 'd> {
@@ -166,4 +167,61 @@ fn jitter(request_id: &str, attempt: u32) -> f64 {
     let mut hasher = DefaultHasher::new();
     (request_id, attempt).hash(&mut hasher);
     hasher.finish() as f64 / u64::MAX as f64
+}
+
+/// The question that asks for a corrected answer. `None` if the answer is valid, or a second
+/// request cannot help.
+fn repair_question(question: &Question, answer: &Answer) -> Option<Question> {
+    let schema = ResponseSchema::new(question.schema.as_deref()?).ok()?;
+    let why = schema.read(&answer.text).err()?;
+    // A truncated or filtered answer would be so again; an answer with tool calls is not the final
+    // one.
+    if answer.finish_reason != FinishReason::Stop || !answer.tool_calls.is_empty() {
+        return None;
+    }
+    let mut chat = question.chat.as_deref().cloned().unwrap_or_else(|| Chat {
+        messages: vec![text_message(Role::User, question.prompt.clone())],
+        ..Chat::default()
+    });
+    chat.messages.push(text_message(Role::Assistant, answer.text.clone()));
+    let message = format!(
+        "That does not follow the JSON Schema: {why}. Answer again, with nothing but JSON that does."
+    );
+    chat.messages.push(text_message(Role::User, message));
+    Some(Question { chat: Some(Arc::new(chat)), raw: None, ..question.clone() })
+}
+
+/// The second answer, with the tokens of both.
+fn combine(first: &Answer, second: Answer) -> Answer {
+    Answer {
+        tokens_in: first.tokens_in + second.tokens_in,
+        tokens_out: first.tokens_out + second.tokens_out,
+        tokens_cached: first.tokens_cached + second.tokens_cached,
+        tokens_cache_write: first.tokens_cache_write + second.tokens_cache_write,
+        tokens_cache_write_long: first.tokens_cache_write_long + second.tokens_cache_write_long,
+        latency_ms: first.latency_ms + second.latency_ms,
+        estimated: first.estimated || second.estimated,
+        ..second
+    }
+}
+
+/// The first answer, with the tokens that a failed correction may have been billed for.
+fn with_repair_cost(answer: Answer, again: &Question, bill: Bill) -> Answer {
+    let unknown = || Answer {
+        tokens_in: again.estimate(),
+        tokens_out: again.max_tokens.into(),
+        estimated: true,
+        ..Answer::default()
+    };
+    let spent = match bill {
+        Bill::Nothing => return answer,
+        Bill::Unknown => unknown(),
+        Bill::Partial(partial) => *partial,
+    };
+    let sum = combine(&spent, answer.clone());
+    Answer { estimated: true, latency_ms: answer.latency_ms, ..sum }
+}
+
+fn text_message(role: Role, text: String) -> Message {
+    Message { role, parts: vec![Part::Text(text)] }
 }

@@ -2,32 +2,30 @@
 //!
 //! The newer version has no sampling fields, and sends the key as a bearer token.
 
-mod parse;
-
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::provider_adapter::{Changes, Draft, ProviderAdapter, ResponseMode, StreamParser};
+use super::provider_adapter::{
+    Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage,
+    add_sampling, tool_input,
+};
 use super::schema_compat;
-use crate::chat::{Chat, Part, Role, Tool, ToolChoice};
-use crate::http::Framing;
-use crate::model_api::{AskError, Question};
+use crate::chat::{Chat, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+use crate::http::{Event, Framing};
+use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
-use crate::profile::{Auth, CacheFor, Profile, ProviderName, Wire};
+use crate::profile::{Auth, CacheFor, ProviderName, Wire};
 
 /// The version that takes sampling fields and `x-api-key`.
 const LEGACY_VERSION: &str = "2023-06-01";
 
 /// Anthropic's messages API.
 pub(crate) struct Anthropic {
-    wire: Wire,
+    pub(crate) wire: Wire,
 }
 
 impl Anthropic {
-    pub(crate) fn new(profile: &Profile) -> Self {
-        Self { wire: profile.wire.clone() }
-    }
-
     fn version(&self) -> &str {
         self.wire.version.as_deref().unwrap_or(LEGACY_VERSION)
     }
@@ -44,16 +42,6 @@ impl Anthropic {
 
     fn takes_sampling(&self) -> bool {
         self.wire.sampling && self.version() == LEGACY_VERSION
-    }
-
-    fn add_sampling(&self, body: &mut Value, question: &Question) {
-        if !self.takes_sampling() {
-            return;
-        }
-        body["temperature"] = json!(question.temperature);
-        if let Some(top_p) = question.chat.as_ref().and_then(|chat| chat.top_p) {
-            body["top_p"] = json!(top_p);
-        }
     }
 }
 
@@ -78,12 +66,7 @@ impl ProviderAdapter for Anthropic {
         version.map(|version| (name, version)).into_iter().collect()
     }
 
-    fn path(
-        &self,
-        _model: &str,
-        _question: &Question,
-        _mode: ResponseMode,
-    ) -> Result<String, AskError> {
+    fn path(&self, _: &str, _: &Question, _: ResponseMode) -> Result<String, AskError> {
         Ok("/messages".to_owned())
     }
 
@@ -106,7 +89,8 @@ impl ProviderAdapter for Anthropic {
             None => body["messages"] = json!([{ "role": "user", "content": question.prompt }]),
             Some(chat) => add_conversation(&mut body, chat),
         }
-        self.add_sampling(&mut body, question);
+        let names = ("top_p", "stop_sequences");
+        add_sampling(&mut body, question, self.takes_sampling(), names);
         if mode.is_streamed() {
             body["stream"] = json!(true);
         }
@@ -139,11 +123,11 @@ impl ProviderAdapter for Anthropic {
     }
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
-        parse::answer(body, self.wire.cache)
+        parse_answer(body, self.wire.cache)
     }
 
     fn stream_parser(&self) -> Box<dyn StreamParser> {
-        Box::new(parse::EventParser::new(self.wire.cache))
+        Box::new(EventParser { cache: self.wire.cache, ..EventParser::default() })
     }
 
     fn health_path(&self) -> &'static str {
@@ -172,9 +156,6 @@ fn add_conversation(body: &mut Value, chat: &Chat) {
         json!({ "role": role, "content": content })
     });
     body["messages"] = messages.collect();
-    if !chat.stop.is_empty() {
-        body["stop_sequences"] = json!(chat.stop);
-    }
     if !chat.tools.is_empty() {
         body["tools"] = chat.tools.iter().map(tool).collect();
         match &chat.tool_choice {
@@ -219,4 +200,232 @@ fn tool(tool: &Tool) -> Value {
         made["description"] = json!(description);
     }
     made
+}
+
+/// A message; in a stream, its start.
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    model: String,
+    content: Vec<Block>,
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: Counts,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    Text {
+        text: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        #[serde(default)]
+        input: Value,
+    },
+    /// Thinking, and future block types.
+    #[serde(other)]
+    Other,
+}
+
+/// Token counts, as far as they are reported. Later counts of a stream replace earlier ones.
+#[derive(Deserialize, Default, Clone)]
+struct Counts {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation: Option<Creation>,
+    service_tier: Option<String>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+struct Creation {
+    #[serde(default)]
+    ephemeral_1h_input_tokens: u64,
+}
+
+impl Counts {
+    fn update(&mut self, later: Self) {
+        self.input_tokens = later.input_tokens.or(self.input_tokens);
+        self.output_tokens = later.output_tokens.or(self.output_tokens);
+        self.cache_creation_input_tokens =
+            later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+        self.cache_read_input_tokens =
+            later.cache_read_input_tokens.or(self.cache_read_input_tokens);
+        self.cache_creation = later.cache_creation.or(self.cache_creation);
+        self.service_tier = later.service_tier.or_else(|| self.service_tier.take());
+    }
+
+    /// Anthropic's `input_tokens` excludes cached tokens; ours includes them.
+    fn usage(&self, cache: Option<CacheFor>) -> Usage {
+        let written = self.cache_creation_input_tokens.unwrap_or(0);
+        let cached = self.cache_read_input_tokens.unwrap_or(0);
+        let long = match (self.cache_creation, cache) {
+            (Some(creation), _) => creation.ephemeral_1h_input_tokens.min(written),
+            (None, Some(CacheFor::Hour)) => written,
+            (None, _) => 0,
+        };
+        Usage {
+            input: self
+                .input_tokens
+                .map(|input| input.saturating_add(written).saturating_add(cached)),
+            output: self.output_tokens,
+            cached,
+            cache_write: written - long,
+            cache_write_long: long,
+        }
+    }
+
+    fn tier(&self) -> Option<String> {
+        self.service_tier.clone().filter(|tier| tier != "standard")
+    }
+}
+
+fn finish(reason: &str) -> FinishReason {
+    match reason {
+        "end_turn" | "stop_sequence" | "tool_use" => FinishReason::Stop,
+        "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
+        "refusal" => FinishReason::ContentFilter,
+        _ => FinishReason::Other,
+    }
+}
+
+/// Parses a complete message.
+fn parse_answer(body: &[u8], cache: Option<CacheFor>) -> Result<Draft, String> {
+    let message: Message = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let mut draft = Draft {
+        model: Some(message.model),
+        finish: Some(message.stop_reason.as_deref().map_or(FinishReason::Other, finish)),
+        tier: message.usage.tier(),
+        usage: message.usage.usage(cache),
+        ..Draft::default()
+    };
+    for block in message.content {
+        match block {
+            Block::Text { text } => draft.text.push_str(&text),
+            Block::ToolUse { id, name, input } => {
+                draft.tool_calls.push(ToolCall { id, name, input });
+            }
+            Block::Other => {}
+        }
+    }
+    Ok(draft)
+}
+
+/// One event. `ping` and unknown events are ignored.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum StreamEvent {
+    MessageStart {
+        message: Message,
+    },
+    ContentBlockStart {
+        content_block: Block,
+    },
+    ContentBlockDelta {
+        delta: Delta,
+    },
+    ContentBlockStop,
+    MessageDelta {
+        delta: MessageEnd,
+        #[serde(default)]
+        usage: Counts,
+    },
+    MessageStop,
+    Error,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+enum Delta {
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: String },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct MessageEnd {
+    stop_reason: Option<String>,
+}
+
+/// Parses a message from its events.
+#[derive(Default)]
+struct EventParser {
+    cache: Option<CacheFor>,
+    counts: Counts,
+    /// The tool call that is arriving, and its input so far.
+    open_call: Option<(ToolCall, String)>,
+    stop_reason: Option<String>,
+}
+
+impl EventParser {
+    /// Until the stream ends, the count of the answer is that of its start.
+    fn count(&mut self, later: Counts, draft: &mut Draft) {
+        self.counts.update(later);
+        draft.usage = Usage { output: None, ..self.counts.usage(self.cache) };
+        draft.tier = self.counts.tier();
+    }
+}
+
+impl StreamParser for EventParser {
+    fn take(
+        &mut self,
+        event: &Event,
+        draft: &mut Draft,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Flow, EventError> {
+        match serde_json::from_str(&event.data)? {
+            StreamEvent::MessageStart { message } => {
+                draft.model = Some(message.model);
+                self.count(message.usage, draft);
+            }
+            StreamEvent::ContentBlockStart { content_block: Block::Text { text } }
+            | StreamEvent::ContentBlockDelta { delta: Delta::Text { text } } => {
+                draft.add_text(text, pieces);
+            }
+            StreamEvent::ContentBlockStart {
+                content_block: Block::ToolUse { id, name, input },
+            } => {
+                self.open_call = Some((ToolCall { id, name, input }, String::new()));
+            }
+            StreamEvent::ContentBlockDelta { delta: Delta::Input { partial_json } } => {
+                if let Some((_, input)) = &mut self.open_call {
+                    input.push_str(&partial_json);
+                }
+            }
+            StreamEvent::ContentBlockStop => {
+                if let Some((mut call, input)) = self.open_call.take() {
+                    if !input.is_empty() {
+                        call.input = tool_input(&input);
+                    }
+                    draft.add_call(call, pieces);
+                }
+            }
+            StreamEvent::MessageDelta { delta, usage } => {
+                self.stop_reason = delta.stop_reason.or(self.stop_reason.take());
+                self.count(usage, draft);
+            }
+            StreamEvent::MessageStop => {
+                let reason = self.stop_reason.as_deref();
+                draft.finish = Some(reason.map_or(FinishReason::Other, finish));
+                draft.usage.output = self.counts.output_tokens;
+                return Ok(Flow::Done);
+            }
+            StreamEvent::Error => {
+                return Err(EventError::Provider(serde_json::from_str(&event.data)?));
+            }
+            StreamEvent::ContentBlockStart { .. }
+            | StreamEvent::ContentBlockDelta { .. }
+            | StreamEvent::Other => {}
+        }
+        Ok(Flow::More)
+    }
 }

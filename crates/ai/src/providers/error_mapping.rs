@@ -5,9 +5,9 @@
 //! servers answer in each other's formats.
 
 use hyper::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::redact::Redactor;
 use crate::http::{HttpError, duration, headroom, retry_after};
 use crate::model_api::{Again, AskError, Code};
 
@@ -252,6 +252,43 @@ fn code(value: &Value) -> Option<String> {
     }
 }
 
+/// Characters of a message that are shown.
+const MAX_CHARS: usize = 300;
+
+/// Shorter values occur in other texts by chance.
+const MIN_SECRET_BYTES: usize = 6;
+
+/// The secrets of one provider. Redacts its messages before they are shown: one line, limited
+/// length, no secrets, even if the provider quotes the key that it rejects.
+#[derive(Debug, Default)]
+pub(crate) struct Redactor(Vec<SecretString>);
+
+impl Redactor {
+    pub(crate) fn new(secrets: impl IntoIterator<Item = SecretString>) -> Self {
+        let secrets = secrets.into_iter();
+        Self(secrets.filter(|secret| secret.expose_secret().len() >= MIN_SECRET_BYTES).collect())
+    }
+
+    /// A text on one line, without secrets, truncated.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        let hidden = self
+            .0
+            .iter()
+            .fold(text.to_owned(), |text, secret| text.replace(secret.expose_secret(), "[secret]"));
+        let words = hidden.split(|c: char| c.is_whitespace() || c.is_control());
+        let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        match line.char_indices().nth(MAX_CHARS) {
+            Some((end, _)) => format!("{}…", &line[..end]),
+            None => line,
+        }
+    }
+
+    /// Redacts bytes.
+    pub(crate) fn redact_bytes(&self, bytes: &[u8]) -> String {
+        self.redact(&String::from_utf8_lossy(bytes))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -383,5 +420,18 @@ mod tests {
         let body = json!({ "error": { "details": [{ "retryDelay": "34.5s" }] } }).to_string();
         let error = from_response(429, &HeaderMap::new(), body.as_bytes(), &Redactor::default());
         assert_eq!(error.retry_after.unwrap().as_secs_f64(), 34.5);
+    }
+
+    #[test]
+    fn a_provider_that_quotes_the_key_does_not_spread_it() {
+        let redactor = Redactor::new(["sk-marked-1".into(), "abc".into()]);
+        assert_eq!(redactor.redact("bad key:\n\tsk-marked-1\u{7}abc"), "bad key: [secret] abc");
+        // Redacted before it is truncated: no half of the secret remains.
+        let long = format!("{}sk-marked-1", "x".repeat(MAX_CHARS - 5));
+        assert!(!redactor.redact(&long).contains("sk-m"), "{}", redactor.redact(&long));
+        assert_eq!(
+            redactor.redact_bytes("é".repeat(400).as_bytes()).chars().count(),
+            MAX_CHARS + 1
+        );
     }
 }

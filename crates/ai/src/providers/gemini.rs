@@ -1,14 +1,15 @@
 //! Google's Gemini API: `generateContent` and `streamGenerateContent`.
 
-mod parse;
-
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::provider_adapter::{Draft, ProviderAdapter, ResponseMode, StreamParser};
-use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
-use crate::http::Framing;
-use crate::model_api::{AskError, Code, Question};
-use crate::profile::{Profile, ProviderName, Wire};
+use super::provider_adapter::{
+    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
+};
+use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+use crate::http::{Event, Framing};
+use crate::model_api::{AskError, Code, FinishReason, Question};
+use crate::profile::{ProviderName, Wire};
 
 /// Separates a tool call's id from the model's thought signature. Newer models need their signature
 /// back with the call, and the id is the only field that clients return.
@@ -16,26 +17,14 @@ const THOUGHT_SEPARATOR: &str = "~thought~";
 
 /// Gemini's API.
 pub(crate) struct Gemini {
-    wire: Wire,
+    pub(crate) wire: Wire,
 }
 
 impl Gemini {
-    pub(crate) fn new(profile: &Profile) -> Self {
-        Self { wire: profile.wire.clone() }
-    }
-
     fn settings(&self, question: &Question) -> Value {
         let mut settings = json!({ "maxOutputTokens": question.max_tokens });
-        let chat = question.chat.as_ref();
-        if self.wire.sampling {
-            settings["temperature"] = json!(question.temperature);
-            if let Some(top_p) = chat.and_then(|chat| chat.top_p) {
-                settings["topP"] = json!(top_p);
-            }
-        }
-        if let Some(chat) = chat.filter(|chat| !chat.stop.is_empty()) {
-            settings["stopSequences"] = json!(chat.stop);
-        }
+        let names = ("topP", "stopSequences");
+        add_sampling(&mut settings, question, self.wire.sampling, names);
         if let Some(schema) = &question.schema {
             settings["responseMimeType"] = json!("application/json");
             settings["responseJsonSchema"] = (**schema).clone();
@@ -56,12 +45,7 @@ impl ProviderAdapter for Gemini {
     }
 
     /// The model is part of the path and may come from the client: it must not change the path.
-    fn path(
-        &self,
-        model: &str,
-        _question: &Question,
-        mode: ResponseMode,
-    ) -> Result<String, AskError> {
+    fn path(&self, model: &str, _: &Question, mode: ResponseMode) -> Result<String, AskError> {
         let sound = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if !model.chars().all(sound) || model.contains("..") || model.starts_with('/') {
             return Err(AskError::new(
@@ -92,11 +76,11 @@ impl ProviderAdapter for Gemini {
     }
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
-        parse::answer(body)
+        parse_answer(body)
     }
 
     fn stream_parser(&self) -> Box<dyn StreamParser> {
-        Box::new(parse::ChunkParser::default())
+        Box::new(ChunkParser)
     }
 
     fn health_path(&self) -> &'static str {
@@ -159,4 +143,152 @@ fn function_call(call: &ToolCall) -> Value {
 fn tool(tool: &Tool) -> Value {
     let description = tool.description.as_deref().unwrap_or_default();
     json!({ "name": tool.name, "description": description, "parametersJsonSchema": tool.input })
+}
+
+/// An answer, or a chunk of one: both have the same form.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GenerateResponse {
+    #[serde(default)]
+    candidates: Vec<Candidate>,
+    prompt_feedback: Option<Feedback>,
+    usage_metadata: Option<Counts>,
+    model_version: Option<String>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate {
+    content: Option<Content>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    #[serde(default)]
+    parts: Vec<ResponsePart>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResponsePart {
+    text: Option<String>,
+    #[serde(default)]
+    thought: bool,
+    function_call: Option<Call>,
+    thought_signature: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    id: Option<String>,
+    name: String,
+    #[serde(default)]
+    args: Value,
+}
+
+/// The prompt was blocked.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Feedback {
+    block_reason: Option<String>,
+}
+
+/// The prompt's tokens include the cached ones; thoughts are billed as output.
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "camelCase")]
+struct Counts {
+    prompt_token_count: Option<u64>,
+    tool_use_prompt_token_count: Option<u64>,
+    candidates_token_count: Option<u64>,
+    thoughts_token_count: Option<u64>,
+    cached_content_token_count: Option<u64>,
+}
+
+impl From<Counts> for Usage {
+    fn from(counts: Counts) -> Self {
+        let input = counts.prompt_token_count;
+        let answer = counts.candidates_token_count;
+        let thought = counts.thoughts_token_count;
+        // A blocked prompt has no answer and no count.
+        let output = (input.is_some() || answer.is_some())
+            .then(|| answer.unwrap_or(0).saturating_add(thought.unwrap_or(0)));
+        Self {
+            input: input
+                .map(|all| all.saturating_add(counts.tool_use_prompt_token_count.unwrap_or(0))),
+            output,
+            cached: counts.cached_content_token_count.unwrap_or(0),
+            ..Self::default()
+        }
+    }
+}
+
+fn finish(reason: &str) -> FinishReason {
+    match reason {
+        "STOP" => FinishReason::Stop,
+        "MAX_TOKENS" => FinishReason::Length,
+        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
+            FinishReason::ContentFilter
+        }
+        _ => FinishReason::Other,
+    }
+}
+
+/// Parses a complete answer.
+fn parse_answer(body: &[u8]) -> Result<Draft, String> {
+    let response: GenerateResponse =
+        serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let mut draft = Draft::default();
+    add(response, &mut draft, &mut Vec::new());
+    match draft.finish {
+        Some(_) => Ok(draft),
+        None => Err("it has no finished candidate".into()),
+    }
+}
+
+/// Adds an answer, or a chunk of one. Each chunk has the counts so far.
+fn add(response: GenerateResponse, draft: &mut Draft, pieces: &mut Vec<Piece>) {
+    draft.model = response.model_version.or(draft.model.take());
+    if let Some(counts) = response.usage_metadata {
+        draft.usage = counts.into();
+    }
+    if response.prompt_feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
+        draft.finish = Some(FinishReason::ContentFilter);
+    }
+    let Some(candidate) = response.candidates.into_iter().next() else { return };
+    for part in candidate.content.map(|content| content.parts).unwrap_or_default() {
+        if let Some(Call { id, name, args }) = part.function_call {
+            let mut id = id.unwrap_or_else(|| draft.next_call_id());
+            if let Some(thought) = part.thought_signature {
+                id.push_str(THOUGHT_SEPARATOR);
+                id.push_str(&thought);
+            }
+            draft.add_call(ToolCall { id, name, input: args }, pieces);
+        } else if !part.thought {
+            draft.add_text(part.text.unwrap_or_default(), pieces);
+        }
+    }
+    if let Some(reason) = candidate.finish_reason {
+        draft.finish = Some(finish(&reason));
+    }
+}
+
+struct ChunkParser;
+
+impl StreamParser for ChunkParser {
+    /// No event is marked as the last: the stream is read to its end.
+    fn take(
+        &mut self,
+        event: &Event,
+        draft: &mut Draft,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Flow, EventError> {
+        let response: GenerateResponse = serde_json::from_str(&event.data)?;
+        if let Some(error) = response.error {
+            return Err(EventError::Provider(error));
+        }
+        add(response, draft, pieces);
+        Ok(Flow::More)
+    }
 }

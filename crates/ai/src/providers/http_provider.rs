@@ -2,23 +2,22 @@
 //! question's deadline, and has the adapter parse the response.
 
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
-use hyper::{Method, Request};
+use hyper::{Method, Request, Uri};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::base_url::BaseUrl;
-use super::error_mapping;
+use super::error_mapping::{self, Redactor};
 use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser,
 };
-use super::redact::Redactor;
 use crate::chat::Piece;
 use crate::http::{
     Event, EventDecoder, Framing, Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag,
@@ -72,7 +71,7 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
         );
         let reading = Box::pin(self.read_stream(response, &mut stream, pieces));
         let ended = within(question.until, &sent, reading).await;
-        let draft = stream.parser.draft();
+        let draft = stream.draft;
         let error = match ended {
             Ok(StreamEnd::Closed(why)) if draft.finish.is_none() => {
                 error_mapping::incomplete_stream(&self.redactor.redact(&why))
@@ -337,13 +336,15 @@ struct AnswerReader {
     piece_format: PieceFormat,
     decoder: EventDecoder,
     parser: Box<dyn StreamParser>,
+    draft: Draft,
     /// Some of the answer arrived.
     started: bool,
 }
 
 impl AnswerReader {
     fn new(piece_format: PieceFormat, framing: Framing, parser: Box<dyn StreamParser>) -> Self {
-        Self { piece_format, decoder: EventDecoder::new(framing), parser, started: false }
+        let (decoder, draft) = (EventDecoder::new(framing), Draft::default());
+        Self { piece_format, decoder, parser, draft, started: false }
     }
 
     fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<Piece>, Flow), AskError> {
@@ -372,14 +373,15 @@ impl AnswerReader {
         redactor: &Redactor,
     ) -> Result<Flow, AskError> {
         let understood = received.len();
-        let flow = self.parser.take(event, received).map_err(|error| match error {
-            EventError::Provider(error) => {
-                error_mapping::from_event(&error, self.started, redactor)
-            }
-            EventError::Invalid(why) => {
-                error_mapping::invalid_answer(&why, event.data.as_bytes(), redactor)
-            }
-        })?;
+        let flow =
+            self.parser.take(event, &mut self.draft, received).map_err(|error| match error {
+                EventError::Provider(error) => {
+                    error_mapping::from_event(&error, self.started, redactor)
+                }
+                EventError::Invalid(why) => {
+                    error_mapping::invalid_answer(&why, event.data.as_bytes(), redactor)
+                }
+            })?;
         if self.piece_format == PieceFormat::Raw {
             received.truncate(understood);
             received.push(Piece::Raw(one_line(&event.data)));
@@ -409,4 +411,46 @@ fn is_complete<D: ProviderAdapter>(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     D::FRAMING == Framing::Sse
         && ["application/json", "text/html"].iter().any(|whole| kind.starts_with(whole))
+}
+
+/// A provider's base URL: scheme, host and path prefix.
+#[derive(Debug)]
+pub(crate) struct BaseUrl {
+    address: String,
+    /// The first path that was requested, and its URL. Hardly any provider is asked for another
+    /// path, and parsing a URL costs as much as sending it.
+    first: OnceLock<(String, Uri)>,
+}
+
+impl BaseUrl {
+    pub(crate) fn new(address: String) -> Self {
+        Self { address, first: OnceLock::new() }
+    }
+
+    /// The URL of a path; `None` if it is not valid.
+    pub(crate) fn uri(&self, path: &str) -> Option<Uri> {
+        if let Some((known, uri)) = self.first.get()
+            && known == path
+        {
+            return Some(uri.clone());
+        }
+        let uri = Uri::try_from(format!("{}{path}", self.address)).ok()?;
+        // The first path stays cached.
+        let _ = self.first.set((path.to_owned(), uri.clone()));
+        Some(uri)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_has_its_own_address() {
+        let base = BaseUrl::new("http://host/v1".to_owned());
+        for path in ["/chat", "/models?limit=1", "/chat"] {
+            assert_eq!(base.uri(path).unwrap().to_string(), format!("http://host/v1{path}"));
+        }
+        assert_eq!(base.uri("/a b"), None);
+    }
 }

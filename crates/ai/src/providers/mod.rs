@@ -11,7 +11,6 @@
 //! [`capabilities()`] returns the same as data.
 
 pub(crate) mod anthropic;
-mod base_url;
 mod capabilities;
 pub(crate) mod error_mapping;
 mod gemini;
@@ -19,7 +18,6 @@ pub(crate) mod http_provider;
 mod ollama;
 pub(crate) mod openai;
 pub(crate) mod provider_adapter;
-mod redact;
 mod schema_compat;
 
 use std::sync::Arc;
@@ -31,11 +29,10 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::http::Http;
 use crate::model_api::Provider;
 use crate::profile::{self, Profile, ProfileError, ProviderName};
-use base_url::BaseUrl;
 pub use capabilities::{Caching, Capabilities, capabilities};
-use http_provider::HttpProvider;
+use error_mapping::Redactor;
+use http_provider::{BaseUrl, HttpProvider};
 use provider_adapter::ProviderAdapter;
-use redact::Redactor;
 
 /// Opens a profile's provider, simulated or real. Does not connect yet.
 pub fn open(
@@ -43,24 +40,22 @@ pub fn open(
     key: Option<SecretString>,
     http: &Http,
 ) -> Result<Arc<dyn Provider>, ProfileError> {
+    let wire = profile.wire.clone();
     Ok(match profile.provider {
         ProviderName::Echo | ProviderName::Scripted => profile::open(profile)?,
         ProviderName::Anthropic => {
-            open_http(anthropic::Anthropic::new(profile), profile, key, http)?
+            Arc::new(http_provider(anthropic::Anthropic { wire }, profile, key, http)?)
         }
-        ProviderName::Openai => open_http(openai::Openai::new(profile), profile, key, http)?,
-        ProviderName::Ollama => open_http(ollama::Ollama::new(profile), profile, key, http)?,
-        ProviderName::Gemini => open_http(gemini::Gemini::new(profile), profile, key, http)?,
+        ProviderName::Openai => {
+            Arc::new(http_provider(openai::Openai { wire }, profile, key, http)?)
+        }
+        ProviderName::Ollama => {
+            Arc::new(http_provider(ollama::Ollama { wire }, profile, key, http)?)
+        }
+        ProviderName::Gemini => {
+            Arc::new(http_provider(gemini::Gemini { wire }, profile, key, http)?)
+        }
     })
-}
-
-fn open_http<D: ProviderAdapter>(
-    adapter: D,
-    profile: &Profile,
-    key: Option<SecretString>,
-    http: &Http,
-) -> Result<Arc<dyn Provider>, ProfileError> {
-    Ok(Arc::new(http_provider(adapter, profile, key, http)?))
 }
 
 /// An adapter with the base URL and the headers of a profile.

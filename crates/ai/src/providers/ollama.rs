@@ -4,29 +4,26 @@
 //! request sets `truncate` to false and may set the context size, and the server's token count is
 //! compared with the estimate.
 
-mod parse;
-
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::provider_adapter::{Draft, ProviderAdapter, ResponseMode, StreamParser};
-use crate::chat::{Chat, Message, Part, Role, Tool};
-use crate::http::Framing;
-use crate::model_api::{AskError, Code, Question};
-use crate::profile::{Profile, ProviderName, Wire};
+use super::provider_adapter::{
+    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages,
+};
+use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall};
+use crate::http::{Event, Framing};
+use crate::model_api::{AskError, Code, FinishReason, Question};
+use crate::profile::{ProviderName, Wire};
 
 /// The smallest default context of a server.
 const MIN_CONTEXT: u64 = 4096;
 
 /// Ollama's API.
 pub(crate) struct Ollama {
-    wire: Wire,
+    pub(crate) wire: Wire,
 }
 
 impl Ollama {
-    pub(crate) fn new(profile: &Profile) -> Self {
-        Self { wire: profile.wire.clone() }
-    }
-
     /// Conversations need `/api/chat`.
     fn uses_generate(&self, question: &Question) -> bool {
         self.wire.generate && question.chat.is_none()
@@ -37,16 +34,7 @@ impl Ollama {
         if let Some(context) = self.wire.num_ctx {
             options["num_ctx"] = json!(context);
         }
-        let chat = question.chat.as_ref();
-        if self.wire.sampling {
-            options["temperature"] = json!(question.temperature);
-            if let Some(top_p) = chat.and_then(|chat| chat.top_p) {
-                options["top_p"] = json!(top_p);
-            }
-        }
-        if let Some(chat) = chat.filter(|chat| !chat.stop.is_empty()) {
-            options["stop"] = json!(chat.stop);
-        }
+        add_sampling(&mut options, question, self.wire.sampling, ("top_p", "stop"));
         options
     }
 
@@ -77,12 +65,7 @@ impl ProviderAdapter for Ollama {
         ("authorization", "Bearer ")
     }
 
-    fn path(
-        &self,
-        _model: &str,
-        question: &Question,
-        _mode: ResponseMode,
-    ) -> Result<String, AskError> {
+    fn path(&self, _: &str, question: &Question, _: ResponseMode) -> Result<String, AskError> {
         Ok(if self.uses_generate(question) { "/generate" } else { "/chat" }.to_owned())
     }
 
@@ -97,7 +80,7 @@ impl ProviderAdapter for Ollama {
         if let Some(schema) = &question.schema {
             body["format"] = (**schema).clone();
         }
-        let system = question.system.as_ref().filter(|system| !system.is_empty());
+        let system = question.system.as_deref().filter(|system| !system.is_empty());
         if self.uses_generate(question) {
             body["prompt"] = json!(question.prompt);
             if let Some(system) = system {
@@ -105,12 +88,7 @@ impl ProviderAdapter for Ollama {
             }
             return body;
         }
-        let system = system.map(|system| json!({ "role": "system", "content": system }));
-        let messages = match &question.chat {
-            None => vec![json!({ "role": "user", "content": question.prompt })],
-            Some(chat) => conversation(chat),
-        };
-        body["messages"] = system.into_iter().chain(messages).collect();
+        body["messages"] = messages(system, question, messages_of);
         if let Some(chat) = question.chat.as_ref().filter(|chat| !chat.tools.is_empty()) {
             body["tools"] = chat.tools.iter().map(tool).collect();
         }
@@ -118,11 +96,11 @@ impl ProviderAdapter for Ollama {
     }
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
-        parse::answer(body)
+        parse_answer(body)
     }
 
     fn stream_parser(&self) -> Box<dyn StreamParser> {
-        Box::new(parse::LineParser::default())
+        Box::new(LineParser)
     }
 
     /// The tokens of an image depend on the model: questions with images are not checked.
@@ -157,10 +135,6 @@ impl ProviderAdapter for Ollama {
             false => format!("answers, but has not pulled `{model}`"),
         }
     }
-}
-
-fn conversation(chat: &Chat) -> Vec<Value> {
-    chat.messages.iter().flat_map(|message| messages_of(chat, message)).collect()
 }
 
 /// A message as Ollama's messages; tool results are messages of their own.
@@ -202,4 +176,100 @@ fn tool(tool: &Tool) -> Value {
     let function =
         json!({ "name": tool.name, "description": description, "parameters": tool.input });
     json!({ "type": "function", "function": function })
+}
+
+/// An answer, or a part of one. Counts are in the last part, and omitted if zero.
+#[derive(Deserialize)]
+struct ChatResponse {
+    #[serde(default)]
+    model: Option<String>,
+    response: Option<String>,
+    message: Option<ResponseMessage>,
+    #[serde(default)]
+    done: bool,
+    done_reason: Option<String>,
+    prompt_eval_count: Option<u64>,
+    eval_count: Option<u64>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ResponseMessage {
+    content: Option<String>,
+    tool_calls: Option<Vec<Call>>,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    id: Option<String>,
+    function: Function,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    #[serde(default)]
+    arguments: Value,
+}
+
+fn finish(reason: Option<&str>) -> FinishReason {
+    match reason {
+        Some("stop") | None => FinishReason::Stop,
+        Some("length") => FinishReason::Length,
+        Some(_) => FinishReason::Other,
+    }
+}
+
+/// Parses a complete answer.
+fn parse_answer(body: &[u8]) -> Result<Draft, String> {
+    let response: ChatResponse = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    if response.error.is_some() {
+        return Err("it is an error".into());
+    }
+    if response.response.is_none() && response.message.is_none() {
+        return Err("it has no message".into());
+    }
+    if !response.done {
+        return Err("it is not done".into());
+    }
+    let mut draft = Draft::default();
+    add(response, &mut draft, &mut Vec::new());
+    Ok(draft)
+}
+
+/// Adds an answer, or a line of one.
+fn add(response: ChatResponse, draft: &mut Draft, pieces: &mut Vec<Piece>) {
+    let (content, calls) =
+        response.message.map(|message| (message.content, message.tool_calls)).unwrap_or_default();
+    draft.add_text(response.response.or(content).unwrap_or_default(), pieces);
+    for Call { id, function: Function { name, arguments } } in calls.unwrap_or_default() {
+        let id = id.filter(|id| !id.is_empty()).unwrap_or_else(|| draft.next_call_id());
+        draft.add_call(ToolCall { id, name, input: arguments }, pieces);
+    }
+    draft.model = response.model.or(draft.model.take());
+    if response.done {
+        draft.finish = Some(finish(response.done_reason.as_deref()));
+        draft.usage.input = response.prompt_eval_count;
+        draft.usage.output = response.eval_count;
+    }
+}
+
+/// Parses an answer from its lines, which have the form of a complete one.
+struct LineParser;
+
+impl StreamParser for LineParser {
+    fn take(
+        &mut self,
+        event: &Event,
+        draft: &mut Draft,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Flow, EventError> {
+        let response: ChatResponse = serde_json::from_str(&event.data)?;
+        if let Some(error) = response.error {
+            return Err(EventError::Provider(json!({ "error": error })));
+        }
+        let done = response.done;
+        add(response, draft, pieces);
+        Ok(if done { Flow::Done } else { Flow::More })
+    }
 }

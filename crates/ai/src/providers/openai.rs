@@ -1,46 +1,35 @@
 //! OpenAI's chat completions API, and the many compatible servers.
 
-mod parse;
+use std::borrow::Cow;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::provider_adapter::{Changes, Draft, ProviderAdapter, ResponseMode, StreamParser};
+use super::provider_adapter::{
+    Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage,
+    add_sampling, messages, tool_input,
+};
 use super::schema_compat;
-use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
-use crate::http::Framing;
-use crate::model_api::{AskError, Question};
+use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+use crate::http::{Event, Framing};
+use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
-use crate::profile::{Profile, ProviderName, Wire};
+use crate::profile::{ProviderName, Wire};
 
 /// OpenAI's chat completions API.
 pub(crate) struct Openai {
-    wire: Wire,
+    pub(crate) wire: Wire,
 }
 
 impl Openai {
-    pub(crate) fn new(profile: &Profile) -> Self {
-        Self { wire: profile.wire.clone() }
-    }
-
     fn instructions(&self, question: &Question) -> Option<String> {
         let system = question.system.clone();
-        let system = match &question.schema {
+        match &question.schema {
             Some(schema) if self.wire.no_schema => {
                 Some(schema_compat::append_to_prompt(system, schema))
             }
             _ => system,
-        };
-        system.filter(|system| !system.is_empty())
-    }
-
-    fn messages(&self, question: &Question) -> Vec<Value> {
-        let system = self.instructions(question);
-        let system = system.map(|system| json!({ "role": "system", "content": system }));
-        let messages = match &question.chat {
-            None => vec![json!({ "role": "user", "content": question.prompt })],
-            Some(chat) => chat.messages.iter().flat_map(messages_of).collect(),
-        };
-        system.into_iter().chain(messages).collect()
+        }
     }
 
     /// The field that limits the answer's tokens, and the field that is not used.
@@ -48,16 +37,6 @@ impl Openai {
         match self.wire.old_max_tokens {
             true => ("max_tokens", "max_completion_tokens"),
             false => ("max_completion_tokens", "max_tokens"),
-        }
-    }
-
-    fn add_sampling(&self, body: &mut Value, question: &Question) {
-        if !self.wire.sampling {
-            return;
-        }
-        body["temperature"] = json!(question.temperature);
-        if let Some(top_p) = question.chat.as_ref().and_then(|chat| chat.top_p) {
-            body["top_p"] = json!(top_p);
         }
     }
 }
@@ -73,17 +52,14 @@ impl ProviderAdapter for Openai {
         ("authorization", "Bearer ")
     }
 
-    fn path(
-        &self,
-        _model: &str,
-        _question: &Question,
-        _mode: ResponseMode,
-    ) -> Result<String, AskError> {
+    fn path(&self, _: &str, _: &Question, _: ResponseMode) -> Result<String, AskError> {
         Ok("/chat/completions".to_owned())
     }
 
     fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Value {
-        let mut body = json!({ "model": model, "messages": self.messages(question) });
+        let system = self.instructions(question);
+        let messages = messages(system.as_deref(), question, |_, message| messages_of(message));
+        let mut body = json!({ "model": model, "messages": messages });
         body[self.max_tokens_fields().0] = json!(question.max_tokens);
         if let Some(schema) = question.schema.as_ref().filter(|_| !self.wire.no_schema) {
             let strict = schema_compat::is_strict(schema);
@@ -91,9 +67,9 @@ impl ProviderAdapter for Openai {
             body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
         }
         if let Some(chat) = &question.chat {
-            add_chat_options(&mut body, chat);
+            add_tools(&mut body, chat);
         }
-        self.add_sampling(&mut body, question);
+        add_sampling(&mut body, question, self.wire.sampling, ("top_p", "stop"));
         if mode.is_streamed() {
             body["stream"] = json!(true);
             body["stream_options"] = json!({ "include_usage": true });
@@ -133,11 +109,11 @@ impl ProviderAdapter for Openai {
     }
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
-        parse::answer(body)
+        parse_answer(body)
     }
 
     fn stream_parser(&self) -> Box<dyn StreamParser> {
-        Box::new(parse::ChunkParser::default())
+        Box::new(ChunkParser::default())
     }
 
     fn health_path(&self) -> &'static str {
@@ -159,10 +135,7 @@ fn stream_options(raw: &PassthroughRequest) -> Value {
     options
 }
 
-fn add_chat_options(body: &mut Value, chat: &Chat) {
-    if !chat.stop.is_empty() {
-        body["stop"] = json!(chat.stop);
-    }
+fn add_tools(body: &mut Value, chat: &Chat) {
     if chat.tools.is_empty() {
         return;
     }
@@ -236,4 +209,211 @@ fn assistant(message: &Message) -> Value {
 fn call(call: &ToolCall) -> Value {
     let function = json!({ "name": call.name, "arguments": call.input.to_string() });
     json!({ "id": call.id, "type": "function", "function": function })
+}
+
+/// A completion, or a chunk of one: only the choices differ.
+#[derive(Deserialize)]
+struct Completion<'a> {
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Counts>,
+    #[serde(borrow)]
+    service_tier: Option<BorrowedStr<'a>>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(alias = "delta")]
+    message: Option<ResponseMessage>,
+    #[serde(borrow)]
+    finish_reason: Option<BorrowedStr<'a>>,
+}
+
+/// A string that is only compared: borrowed unless it contains escapes.
+#[derive(Deserialize)]
+struct BorrowedStr<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct ResponseMessage {
+    content: Option<String>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<Call>>,
+}
+
+/// A tool call, or a part of one: only the first part has a name.
+#[derive(Deserialize)]
+struct Call {
+    index: Option<usize>,
+    id: Option<String>,
+    function: Option<Function>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: Option<String>,
+    arguments: Option<String>,
+}
+
+/// As in our counts, the prompt's tokens include the cached ones.
+#[derive(Deserialize, Clone, Copy)]
+struct Counts {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+struct Details {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+impl From<Counts> for Usage {
+    fn from(counts: Counts) -> Self {
+        let details = counts.prompt_tokens_details.unwrap_or_default();
+        Self {
+            input: counts.prompt_tokens,
+            output: counts.completion_tokens,
+            cached: details.cached_tokens.unwrap_or(0),
+            cache_write: details.cache_write_tokens.unwrap_or(0),
+            cache_write_long: 0,
+        }
+    }
+}
+
+fn finish(reason: &str) -> FinishReason {
+    match reason {
+        "stop" | "tool_calls" | "function_call" => FinishReason::Stop,
+        "length" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        _ => FinishReason::Other,
+    }
+}
+
+/// The service tier, unless it has the standard price.
+fn tier(tier: Option<BorrowedStr<'_>>) -> Option<String> {
+    let BorrowedStr(tier) = tier?;
+    (!matches!(&*tier, "default" | "auto" | "standard")).then(|| tier.into_owned())
+}
+
+/// Parses a complete completion.
+fn parse_answer(body: &[u8]) -> Result<Draft, String> {
+    // Validated once: otherwise serde would validate each string by itself.
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    let completion: Completion<'_> =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let choice = completion.choices.unwrap_or_default().into_iter().next();
+    let choice = choice.ok_or("it has no choice")?;
+    let message = choice.message.ok_or("it has no message")?;
+    let reason =
+        choice.finish_reason.map_or(FinishReason::Other, |BorrowedStr(reason)| finish(&reason));
+    let refused = message.refusal.is_some();
+    let calls = message.tool_calls.unwrap_or_default();
+    Ok(Draft {
+        text: message.content.or(message.refusal).unwrap_or_default(),
+        model: completion.model,
+        tool_calls: calls
+            .into_iter()
+            .enumerate()
+            .map(|(at, call)| call.into_tool_call(at))
+            .collect(),
+        finish: Some(if refused { FinishReason::ContentFilter } else { reason }),
+        tier: tier(completion.service_tier),
+        usage: completion.usage.map(Usage::from).unwrap_or_default(),
+    })
+}
+
+impl Call {
+    fn into_tool_call(self, at: usize) -> ToolCall {
+        let mut partial = PartialToolCall::default();
+        partial.add(self);
+        partial.call(at)
+    }
+}
+
+/// A tool call that is arriving in parts.
+#[derive(Default)]
+struct PartialToolCall {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl PartialToolCall {
+    fn add(&mut self, part: Call) {
+        self.id.push_str(part.id.as_deref().unwrap_or_default());
+        if let Some(function) = part.function {
+            self.name.push_str(function.name.as_deref().unwrap_or_default());
+            self.arguments.push_str(function.arguments.as_deref().unwrap_or_default());
+        }
+    }
+
+    fn call(self, at: usize) -> ToolCall {
+        let id = if self.id.is_empty() { format!("call_{at}") } else { self.id };
+        ToolCall { id, name: self.name, input: tool_input(&self.arguments) }
+    }
+}
+
+/// Parses a completion from its chunks.
+#[derive(Default)]
+struct ChunkParser {
+    calls: Vec<PartialToolCall>,
+    refused: bool,
+}
+
+impl ChunkParser {
+    fn choice(&mut self, choice: Choice<'_>, draft: &mut Draft, pieces: &mut Vec<Piece>) {
+        if let Some(message) = choice.message {
+            self.refused |= message.refusal.is_some();
+            draft.add_text(message.content.or(message.refusal).unwrap_or_default(), pieces);
+            for part in message.tool_calls.unwrap_or_default() {
+                self.part(part);
+            }
+        }
+        if let Some(BorrowedStr(reason)) = choice.finish_reason {
+            let reason = if self.refused { FinishReason::ContentFilter } else { finish(&reason) };
+            draft.finish = Some(reason);
+            for (at, call) in std::mem::take(&mut self.calls).into_iter().enumerate() {
+                draft.add_call(call.call(at), pieces);
+            }
+        }
+    }
+
+    /// Parts name their call by its index. Servers that omit it send each call in one part.
+    fn part(&mut self, part: Call) {
+        let at = part.index.unwrap_or(self.calls.len()).min(self.calls.len());
+        if at == self.calls.len() {
+            self.calls.push(PartialToolCall::default());
+        }
+        self.calls[at].add(part);
+    }
+}
+
+impl StreamParser for ChunkParser {
+    fn take(
+        &mut self,
+        event: &Event,
+        draft: &mut Draft,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Flow, EventError> {
+        if event.data.trim() == "[DONE]" {
+            return Ok(Flow::Done);
+        }
+        let chunk: Completion<'_> = serde_json::from_str(&event.data)?;
+        if let Some(error) = chunk.error {
+            return Err(EventError::Provider(error));
+        }
+        draft.model = chunk.model.or(draft.model.take());
+        draft.tier = tier(chunk.service_tier).or(draft.tier.take());
+        if let Some(counts) = chunk.usage {
+            draft.usage = counts.into();
+        }
+        if let Some(choice) = chunk.choices.unwrap_or_default().into_iter().next() {
+            self.choice(choice, draft, pieces);
+        }
+        Ok(Flow::More)
+    }
 }

@@ -2,10 +2,10 @@
 //! answers. Pure: [`super::http_provider`] sends and waits.
 
 use hyper::header::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::chat::{Piece, ToolCall};
+use crate::chat::{Chat, Message, Piece, ToolCall};
 use crate::http::{Event, Framing};
 use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::passthrough::PassthroughRequest;
@@ -98,11 +98,14 @@ pub(crate) type Changes = Vec<(&'static str, Option<Value>)>;
 
 /// Parses the events of a stream.
 pub(crate) trait StreamParser: Send {
-    /// Parses an event, and adds the pieces that are complete now.
-    fn take(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<Flow, EventError>;
-
-    /// What arrived so far. It is a complete answer if it has a finish reason.
-    fn draft(self: Box<Self>) -> Draft;
+    /// Parses an event: adds to the draft, and adds the pieces that are complete now. The draft is
+    /// a complete answer once it has a finish reason.
+    fn take(
+        &mut self,
+        event: &Event,
+        draft: &mut Draft,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Flow, EventError>;
 }
 
 /// Whether more events may follow.
@@ -153,6 +156,25 @@ pub(crate) struct Usage {
 }
 
 impl Draft {
+    /// Adds a text, and its piece.
+    pub(crate) fn add_text(&mut self, text: String, pieces: &mut Vec<Piece>) {
+        if !text.is_empty() {
+            self.text.push_str(&text);
+            pieces.push(Piece::Text(text));
+        }
+    }
+
+    /// Adds a tool call, and its piece.
+    pub(crate) fn add_call(&mut self, call: ToolCall, pieces: &mut Vec<Piece>) {
+        self.tool_calls.push(call.clone());
+        pieces.push(Piece::ToolCall(call));
+    }
+
+    /// The id of the next tool call, if the provider sent none.
+    pub(crate) fn next_call_id(&self) -> String {
+        format!("call_{}", self.tool_calls.len())
+    }
+
     /// The answer. Missing token counts are estimated.
     pub(crate) fn answer(
         self,
@@ -211,4 +233,39 @@ pub(crate) fn tool_input(text: &str) -> Value {
         return Value::Object(serde_json::Map::new());
     }
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// Adds the texts that end an answer and, if the model takes them, the sampling fields. `top_p` and
+/// `stop` are the API's names.
+pub(crate) fn add_sampling(
+    fields: &mut Value,
+    question: &Question,
+    sampling: bool,
+    (top_p, stop): (&str, &str),
+) {
+    let chat = question.chat.as_deref();
+    if sampling {
+        fields["temperature"] = question.temperature.into();
+        if let Some(value) = chat.and_then(|chat| chat.top_p) {
+            fields[top_p] = value.into();
+        }
+    }
+    if let Some(chat) = chat.filter(|chat| !chat.stop.is_empty()) {
+        fields[stop] = json!(chat.stop);
+    }
+}
+
+/// The messages of a question, for APIs that take the system prompt as the first message.
+pub(crate) fn messages(
+    system: Option<&str>,
+    question: &Question,
+    messages_of: impl Fn(&Chat, &Message) -> Vec<Value>,
+) -> Value {
+    let system = system.filter(|system| !system.is_empty());
+    let system = system.map(|system| json!({ "role": "system", "content": system }));
+    let messages = match question.chat.as_deref() {
+        None => vec![json!({ "role": "user", "content": question.prompt })],
+        Some(chat) => chat.messages.iter().flat_map(|one| messages_of(chat, one)).collect(),
+    };
+    system.into_iter().chain(messages).collect()
 }

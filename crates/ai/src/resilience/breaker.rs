@@ -12,7 +12,7 @@ use crate::model_api::{Again, AskError, Code};
 
 /// Whether a question may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allow {
+pub(crate) enum Allow {
     /// Yes.
     Yes,
     /// Yes, as the only one: others wait for its result.
@@ -21,30 +21,22 @@ pub enum Allow {
     WaitUntil(Instant),
 }
 
-/// When a [`Breaker`] opens, and for how long.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BreakerPolicy {
-    /// Consecutive failures that open it.
-    pub failures: u32,
-    /// How long it stays open at first; doubled after each failed probe.
-    pub rest: Duration,
-    /// Longest time that it stays open.
-    pub longest: Duration,
-    /// How long to wait for a probe's result. After that, a probe without a result (its caller was
-    /// dropped) no longer blocks.
-    pub patience: Duration,
-}
+/// Consecutive failures that open a [`Breaker`].
+const MAX_FAILURES: u32 = 5;
 
-impl Default for BreakerPolicy {
-    fn default() -> Self {
-        Self {
-            failures: 5,
-            rest: Duration::from_secs(5),
-            longest: Duration::from_secs(120),
-            patience: Duration::from_secs(60),
-        }
-    }
-}
+/// How long a [`Breaker`] stays open at first; doubled after each failed probe.
+const OPEN_TIME: Duration = Duration::from_secs(5);
+
+/// Longest time that a [`Breaker`] stays open.
+const MAX_OPEN_TIME: Duration = Duration::from_secs(120);
+
+/// How often an open [`CreditBreaker`] admits a probe: shows whether the key has credit again.
+const CREDIT_PROBE_INTERVAL: Duration = Duration::from_secs(15 * 60);
+
+/// How long to wait for a probe's result. After that, a probe without a result (its caller was
+/// dropped) no longer blocks. Also how soon another probe follows an inconclusive one of a
+/// [`CreditBreaker`].
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
@@ -58,12 +50,12 @@ enum State {
 
 impl State {
     /// Admits a probe when it is due.
-    fn allow(&mut self, now: Instant, patience: Duration) -> Allow {
+    fn allow(&mut self, now: Instant) -> Allow {
         match *self {
             Self::Closed => Allow::Yes,
             Self::Open(until) | Self::Probing(until) if now < until => Allow::WaitUntil(until),
             Self::Open(_) | Self::Probing(_) => {
-                *self = Self::Probing(now + patience);
+                *self = Self::Probing(now + PROBE_TIMEOUT);
                 Allow::Probe
             }
         }
@@ -86,8 +78,7 @@ impl State {
 
 /// Guards an endpoint.
 #[derive(Debug, Clone, Default)]
-pub struct Breaker {
-    policy: BreakerPolicy,
+pub(crate) struct Breaker {
     state: State,
     /// Consecutive failures.
     failures: u32,
@@ -96,30 +87,25 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// A closed breaker.
-    pub fn new(policy: BreakerPolicy) -> Self {
-        Self { policy, ..Self::default() }
-    }
-
     /// Whether a question may be sent now.
-    pub fn allow(&mut self, now: Instant) -> Allow {
-        self.state.allow(now, self.policy.patience)
+    pub(crate) fn allow(&mut self, now: Instant) -> Allow {
+        self.state.allow(now)
     }
 
     /// An admitted question was not sent.
-    pub fn cancel_probe(&mut self, now: Instant) {
+    pub(crate) fn cancel_probe(&mut self, now: Instant) {
         self.state.cancel_probe(now);
     }
 
     /// Records a question's result. Any response shows that the provider works, unless it reports a
     /// failure. Our own timeout says nothing about the provider, except for a probe.
-    pub fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
+    pub(crate) fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
         let failed = result.as_ref().err().is_some_and(|error| provider_failed(error));
         let silent = result.as_ref().err().is_some_and(|error| error.code == Code::Timeout);
         match self.state {
             State::Closed if failed => {
                 self.failures += 1;
-                if self.failures >= self.policy.failures {
+                if self.failures >= MAX_FAILURES {
                     self.open(now);
                 }
             }
@@ -132,14 +118,14 @@ impl Breaker {
     }
 
     /// Until when nothing is sent; `None` if it is closed.
-    pub fn open_until(&self) -> Option<Instant> {
+    pub(crate) fn open_until(&self) -> Option<Instant> {
         self.state.open_until()
     }
 
     fn open(&mut self, now: Instant) {
-        let rest = self.policy.rest.saturating_mul(1 << self.opened.min(31));
+        let rest = OPEN_TIME.saturating_mul(1 << self.opened.min(31));
         self.opened = self.opened.saturating_add(1);
-        self.state = State::Open(now + rest.min(self.policy.longest));
+        self.state = State::Open(now + rest.min(MAX_OPEN_TIME));
     }
 }
 
@@ -150,46 +136,30 @@ fn provider_failed(error: &AskError) -> bool {
 }
 
 /// Guards a key.
-#[derive(Debug, Clone)]
-pub struct CreditBreaker {
-    rest: Duration,
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CreditBreaker {
     state: State,
 }
 
-/// How long to wait for a probe's result, and how soon another follows an inconclusive one.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
-
-impl Default for CreditBreaker {
-    /// One question every 15 minutes shows whether the key has credit again.
-    fn default() -> Self {
-        Self::new(Duration::from_secs(15 * 60))
-    }
-}
-
 impl CreditBreaker {
-    /// A closed breaker that, once open, admits a probe this often.
-    pub fn new(rest: Duration) -> Self {
-        Self { rest, state: State::Closed }
-    }
-
     /// Whether a question may be sent with the key now.
-    pub fn allow(&mut self, now: Instant) -> Allow {
-        self.state.allow(now, PROBE_TIMEOUT)
+    pub(crate) fn allow(&mut self, now: Instant) -> Allow {
+        self.state.allow(now)
     }
 
     /// An admitted question was not sent.
-    pub fn cancel_probe(&mut self, now: Instant) {
+    pub(crate) fn cancel_probe(&mut self, now: Instant) {
         self.state.cancel_probe(now);
     }
 
     /// Records a question's result. Only an answer shows that there is credit again.
-    pub fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
+    pub(crate) fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
         match (result, self.state) {
             (Err(error), _) if error.again == Again::Money => {
-                self.state = State::Open(now + self.rest);
+                self.state = State::Open(now + CREDIT_PROBE_INTERVAL);
             }
             (Err(_), State::Probing(_)) => {
-                self.state = State::Open(now + PROBE_TIMEOUT.min(self.rest));
+                self.state = State::Open(now + PROBE_TIMEOUT);
             }
             (Err(_), _) => {}
             (Ok(_), _) => self.state = State::Closed,
@@ -197,7 +167,7 @@ impl CreditBreaker {
     }
 
     /// Until when nothing is sent; `None` if it is closed.
-    pub fn open_until(&self) -> Option<Instant> {
+    pub(crate) fn open_until(&self) -> Option<Instant> {
         self.state.open_until()
     }
 }
@@ -305,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_was_not_sent_blocks_nobody() {
-        let (now, mut money) = (Instant::now(), CreditBreaker::new(seconds(900)));
+        let (now, mut money) = (Instant::now(), CreditBreaker::default());
         let mut breaker = broken(now);
         breaker.cancel_probe(now);
         assert_eq!(breaker.open_until(), Some(now + seconds(5)), "it was none");

@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The quota of a key and a model.
 #[derive(Debug, Clone, Default)]
-pub struct ProviderQuota {
+pub(crate) struct ProviderQuota {
     requests: QuotaState,
     tokens: QuotaState,
 }
@@ -50,19 +50,19 @@ struct ReportedLimit {
 
 impl ProviderQuota {
     /// Whether a question with so many tokens, its answer included, may be sent now.
-    pub fn allow(&self, now: Instant, tokens: u64) -> Allow {
+    pub(crate) fn allow(&self, now: Instant, tokens: u64) -> Allow {
         let waits = [self.requests.wait(now, 1.0), self.tokens.wait(now, tokens as f64)];
         waits.into_iter().flatten().max().map_or(Allow::Yes, Allow::WaitUntil)
     }
 
     /// Records that a question was sent. The caller has to record its end: [`ProviderQuota::record_end`].
-    pub fn record_sent(&mut self, now: Instant, tokens: u64) {
+    pub(crate) fn record_sent(&mut self, now: Instant, tokens: u64) {
         self.requests.send(now, 1.0);
         self.tokens.send(now, tokens as f64);
     }
 
     /// Records the end of a question, with the reported limits; with `None` if it was abandoned.
-    pub fn record_end(&mut self, now: Instant, tokens: u64, headroom: Option<&Headroom>) {
+    pub(crate) fn record_end(&mut self, now: Instant, tokens: u64, headroom: Option<&Headroom>) {
         self.requests.end(1.0);
         self.tokens.end(tokens as f64);
         if let Some(headroom) = headroom {

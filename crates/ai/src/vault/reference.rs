@@ -10,6 +10,10 @@ use super::error::VaultError;
 
 /// Where a key is stored.
 ///
+/// A variable or a file belongs to the whole process. A user that can write a profile with such a
+/// reference, and choose its endpoint, can have the secret sent there. So only operators may write
+/// profiles.
+///
 /// ```
 /// use longshore_ai::KeyRef;
 ///
@@ -39,18 +43,6 @@ const SECRET_PREFIXES: [&str; 6] = ["sk-", "sk_", "AIza", "xai-", "gsk_", "hf_"]
 
 /// Names have no part as long as this.
 const MAX_NAME_PART: usize = 32;
-
-impl KeyRef {
-    /// Whether it refers to something outside the vault, which belongs to the whole process. A user
-    /// that can write a profile with such a reference, and choose its endpoint, can have the secret
-    /// sent there. So only operators may use it, not tenants.
-    pub fn is_outside(&self) -> bool {
-        match self {
-            Self::Vault { .. } => false,
-            Self::Variable(_) | Self::File(_) => true,
-        }
-    }
-}
 
 /// The errors do not repeat the text: users paste the secret itself here.
 impl FromStr for KeyRef {

@@ -181,3 +181,25 @@ async fn who_keeps_the_books_may_be_dropped_in_the_middle_of_a_write() {
         assert_eq!(actual, [CallStatus::Success], "{kill:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_the_ledger_rejects_takes_no_other_call_of_the_same_write_with_it() {
+    let fixture = InferenceFixture::new();
+    fixture.scripted("acme", "fast", FINE, json!({})).await;
+    let prompts = ["a", "b", "c", "d", "e", "f", "g"];
+    let mut records = Vec::new();
+    for prompt in prompts {
+        let mut record = fixture.ask("acme", "fast", prompt).await.records.remove(0);
+        if ["c", "g"].contains(&prompt) {
+            record.end.as_mut().unwrap().cost_picos = -1;
+        }
+        records.push(record);
+    }
+    fixture.inference.books_kept().await;
+    fixture.inference.note(records).await;
+    let calls = fixture.calls().await;
+    let ended = calls.iter().filter(|call| call.status == CallStatus::Success);
+    let mut stored: Vec<_> = ended.map(|call| call.call.request_id.as_str()).collect();
+    stored.sort_unstable();
+    assert_eq!(stored, ["a", "b", "d", "e", "f"]);
+}

@@ -1,12 +1,14 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::Scope;
-use longshore::ledger::{Budget, Limits};
-use longshore_ai::Code;
+use longshore::ledger::{Budget, Ledger, Limits};
+use longshore_ai::{Code, Desk, Http, Vault};
+use longshore_testkit::standstill::{Kill, StandstillLedger, Tripwire};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::fixture::{InferenceFixture, tenant};
+use super::fixture::{InferenceFixture, request, tenant};
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
 
@@ -56,4 +58,27 @@ async fn what_was_taken_for_a_question_that_is_not_asked_is_given_back() {
             None => assert_eq!(result.unwrap().text, "fine"),
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_disconnects_while_its_call_is_admitted_leaves_the_limit_to_the_next() {
+    let fixture = InferenceFixture::new();
+    let limits = json!({ "requests": 1, "burst": 1, "when_full": "refuse" });
+    fixture.scripted("acme", "tight", FINE, json!({ "limits": limits })).await;
+    let budget = Some(Budget { tokens: Some(1_000_000), cost_picos: None, warn_at: 1.0 });
+    fixture.store.put_budget(&Scope::All, &tenant("acme"), budget).await.unwrap();
+    let wire = Tripwire::at(0, Kill::Before, |verb| verb == "admit_calls");
+    let ledger: Arc<dyn Ledger> =
+        Arc::new(StandstillLedger::new(Arc::clone(&fixture.store) as _, Arc::clone(&wire)));
+    let vault = Arc::new(Vault::new(Arc::clone(&fixture.store) as _, None));
+    let inference = Desk::new(ledger, vault, Http::new(), "fixture".to_owned());
+    let first = request("acme", "tight", "first");
+    tokio::select! {
+        outcome = inference.ask(&first, None) => panic!("not blocked: {outcome:?}"),
+        () = wire.tripped.notified() => {}
+    }
+    // The limiter returns credits to the store together, after a moment.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let second = inference.ask(&request("acme", "tight", "second"), None).await;
+    assert_eq!(second.result.unwrap().text, "fine");
 }

@@ -1,37 +1,67 @@
-//! Health of an upstream (endpoint, key and model), shared by all profiles that use it, as observed
-//! by this process.
+//! Admission by the health of an upstream (endpoint, key and model): its breakers, and the rate
+//! limits that the provider reports. Shared by all profiles that use the upstream, as observed by
+//! this process.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::{AdmissionError, ProfileCall, YieldingWait};
 use crate::model_api::{Again, Answer, AskError, Code};
 use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota};
+
+impl ProfileCall<'_> {
+    /// While the upstream is open, a unit's call waits without acquiring what other calls could
+    /// use.
+    pub(super) async fn wait_while_open(
+        &self,
+        wait: YieldingWait<'_>,
+        tokens: u64,
+    ) -> Result<(), AdmissionError> {
+        while let Some(at) = self.entry.upstream.open_until(Instant::now(), tokens)
+            && wait.run.is_some()
+            && at < wait.until
+        {
+            wait.wait(sleep_until(at)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the upstream admits the call.
+    pub(super) async fn pass_breaker(
+        &self,
+        wait: YieldingWait<'_>,
+        tokens: u64,
+    ) -> Result<InFlight<'_>, AdmissionError> {
+        Ok(wait.wait(pin!(self.entry.upstream.send(tokens, wait.until))).await??)
+    }
+}
 
 /// All upstreams. They outlive the cached profiles: reading a profile again does not make its
 /// provider healthy.
 #[derive(Default)]
-pub(super) struct Upstreams {
+pub(in crate::inference) struct Upstreams {
     endpoints: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
     keys: Mutex<HashMap<String, Arc<Mutex<CreditBreaker>>>>,
     models: Mutex<HashMap<String, Arc<Mutex<ProviderQuota>>>>,
 }
 
 /// What identifies an upstream.
-pub(super) struct UpstreamKey {
+pub(in crate::inference) struct UpstreamKey {
     /// The server. Its failures affect all profiles that use it.
-    pub(super) endpoint: String,
+    pub(in crate::inference) endpoint: String,
     /// The key and its owner. Its credit is shared by all profiles that use it.
-    pub(super) key: String,
+    pub(in crate::inference) key: String,
     /// The model. Providers report limits per key and model.
-    pub(super) model: String,
+    pub(in crate::inference) model: String,
 }
 
 impl Upstreams {
     /// The upstream with this key.
-    pub(super) fn find(&self, name: &UpstreamKey) -> UpstreamHealth {
+    pub(in crate::inference) fn find(&self, name: &UpstreamKey) -> UpstreamHealth {
         let UpstreamKey { endpoint, key, model } = name;
         let key = format!("{endpoint} {key}");
         UpstreamHealth {
@@ -51,14 +81,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// An endpoint's breaker, a key's breaker and a model's quota.
-pub(super) struct UpstreamHealth {
+pub(in crate::inference) struct UpstreamHealth {
     breaker: Arc<Mutex<Breaker>>,
     credit: Arc<Mutex<CreditBreaker>>,
     quota: Arc<Mutex<ProviderQuota>>,
 }
 
 /// A question in flight. Dropped without a result, it was abandoned.
-pub(super) struct InFlight<'l> {
+pub(in crate::inference) struct InFlight<'l> {
     upstream: &'l UpstreamHealth,
     tokens: u64,
     recorded: bool,
@@ -66,7 +96,11 @@ pub(super) struct InFlight<'l> {
 
 impl UpstreamHealth {
     /// Waits until a question with so many tokens may be sent; fails if that is after its deadline.
-    pub(super) async fn send(&self, tokens: u64, until: Instant) -> Result<InFlight<'_>, AskError> {
+    pub(in crate::inference) async fn send(
+        &self,
+        tokens: u64,
+        until: Instant,
+    ) -> Result<InFlight<'_>, AskError> {
         loop {
             let now = Instant::now();
             match self.admit(now, tokens) {
@@ -79,7 +113,7 @@ impl UpstreamHealth {
 
     /// Until when a question with so many tokens cannot be sent, as far as is known now. Exhausted
     /// credit is not waited for.
-    pub(super) fn closed_until(&self, now: Instant, tokens: u64) -> Option<Instant> {
+    fn open_until(&self, now: Instant, tokens: u64) -> Option<Instant> {
         let quota = match lock(&self.quota).allow(now, tokens) {
             Allow::WaitUntil(at) => Some(at),
             Allow::Yes | Allow::Probe => None,
@@ -132,14 +166,14 @@ impl BlockedUntil {
 
 impl InFlight<'_> {
     /// Records that it was not sent after all.
-    pub(super) fn cancel(self) {
+    pub(in crate::inference) fn cancel(self) {
         let now = Instant::now();
         lock(&self.upstream.breaker).cancel_probe(now);
         lock(&self.upstream.credit).cancel_probe(now);
     }
 
     /// Records the result.
-    pub(super) fn record(mut self, result: &Result<Answer, AskError>) {
+    pub(in crate::inference) fn record(mut self, result: &Result<Answer, AskError>) {
         self.recorded = true;
         let now = Instant::now();
         let headroom = match result {

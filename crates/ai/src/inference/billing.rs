@@ -1,0 +1,238 @@
+//! Billing: a call's record in the ledger, from its start to its cost, and its log events.
+//!
+//! A `call_start` event without `call_complete` is a call in flight, or its process died. Prompts,
+//! answers and error messages are never logged: providers quote prompts in their errors.
+
+use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+use longshore::{CallId, ProfileName};
+
+use super::call::ProfileCall;
+use super::profile_cache::ResolvedProfile;
+use super::{Desk, Errand, Inner};
+use crate::model_api::{Again, Answer, AskError, Bill, Question};
+use crate::pricing::Mode;
+use crate::resilience::TokenReservation;
+
+impl Inner {
+    /// A new call that reserves nothing.
+    pub(super) fn new_call(
+        &self,
+        request: &Errand,
+        profile: &ProfileName,
+        provider: &str,
+        model: &str,
+    ) -> NewCall {
+        NewCall {
+            id: CallId::new(),
+            request_id: request.question.request_id.clone(),
+            tenant: request.tenant.clone(),
+            profile: profile.clone(),
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            unit: request.unit,
+            batch: request.batch.clone(),
+            session: request.session.or_else(|| self.heartbeat.session()),
+            worker: self.label.clone(),
+            reserve_tokens: 0,
+            reserve_picos: 0,
+        }
+    }
+}
+
+impl Desk {
+    /// The record of a question that was rejected before its profile was resolved.
+    pub(crate) fn rejected_record(
+        &self,
+        request: &Errand,
+        profile: &ProfileName,
+        error: &AskError,
+    ) -> CallRecord {
+        let call = self.inner.new_call(request, profile, "", "");
+        CallRecord { call, end: Some(failed(error, 0, 0)) }
+    }
+}
+
+impl ProfileCall<'_> {
+    /// A call that reserves nothing.
+    pub(super) fn new_call(&self, question: &Question) -> NewCall {
+        let ResolvedProfile { name, profile, .. } = self.entry;
+        let model = question.model.as_deref().unwrap_or(&profile.model);
+        self.inner.new_call(self.request, name, profile.provider.as_str(), model)
+    }
+
+    /// The highest possible cost of a call of which question and answer have so many tokens.
+    pub(super) fn max_cost(&self, question: &Question, tokens: u64) -> i64 {
+        let (now, answer) = (self.inner.clock.now(), u64::from(question.max_tokens));
+        self.entry.profile.prices.at_most(tokens - answer, answer, now, Mode::Direct).0
+    }
+
+    /// The end of a call, with its cost. Settles what it reserved: tokens that may have been billed
+    /// stay reserved, and a rejected call costs nothing.
+    pub(super) fn bill(
+        &self,
+        question: &Question,
+        reservation: TokenReservation,
+        tokens: u64,
+        result: &Result<Answer, AskError>,
+        (attempts, latency_ms): (u32, u64),
+    ) -> CallEnd {
+        let answered = |answer: &Answer| {
+            let cost = self.entry.profile.prices.cost(answer, self.inner.clock.now(), Mode::Direct);
+            succeeded(answer, attempts, latency_ms, cost.0)
+        };
+        let error = match result {
+            Ok(answer) => {
+                reservation.settle(answer.tokens_in + answer.tokens_out);
+                return answered(answer);
+            }
+            Err(error) => error,
+        };
+        let end = failed(error, attempts, latency_ms);
+        let (status, estimated) = (CallStatus::MaybeBilled, true);
+        match &error.bill {
+            Bill::Nothing if error.again == Again::NotSent => {
+                reservation.release();
+                end
+            }
+            Bill::Nothing => {
+                reservation.settle(0);
+                end
+            }
+            Bill::Partial(answer) => {
+                reservation.settle(answer.tokens_in + answer.tokens_out);
+                CallEnd { status, code: end.code, estimated, ..answered(answer) }
+            }
+            Bill::Unknown => {
+                let tokens_out = u64::from(question.max_tokens);
+                let (tokens_in, cost_picos) =
+                    (tokens - tokens_out, self.max_cost(question, tokens));
+                CallEnd { status, tokens_in, tokens_out, cost_picos, estimated, ..end }
+            }
+        }
+    }
+}
+
+/// A call in flight. Dropped without an end, it is recorded as "maybe billed".
+pub(super) struct OpenCall<'d> {
+    inner: &'d Inner,
+    call: Option<NewCall>,
+    /// Whether the question was sent to a provider. If not, nothing can have been billed.
+    sent: bool,
+}
+
+impl<'d> OpenCall<'d> {
+    pub(super) fn new(inner: &'d Inner, call: NewCall) -> Self {
+        Self { inner, call: Some(call), sent: false }
+    }
+
+    /// Marks the question as sent.
+    pub(super) fn mark_sent(&mut self) {
+        self.sent = true;
+        self.call.iter().for_each(log_start);
+    }
+
+    /// Ends the call and returns its record.
+    pub(super) fn finish(mut self, end: CallEnd) -> Option<CallRecord> {
+        let call = self.call.take()?;
+        log_end(&call, &end);
+        Some(CallRecord { call, end: Some(end) })
+    }
+}
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let code = Some("ABANDONED".to_owned());
+        let mut end = CallEnd { code, attempts: u32::from(self.sent), ..call.maybe_billed() };
+        if self.sent {
+            log_end(&call, &end);
+        } else {
+            (end.status, end.tokens_in, end.cost_picos) = (CallStatus::Error, 0, 0);
+        }
+        self.inner.journal.append(CallRecord { call, end: Some(end) });
+    }
+}
+
+/// The end of an answered call.
+pub(super) fn succeeded(
+    answer: &Answer,
+    attempts: u32,
+    latency_ms: u64,
+    cost_picos: i64,
+) -> CallEnd {
+    CallEnd {
+        status: CallStatus::Success,
+        code: None,
+        model: answer.model.clone(),
+        tokens_in: answer.tokens_in,
+        tokens_out: answer.tokens_out,
+        tokens_cached: answer.tokens_cached,
+        tokens_cache_write: answer.tokens_cache_write + answer.tokens_cache_write_long,
+        tokens_cache_write_long: answer.tokens_cache_write_long,
+        latency_ms,
+        attempts,
+        cost_picos,
+        estimated: answer.estimated,
+        mode: CallMode::Direct,
+        tier: answer.tier.clone(),
+    }
+}
+
+/// The end of a failed call.
+pub(super) fn failed(error: &AskError, attempts: u32, latency_ms: u64) -> CallEnd {
+    CallEnd {
+        status: CallStatus::Error,
+        code: Some(error.code.as_str().to_owned()),
+        model: String::new(),
+        tokens_in: 0,
+        tokens_out: 0,
+        tokens_cached: 0,
+        tokens_cache_write: 0,
+        tokens_cache_write_long: 0,
+        latency_ms,
+        attempts,
+        cost_picos: 0,
+        estimated: false,
+        mode: CallMode::Direct,
+        tier: None,
+    }
+}
+
+/// Logs that a call starts.
+fn log_start(call: &NewCall) {
+    tracing::info!(
+        event = "call_start",
+        call = %call.id,
+        request_id = call.request_id,
+        tenant = %call.tenant,
+        profile = %call.profile,
+        provider = call.provider,
+        model = call.model,
+        unit = call.unit.map(tracing::field::display),
+        batch = call.batch.as_ref().map(tracing::field::display),
+        worker = call.worker,
+    );
+}
+
+/// Logs how a call ended.
+fn log_end(call: &NewCall, end: &CallEnd) {
+    tracing::info!(
+        event = "call_complete",
+        call = %call.id,
+        request_id = call.request_id,
+        tenant = %call.tenant,
+        profile = %call.profile,
+        provider = call.provider,
+        model = if end.model.is_empty() { &call.model } else { &end.model },
+        status = end.status.as_str(),
+        error_code = end.code,
+        tokens_in = end.tokens_in,
+        tokens_out = end.tokens_out,
+        tokens_cached = end.tokens_cached,
+        latency_ms = end.latency_ms,
+        attempts = end.attempts,
+        cost_picos = end.cost_picos,
+        estimated = end.estimated,
+        worker = call.worker,
+    );
+}
