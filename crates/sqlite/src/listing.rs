@@ -107,9 +107,9 @@ fn newest_streams(
 ) -> Result<Vec<i64>> {
     // Without `IS NOT NULL`: SQLite would run the subquery twice.
     let sql = format!(
-        "SELECT s.num, (SELECT u.place FROM longshore_unit u INDEXED BY longshore_unit_place
-         WHERE u.stream = s.num AND u.state = ?5 AND (u.place, u.id) < (?6, ?7)
-         ORDER BY u.place DESC, u.id DESC LIMIT 1)
+        "SELECT s.num, (SELECT u.sort_key FROM longshore_unit u INDEXED BY longshore_unit_sort
+         WHERE u.stream = s.num AND u.state = ?5 AND (u.sort_key, u.id) < (?6, ?7)
+         ORDER BY u.sort_key DESC, u.id DESC LIMIT 1)
          FROM {STREAMS_SQL} AND s.{state} > 0"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
@@ -136,9 +136,9 @@ fn newest(
     limit: u32,
 ) -> Result<Vec<UnitCursor>> {
     db.prepare_cached(
-        "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
-         WHERE stream = ?1 AND state = ?2 AND (place, id) < (?3, ?4)
-         ORDER BY place DESC, id DESC LIMIT ?5",
+        "SELECT sort_key, id FROM longshore_unit INDEXED BY longshore_unit_sort
+         WHERE stream = ?1 AND state = ?2 AND (sort_key, id) < (?3, ?4)
+         ORDER BY sort_key DESC, id DESC LIMIT ?5",
     )
     .or_translate()?
     .query_map((stream, code, after.place, after.id, limit), |row| {

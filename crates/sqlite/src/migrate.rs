@@ -14,31 +14,8 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[
-    Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") },
-    Migration {
-        version: 2,
-        name: "definitions",
-        sql: include_str!("../migrations/002_definitions.sql"),
-    },
-    Migration { version: 3, name: "tenants", sql: include_str!("../migrations/003_tenants.sql") },
-    Migration {
-        version: 4,
-        name: "schedules",
-        sql: include_str!("../migrations/004_schedules.sql"),
-    },
-    Migration { version: 5, name: "ledger", sql: include_str!("../migrations/005_ledger.sql") },
-    Migration { version: 6, name: "parking", sql: include_str!("../migrations/006_parking.sql") },
-    Migration {
-        version: 7,
-        name: "call terms",
-        sql: include_str!("../migrations/007_call_terms.sql"),
-    },
-    Migration { version: 8, name: "usage", sql: include_str!("../migrations/008_usage.sql") },
-    Migration { version: 9, name: "permits", sql: include_str!("../migrations/009_permits.sql") },
-    Migration { version: 10, name: "tokens", sql: include_str!("../migrations/010_tokens.sql") },
-    Migration { version: 11, name: "cpu", sql: include_str!("../migrations/011_cpu.sql") },
-];
+const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "tables", sql: include_str!("../migrations/001_tables.sql") }];
 
 /// The newest version that this program supports.
 pub(crate) const LATEST_VERSION: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
@@ -99,7 +76,8 @@ fn apply_missing(db: &Connection) -> Result<()> {
     }
     if found == 0 {
         db.execute_batch(
-            "CREATE TABLE longshore_migration (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT)",
+            "CREATE TABLE longshore_migration (version INTEGER PRIMARY KEY, name TEXT, checksum
+             TEXT)",
         )
         .or_translate()?;
     }

@@ -111,7 +111,7 @@ pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Resu
 pub(crate) fn failures(db: &Connection, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
     one_unit(db, scope, id)?;
     db.prepare_cached(
-        "SELECT attempt, at, session, code, message FROM longshore_failure WHERE unit = ?1
+        "SELECT attempt, failed_at, session, code, message FROM longshore_failure WHERE unit = ?1
          ORDER BY num",
     )
     .or_translate()?
@@ -187,9 +187,9 @@ fn queue_info(db: &Connection, row: &Row<'_>) -> Result<QueueInfo> {
 fn oldest_ready(db: &Connection, lane: i64) -> Result<Option<Timestamp>> {
     let heads: Vec<(u8, i64)> = db
         .prepare_cached(
-            "SELECT u.priority, u.place FROM longshore_stream s INDEXED BY longshore_stream_ready
+            "SELECT u.priority, u.sort_key FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_unit u ON u.id = (SELECT id FROM longshore_unit
-             WHERE stream = s.num AND state = 2 ORDER BY place LIMIT 1)
+             WHERE stream = s.num AND state = 2 ORDER BY sort_key LIMIT 1)
              WHERE s.lane = ?1 AND s.ready > 0",
         )
         .or_translate()?
@@ -248,7 +248,8 @@ pub(crate) fn changes(db: &Connection, scope: &Scope, since: u64) -> Result<Chan
     let mut statement = db
         .prepare_cached(
             "SELECT seq, topic, name FROM longshore_change
-             WHERE seq > ?1 AND (?2 IS NULL OR tenant = ?2 OR (tenant IS NULL AND topic <> 'session'))
+             WHERE seq > ?1 AND (?2 IS NULL OR tenant = ?2 OR (tenant IS NULL AND topic <>
+             'session'))
              ORDER BY seq LIMIT 1000",
         )
         .or_translate()?;

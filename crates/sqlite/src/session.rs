@@ -25,7 +25,8 @@ use crate::tx::Tx;
 pub(crate) fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     tx.db
         .execute(
-            "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at, beat_at)
+            "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at,
+             heartbeat_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT (id) DO NOTHING",
             (
                 session.id.as_bytes(),
@@ -61,7 +62,8 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
     let num = number(tx.db, session)?;
     tx.db
         .prepare_cached(
-            "UPDATE longshore_session SET beats = beats + 1, beat_at = ?2, cpu = coalesce(?3, cpu)
+            "UPDATE longshore_session SET heartbeats = heartbeats + 1, heartbeat_at = ?2, cpu =
+             coalesce(?3, cpu)
              WHERE num = ?1",
         )
         .or_translate()?
@@ -71,7 +73,7 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
     let (wanted, held): (String, u64) = tx
         .db
         .prepare_cached(
-            "SELECT wanted, (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)
+            "SELECT command, (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)
              FROM longshore_session s WHERE num = ?1",
         )
         .or_translate()?
@@ -111,7 +113,8 @@ pub(crate) fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) ->
     for note in notes {
         tx.db
             .prepare_cached(
-                "UPDATE longshore_unit SET progress = ?4 WHERE id = ?1 AND session = ?2 AND fence = ?3",
+                "UPDATE longshore_unit SET progress = ?4 WHERE id = ?1 AND session = ?2 AND fence
+                 = ?3",
             )
             .or_translate()?
             .execute((
@@ -316,7 +319,7 @@ pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> 
     let changed = tx
         .db
         .execute(
-            "UPDATE longshore_session SET wanted = ?2 WHERE id = ?1",
+            "UPDATE longshore_session SET command = ?2 WHERE id = ?1",
             (session.as_bytes(), command_name(order)),
         )
         .or_translate()?;
@@ -347,7 +350,8 @@ fn parse_command(name: &str) -> Result<Order> {
 pub(crate) fn list(db: &Connection) -> Result<Vec<Session>> {
     let mut statement = db
         .prepare_cached(
-            "SELECT id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, wanted,
+            "SELECT id, label, version, kinds, slots, ttl, heartbeats, opened_at, heartbeat_at,
+             command,
              (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num), cpu
              FROM longshore_session s ORDER BY num",
         )

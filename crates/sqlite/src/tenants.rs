@@ -52,7 +52,7 @@ fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
 
 /// Marks lanes as joining after a suspension, during which they earned no credit.
 fn mark_joining(db: &Connection, id: &TenantId) -> Result<()> {
-    let sql = "UPDATE longshore_lane SET joins = 1 WHERE tenant = ?1";
+    let sql = "UPDATE longshore_lane SET pass_stale = 1 WHERE tenant = ?1";
     db.execute(sql, [id.as_str()]).or_translate()?;
     Ok(())
 }
@@ -68,7 +68,7 @@ pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()
     tx.db
         .execute(
             "UPDATE longshore_lane SET paused = 0, weight = 1, cap = NULL, max_units = NULL,
-             max_bytes = NULL, joins = joins OR paused WHERE tenant = ?1",
+             max_bytes = NULL, pass_stale = pass_stale OR paused WHERE tenant = ?1",
             [id.as_str()],
         )
         .or_translate()?;

@@ -13,7 +13,7 @@ use crate::tx::Tx;
 /// The columns for [`read`].
 pub(crate) const COLUMNS: &str = "id, request_id, tenant, profile, provider, model, unit, batch,
     session, worker, reserve_tokens, reserve_picos, opened_at, status, logged_at, code,
-    answered_by, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts,
+    answering_model, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts,
     cost_picos, estimated, mode, tier, tokens_cache_write_long";
 
 /// The stored code of a status.
@@ -55,7 +55,7 @@ pub(crate) const INSERT_COLUMNS: [&str; 28] = [
     "status",
     "logged_at",
     "code",
-    "answered_by",
+    "answering_model",
     "tokens_in",
     "tokens_out",
     "tokens_cached",

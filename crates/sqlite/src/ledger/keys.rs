@@ -24,7 +24,7 @@ pub(crate) fn add(
     let next: u32 = tx
         .db
         .prepare_cached(
-            "SELECT coalesce(max(version), 0) + 1 FROM longshore_key
+            "SELECT coalesce(max(version), 0) + 1 FROM longshore_provider_key
              WHERE tenant = ?1 AND name = ?2",
         )
         .or_translate()?
@@ -35,7 +35,7 @@ pub(crate) fn add(
     }
     tx.db
         .prepare_cached(
-            "UPDATE longshore_key SET status = 'retiring', retires_at = ?3
+            "UPDATE longshore_provider_key SET status = 'retiring', retires_at = ?3
              WHERE tenant = ?1 AND name = ?2 AND status = 'active'",
         )
         .or_translate()?
@@ -43,8 +43,9 @@ pub(crate) fn add(
         .or_translate()?;
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_key
-             (tenant, name, version, provider, sealed, wrapped, master, status, created_at)
+            "INSERT INTO longshore_provider_key
+             (tenant, name, version, provider, ciphertext, wrapped_data_key, master_key_id,
+             status, created_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'active', ?8)",
         )
         .or_translate()?
@@ -76,7 +77,7 @@ pub(crate) fn revoke(
         true => tx
             .db
             .prepare_cached(
-                "UPDATE longshore_key SET status = 'revoked', retires_at = NULL
+                "UPDATE longshore_provider_key SET status = 'revoked', retires_at = NULL
                  WHERE tenant = ?1 AND name = ?2 AND (?3 IS NULL OR version = ?3)",
             )
             .or_translate()?
@@ -96,7 +97,8 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
     let master: Option<String> = tx
         .db
         .prepare_cached(
-            "SELECT master FROM longshore_key WHERE tenant = ?1 AND name = ?2 AND version = ?3",
+            "SELECT master_key_id FROM longshore_provider_key WHERE tenant = ?1 AND name = ?2 AND
+             version = ?3",
         )
         .or_translate()?
         .query_row(place, |row| row.get(0))
@@ -108,7 +110,7 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
     }
     tx.db
         .prepare_cached(
-            "UPDATE longshore_key SET wrapped = ?4, master = ?5
+            "UPDATE longshore_provider_key SET wrapped_data_key = ?4, master_key_id = ?5
              WHERE tenant = ?1 AND name = ?2 AND version = ?3",
         )
         .or_translate()?
@@ -117,8 +119,9 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
     Ok(true)
 }
 
-const SELECT: &str = "SELECT tenant, name, version, provider, sealed, wrapped, master, status,
-    created_at, retires_at FROM longshore_key";
+const SELECT: &str = "SELECT tenant, name, version, provider, ciphertext, wrapped_data_key,
+                      master_key_id, status,
+    created_at, retires_at FROM longshore_provider_key";
 
 fn read(row: &Row<'_>) -> Result<KeyRecord> {
     let text = |at: usize| row.get::<_, String>(at).or_translate();

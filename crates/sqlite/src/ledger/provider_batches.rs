@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 use crate::error::Translate;
 use crate::tx::Tx;
 
-const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
+const COLUMNS: &str = "custom_id, unit, prompt, created_at, attempts";
 
 /// Parks requests that are not parked yet.
 pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
@@ -17,7 +17,7 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
         let NewParked { custom_id, unit, prompt } = item;
         execute(
             tx.db,
-            "INSERT INTO longshore_parked (batch, custom_id, unit, prompt, parked_at)
+            "INSERT INTO longshore_pending_request (batch, custom_id, unit, prompt, created_at)
              VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
             (batch.as_str(), custom_id, unit.as_bytes(), prompt, tx.now.as_micros()),
         )?;
@@ -28,8 +28,8 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
 /// Waiting requests, longest waiting first.
 pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked
-         WHERE batch = ?1 AND shipment IS NULL AND reply IS NULL ORDER BY num LIMIT ?2"
+        "SELECT {COLUMNS} FROM longshore_pending_request
+         WHERE batch = ?1 AND provider_batch IS NULL AND answer IS NULL ORDER BY num LIMIT ?2"
     );
     list(db, &sql, (batch.as_str(), limit), read)
 }
@@ -38,7 +38,7 @@ pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Ve
 pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = execute(
         tx.db,
-        "INSERT INTO longshore_shipment (batch, mark, sealed_at) VALUES (?1, ?2, ?3)
+        "INSERT INTO longshore_provider_batch (batch, name, created_at) VALUES (?1, ?2, ?3)
          ON CONFLICT DO NOTHING",
         (batch.as_str(), mark, tx.now.as_micros()),
     )?;
@@ -48,8 +48,8 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
     for id in ids {
         execute(
             tx.db,
-            "UPDATE longshore_parked SET shipment = ?3
-             WHERE batch = ?1 AND custom_id = ?2 AND shipment IS NULL AND reply IS NULL",
+            "UPDATE longshore_pending_request SET provider_batch = ?3
+             WHERE batch = ?1 AND custom_id = ?2 AND provider_batch IS NULL AND answer IS NULL",
             (batch.as_str(), id, mark),
         )?;
     }
@@ -59,7 +59,8 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
 /// The open shipments.
 pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment>> {
     let sql =
-        "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = ?1 ORDER BY num";
+        "SELECT name, created_at, provider_id FROM longshore_provider_batch WHERE batch = ?1 ORDER
+         BY num";
     list(db, sql, [batch.as_str()], |row| {
         let sealed_at = Timestamp::from_micros(row.get(1)?);
         Ok(Shipment { mark: row.get(0)?, sealed_at, ticket: row.get(2)? })
@@ -69,14 +70,15 @@ pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment
 /// The unanswered requests of a shipment.
 pub(crate) fn contents(db: &Connection, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked WHERE batch = ?1 AND shipment = ?2 ORDER BY num"
+        "SELECT {COLUMNS} FROM longshore_pending_request WHERE batch = ?1 AND provider_batch = ?2
+         ORDER BY num"
     );
     list(db, &sql, (batch.as_str(), mark), read)
 }
 
 /// Stores the provider's id of a shipment.
 pub(crate) fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
-    let sql = "UPDATE longshore_shipment SET ticket = ?3 WHERE batch = ?1 AND mark = ?2";
+    let sql = "UPDATE longshore_provider_batch SET provider_id = ?3 WHERE batch = ?1 AND name = ?2";
     execute(tx.db, sql, (batch.as_str(), mark, ticket)).map(drop)
 }
 
@@ -91,7 +93,8 @@ pub(crate) fn deliver(
         let unit = tx
             .db
             .prepare_cached(
-                "UPDATE longshore_parked SET reply = coalesce(reply, ?3), shipment = NULL
+                "UPDATE longshore_pending_request SET answer = coalesce(answer, ?3),
+                 provider_batch = NULL
                  WHERE batch = ?1 AND custom_id = ?2 RETURNING unit",
             )
             .or_translate()?
@@ -108,17 +111,17 @@ pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -
     let tried = i64::from(how == Return::Tried);
     execute(
         tx.db,
-        "UPDATE longshore_parked SET shipment = NULL, tries = tries + ?3
-         WHERE batch = ?1 AND shipment = ?2",
+        "UPDATE longshore_pending_request SET provider_batch = NULL, attempts = attempts + ?3
+         WHERE batch = ?1 AND provider_batch = ?2",
         (batch.as_str(), mark, tried),
     )?;
-    let sql = "DELETE FROM longshore_shipment WHERE batch = ?1 AND mark = ?2";
+    let sql = "DELETE FROM longshore_provider_batch WHERE batch = ?1 AND name = ?2";
     execute(tx.db, sql, (batch.as_str(), mark)).map(drop)
 }
 
 /// The status of a request.
 pub(crate) fn standing(db: &Connection, batch: &BatchId, custom_id: &str) -> Result<Standing> {
-    let sql = "SELECT reply FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
+    let sql = "SELECT answer FROM longshore_pending_request WHERE batch = ?1 AND custom_id = ?2";
     let found: Option<Option<Vec<u8>>> = db
         .prepare_cached(sql)
         .or_translate()?
@@ -139,8 +142,8 @@ pub(crate) fn answered(
     limit: u32,
 ) -> Result<Vec<(Parked, Payload)>> {
     let sql = format!(
-        "SELECT {COLUMNS}, reply FROM longshore_parked
-         WHERE batch = ?1 AND reply IS NOT NULL ORDER BY num LIMIT ?2"
+        "SELECT {COLUMNS}, answer FROM longshore_pending_request
+         WHERE batch = ?1 AND answer IS NOT NULL ORDER BY num LIMIT ?2"
     );
     list(db, &sql, (batch.as_str(), limit), |row| {
         let reply: Vec<u8> = row.get(5)?;
@@ -150,9 +153,9 @@ pub(crate) fn answered(
 
 /// The number of requests that wait, were sent, and were answered.
 pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
-    let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
-                 count(shipment), count(reply)
-               FROM longshore_parked WHERE batch = ?1";
+    let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
+                 count(provider_batch), count(answer)
+               FROM longshore_pending_request WHERE batch = ?1";
     let read = |row: &Row<'_>| {
         Ok(ParkedCounts { waiting: row.get(0)?, out: row.get(1)?, answered: row.get(2)? })
     };
@@ -161,7 +164,7 @@ pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
 
 /// Deletes a request.
 pub(crate) fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
-    let sql = "DELETE FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
+    let sql = "DELETE FROM longshore_pending_request WHERE batch = ?1 AND custom_id = ?2";
     execute(tx.db, sql, (batch.as_str(), custom_id)).map(drop)
 }
 

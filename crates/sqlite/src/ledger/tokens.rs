@@ -11,7 +11,7 @@ use crate::queries::tenant_filter;
 use crate::tx::Tx;
 
 const SELECT: &str = "SELECT id, tenant, role, label, created_at, expires_at, revoked_at
-    FROM longshore_token";
+    FROM longshore_api_token";
 
 /// Adds a token.
 pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
@@ -19,7 +19,7 @@ pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<To
     let record = TokenRecord::new(token, tx.now);
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_token (id, hash, tenant, role, label, created_at, expires_at)
+            "INSERT INTO longshore_api_token (id, hash, tenant, role, label, created_at, expires_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
         )
         .or_translate()?
@@ -40,7 +40,7 @@ pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<To
 pub(crate) fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     tx.db
         .prepare_cached(
-            "UPDATE longshore_token SET revoked_at = coalesce(revoked_at, ?3)
+            "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, ?3)
              WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)",
         )
         .or_translate()?
@@ -80,7 +80,7 @@ pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<TokenRecord>> {
 /// Whether a token was ever added.
 pub(crate) fn any_exists(db: &Connection) -> Result<bool> {
     let mut statement =
-        db.prepare_cached("SELECT 1 FROM longshore_token LIMIT 1").or_translate()?;
+        db.prepare_cached("SELECT 1 FROM longshore_api_token LIMIT 1").or_translate()?;
     let found = statement.query_row([], |_| Ok(())).optional().or_translate()?;
     Ok(found.is_some())
 }
@@ -106,7 +106,8 @@ fn read(row: &Row<'_>) -> Result<TokenRecord> {
 pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
+            "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
+             detail)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )
         .or_translate()?
@@ -135,7 +136,8 @@ pub(crate) fn audit_entries(
     let tenant_condition =
         if tenant_filter(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
     let sql = format!(
-        "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
+        "SELECT seq, recorded_at, token, actor, tenant, action, target, detail FROM
+         longshore_audit_entry
          WHERE seq < ?1 AND {tenant_condition} ORDER BY seq DESC LIMIT ?2"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;

@@ -57,7 +57,8 @@ fn permit_state(tx: &Tx<'_>, pool: &Pool<'_>, id: PermitId) -> Result<PermitStat
     let found = tx
         .db
         .prepare_cached(
-            "SELECT came, rank, fence, since FROM longshore_permit WHERE pool = ?1 AND id = ?2",
+            "SELECT arrived_at, rank, fence, acquired_at FROM longshore_permit WHERE pool = ?1 AND
+             id = ?2",
         )
         .or_translate()?
         .query_row((pool.num, id.as_bytes()), |row| {
@@ -119,7 +120,7 @@ fn grant(
     tx.db
         .prepare_cached(
             "INSERT OR REPLACE INTO longshore_permit
-             (pool, id, owner, weight, priority, came, ends, fence, since)
+             (pool, id, owner, weight, priority, arrived_at, expires_at, fence, acquired_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )
         .or_translate()?
@@ -151,9 +152,10 @@ fn wait(
     pool.next_end = pool.next_end.min(ends);
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_permit (pool, id, owner, weight, priority, came, ends, rank)
+            "INSERT INTO longshore_permit (pool, id, owner, weight, priority, arrived_at,
+             expires_at, rank)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-             ON CONFLICT (pool, id) DO UPDATE SET ends = excluded.ends, told = 0",
+             ON CONFLICT (pool, id) DO UPDATE SET expires_at = excluded.expires_at, notified = 0",
         )
         .or_translate()?
         .execute(params![
@@ -178,7 +180,7 @@ fn set_end(tx: &Tx<'_>, pool: &mut Pool<'_>, id: PermitId, ends: Timestamp) -> R
     let held = tx
         .db
         .prepare_cached(
-            "UPDATE longshore_permit SET ends = ?3
+            "UPDATE longshore_permit SET expires_at = ?3
              WHERE pool = ?1 AND id = ?2 AND fence IS NOT NULL",
         )
         .or_translate()?
@@ -288,8 +290,9 @@ pub(crate) fn may_alert(
     let updated = tx
         .db
         .execute(
-            "INSERT INTO longshore_alert (pool, alert, until) VALUES (?1, ?2, ?3)
-             ON CONFLICT (pool, alert) DO UPDATE SET until = excluded.until WHERE until <= ?4",
+            "INSERT INTO longshore_pool_alert (pool, alert, muted_until) VALUES (?1, ?2, ?3)
+             ON CONFLICT (pool, alert) DO UPDATE SET muted_until = excluded.muted_until WHERE
+             muted_until <= ?4",
             params![name.as_str(), alert, (now + every).as_micros(), now.as_micros()],
         )
         .or_translate()?;

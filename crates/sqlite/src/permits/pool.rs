@@ -42,8 +42,9 @@ impl<'c> Pool<'c> {
     pub(super) fn find(db: &'c Connection, name: &PoolName) -> Result<Option<Self>> {
         let mut statement = db
             .prepare_cached(
-                "SELECT num, max, in_use, fence, came, next_end, acquired, timeouts, expired, waits
-                 FROM longshore_pool WHERE name = ?1",
+                "SELECT num, max_weight, in_use, fence, last_arrival, next_expiry, acquired,
+                 timeouts, expired, wait_histogram
+                 FROM longshore_bounded_pool WHERE name = ?1",
             )
             .or_translate()?;
         let found = statement.query_row([name.as_str()], |row| Self::read(db, row));
@@ -78,7 +79,8 @@ impl<'c> Pool<'c> {
         }
         let none = [0_u8; 8 * Waits::STEPS];
         db.execute(
-            "INSERT INTO longshore_pool (name, max, waits) VALUES (?1, ?2, ?3)",
+            "INSERT INTO longshore_bounded_pool (name, max_weight, wait_histogram) VALUES (?1, ?2,
+             ?3)",
             params![name.as_str(), max, none],
         )
         .or_translate()?;
@@ -90,8 +92,9 @@ impl<'c> Pool<'c> {
         let waits: Vec<u8> = self.waits.0.iter().flat_map(|count| count.to_le_bytes()).collect();
         self.db
             .prepare_cached(
-                "UPDATE longshore_pool SET max = ?2, in_use = ?3, fence = ?4, came = ?5, next_end = ?6,
-                 acquired = ?7, timeouts = ?8, expired = ?9, waits = ?10 WHERE num = ?1",
+                "UPDATE longshore_bounded_pool SET max_weight = ?2, in_use = ?3, fence = ?4,
+                 last_arrival = ?5, next_expiry = ?6,
+                 acquired = ?7, timeouts = ?8, expired = ?9, wait_histogram = ?10 WHERE num = ?1",
             )
             .or_translate()?
             .execute(params![
@@ -129,8 +132,8 @@ impl<'c> Pool<'c> {
     pub(super) fn head(&self) -> Result<Option<QueuePosition>> {
         self.db
             .prepare_cached(
-                "SELECT rank, came FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
-                 ORDER BY rank, came LIMIT 1",
+                "SELECT rank, arrived_at FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
+                 ORDER BY rank, arrived_at LIMIT 1",
             )
             .or_translate()?
             .query_row([self.num], |row| {
@@ -144,8 +147,8 @@ impl<'c> Pool<'c> {
     pub(super) fn count_before(&self, position: QueuePosition) -> Result<(u32, Option<Timestamp>)> {
         self.db
             .prepare_cached(
-                "SELECT count(*), min(ends) FROM longshore_permit
-                 WHERE pool = ?1 AND rank IS NOT NULL AND (rank, came) < (?2, ?3)",
+                "SELECT count(*), min(expires_at) FROM longshore_permit
+                 WHERE pool = ?1 AND rank IS NOT NULL AND (rank, arrived_at) < (?2, ?3)",
             )
             .or_translate()?
             .query_row((self.num, position.rank.as_micros(), position.came.as_micros()), |row| {
@@ -185,7 +188,7 @@ impl<'c> Pool<'c> {
         let mut statement = self
             .db
             .prepare_cached(
-                "DELETE FROM longshore_permit WHERE pool = ?1 AND ends <= ?2
+                "DELETE FROM longshore_permit WHERE pool = ?1 AND expires_at <= ?2
                  RETURNING id, weight, fence IS NOT NULL",
             )
             .or_translate()?;
@@ -205,7 +208,7 @@ impl<'c> Pool<'c> {
         }
         let next: Option<i64> = self
             .db
-            .prepare_cached("SELECT min(ends) FROM longshore_permit WHERE pool = ?1")
+            .prepare_cached("SELECT min(expires_at) FROM longshore_permit WHERE pool = ?1")
             .or_translate()?
             .query_row([self.num], |row| row.get(0))
             .or_translate()?;
@@ -223,8 +226,9 @@ impl<'c> Pool<'c> {
         let mut waiters = self
             .db
             .prepare_cached(
-                "SELECT id, weight, told FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
-                 ORDER BY rank, came",
+                "SELECT id, weight, notified FROM longshore_permit WHERE pool = ?1 AND rank IS NOT
+                 NULL
+                 ORDER BY rank, arrived_at",
             )
             .or_translate()?;
         let mut waiters = waiters.query([self.num]).or_translate()?;
@@ -239,7 +243,9 @@ impl<'c> Pool<'c> {
         }
         for id in woken {
             self.db
-                .prepare_cached("UPDATE longshore_permit SET told = 1 WHERE pool = ?1 AND id = ?2")
+                .prepare_cached(
+                    "UPDATE longshore_permit SET notified = 1 WHERE pool = ?1 AND id = ?2",
+                )
                 .or_translate()?
                 .execute((self.num, id.as_bytes()))
                 .or_translate()?;

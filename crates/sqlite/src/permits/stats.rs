@@ -22,8 +22,9 @@ pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats
     };
     let mut statement = db
         .prepare_cached(
-            "SELECT id, owner, weight, priority, came, ends, fence, since FROM longshore_permit
-             WHERE pool = ?1 ORDER BY fence, rank, came",
+            "SELECT id, owner, weight, priority, arrived_at, expires_at, fence, acquired_at FROM
+             longshore_permit
+             WHERE pool = ?1 ORDER BY fence, rank, arrived_at",
         )
         .or_translate()?;
     let mut rows = statement.query([pool.num]).or_translate()?;
@@ -59,8 +60,9 @@ fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()
 
 /// The names of all pools.
 pub(crate) fn names(db: &Connection) -> Result<Vec<PoolName>> {
-    let mut statement =
-        db.prepare_cached("SELECT name FROM longshore_pool ORDER BY name").or_translate()?;
+    let mut statement = db
+        .prepare_cached("SELECT name FROM longshore_bounded_pool ORDER BY name")
+        .or_translate()?;
     let names = statement.query_map([], |row| row.get::<_, String>(0)).or_translate()?;
     names.map(|name| PoolName::new(name.or_translate()?).map_err(damaged)).collect()
 }
