@@ -244,7 +244,7 @@ pub(crate) fn select(rest: &str) -> String {
 const COUNTED: &str = "SELECT s.blocked, s.scheduled, s.ready, s.leased, s.done, s.failed,
       s.cancelled FROM longshore_stream s WHERE s.batch = b.num AND s.batch <> 0
     UNION ALL SELECT d.blocked, d.scheduled, d.ready, d.leased, d.done, d.failed, d.cancelled
-    FROM longshore_delta d WHERE d.stream = ANY(ARRAY(SELECT s.num FROM longshore_stream s
+    FROM longshore_stream_delta d WHERE d.stream = ANY(ARRAY(SELECT s.num FROM longshore_stream s
       WHERE s.batch = b.num AND s.batch <> 0))";
 
 /// One batch with counts and sums.

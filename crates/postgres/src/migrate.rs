@@ -16,27 +16,16 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[
-    Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") },
-    Migration { version: 2, name: "callers", sql: include_str!("../migrations/002_callers.sql") },
-    Migration { version: 3, name: "plans", sql: include_str!("../migrations/003_plans.sql") },
-    Migration { version: 4, name: "ledger", sql: include_str!("../migrations/004_ledger.sql") },
-    Migration { version: 5, name: "parking", sql: include_str!("../migrations/005_parking.sql") },
-    Migration {
-        version: 6,
-        name: "call terms",
-        sql: include_str!("../migrations/006_call_terms.sql"),
-    },
-    Migration { version: 7, name: "usage", sql: include_str!("../migrations/007_usage.sql") },
-    Migration { version: 8, name: "permits", sql: include_str!("../migrations/008_permits.sql") },
-    Migration {
-        version: 9,
-        name: "permits gathered",
-        sql: include_str!("../migrations/009_permits_gathered.sql"),
-    },
-    Migration { version: 10, name: "tokens", sql: include_str!("../migrations/010_tokens.sql") },
-    Migration { version: 11, name: "cpu", sql: include_str!("../migrations/011_cpu.sql") },
-];
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "tables and functions",
+    sql: concat!(
+        include_str!("../migrations/001_tables.sql"),
+        include_str!("../migrations/001_unit_functions.sql"),
+        include_str!("../migrations/001_call_functions.sql"),
+        include_str!("../migrations/001_permit_functions.sql"),
+    ),
+}];
 
 /// The newest version that this program knows.
 pub(crate) const NEWEST_VERSION: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version.unsigned_abs();

@@ -75,7 +75,8 @@ pub(crate) async fn failures(
     if !owner.transpose()?.is_some_and(|owner| scope.covers(&owner)) {
         return Err(Error::not_found("unit", id));
     }
-    let sql = "SELECT attempt, at, session, code, message FROM longshore_failure WHERE unit = $1
+    let sql = "SELECT attempt, failed_at, session, code, message FROM longshore_failure WHERE unit
+               = $1
         ORDER BY num";
     let rows = tx.query(sql, &[&uuid(id)]).await?;
     rows.iter().map(read_failure).collect()
@@ -112,7 +113,7 @@ pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueIn
          q.max_bytes, l.max_units, l.max_bytes, EXISTS (SELECT 1 FROM longshore_tenant t
          WHERE t.name = l.tenant AND t.suspended), {SUMS}, l.paused
          FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-         LEFT JOIN longshore_count c ON c.lane = l.num
+         LEFT JOIN longshore_stream_count c ON c.lane = l.num
          WHERE $1 IS NULL OR l.tenant = $1 GROUP BY l.num, q.num
          ORDER BY q.name COLLATE \"C\", l.tenant COLLATE \"C\""
     );
@@ -145,9 +146,10 @@ fn queue_info(row: &Row, oldest: &HashMap<i64, Timestamp>) -> Result<QueueInfo> 
 async fn oldest_ready(tx: &mut Tx<'_>) -> Result<HashMap<i64, Timestamp>> {
     let unit_rows = tx
         .query(
-            "SELECT c.lane, u.priority, u.place FROM longshore_count c CROSS JOIN LATERAL (
-               SELECT priority, place FROM longshore_unit
-               WHERE stream = c.stream AND state = 2 ORDER BY place LIMIT 1) u
+            "SELECT c.lane, u.priority, u.sort_key FROM longshore_stream_count c CROSS JOIN
+             LATERAL (
+               SELECT priority, sort_key FROM longshore_unit
+               WHERE stream = c.stream AND state = 2 ORDER BY sort_key LIMIT 1) u
              WHERE c.ready > 0",
             &[],
         )
@@ -175,7 +177,7 @@ pub(crate) async fn totals(tx: &mut Tx<'_>, scope: &Scope, queues: &Queues) -> R
            AND NOT sealed AND status IN ('queued', 'running', 'paused')
            AND ($1 IS NULL OR tenant = $1)), (SELECT count(*) FROM longshore_session)
          FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-         JOIN longshore_count c ON c.lane = l.num
+         JOIN longshore_stream_count c ON c.lane = l.num
          WHERE ($1 IS NULL OR l.tenant = $1) AND ($2 OR q.name = ANY($3))"
     );
     let row = tx.query_one(&sql, &[&tenant(scope), &all, &names]).await?;

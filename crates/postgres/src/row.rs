@@ -69,7 +69,7 @@ pub(crate) struct UnitRow {
 
 impl UnitRow {
     /// The columns that [`UnitRow::read`] reads, in its order.
-    pub(crate) const COLUMNS: &'static str = "u.id, u.stream, u.state, u.place, u.priority, \
+    pub(crate) const COLUMNS: &'static str = "u.id, u.stream, u.state, u.sort_key, u.priority, \
         u.attempt, u.lost, u.fence, u.session, u.started_at, u.created_at, u.deadline, u.flags, \
         u.bytes, u.cap_key, u.spec";
 

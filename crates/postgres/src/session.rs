@@ -29,13 +29,14 @@ pub(crate) use heartbeat::{beat, progress, release};
 pub(crate) use takeover::adopt;
 
 /// The streams from which nothing may start, as an array that is computed once per statement.
-pub(crate) const CLOSED_STREAMS: &str = "(SELECT longshore_closed())";
+pub(crate) const PAUSED_STREAMS: &str = "(SELECT longshore_paused_streams())";
 
 /// Registers a worker's session.
 pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     let ttl = i64::try_from(session.ttl.as_micros()).unwrap_or(i64::MAX);
     tx.execute(
-        "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at, beat_at)
+        "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at,
+         heartbeat_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (id) DO NOTHING",
         &[
             &session_uuid(session.id),
@@ -134,7 +135,7 @@ fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
 
 /// Asks a worker to go quiet, drain or stop.
 pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
-    let sql = "UPDATE longshore_session SET wanted = $2 WHERE id = $1";
+    let sql = "UPDATE longshore_session SET command = $2 WHERE id = $1";
     let changed = tx.execute(sql, &[&session_uuid(session), &command_name(order)]).await?;
     if changed == 0 {
         return Err(Error::not_found("session", session));
@@ -163,7 +164,8 @@ fn parse_command(name: &str) -> Result<Order> {
 pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
     let rows = tx
         .query(
-            "SELECT id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, wanted,
+            "SELECT id, label, version, kinds, slots, ttl, heartbeats, opened_at, heartbeat_at,
+             command,
              (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num), cpu
              FROM longshore_session s ORDER BY num",
             &[],

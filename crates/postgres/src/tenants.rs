@@ -93,7 +93,7 @@ pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<Tenant>> 
     let sql = format!(
         "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, t.suspended, t.created_at,
          {SUMS} FROM longshore_tenant t LEFT JOIN longshore_lane l ON l.tenant = t.name
-         LEFT JOIN longshore_count c ON c.lane = l.num
+         LEFT JOIN longshore_stream_count c ON c.lane = l.num
          WHERE $1 IS NULL OR t.name = $1 GROUP BY t.name ORDER BY t.name COLLATE \"C\""
     );
     let rows = tx.query(&sql, &[&queries::tenant(scope)]).await?;

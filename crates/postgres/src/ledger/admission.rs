@@ -23,7 +23,8 @@ use crate::store::StoreInner;
 use crate::tx::Tx;
 use crate::typed_params::{call_id, call_uuid};
 
-const ADMIT: &str = "SELECT * FROM longshore_admit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+const ADMIT: &str = "SELECT * FROM longshore_admit_calls($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+                     $11,
     $12, $13, $14, $15, $16, $17)";
 
 /// Tenants that had a budget at this process's last admission: their calls skip the fast path.
@@ -239,7 +240,7 @@ async fn remove_refused(
     let is_over = |reply: &Admission| matches!(reply, Admission::OverBudget(_));
     let refused = calls.iter().zip(answers).filter(|(_, reply)| is_over(reply));
     let refused: Vec<Uuid> = refused.map(|(call, _)| call_uuid(call.id)).collect();
-    let sql = "SELECT longshore_refuse($1)";
+    let sql = "SELECT longshore_retract_calls($1)";
     if refused.is_empty() {
         return Ok(());
     }

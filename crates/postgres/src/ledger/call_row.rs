@@ -14,7 +14,7 @@ use crate::typed_params::{
 /// The columns that [`read`] reads, in its order.
 pub(super) const COLUMNS: &str = "c.id, c.tenant, c.request_id, c.profile, c.provider, c.model, \
     c.unit, c.batch, c.session, c.worker, c.reserve_tokens, c.reserve_picos, c.opened_at, \
-    c.status, c.logged_at, c.code, c.answered_by, c.tokens_in, c.tokens_out, c.tokens_cached, \
+    c.status, c.logged_at, c.code, c.answering_model, c.tokens_in, c.tokens_out, c.tokens_cached, \
     c.tokens_cache_write, c.latency_ms, c.attempts, c.cost_picos, c.estimated, \
     c.mode, c.tier, c.tokens_cache_write_long";
 
@@ -149,7 +149,7 @@ impl CallIntentColumns {
         self.picos.push(call.reserve_picos);
     }
 
-    /// The first twelve parameters of `longshore_admit` and `longshore_record`.
+    /// The first twelve parameters of `longshore_admit_calls` and `longshore_record_calls`.
     pub(super) fn params(self) -> OwnedParams {
         let Self { ids, tenants, requests, profiles, providers, models, units, .. } = self;
         let Self { batches, sessions, workers, tokens, picos, .. } = self;
@@ -207,7 +207,7 @@ impl CallEndColumns {
         self.longs.push(amount(|end| end.tokens_cache_write_long));
     }
 
-    /// The parameters of `longshore_record` that follow those of the intents.
+    /// The parameters of `longshore_record_calls` that follow those of the intents.
     pub(super) fn params(self) -> OwnedParams {
         let Self { statuses, codes, models, tokens_in, tokens_out, cached, .. } = self;
         let Self { cache_writes, latencies, attempts, costs, estimates, .. } = self;

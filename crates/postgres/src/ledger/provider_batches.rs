@@ -12,7 +12,7 @@ use crate::row::{count, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
 
-const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
+const COLUMNS: &str = "custom_id, unit, prompt, created_at, attempts";
 
 /// Parks requests that are not parked yet.
 pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
@@ -20,7 +20,7 @@ pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) 
     let units: Vec<Uuid> = items.iter().map(|item| uuid(item.unit)).collect();
     let prompts: Vec<&[u8]> = items.iter().map(|item| item.prompt.as_bytes()).collect();
     tx.execute(
-        "INSERT INTO longshore_parked (batch, custom_id, unit, prompt, parked_at)
+        "INSERT INTO longshore_pending_request (batch, custom_id, unit, prompt, created_at)
          SELECT $1, g.id, g.unit, g.prompt, $5
          FROM unnest($2, $3, $4) WITH ORDINALITY AS g (id, unit, prompt, at) ORDER BY g.at
          ON CONFLICT DO NOTHING",
@@ -33,8 +33,8 @@ pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) 
 /// Waiting requests, oldest first.
 pub(crate) async fn waiting(tx: &mut Tx<'_>, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked
-         WHERE batch = $1 AND shipment IS NULL AND reply IS NULL ORDER BY num LIMIT $2"
+        "SELECT {COLUMNS} FROM longshore_pending_request
+         WHERE batch = $1 AND provider_batch IS NULL AND answer IS NULL ORDER BY num LIMIT $2"
     );
     let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
     rows.iter().map(read).collect()
@@ -49,7 +49,7 @@ pub(crate) async fn seal(
 ) -> Result<()> {
     let new = tx
         .execute(
-            "INSERT INTO longshore_shipment (batch, mark, sealed_at) VALUES ($1, $2, $3)
+            "INSERT INTO longshore_provider_batch (batch, name, created_at) VALUES ($1, $2, $3)
              ON CONFLICT DO NOTHING",
             &[&batch.as_str(), &mark, &tx.now.as_micros()],
         )
@@ -58,8 +58,8 @@ pub(crate) async fn seal(
         return Ok(());
     }
     tx.execute(
-        "UPDATE longshore_parked SET shipment = $3
-         WHERE batch = $1 AND custom_id = ANY($2) AND shipment IS NULL AND reply IS NULL",
+        "UPDATE longshore_pending_request SET provider_batch = $3
+         WHERE batch = $1 AND custom_id = ANY($2) AND provider_batch IS NULL AND answer IS NULL",
         &[&batch.as_str(), &ids.to_vec(), &mark],
     )
     .await?;
@@ -69,7 +69,8 @@ pub(crate) async fn seal(
 /// The shipments that are not closed.
 pub(crate) async fn shipments(tx: &mut Tx<'_>, batch: &BatchId) -> Result<Vec<Shipment>> {
     let sql =
-        "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = $1 ORDER BY num";
+        "SELECT name, created_at, provider_id FROM longshore_provider_batch WHERE batch = $1 ORDER
+         BY num";
     let read = |row: &Row| {
         let sealed_at = Timestamp::from_micros(value(row, 1)?);
         Ok(Shipment { mark: value(row, 0)?, sealed_at, ticket: value(row, 2)? })
@@ -80,7 +81,8 @@ pub(crate) async fn shipments(tx: &mut Tx<'_>, batch: &BatchId) -> Result<Vec<Sh
 /// The unanswered requests of a shipment.
 pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked WHERE batch = $1 AND shipment = $2 ORDER BY num"
+        "SELECT {COLUMNS} FROM longshore_pending_request WHERE batch = $1 AND provider_batch = $2
+         ORDER BY num"
     );
     let rows = tx.query(&sql, &[&batch.as_str(), &mark]).await?;
     rows.iter().map(read).collect()
@@ -88,7 +90,7 @@ pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Re
 
 /// Records a shipment's ticket, the provider's id of the batch.
 pub(crate) async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
-    let sql = "UPDATE longshore_shipment SET ticket = $3 WHERE batch = $1 AND mark = $2";
+    let sql = "UPDATE longshore_provider_batch SET provider_id = $3 WHERE batch = $1 AND name = $2";
     tx.execute(sql, &[&batch.as_str(), &mark, &ticket]).await?;
     Ok(())
 }
@@ -102,7 +104,8 @@ pub(crate) async fn deliver(
 ) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
     for Delivery { custom_id, reply } in deliveries {
-        let sql = "UPDATE longshore_parked SET reply = coalesce(reply, $3), shipment = NULL
+        let sql = "UPDATE longshore_pending_request SET answer = coalesce(answer, $3),
+                   provider_batch = NULL
              WHERE batch = $1 AND custom_id = $2 RETURNING unit";
         let params = (batch.as_str(), custom_id.as_str(), reply.as_bytes());
         if let Some(row) = tx.query_opt(sql, &[&params.0, &params.1, &params.2]).await? {
@@ -116,12 +119,12 @@ pub(crate) async fn deliver(
 pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
     let tried = i64::from(how == Return::Tried);
     tx.execute(
-        "UPDATE longshore_parked SET shipment = NULL, tries = tries + $3
-         WHERE batch = $1 AND shipment = $2",
+        "UPDATE longshore_pending_request SET provider_batch = NULL, attempts = attempts + $3
+         WHERE batch = $1 AND provider_batch = $2",
         &[&batch.as_str(), &mark, &tried],
     )
     .await?;
-    let sql = "DELETE FROM longshore_shipment WHERE batch = $1 AND mark = $2";
+    let sql = "DELETE FROM longshore_provider_batch WHERE batch = $1 AND name = $2";
     tx.execute(sql, &[&batch.as_str(), &mark]).await?;
     Ok(())
 }
@@ -132,7 +135,7 @@ pub(crate) async fn standing(
     batch: &BatchId,
     custom_id: &str,
 ) -> Result<Standing> {
-    let sql = "SELECT reply FROM longshore_parked WHERE batch = $1 AND custom_id = $2";
+    let sql = "SELECT answer FROM longshore_pending_request WHERE batch = $1 AND custom_id = $2";
     let Some(row) = tx.query_opt(sql, &[&batch.as_str(), &custom_id]).await? else {
         return Ok(Standing::Unknown);
     };
@@ -147,8 +150,8 @@ pub(crate) async fn answered(
     limit: u32,
 ) -> Result<Vec<(Parked, Payload)>> {
     let sql = format!(
-        "SELECT {COLUMNS}, reply FROM longshore_parked
-         WHERE batch = $1 AND reply IS NOT NULL ORDER BY num LIMIT $2"
+        "SELECT {COLUMNS}, answer FROM longshore_pending_request
+         WHERE batch = $1 AND answer IS NOT NULL ORDER BY num LIMIT $2"
     );
     let read_answered = |row: &Row| {
         let reply: Vec<u8> = value(row, 5)?;
@@ -160,9 +163,9 @@ pub(crate) async fn answered(
 
 /// How many requests wait, are shipped, and are answered.
 pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
-    let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
-                 count(shipment), count(reply)
-               FROM longshore_parked WHERE batch = $1";
+    let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
+                 count(provider_batch), count(answer)
+               FROM longshore_pending_request WHERE batch = $1";
     let rows = tx.query(sql, &[&batch.as_str()]).await?;
     let Some(row) = rows.first() else { return Ok(ParkedCounts::default()) };
     Ok(ParkedCounts { waiting: count(row, 0)?, out: count(row, 1)?, answered: count(row, 2)? })
@@ -170,7 +173,7 @@ pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCou
 
 /// Deletes a request.
 pub(crate) async fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
-    let sql = "DELETE FROM longshore_parked WHERE batch = $1 AND custom_id = $2";
+    let sql = "DELETE FROM longshore_pending_request WHERE batch = $1 AND custom_id = $2";
     tx.execute(sql, &[&batch.as_str(), &custom_id]).await?;
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Res
     token.check(scope)?;
     let made = TokenRecord::new(token, tx.now);
     tx.execute(
-        "INSERT INTO longshore_token (id, hash, tenant, role, label, created_at, expires_at)
+        "INSERT INTO longshore_api_token (id, hash, tenant, role, label, created_at, expires_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING",
         &[
             &uuid(token.id),
@@ -42,7 +42,7 @@ pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Res
 
 /// Revokes a token.
 pub(crate) async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
-    let sql = "UPDATE longshore_token SET revoked_at = coalesce(revoked_at, $3)
+    let sql = "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, $3)
         WHERE id = $1 AND ($2 IS NULL OR tenant = $2)";
     tx.execute(sql, &[&uuid(id), &queries::tenant(scope), &tx.now.as_micros()]).await?;
     one(tx, scope, id).await
@@ -50,7 +50,7 @@ pub(crate) async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Resul
 
 async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_token WHERE id = $1 AND ($2 IS NULL OR tenant = $2)"
+        "SELECT {COLUMNS} FROM longshore_api_token WHERE id = $1 AND ($2 IS NULL OR tenant = $2)"
     );
     let row = tx.query_opt(&sql, &[&uuid(id), &queries::tenant(scope)]).await?;
     row.as_ref().ok_or_else(|| Error::not_found("token", id)).and_then(read)
@@ -58,7 +58,7 @@ async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord>
 
 /// The token with this hash.
 pub(crate) async fn find_by_hash(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Option<TokenRecord>> {
-    let sql = format!("SELECT {COLUMNS} FROM longshore_token WHERE hash = $1");
+    let sql = format!("SELECT {COLUMNS} FROM longshore_api_token WHERE hash = $1");
     let row = tx.query_opt(&sql, &[&hash.0.as_slice()]).await?;
     row.as_ref().map(read).transpose()
 }
@@ -66,14 +66,14 @@ pub(crate) async fn find_by_hash(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Opt
 /// Tokens, oldest first.
 pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<TokenRecord>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_token WHERE $1 IS NULL OR tenant = $1 ORDER BY id"
+        "SELECT {COLUMNS} FROM longshore_api_token WHERE $1 IS NULL OR tenant = $1 ORDER BY id"
     );
     tx.query(&sql, &[&queries::tenant(scope)]).await?.iter().map(read).collect()
 }
 
 /// Whether any token exists, valid or not.
 pub(crate) async fn is_locked(tx: &mut Tx<'_>) -> Result<bool> {
-    Ok(tx.query_opt("SELECT 1 FROM longshore_token LIMIT 1", &[]).await?.is_some())
+    Ok(tx.query_opt("SELECT 1 FROM longshore_api_token LIMIT 1", &[]).await?.is_some())
 }
 
 fn read(row: &Row) -> Result<TokenRecord> {
@@ -92,7 +92,8 @@ fn read(row: &Row) -> Result<TokenRecord> {
 /// Appends an entry to the audit log.
 pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     tx.execute(
-        "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
+        "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
+         detail)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
             &tx.now.as_micros(),
@@ -120,7 +121,8 @@ pub(crate) async fn list_audit(
     // Two statements, so that each can use an index.
     let tenant_condition = if own.is_some() { "tenant = $3" } else { "$3 IS NULL" };
     let sql = format!(
-        "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
+        "SELECT seq, recorded_at, token, actor, tenant, action, target, detail FROM
+         longshore_audit_entry
          WHERE seq < $1 AND {tenant_condition} ORDER BY seq DESC LIMIT $2"
     );
     let rows = tx.query(&sql, &[&before, &(i64::from(limit) + 1), &own]).await?;

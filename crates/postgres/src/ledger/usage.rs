@@ -92,8 +92,8 @@ pub(crate) async fn usage(
     let sql = format!(
         "SELECT g.* FROM (SELECT {} AS name, count(*), count(*) FILTER (WHERE c.status = 0),
          count(*) FILTER (WHERE c.status = 2), count(*) FILTER (WHERE c.status = 3),
-         count(*) FILTER (WHERE c.estimated), longshore_clamp(sum(c.tokens_in)),
-         longshore_clamp(sum(c.tokens_out)), longshore_clamp(sum(c.tokens_cached)),
+         count(*) FILTER (WHERE c.estimated), longshore_clamp_bigint(sum(c.tokens_in)),
+         longshore_clamp_bigint(sum(c.tokens_out)), longshore_clamp_bigint(sum(c.tokens_cached)),
          coalesce(sum(c.cost_picos), 0)::text
          FROM longshore_call c WHERE {} GROUP BY 1) g ORDER BY g.name COLLATE \"C\"",
         group(by),
@@ -107,7 +107,7 @@ pub(crate) async fn usage(
 fn group(by: UsageBy) -> &'static str {
     match by {
         UsageBy::Tenant => "c.tenant",
-        UsageBy::Model => "coalesce(nullif(c.answered_by, ''), c.model)",
+        UsageBy::Model => "coalesce(nullif(c.answering_model, ''), c.model)",
         UsageBy::Day => {
             "to_char(to_timestamp(c.opened_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
         }
