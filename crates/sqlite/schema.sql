@@ -156,7 +156,8 @@ CREATE TABLE longshore_leader (
     expires_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE longshore_migration (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT);
+CREATE TABLE longshore_migration
+    (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL);
 
 CREATE TABLE longshore_monthly_spend (
     tenant          TEXT NOT NULL,

@@ -19,6 +19,7 @@ pub mod error;
 pub mod fair;
 pub mod ledger;
 pub mod machine;
+pub mod migration;
 pub mod name;
 pub mod outcome;
 pub mod permits;
