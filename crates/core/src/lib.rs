@@ -27,6 +27,7 @@ pub mod priority;
 pub mod retry;
 pub mod schedule;
 pub mod session;
+pub mod sql_row;
 pub mod stall;
 pub mod store;
 pub mod time;

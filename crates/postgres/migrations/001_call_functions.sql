@@ -89,7 +89,7 @@ BEGIN
         RETURN QUERY
         SELECT 2, NULL::bigint, NULL::uuid, b.tenant, b.max_tokens, b.max_cost_picos, b.warn_at,
           longshore_clamp_bigint(m.spent_tokens), longshore_clamp_bigint(m.spent_picos),
-          longshore_clamp_bigint(i.reserved_tokens), longshore_clamp_bigint(i.reserved_picos)
+          longshore_clamp_bigint(m.reserved_tokens), longshore_clamp_bigint(m.reserved_picos)
         FROM longshore_budget b CROSS JOIN LATERAL (
           -- Not the view, for which the planner would add up all tenants.
           SELECT sum(a.spent_tokens) AS spent_tokens, sum(a.spent_picos) AS spent_picos,

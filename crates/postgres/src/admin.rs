@@ -17,7 +17,7 @@ use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::{conflict, is_unique_violation};
 use crate::finish::{UnitChange, apply, lock_rows};
 use crate::queries::tenant;
-use crate::row::{Spec, UnitRow, codes, flag, value};
+use crate::row::{Columns, Spec, UnitRow, codes, flag, value};
 use crate::streams::{self, Stream};
 use crate::tenants::too_large;
 use crate::tx::Tx;
@@ -303,13 +303,13 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
     let RetryCursor { batch, stream, place, unit, until } = cursor;
     let mut steps = Vec::new();
     for row in tx.query(&sql, &[&batch, &stream, &place, &unit, &until]).await? {
-        let row = UnitRow::read(&row)?;
+        let row = UnitRow::read(&Columns(&row))?;
         let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
     let next_cursor =
         steps.last().filter(|_| steps.len() >= MAX_CHUNK_UNITS as usize).map(|(row, _)| {
-            RetryCursor { stream: row.stream, place: row.place, unit: uuid(row.id), ..cursor }
+            RetryCursor { stream: row.stream, place: row.sort_key, unit: uuid(row.id), ..cursor }
         });
     let cache = Arc::clone(&tx.streams);
     let streams = cache.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;

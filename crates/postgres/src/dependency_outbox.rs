@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use longshore_core::{Result, UnitId, UnitState};
 use uuid::Uuid;
 
-use crate::row::{code, flag, value};
+use crate::row::{flag, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuids};
 
@@ -52,8 +52,9 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
     for row in tx.query(sql, &[&queued]).await? {
         let (id, state): (Uuid, i16) = (value(&row, 0)?, value(&row, 1)?);
         unlocked.remove(&id);
-        match crate::row::state(state)?.is_final() {
-            true => tx.note_ended(unit_id(id), state == code(UnitState::Done)),
+        let state = crate::row::state(state)?;
+        match state.is_final() {
+            true => tx.note_ended(unit_id(id), state == UnitState::Done),
             false => live.push(id),
         }
     }

@@ -14,7 +14,7 @@ use crate::dependency_outbox;
 use crate::effects;
 use crate::error::damaged;
 use crate::ledger::calls::record_with;
-use crate::row::{PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
+use crate::row::{Columns, PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
 use crate::session::{self, PolicyCache};
 use crate::tx::Tx;
 use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
@@ -124,7 +124,7 @@ impl SlowFinish {
             _ => self.policies.of(tx, row).await?,
         };
         let mut row = row.clone();
-        row.begin(tx.now);
+        row.count_attempt(tx.now);
         let step = next(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
         let (state, fence) = (step.state, row.fence);
         let mut change = UnitChange::new(row, step, fence, Some(self.session));
@@ -183,7 +183,7 @@ pub(crate) async fn lock_rows<'u>(
         UnitRow::COLUMNS
     );
     let rows = tx.query(&sql, &[&uuids(units)]).await?;
-    rows.iter().map(|row| UnitRow::read(row).map(|row| (row.id, row))).collect()
+    rows.iter().map(|row| UnitRow::read(&Columns(row)).map(|row| (row.id, row))).collect()
 }
 
 /// Writes transitions: the rows, their counts, and what depends on them. The rows must be locked.
@@ -407,7 +407,7 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
     let mut changes = Vec::new();
     let (mut still, mut left) = (Vec::new(), Vec::new());
     for found in found {
-        let row = UnitRow::read(&found)?;
+        let row = UnitRow::read(&Columns(&found))?;
         let waits_for: usize = small(&found, UnitRow::WIDTH)?;
         // Another transaction released it just before we had its lock.
         let Some(over) = waiting.remove(&row.id) else { continue };

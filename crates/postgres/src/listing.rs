@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::batch;
 use crate::queries::{assemble_units, tenant};
-use crate::row::{UnitParts, UnitRow, codes, value};
+use crate::row::{Columns, UnitParts, UnitRow, codes, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
 
@@ -180,20 +180,13 @@ async fn by_id(
 /// Loads units without payload, checkpoint and result, in the order of `ids`.
 async fn load_summaries(tx: &mut Tx<'_>, ids: Vec<Uuid>) -> Result<Vec<Unit>> {
     let sql = format!(
-        "SELECT {}, u.failure, u.progress, h.id FROM longshore_unit u
+        "SELECT {}, {}, h.id FROM longshore_unit u
          LEFT JOIN longshore_session h ON h.num = u.session WHERE u.id = ANY($1)",
-        UnitRow::COLUMNS
+        UnitRow::COLUMNS,
+        UnitParts::SHORT_COLUMNS
     );
     let rows = tx.query(&sql, &[&ids]).await?;
-    let parts = |row: &tokio_postgres::Row, at: usize| {
-        Ok(UnitParts {
-            failure: value(row, at)?,
-            progress: value(row, at + 1)?,
-            payload: None,
-            checkpoint: None,
-            result: None,
-        })
-    };
+    let parts = |row: &Columns<'_>, at| UnitParts::read_short(row, at);
     let units = assemble_units(tx, &rows, parts, UnitRow::WIDTH + 2).await?;
     let mut units: HashMap<Uuid, Unit> =
         units.into_iter().map(|unit| (uuid(unit.id), unit)).collect();

@@ -15,7 +15,7 @@ use crate::connect::ClockSource;
 use crate::counter_rollup;
 use crate::dependency_outbox;
 use crate::finish::{UnitChange, apply, unpark};
-use crate::row::{Spec, UnitRow, count, flag, value};
+use crate::row::{Columns, Spec, UnitRow, count, flag, value};
 use crate::session::{self, SessionEnd};
 use crate::start_log;
 use crate::tx::Tx;
@@ -260,7 +260,7 @@ async fn apply_event(
     let sql = format!("SELECT {} FROM longshore_unit u WHERE {which}", UnitRow::COLUMNS);
     let mut changes = Vec::new();
     for row in tx.query(&sql, params).await? {
-        let row = UnitRow::read(&row)?;
+        let row = UnitRow::read(&Columns(&row))?;
         let step = next(&row.transition_input()?, event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }

@@ -127,7 +127,7 @@ pub(crate) async fn merge_into<'r>(
     }
     for row in rows {
         if let Some(at) = times.get(&Lease { unit: row.id, fence: row.fence }) {
-            row.begin(*at);
+            row.count_attempt(*at);
         }
     }
     Ok(())

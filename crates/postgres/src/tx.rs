@@ -456,10 +456,10 @@ impl<'c> Tx<'c> {
         let delta = self.deltas.entry(stream).or_default();
         let live = |state: Option<UnitState>| state.is_some_and(|state| !state.is_final());
         if let Some(from) = from {
-            delta.counts[usize::from(code(from).unsigned_abs())] -= units;
+            delta.counts[usize::from(code(from))] -= units;
         }
         if let Some(to) = to {
-            delta.counts[usize::from(code(to).unsigned_abs())] += units;
+            delta.counts[usize::from(code(to))] += units;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
         self.after.wake_workers |= to == Some(UnitState::Ready);

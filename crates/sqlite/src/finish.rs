@@ -11,7 +11,7 @@ use crate::error::Translate;
 use crate::ledger::calls;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
-use crate::row::{Spec, UnitRow, entry_code, flag, to_json};
+use crate::row::{Columns, Spec, UnitRow, entry_code, flag, to_json};
 use crate::session::Policies;
 use crate::tx::Tx;
 
@@ -142,7 +142,7 @@ pub(crate) fn load(tx: &mut Tx<'_>, id: UnitId) -> Result<UnitRow> {
 /// The row of a unit, if it exists.
 pub(crate) fn find(tx: &mut Tx<'_>, id: UnitId) -> Result<Option<UnitRow>> {
     let mut rows = tx.prepared(PreparedSql::Find)?.query([id.as_bytes()]).or_translate()?;
-    rows.next().or_translate()?.map(UnitRow::read).transpose()
+    rows.next().or_translate()?.map(|row| UnitRow::read(&Columns(row))).transpose()
 }
 
 /// Writes a transition: the row, its counters, and the consequences for dependants. `fence` is the

@@ -35,9 +35,7 @@ fn applied(db: &Connection) -> Result<Vec<AppliedMigration>> {
     }
     db.prepare(APPLIED)
         .or_translate()?
-        .query_map([], |row| {
-            Ok(AppliedMigration { version: row.get(0)?, checksum: row.get(1)? })
-        })
+        .query_map([], |row| Ok(AppliedMigration { version: row.get(0)?, checksum: row.get(1)? }))
         .or_translate()?
         .collect::<rusqlite::Result<_>>()
         .or_translate()

@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use longshore_core::Result;
+use longshore_core::ledger::rows::CALL_COLUMNS;
 use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;
@@ -35,7 +36,7 @@ pub(crate) enum PreparedSql {
     Apply,
     /// Reads what is needed to settle a call.
     FindCall,
-    /// Reads the call that a new one would duplicate: [`call_row::COLUMNS`].
+    /// Reads the call that a new one would duplicate: [`CALL_COLUMNS`].
     DuplicateCall,
     /// Inserts a call, if it does not exist.
     InsertCall,
@@ -61,7 +62,7 @@ impl PreparedSql {
                 "SELECT {} FROM longshore_call INDEXED BY longshore_call_request
                  WHERE request_id = ?1 AND tenant = ?2 AND status IN (0, 1) AND unit IS NOT ?3
                  ORDER BY opened_at DESC, id DESC LIMIT 1",
-                call_row::COLUMNS
+                CALL_COLUMNS
             )
         });
         static INSERT_CALL: LazyLock<String> =

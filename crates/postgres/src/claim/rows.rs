@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::candidate_streams::CandidateStream;
 use super::plan::RoundPlan;
 use crate::error::damaged;
-use crate::row::{ALONE, PARKED, UnitParts, UnitRow, code, unit, value};
+use crate::row::{ALONE, Columns, PARKED, UnitParts, UnitRow, code, unit, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::uuid;
@@ -50,11 +50,11 @@ impl CandidateUnit {
 
     /// Reads a unit of a known source.
     pub(super) fn read_from(row: &Row, source: usize) -> Result<Self> {
-        let unit = UnitRow::read(row)?;
+        let unit = UnitRow::read(&Columns(row))?;
         // After the five columns of `UnitParts`.
         let after = UnitRow::WIDTH + 5;
         Ok(Self {
-            parts: UnitParts::read(row, UnitRow::WIDTH)?,
+            parts: UnitParts::read(&Columns(row), UnitRow::WIDTH)?,
             rank: value(row, after)?,
             claimed: value(row, after + 1)?,
             source,
@@ -66,7 +66,7 @@ impl CandidateUnit {
     pub(super) fn lease(&mut self, now: i64, started: bool) {
         let row = &mut self.row;
         row.code = code(UnitState::Leased);
-        row.place = now;
+        row.sort_key = now;
         row.fence = (row.fence + 1).max(now.unsigned_abs());
         row.attempt += u32::from(started);
         row.started_at = started.then_some(now);

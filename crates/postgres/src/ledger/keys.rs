@@ -1,20 +1,16 @@
 //! Sealed keys with all their versions.
 
-use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_core::ledger::rows::{KEY_COLUMNS, read_key};
+use longshore_core::ledger::{KeyRecord, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
-use tokio_postgres::Row;
 
 use super::{check_scope, page};
-use crate::error::{conflict, damaged};
+use crate::error::conflict;
 use crate::queries;
-use crate::row::{count, value};
+use crate::row::{Columns, count, value};
 use crate::tx::Tx;
 use crate::typed_params::replace_nul;
-
-const COLUMNS: &str = "tenant, name, version, provider, ciphertext, \
-    wrapped_data_key, master_key_id, status, \
-    created_at, retires_at";
 
 /// Adds a new version, and retires the active one.
 pub(crate) async fn add(
@@ -98,14 +94,14 @@ pub(crate) async fn one(
     name: &KeyName,
 ) -> Result<Vec<KeyRecord>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_provider_key WHERE tenant = $1 AND name = $2
+        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE tenant = $1 AND name = $2
          ORDER BY version DESC"
     );
     let rows = match scope.covers(tenant) {
         true => tx.query(&sql, &[&tenant.as_str(), &name.as_str()]).await?,
         false => Vec::new(),
     };
-    rows.iter().map(read).collect()
+    rows.iter().map(|row| read_key(&Columns(row))).collect()
 }
 
 /// Keys by tenant, name and version.
@@ -120,12 +116,13 @@ pub(crate) async fn list(
         (tenant.as_str(), name.as_str(), i64::from(*version))
     });
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > ($1, $2, $3)
+        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > ($1, $2,
+         $3)
          AND ($4 IS NULL OR tenant = $4) ORDER BY tenant, name, version LIMIT $5"
     );
     let most = i64::from(limit) + 1;
     let rows = tx.query(&sql, &[&tenant, &name, &version, &queries::tenant(scope), &most]).await?;
-    page(&rows, limit, "a key", read, cursor::after_key)
+    page(&rows, limit, "a key", |row| read_key(&Columns(row)), cursor::after_key)
 }
 
 /// Replaces a data key that was wrapped by master key `from`. Returns false if it was wrapped by
@@ -156,28 +153,4 @@ pub(crate) async fn rewrap(
     .await?;
     announce(tx, &key.tenant);
     Ok(true)
-}
-
-fn read(row: &Row) -> Result<KeyRecord> {
-    let key = NewKey {
-        tenant: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
-        name: KeyName::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        version: count(row, 2)?,
-        provider: value(row, 3)?,
-        sealed: value(row, 4)?,
-        wrapped: value(row, 5)?,
-        master: value(row, 6)?,
-    };
-    let status = match value::<&str>(row, 7)? {
-        "active" => KeyStatus::Active,
-        "retiring" => KeyStatus::Retiring,
-        "revoked" => KeyStatus::Revoked,
-        other => return Err(damaged(format!("the key status `{other}`"))),
-    };
-    Ok(KeyRecord {
-        key,
-        status,
-        created_at: Timestamp::from_micros(value(row, 8)?),
-        retires_at: value::<Option<i64>>(row, 9)?.map(Timestamp::from_micros),
-    })
 }

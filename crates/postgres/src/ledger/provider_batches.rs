@@ -1,18 +1,18 @@
 //! Parked requests, and the shipments that send them to a provider as one batch.
 
+use longshore_core::ledger::rows::{
+    PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
+};
 use longshore_core::ledger::{
     Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
 };
-use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
+use longshore_core::{BatchId, Payload, Result, UnitId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::error::damaged;
-use crate::row::{count, value};
+use crate::row::{Columns, count, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
-
-const COLUMNS: &str = "custom_id, unit, prompt, created_at, attempts";
 
 /// Parks requests that are not parked yet.
 pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
@@ -33,11 +33,11 @@ pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) 
 /// Waiting requests, oldest first.
 pub(crate) async fn waiting(tx: &mut Tx<'_>, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_pending_request
+        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
          WHERE batch = $1 AND provider_batch IS NULL AND answer IS NULL ORDER BY num LIMIT $2"
     );
     let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
-    rows.iter().map(read).collect()
+    rows.iter().map(|row| read_pending_request(&Columns(row))).collect()
 }
 
 /// Moves waiting requests into a new shipment.
@@ -68,24 +68,22 @@ pub(crate) async fn seal(
 
 /// The shipments that are not closed.
 pub(crate) async fn shipments(tx: &mut Tx<'_>, batch: &BatchId) -> Result<Vec<Shipment>> {
-    let sql =
-        "SELECT name, created_at, provider_id FROM longshore_provider_batch WHERE batch = $1 ORDER
-         BY num";
-    let read = |row: &Row| {
-        let sealed_at = Timestamp::from_micros(value(row, 1)?);
-        Ok(Shipment { mark: value(row, 0)?, sealed_at, ticket: value(row, 2)? })
-    };
-    tx.query(sql, &[&batch.as_str()]).await?.iter().map(read).collect()
+    let sql = format!(
+        "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = $1
+         ORDER BY num"
+    );
+    let rows = tx.query(&sql, &[&batch.as_str()]).await?;
+    rows.iter().map(|row| read_provider_batch(&Columns(row))).collect()
 }
 
 /// The unanswered requests of a shipment.
 pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_pending_request WHERE batch = $1 AND provider_batch = $2
-         ORDER BY num"
+        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
+         WHERE batch = $1 AND provider_batch = $2 ORDER BY num"
     );
     let rows = tx.query(&sql, &[&batch.as_str(), &mark]).await?;
-    rows.iter().map(read).collect()
+    rows.iter().map(|row| read_pending_request(&Columns(row))).collect()
 }
 
 /// Records a shipment's ticket, the provider's id of the batch.
@@ -150,12 +148,12 @@ pub(crate) async fn answered(
     limit: u32,
 ) -> Result<Vec<(Parked, Payload)>> {
     let sql = format!(
-        "SELECT {COLUMNS}, answer FROM longshore_pending_request
+        "SELECT {PENDING_REQUEST_COLUMNS}, answer FROM longshore_pending_request
          WHERE batch = $1 AND answer IS NOT NULL ORDER BY num LIMIT $2"
     );
     let read_answered = |row: &Row| {
         let reply: Vec<u8> = value(row, 5)?;
-        Ok((read(row)?, Payload::from(reply)))
+        Ok((read_pending_request(&Columns(row))?, Payload::from(reply)))
     };
     let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
     rows.iter().map(read_answered).collect()
@@ -176,14 +174,4 @@ pub(crate) async fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) ->
     let sql = "DELETE FROM longshore_pending_request WHERE batch = $1 AND custom_id = $2";
     tx.execute(sql, &[&batch.as_str(), &custom_id]).await?;
     Ok(())
-}
-
-fn read(row: &Row) -> Result<Parked> {
-    let new = NewParked {
-        custom_id: value(row, 0)?,
-        unit: unit_id(value(row, 1)?),
-        prompt: String::from_utf8(value(row, 2)?).map_err(damaged)?,
-    };
-    let parked_at = Timestamp::from_micros(value(row, 3)?);
-    Ok(Parked { new, parked_at, tries: count(row, 4)? })
 }

@@ -6,7 +6,7 @@ use longshore_core::{Error, NewUnit, Policy, QueueName, Result, Scope, SessionId
 use uuid::Uuid;
 
 use crate::finish::{UnitChange, apply};
-use crate::row::{UnitRow, value};
+use crate::row::{Columns, UnitRow, value};
 use crate::send::{self, LimitPolicy};
 use crate::session;
 use crate::tx::Tx;
@@ -116,7 +116,7 @@ async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
     );
     let (mut changes, mut running) = (Vec::new(), Vec::new());
     for row in tx.query(&sql, &[&tenant, &queue]).await? {
-        let row = UnitRow::read(&row)?;
+        let row = UnitRow::read(&Columns(&row))?;
         if row.session.is_some() {
             running.push(row);
             continue;

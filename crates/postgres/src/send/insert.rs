@@ -104,7 +104,7 @@ impl<'r> NewUnitColumns<'r> {
         let unit = row.unit;
         self.id.push(uuid(unit.id));
         self.stream.push(row.stream);
-        self.state.push(code(row.state));
+        self.state.push(i16::from(code(row.state)));
         self.place.push(row.place.as_micros());
         self.priority.push(i16::from(unit.priority.level()));
         self.deadline.push(unit.deadline.map(Timestamp::as_micros));

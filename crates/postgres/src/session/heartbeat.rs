@@ -12,7 +12,8 @@ use longshore_core::store::{Beat, BeatAnswer, ProgressNote};
 use longshore_core::{Error, Policy, Result, SessionId, UnitId};
 use uuid::Uuid;
 
-use super::{PAUSED_STREAMS, is_held, number, parse_command};
+use super::{PAUSED_STREAMS, is_held, number};
+use crate::error::damaged;
 use crate::finish::{self, UnitChange};
 use crate::row::{UnitRow, count, flag, to_json, value};
 use crate::start_log;
@@ -48,7 +49,7 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Re
         Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect())
     };
     Ok(BeatAnswer {
-        order: parse_command(value(&row, 1)?)?,
+        order: value::<&str>(&row, 1)?.parse().map_err(damaged)?,
         held: count(&row, 2)?,
         cancel: ids(3)?,
         unwanted: ids(4)?,

@@ -1,13 +1,15 @@
 //! Encrypted keys, by tenant, name and version.
 
-use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_core::ledger::rows::{KEY_COLUMNS, read_key};
+use longshore_core::ledger::{KeyRecord, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 
 use super::page;
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
 use crate::queries::tenant_filter;
+use crate::row::Columns;
 use crate::tx::Tx;
 
 /// Adds a new version; the active one retires.
@@ -119,35 +121,6 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
     Ok(true)
 }
 
-const SELECT: &str = "SELECT tenant, name, version, provider, ciphertext, wrapped_data_key,
-                      master_key_id, status,
-    created_at, retires_at FROM longshore_provider_key";
-
-fn read(row: &Row<'_>) -> Result<KeyRecord> {
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let retires_at: Option<i64> = row.get(9).or_translate()?;
-    let key = NewKey {
-        tenant: TenantId::new(text(0)?).map_err(damaged)?,
-        name: KeyName::new(text(1)?).map_err(damaged)?,
-        version: row.get(2).or_translate()?,
-        provider: text(3)?,
-        sealed: row.get(4).or_translate()?,
-        wrapped: row.get(5).or_translate()?,
-        master: text(6)?,
-    };
-    Ok(KeyRecord {
-        key,
-        status: match text(7)?.as_str() {
-            "active" => KeyStatus::Active,
-            "retiring" => KeyStatus::Retiring,
-            "revoked" => KeyStatus::Revoked,
-            other => return Err(damaged(format!("a key that is `{other}`"))),
-        },
-        created_at: Timestamp::from_micros(row.get(8).or_translate()?),
-        retires_at: retires_at.map(Timestamp::from_micros),
-    })
-}
-
 /// All versions of one key, newest first.
 pub(crate) fn versions(
     db: &Connection,
@@ -158,12 +131,15 @@ pub(crate) fn versions(
     if !scope.covers(tenant) {
         return Ok(Vec::new());
     }
-    let sql = format!("{SELECT} WHERE tenant = ?1 AND name = ?2 ORDER BY version DESC");
+    let sql = format!(
+        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE tenant = ?1 AND name
+                       = ?2 ORDER BY version DESC"
+    );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
     let mut versions = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        versions.push(read(row)?);
+        versions.push(read_key(&Columns(row))?);
     }
     Ok(versions)
 }
@@ -180,7 +156,8 @@ pub(crate) fn list(
         after.as_ref().map_or(("", "", 0), |(t, n, v)| (t.as_str(), n.as_str(), *v));
     let mut statement = db
         .prepare_cached(&format!(
-            "{SELECT} WHERE (tenant, name, version) > (?1, ?2, ?3)
+            "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > (?1,
+             ?2, ?3)
              AND (?4 IS NULL OR tenant = ?4) ORDER BY tenant, name, version LIMIT ?5"
         ))
         .or_translate()?;
@@ -189,7 +166,7 @@ pub(crate) fn list(
         .or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        items.push(read(row)?);
+        items.push(read_key(&Columns(row))?);
     }
     Ok(page(items, limit, cursor::after_key))
 }

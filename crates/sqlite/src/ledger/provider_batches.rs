@@ -1,15 +1,18 @@
 //! Parked requests and their shipments to a provider's batch API.
 
+use longshore_core::ledger::rows::{
+    PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
+};
 use longshore_core::ledger::{
     Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
 };
-use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
+use longshore_core::sql_row::SqlRow as _;
+use longshore_core::{BatchId, Payload, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::error::Translate;
+use crate::row::Columns;
 use crate::tx::Tx;
-
-const COLUMNS: &str = "custom_id, unit, prompt, created_at, attempts";
 
 /// Parks requests that are not parked yet.
 pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
@@ -28,10 +31,10 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
 /// Waiting requests, longest waiting first.
 pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_pending_request
+        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
          WHERE batch = ?1 AND provider_batch IS NULL AND answer IS NULL ORDER BY num LIMIT ?2"
     );
-    list(db, &sql, (batch.as_str(), limit), read)
+    list(db, &sql, (batch.as_str(), limit), |row| read_pending_request(row))
 }
 
 /// Puts waiting requests into a new shipment.
@@ -58,22 +61,20 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
 
 /// The open shipments.
 pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment>> {
-    let sql =
-        "SELECT name, created_at, provider_id FROM longshore_provider_batch WHERE batch = ?1 ORDER
-         BY num";
-    list(db, sql, [batch.as_str()], |row| {
-        let sealed_at = Timestamp::from_micros(row.get(1)?);
-        Ok(Shipment { mark: row.get(0)?, sealed_at, ticket: row.get(2)? })
-    })
+    let sql = format!(
+        "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = ?1
+         ORDER BY num"
+    );
+    list(db, &sql, [batch.as_str()], |row| read_provider_batch(row))
 }
 
 /// The unanswered requests of a shipment.
 pub(crate) fn contents(db: &Connection, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_pending_request WHERE batch = ?1 AND provider_batch = ?2
-         ORDER BY num"
+        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
+         WHERE batch = ?1 AND provider_batch = ?2 ORDER BY num"
     );
-    list(db, &sql, (batch.as_str(), mark), read)
+    list(db, &sql, (batch.as_str(), mark), |row| read_pending_request(row))
 }
 
 /// Stores the provider's id of a shipment.
@@ -142,12 +143,11 @@ pub(crate) fn answered(
     limit: u32,
 ) -> Result<Vec<(Parked, Payload)>> {
     let sql = format!(
-        "SELECT {COLUMNS}, answer FROM longshore_pending_request
+        "SELECT {PENDING_REQUEST_COLUMNS}, answer FROM longshore_pending_request
          WHERE batch = ?1 AND answer IS NOT NULL ORDER BY num LIMIT ?2"
     );
     list(db, &sql, (batch.as_str(), limit), |row| {
-        let reply: Vec<u8> = row.get(5)?;
-        Ok((read(row)?, Payload::from(reply)))
+        Ok((read_pending_request(row)?, Payload::from(row.byte_vec(5)?)))
     })
 }
 
@@ -168,16 +168,6 @@ pub(crate) fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Resul
     execute(tx.db, sql, (batch.as_str(), custom_id)).map(drop)
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Parked> {
-    let new = NewParked {
-        custom_id: row.get(0)?,
-        unit: UnitId::from_bytes(row.get(1)?),
-        prompt: row.get(2)?,
-    };
-    let parked_at = Timestamp::from_micros(row.get(3)?);
-    Ok(Parked { new, parked_at, tries: row.get(4)? })
-}
-
 fn execute(db: &Connection, sql: &str, params: impl Params) -> Result<usize> {
     db.prepare_cached(sql).or_translate()?.execute(params).or_translate()
 }
@@ -186,9 +176,13 @@ fn list<T>(
     db: &Connection,
     sql: &str,
     params: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    read: impl Fn(&Columns<'_, '_>) -> Result<T>,
 ) -> Result<Vec<T>> {
     let mut statement = db.prepare_cached(sql).or_translate()?;
-    let rows = statement.query_map(params, read).or_translate()?;
-    rows.collect::<rusqlite::Result<_>>().or_translate()
+    let mut rows = statement.query(params).or_translate()?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        items.push(read(&Columns(row))?);
+    }
+    Ok(items)
 }

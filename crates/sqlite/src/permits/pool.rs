@@ -15,8 +15,8 @@ pub(super) struct Pool<'c> {
     pub(super) max: u32,
     pub(super) in_use: u32,
     pub(super) fence: u64,
-    came: Timestamp,
-    pub(super) next_end: Timestamp,
+    last_arrival: Timestamp,
+    pub(super) next_expiry: Timestamp,
     pub(super) acquired: u64,
     pub(super) timeouts: u64,
     pub(super) expired: u64,
@@ -29,7 +29,7 @@ pub(super) struct Pool<'c> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueuePosition {
     pub(super) rank: Timestamp,
-    pub(super) came: Timestamp,
+    pub(super) arrived_at: Timestamp,
 }
 
 const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
@@ -63,8 +63,8 @@ impl<'c> Pool<'c> {
             max: row.get(1)?,
             in_use: row.get(2)?,
             fence: row.get(3)?,
-            came: read_timestamp(row, 4)?,
-            next_end: read_timestamp(row, 5)?,
+            last_arrival: read_timestamp(row, 4)?,
+            next_expiry: read_timestamp(row, 5)?,
             acquired: row.get(6)?,
             timeouts: row.get(7)?,
             expired: row.get(8)?,
@@ -102,8 +102,8 @@ impl<'c> Pool<'c> {
                 self.max,
                 self.in_use,
                 self.fence,
-                self.came.as_micros(),
-                self.next_end.as_micros(),
+                self.last_arrival.as_micros(),
+                self.next_expiry.as_micros(),
                 self.acquired,
                 self.timeouts,
                 self.expired,
@@ -119,13 +119,13 @@ impl<'c> Pool<'c> {
 
     /// The position of a request that arrives now.
     pub(super) fn next_position(&self, priority: Priority, now: Timestamp) -> QueuePosition {
-        let came = now.max(self.came + Duration::from_micros(1));
-        QueuePosition { rank: rank(priority, came), came }
+        let arrived_at = now.max(self.last_arrival + Duration::from_micros(1));
+        QueuePosition { rank: rank(priority, arrived_at), arrived_at }
     }
 
     /// Records an arrival.
     pub(super) fn record_arrival(&mut self, position: QueuePosition) {
-        self.came = self.came.max(position.came);
+        self.last_arrival = self.last_arrival.max(position.arrived_at);
     }
 
     /// The first position in the queue.
@@ -137,7 +137,10 @@ impl<'c> Pool<'c> {
             )
             .or_translate()?
             .query_row([self.num], |row| {
-                Ok(QueuePosition { rank: read_timestamp(row, 0)?, came: read_timestamp(row, 1)? })
+                Ok(QueuePosition {
+                    rank: read_timestamp(row, 0)?,
+                    arrived_at: read_timestamp(row, 1)?,
+                })
             })
             .optional()
             .or_translate()
@@ -151,10 +154,13 @@ impl<'c> Pool<'c> {
                  WHERE pool = ?1 AND rank IS NOT NULL AND (rank, arrived_at) < (?2, ?3)",
             )
             .or_translate()?
-            .query_row((self.num, position.rank.as_micros(), position.came.as_micros()), |row| {
-                let ends: Option<i64> = row.get(1)?;
-                Ok((row.get(0)?, ends.map(Timestamp::from_micros)))
-            })
+            .query_row(
+                (self.num, position.rank.as_micros(), position.arrived_at.as_micros()),
+                |row| {
+                    let ends: Option<i64> = row.get(1)?;
+                    Ok((row.get(0)?, ends.map(Timestamp::from_micros)))
+                },
+            )
             .or_translate()
     }
 
@@ -182,7 +188,7 @@ impl<'c> Pool<'c> {
 
     /// Removes expired leases and waiters; whether it had to look.
     pub(super) fn expire(&mut self, now: Timestamp) -> Result<bool> {
-        if now < self.next_end {
+        if now < self.next_expiry {
             return Ok(false);
         }
         let mut statement = self
@@ -212,7 +218,7 @@ impl<'c> Pool<'c> {
             .or_translate()?
             .query_row([self.num], |row| row.get(0))
             .or_translate()?;
-        self.next_end = next.map_or(NEVER, Timestamp::from_micros);
+        self.next_expiry = next.map_or(NEVER, Timestamp::from_micros);
         self.notify_next()?;
         Ok(true)
     }

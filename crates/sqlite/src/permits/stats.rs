@@ -36,8 +36,8 @@ pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats
 
 fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()> {
     let fence: Option<u64> = row.get(6).or_translate()?;
-    let ends = read_timestamp(row, 5).or_translate()?;
-    if ends <= now {
+    let expires_at = read_timestamp(row, 5).or_translate()?;
+    if expires_at <= now {
         stats.expired += u64::from(fence.is_some());
         return Ok(());
     }
@@ -47,7 +47,14 @@ fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()
         Some(fence) => {
             let held = now.since(read_timestamp(row, 7).or_translate()?);
             stats.in_use += weight;
-            stats.holders.push(Holder { id, owner, weight, fence, held, left: ends.since(now) });
+            stats.holders.push(Holder {
+                id,
+                owner,
+                weight,
+                fence,
+                held,
+                left: expires_at.since(now),
+            });
         }
         None => {
             let priority = Priority::new(row.get(3).or_translate()?).map_err(damaged)?;
