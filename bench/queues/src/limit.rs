@@ -34,8 +34,8 @@ fn synchronous(db: &Connection, level: &str) -> Result<()> {
 pub(crate) fn send(db: &Connection, count: usize) -> Result<()> {
     synchronous(db, "FULL")?;
     let mut insert = db.prepare(
-        "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority, created_at,
-         deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
+        "INSERT OR IGNORE INTO longshore_unit (id, stream, state, sort_key, priority, created_at,
+         deadline, flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload)
          VALUES (?1, 1, 2, ?2, 5, ?2, NULL, 0, 0, ?3, NULL, NULL, NULL, ?4)",
     )?;
     let mut tally = db.prepare(
@@ -63,7 +63,7 @@ pub(crate) fn send(db: &Connection, count: usize) -> Result<()> {
 pub(crate) fn process(db: &Connection) -> Result<usize> {
     db.execute_batch(
         "INSERT OR IGNORE INTO longshore_session (num, id, label, version, kinds, slots, ttl,
-         opened_at, beat_at) VALUES (1, zeroblob(16), '', '', '{}', 1, 1, 0, 0)",
+         opened_at, heartbeat_at) VALUES (1, zeroblob(16), '', '', '{}', 1, 1, 0, 0)",
     )?;
     let mut done = 0;
     loop {
@@ -80,12 +80,12 @@ pub(crate) fn process(db: &Connection) -> Result<usize> {
 
 fn claim(db: &Connection) -> Result<Vec<[u8; 16]>> {
     let mut find = db.prepare_cached(
-        "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
-         WHERE stream = 1 AND state = 2 ORDER BY place, id LIMIT ?1",
+        "SELECT sort_key, id FROM longshore_unit INDEXED BY longshore_unit_sort
+         WHERE stream = 1 AND state = 2 ORDER BY sort_key, id LIMIT ?1",
     )?;
     let mut read = db.prepare_cached("SELECT * FROM longshore_unit WHERE id = ?1")?;
     let mut lease = db.prepare_cached(
-        "UPDATE longshore_unit SET state = 3, place = ?2, session = 1, fence = fence + 1,
+        "UPDATE longshore_unit SET state = 3, sort_key = ?2, session = 1, fence = fence + 1,
          attempt = attempt + 1, started_at = ?2 WHERE id = ?1",
     )?;
     db.execute_batch("BEGIN IMMEDIATE")?;
@@ -109,7 +109,7 @@ fn finish(db: &Connection, ids: &[[u8; 16]]) -> Result<()> {
     let mut read =
         db.prepare_cached("SELECT fence, session, state, bytes FROM longshore_unit WHERE id = ?1")?;
     let mut end = db.prepare_cached(
-        "UPDATE longshore_unit SET state = 4, place = ?2, session = NULL, started_at = NULL
+        "UPDATE longshore_unit SET state = 4, sort_key = ?2, session = NULL, started_at = NULL
          WHERE id = ?1",
     )?;
     db.execute_batch("BEGIN IMMEDIATE")?;
@@ -119,7 +119,8 @@ fn finish(db: &Connection, ids: &[[u8; 16]]) -> Result<()> {
         end.execute(params![id, 2])?;
     }
     db.prepare_cached(
-        "UPDATE longshore_stream SET leased = leased - ?1, done = done + ?1, bytes = bytes - ?2 WHERE num = 1",
+        "UPDATE longshore_stream SET leased = leased - ?1, done = done + ?1, bytes = bytes - ?2
+         WHERE num = 1",
     )?
     .execute(params![ids.len(), bytes])?;
     db.execute_batch("COMMIT")?;
@@ -130,7 +131,8 @@ fn finish(db: &Connection, ids: &[[u8; 16]]) -> Result<()> {
 pub(crate) fn past(db: &Connection, count: usize) -> Result<()> {
     synchronous(db, "OFF")?;
     let mut insert = db.prepare(
-        "INSERT INTO longshore_unit (id, stream, state, place, priority, created_at, bytes, payload)
+        "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at, bytes,
+         payload)
          VALUES (?1, 1, 4, ?2, 5, ?2, 8, x'7b2269223a317d20')",
     )?;
     for start in (0..count).step_by(50_000) {

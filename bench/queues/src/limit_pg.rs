@@ -43,11 +43,12 @@ impl Limit {
                 "INSERT INTO longshore_queue (name) VALUES ('default') ON CONFLICT DO NOTHING;
                  INSERT INTO longshore_lane (queue, tenant) SELECT num, 'default'
                    FROM longshore_queue WHERE name = 'default' ON CONFLICT DO NOTHING;
-                 INSERT INTO longshore_stream (lane, kind) SELECT l.num, 'noop' FROM longshore_lane l
+                 INSERT INTO longshore_stream (lane, kind) SELECT l.num, 'noop'
+                   FROM longshore_lane l
                    JOIN longshore_queue q ON q.num = l.queue WHERE q.name = 'default'
                    AND l.tenant = 'default' ON CONFLICT DO NOTHING;
                  INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at,
-                   beat_at) VALUES (gen_random_uuid(), '', '', '{}', 1, 1, 0, 0)",
+                   heartbeat_at) VALUES (gen_random_uuid(), '', '', '{}', 1, 1, 0, 0)",
             )
             .await?;
         let stream = setup
@@ -82,8 +83,8 @@ impl Limit {
         let count = i64::try_from(count)?;
         typed(
             &self.clients[0],
-            "INSERT INTO longshore_unit (id, stream, state, place, priority, created_at, waits_for,
-             bytes, payload) SELECT gen_random_uuid(), $1, $2, 4000000000000000 + i, 5, i, $3, 8,
+            "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at,
+             open_dependencies, bytes, payload) SELECT gen_random_uuid(), $1, $2, 4000000000000000 + i, 5, i, $3, 8,
              '{\"i\":1} '::bytea FROM generate_series(1, $4) i",
             &[
                 (&self.stream, Type::INT8),
@@ -94,8 +95,9 @@ impl Limit {
         )
         .await?;
         let column = ["blocked", "scheduled", "ready", "leased", "done"][usize::try_from(state)?];
-        let sql =
-            format!("INSERT INTO longshore_delta (stream, {column}, bytes) VALUES ($1, $2, $3)");
+        let sql = format!(
+            "INSERT INTO longshore_stream_delta (stream, {column}, bytes) VALUES ($1, $2, $3)"
+        );
         let bytes = if state == 4 { 0 } else { count * 8 };
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
@@ -132,7 +134,7 @@ async fn send_part(client: &Client, stream: i64, start: usize, end: usize) -> Re
         client.batch_execute(BEGIN).await?;
         typed(
             client,
-            "INSERT INTO longshore_unit (id, stream, state, place, priority, created_at, bytes,
+            "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at, bytes,
              payload) SELECT f.id, $2, 2, $3, 5, $3, f.bytes, f.payload
              FROM unnest($1, $4, $5) AS f (id, bytes, payload) ON CONFLICT (id) DO NOTHING
              RETURNING id",
@@ -150,7 +152,7 @@ async fn send_part(client: &Client, stream: i64, start: usize, end: usize) -> Re
             [(&stream, Type::INT8), (&units, Type::INT8), (&bytes, Type::INT8)];
         typed(
             client,
-            "INSERT INTO longshore_delta (stream, ready, bytes) VALUES ($1, $2, $3)",
+            "INSERT INTO longshore_stream_delta (stream, ready, bytes) VALUES ($1, $2, $3)",
             &params,
         )
         .await?;
@@ -176,8 +178,8 @@ async fn claim(client: &Client, stream: i64, session: i64) -> Result<(Vec<Uuid>,
     let rows = typed(
         client,
         "WITH c AS (SELECT id FROM longshore_unit WHERE stream = $1 AND state = 2
-           ORDER BY place, id LIMIT $2 FOR UPDATE SKIP LOCKED)
-         UPDATE longshore_unit u SET state = 3, place = 1, session = $3, fence = fence + 1,
+           ORDER BY sort_key, id LIMIT $2 FOR UPDATE SKIP LOCKED)
+         UPDATE longshore_unit u SET state = 3, sort_key = 1, session = $3, fence = fence + 1,
          attempt = attempt + 1, started_at = 1 FROM c WHERE u.id = c.id
          RETURNING u.id, u.fence, u.bytes, u.payload, u.flags, u.spec, u.created_at, u.priority",
         &[(&stream, Type::INT8), (&CLAIM, Type::INT8), (&session, Type::INT8)],
@@ -192,7 +194,7 @@ async fn claim(client: &Client, stream: i64, session: i64) -> Result<(Vec<Uuid>,
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&stream, Type::INT8), (&count, Type::INT8)];
     typed(
         client,
-        "INSERT INTO longshore_delta (stream, ready, leased) VALUES ($1, -$2, $2)",
+        "INSERT INTO longshore_stream_delta (stream, ready, leased) VALUES ($1, -$2, $2)",
         &params,
     )
     .await?;
@@ -213,7 +215,7 @@ async fn finish(
     client.batch_execute(BEGIN).await?;
     typed(
         client,
-        "UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
+        "UPDATE longshore_unit u SET state = 4, sort_key = $4, session = NULL, started_at = NULL,
          lost = 0, progress = NULL, failure = NULL, result = f.result
          FROM unnest($1, $2, $3) AS f (id, fence, result)
          WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = $5 AND u.flags = 0
@@ -232,7 +234,8 @@ async fn finish(
         [(&stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
     typed(
         client,
-        "INSERT INTO longshore_delta (stream, leased, done, bytes) VALUES ($1, -$2, $2, -$3)",
+        "INSERT INTO longshore_stream_delta (stream, leased, done, bytes)
+         VALUES ($1, -$2, $2, -$3)",
         &params,
     )
     .await?;

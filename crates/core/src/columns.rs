@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::machine::runs_alone;
 use crate::retry::Policy;
+use crate::sql_row::{damaged, to_json};
 use crate::unit::{Cap, DedupWindow, NewUnit, OnDependencyFailure, UnitState, Weight};
 
 /// Ready, but its cap is reached: hidden from claims until another unit with its cap key leaves.
@@ -39,13 +40,9 @@ pub fn state(code: u8) -> Result<UnitState> {
         PARKED | ALONE => Ok(UnitState::Ready),
         _ => {
             let state = UnitState::ALL.get(usize::from(code)).copied();
-            state.ok_or_else(|| corrupt(format!("unit state {code}")))
+            state.ok_or_else(|| damaged(format!("unit state {code}")))
         }
     }
-}
-
-fn corrupt(what: impl std::fmt::Display) -> Error {
-    Error::Broken { message: format!("the database holds {what}"), source: None }
 }
 
 /// All codes of a state.
@@ -139,13 +136,13 @@ impl Spec {
         if spec == Self::default() {
             return Ok(None);
         }
-        serde_json::to_string(&spec).map(Some).map_err(corrupt)
+        to_json(&spec).map(Some)
     }
 
     /// Parses the column.
     pub fn parse(text: Option<&str>) -> Result<Self> {
         let Some(text) = text else { return Ok(Self::default()) };
-        serde_json::from_str(text).map_err(|error| corrupt(format!("a bad unit spec: {error}")))
+        serde_json::from_str(text).map_err(|error| damaged(format!("a bad unit spec: {error}")))
     }
 
     /// The unit's weight.

@@ -1,6 +1,7 @@
 //! Worker sessions and their leases.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,29 @@ pub enum Order {
     Drain,
     /// Exit now; running units are interrupted.
     Stop,
+}
+
+impl Order {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Quiet => "quiet",
+            Self::Drain => "drain",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Self::Work, Self::Quiet, Self::Drain, Self::Stop]
+            .into_iter()
+            .find(|order| order.as_str() == name)
+            .ok_or_else(|| format!("the unknown worker command `{name}`"))
+    }
 }
 
 /// A session's lease on a unit.

@@ -17,7 +17,7 @@ use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::{conflict, is_unique_violation};
 use crate::finish::{UnitChange, apply, lock_rows};
 use crate::queries::tenant;
-use crate::row::{Spec, UnitRow, codes, flag, value};
+use crate::row::{Columns, Spec, UnitRow, codes, flag, value};
 use crate::streams::{self, Stream};
 use crate::tenants::too_large;
 use crate::tx::Tx;
@@ -219,9 +219,9 @@ async fn assign_free_keys(
     let keys: Vec<Vec<u8>> = wanted.into_keys().collect();
     let taken = tx
         .query(
-            "UPDATE longshore_unit u SET dedup = f.key FROM unnest($1, $2) AS f (id, key)
+            "UPDATE longshore_unit u SET dedup_key = f.key FROM unnest($1, $2) AS f (id, key)
              WHERE u.id = f.id AND NOT EXISTS (SELECT 1 FROM longshore_unit o
-               WHERE o.dedup = f.key AND o.id <> f.id) RETURNING u.id",
+               WHERE o.dedup_key = f.key AND o.id <> f.id) RETURNING u.id",
             &[&ids, &keys],
         )
         .await
@@ -293,23 +293,23 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
     let sql = format!(
         "SELECT {columns} FROM longshore_stream s CROSS JOIN LATERAL (
            SELECT {columns} FROM longshore_unit u WHERE u.stream = s.num AND u.state = 5
-           AND u.place <= $5
-           AND (u.place, u.id) > (CASE WHEN s.num > $2 THEN -9223372036854775808 ELSE $3 END, $4)
-           ORDER BY u.place, u.id LIMIT {MAX_CHUNK_UNITS} FOR UPDATE) u
+           AND u.sort_key <= $5
+           AND (u.sort_key, u.id) > (CASE WHEN s.num > $2 THEN -9223372036854775808 ELSE $3 END, $4)
+           ORDER BY u.sort_key, u.id LIMIT {MAX_CHUNK_UNITS} FOR UPDATE) u
          WHERE s.batch = $1 AND s.batch <> 0 AND s.num >= $2
-         ORDER BY s.num, u.place, u.id LIMIT {MAX_CHUNK_UNITS}",
+         ORDER BY s.num, u.sort_key, u.id LIMIT {MAX_CHUNK_UNITS}",
         columns = UnitRow::COLUMNS
     );
     let RetryCursor { batch, stream, place, unit, until } = cursor;
     let mut steps = Vec::new();
     for row in tx.query(&sql, &[&batch, &stream, &place, &unit, &until]).await? {
-        let row = UnitRow::read(&row)?;
+        let row = UnitRow::read(&Columns(&row))?;
         let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
     let next_cursor =
         steps.last().filter(|_| steps.len() >= MAX_CHUNK_UNITS as usize).map(|(row, _)| {
-            RetryCursor { stream: row.stream, place: row.place, unit: uuid(row.id), ..cursor }
+            RetryCursor { stream: row.stream, place: row.sort_key, unit: uuid(row.id), ..cursor }
         });
     let cache = Arc::clone(&tx.streams);
     let streams = cache.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;

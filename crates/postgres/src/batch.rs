@@ -5,19 +5,18 @@
 //! counts of all.
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
-use longshore_core::batch::{self as machine, BatchAction, Sums};
+use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope,
-    TenantId, Timestamp,
+    Batch, BatchId, Error, NewBatch, NewUnit, Payload, Result, Scope, TenantId, Timestamp,
 };
 use tokio_postgres::Row;
 
 use crate::checkpoint;
 use crate::error::damaged;
-use crate::row::{count, json, readable, small, to_json, value};
+use crate::row::{Columns, readable, to_json, value};
 use crate::send::{LimitPolicy, send};
 use crate::store::{StoreInner, retry_transaction};
 use crate::tx::{PostCommit, Tx};
@@ -223,10 +222,8 @@ pub(crate) async fn number(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Resu
 /// `FROM longshore_batch b`.
 pub(crate) fn select(rest: &str) -> String {
     format!(
-        "SELECT b.num, b.name, b.tenant, b.kind, b.status, b.reason, b.initiated_by,
-         b.initiated_at, b.started_at, b.completed_at, b.workers, b.notes, b.cursor, b.sealed,
-         b.generation, b.threshold, b.forgiven, b.callback, b.announced, c.blocked, c.scheduled,
-         c.ready, c.leased, c.done, c.failed, c.cancelled
+        "SELECT {BATCH_COLUMNS}, c.blocked, c.scheduled, c.ready, c.leased, c.done, c.failed,
+         c.cancelled
          FROM longshore_batch b CROSS JOIN LATERAL (
            SELECT coalesce(sum(n.blocked), 0)::bigint AS blocked,
              coalesce(sum(n.scheduled), 0)::bigint AS scheduled,
@@ -244,7 +241,7 @@ pub(crate) fn select(rest: &str) -> String {
 const COUNTED: &str = "SELECT s.blocked, s.scheduled, s.ready, s.leased, s.done, s.failed,
       s.cancelled FROM longshore_stream s WHERE s.batch = b.num AND s.batch <> 0
     UNION ALL SELECT d.blocked, d.scheduled, d.ready, d.leased, d.done, d.failed, d.cancelled
-    FROM longshore_delta d WHERE d.stream = ANY(ARRAY(SELECT s.num FROM longshore_stream s
+    FROM longshore_stream_delta d WHERE d.stream = ANY(ARRAY(SELECT s.num FROM longshore_stream s
       WHERE s.batch = b.num AND s.batch <> 0))";
 
 /// One batch with counts and sums.
@@ -282,46 +279,7 @@ pub(crate) async fn lock(tx: &mut Tx<'_>, num: i64) -> Result<Option<Batch>> {
 
 /// Reads what [`select`] selects.
 pub(crate) fn read(row: &Row) -> Result<Batch> {
-    let text = |at: usize| value::<String>(row, at);
-    let time = |at: usize| -> Result<Option<Timestamp>> {
-        Ok(value::<Option<i64>>(row, at)?.map(Timestamp::from_micros))
-    };
-    let workers = value::<Option<i32>>(row, 10)?.map(u32::try_from).transpose();
-    Ok(Batch {
-        id: BatchId::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        tenant: TenantId::new(value::<&str>(row, 2)?).map_err(damaged)?,
-        kind: text(3)?,
-        status: BatchStatus::from_str(value(row, 4)?).map_err(damaged)?,
-        reason: value(row, 5)?,
-        initiated_by: text(6)?,
-        initiated_at: time(7)?.unwrap_or_default(),
-        started_at: time(8)?,
-        completed_at: time(9)?,
-        workers: workers.map_err(damaged)?,
-        notes: text(11)?,
-        cursor: text(12)?,
-        sealed: value(row, 13)?,
-        generation: small(row, 14)?,
-        threshold: json(value(row, 15)?)?,
-        forgiven: count(row, 16)?,
-        callback: json(value(row, 17)?)?,
-        announced: small(row, 18)?,
-        counts: read_counts(row, 19)?,
-        sums: Sums::new(),
-    })
-}
-
-/// Reads the seven counters that begin at column `at`.
-pub(crate) fn read_counts(row: &Row, at: usize) -> Result<Counts> {
-    Ok(Counts {
-        blocked: count(row, at)?,
-        scheduled: count(row, at + 1)?,
-        ready: count(row, at + 2)?,
-        leased: count(row, at + 3)?,
-        done: count(row, at + 4)?,
-        failed: count(row, at + 5)?,
-        cancelled: count(row, at + 6)?,
-    })
+    read_batch(&Columns(row), read_counts(&Columns(row), 19)?)
 }
 
 /// Opens a new generation of an ended batch, for units that are retried. Flush first: deltas that

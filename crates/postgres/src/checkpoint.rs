@@ -63,9 +63,9 @@ pub(crate) async fn sums(tx: &mut Tx<'_>, batch: i64) -> Result<Sums> {
         .query(
             "SELECT a.name, least(greatest(sum(a.amount), -9223372036854775808),
                9223372036854775807)::bigint
-             FROM (SELECT name, amount::numeric AS amount FROM longshore_sum WHERE batch = $1
+             FROM (SELECT name, amount::numeric AS amount FROM longshore_batch_sum WHERE batch = $1
                UNION ALL SELECT e.key, e.value::numeric
-               FROM longshore_stream s JOIN longshore_delta d ON d.stream = s.num
+               FROM longshore_stream s JOIN longshore_stream_delta d ON d.stream = s.num
                CROSS JOIN LATERAL json_each_text(d.sums::json) e
                WHERE s.batch = $1 AND s.batch <> 0 AND d.sums IS NOT NULL) a
              GROUP BY a.name",

@@ -26,8 +26,8 @@ impl CommitGuard {
         // The caller may have set constraints to be checked immediately.
         tx.batch(&format!(
             "SAVEPOINT longshore;
-             SET CONSTRAINTS longshore_verb_was_dropped_midway DEFERRED;
-             INSERT INTO longshore_promise VALUES ({})",
+             SET CONSTRAINTS longshore_operation_was_dropped DEFERRED;
+             INSERT INTO longshore_commit_guard VALUES ({})",
             guard.0
         ))
         .await?;
@@ -43,7 +43,7 @@ impl CommitGuard {
     ) -> Result<TransactionResult<T>> {
         match &result {
             Ok(_) => {
-                let disarm = format!("DELETE FROM longshore_promise WHERE num = {}", self.0);
+                let disarm = format!("DELETE FROM longshore_commit_guard WHERE num = {}", self.0);
                 tx.batch(&format!("{disarm}; RELEASE longshore")).await?;
             }
             Err(_) => tx.batch("ROLLBACK TO longshore; RELEASE longshore").await?,

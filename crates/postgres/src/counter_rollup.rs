@@ -21,7 +21,7 @@ pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
     roll_up_months(tx).await?;
     let rows = tx
         .query(
-            "WITH gone AS (DELETE FROM longshore_delta RETURNING *),
+            "WITH gone AS (DELETE FROM longshore_stream_delta RETURNING *),
              moved AS (
                SELECT stream, sum(blocked)::bigint AS blocked, sum(scheduled)::bigint AS scheduled,
                  sum(ready)::bigint AS ready, sum(leased)::bigint AS leased,
@@ -37,7 +37,7 @@ pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
                FROM moved m WHERE s.num = m.stream RETURNING s.num, s.batch),
              added AS (
                -- A sum saturates at the limits of bigint.
-               INSERT INTO longshore_sum AS kept (batch, name, amount)
+               INSERT INTO longshore_batch_sum AS kept (batch, name, amount)
                SELECT s.batch, e.key, least(greatest(sum(e.value::numeric), -9223372036854775808),
                  9223372036854775807)::bigint
                FROM gone g JOIN longshore_stream s ON s.num = g.stream AND s.batch <> 0
@@ -56,8 +56,8 @@ pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
 /// Adds what calls reserved and spent to the totals of their months.
 async fn roll_up_months(tx: &mut Tx<'_>) -> Result<()> {
     tx.query(
-        "WITH gone AS (DELETE FROM longshore_spend RETURNING *)
-         INSERT INTO longshore_month AS kept
+        "WITH gone AS (DELETE FROM longshore_monthly_spend_delta RETURNING *)
+         INSERT INTO longshore_monthly_spend AS kept
          SELECT tenant, month, sum(spent_tokens), sum(spent_picos), sum(reserved_tokens),
            sum(reserved_picos) FROM gone GROUP BY tenant, month
          ON CONFLICT (tenant, month) DO UPDATE SET

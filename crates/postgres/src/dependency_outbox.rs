@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use longshore_core::{Result, UnitId, UnitState};
 use uuid::Uuid;
 
-use crate::row::{code, flag, value};
+use crate::row::{flag, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuids};
 
@@ -23,7 +23,11 @@ pub(crate) async fn enqueue<'u>(
     units: impl IntoIterator<Item = &'u UnitId>,
 ) -> Result<()> {
     let units = uuids(units);
-    tx.execute("INSERT INTO longshore_untold (unit) SELECT DISTINCT unnest($1)", &[&units]).await?;
+    tx.execute(
+        "INSERT INTO longshore_dependency_outbox (unit) SELECT DISTINCT unnest($1)",
+        &[&units],
+    )
+    .await?;
     tx.after.outbox = true;
     Ok(())
 }
@@ -31,7 +35,8 @@ pub(crate) async fn enqueue<'u>(
 /// Drains the outbox: releases the dependants of units that have ended, and marks the others, so
 /// that their end releases them.
 pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
-    let sql = "DELETE FROM longshore_untold WHERE num IN (SELECT num FROM longshore_untold
+    let sql = "DELETE FROM longshore_dependency_outbox WHERE num IN (SELECT num FROM
+               longshore_dependency_outbox
         ORDER BY num LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING unit";
     let queued = tx.query(sql, &[&MAX_BATCH]).await?;
     let queued: HashSet<Uuid> = queued.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
@@ -47,8 +52,9 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
     for row in tx.query(sql, &[&queued]).await? {
         let (id, state): (Uuid, i16) = (value(&row, 0)?, value(&row, 1)?);
         unlocked.remove(&id);
-        match crate::row::state(state)?.is_final() {
-            true => tx.note_ended(unit_id(id), state == code(UnitState::Done)),
+        let state = crate::row::state(state)?;
+        match state.is_final() {
+            true => tx.note_ended(unit_id(id), state == UnitState::Done),
             false => live.push(id),
         }
     }
@@ -64,7 +70,7 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
 /// as if it had failed.
 async fn requeue(tx: &mut Tx<'_>, mut unlocked: HashSet<Uuid>) -> Result<()> {
     let ids: Vec<Uuid> = unlocked.iter().copied().collect();
-    let sql = "INSERT INTO longshore_untold (unit)
+    let sql = "INSERT INTO longshore_dependency_outbox (unit)
         SELECT id FROM longshore_unit WHERE id = ANY($1) RETURNING unit";
     for row in tx.query(sql, &[&ids]).await? {
         unlocked.remove(&value::<Uuid>(&row, 0)?);

@@ -125,10 +125,7 @@ pub(crate) fn from_pool(error: longshore_postgres_address::PoolError) -> Error {
     }
 }
 
-/// The error for data that this program cannot have written.
-pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
-    Error::Broken { message: format!("the database holds {what}"), source: None }
-}
+pub(crate) use longshore_core::sql_row::damaged;
 
 /// Converts the driver's errors to the store's.
 pub(crate) trait Translate<T> {

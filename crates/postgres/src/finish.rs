@@ -14,7 +14,7 @@ use crate::dependency_outbox;
 use crate::effects;
 use crate::error::damaged;
 use crate::ledger::calls::record_with;
-use crate::row::{PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
+use crate::row::{Columns, PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
 use crate::session::{self, PolicyCache};
 use crate::tx::Tx;
 use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
@@ -124,7 +124,7 @@ impl SlowFinish {
             _ => self.policies.of(tx, row).await?,
         };
         let mut row = row.clone();
-        row.begin(tx.now);
+        row.count_attempt(tx.now);
         let step = next(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
         let (state, fence) = (step.state, row.fence);
         let mut change = UnitChange::new(row, step, fence, Some(self.session));
@@ -183,7 +183,7 @@ pub(crate) async fn lock_rows<'u>(
         UnitRow::COLUMNS
     );
     let rows = tx.query(&sql, &[&uuids(units)]).await?;
-    rows.iter().map(|row| UnitRow::read(row).map(|row| (row.id, row))).collect()
+    rows.iter().map(|row| UnitRow::read(&Columns(row)).map(|row| (row.id, row))).collect()
 }
 
 /// Writes transitions: the rows, their counts, and what depends on them. The rows must be locked.
@@ -224,14 +224,14 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
         checkpoint,
     } = &columns;
     tx.query(
-        "UPDATE longshore_unit u SET state = f.state, place = f.place, attempt = f.attempt,
-         lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, waits_for = 0,
+        "UPDATE longshore_unit u SET state = f.state, sort_key = f.sort_key, attempt = f.attempt,
+         lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, open_dependencies = 0,
          progress = NULL, flags = f.flags,
          failure = CASE WHEN f.state = 4 THEN NULL ELSE coalesce(f.failure, u.failure) END,
-         dedup = CASE WHEN f.free THEN NULL ELSE u.dedup END,
+         dedup_key = CASE WHEN f.free THEN NULL ELSE u.dedup_key END,
          result = coalesce(f.result, u.result), checkpoint = coalesce(f.checkpoint, u.checkpoint)
          FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-         AS f (id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint)
+         AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint)
          WHERE u.id = f.id",
         &[id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint],
     )
@@ -289,7 +289,7 @@ async fn log_failures(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
         return Ok(());
     }
     tx.query(
-        "INSERT INTO longshore_failure (unit, attempt, at, session, code, message)
+        "INSERT INTO longshore_failure (unit, attempt, failed_at, session, code, message)
          SELECT f.unit, f.attempt, $6, f.session, f.code, f.message
          FROM unnest($1, $2, $3, $4, $5) AS f (unit, attempt, session, code, message)",
         &[&units, &attempts, &sessions, &codes, &messages, &tx.now.as_micros()],
@@ -362,7 +362,8 @@ pub(crate) async fn unpark_counted(
             "UPDATE longshore_unit SET state = 2 WHERE id IN (
                SELECT p.id FROM unnest($1, $2) AS k (key, leaving) CROSS JOIN LATERAL (
                  SELECT u.id FROM longshore_unit u WHERE u.cap_key = k.key AND u.state = $3
-                 AND u.state IN (3, 7) ORDER BY u.place LIMIT k.leaving FOR UPDATE SKIP LOCKED) p)
+                 AND u.state IN (3, 7) ORDER BY u.sort_key LIMIT k.leaving FOR UPDATE SKIP LOCKED)
+                 p)
              RETURNING id",
             &[&keys, &counts, &i16::from(PARKED)],
         )
@@ -381,8 +382,9 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
     let needs = uuids(well.keys());
     // Lock dependants before dependencies, as cancelling does.
     let sql = format!(
-        "SELECT {}, u.waits_for FROM longshore_unit u WHERE u.state = 0 AND u.id = ANY(ARRAY(
-           SELECT d.unit FROM longshore_dependency d WHERE d.needs = ANY($1)))
+        "SELECT {}, u.open_dependencies FROM longshore_unit u WHERE u.state = 0 AND u.id =
+         ANY(ARRAY(
+           SELECT d.unit FROM longshore_dependency d WHERE d.depends_on = ANY($1)))
          ORDER BY u.id FOR UPDATE",
         UnitRow::COLUMNS
     );
@@ -393,8 +395,8 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
     let units: Vec<Uuid> = found.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
     let edges = tx
         .query(
-            "DELETE FROM longshore_dependency WHERE needs = ANY($1) AND unit = ANY($2)
-             RETURNING unit, needs",
+            "DELETE FROM longshore_dependency WHERE depends_on = ANY($1) AND unit = ANY($2)
+             RETURNING unit, depends_on",
             &[&needs, &units],
         )
         .await?;
@@ -405,7 +407,7 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
     let mut changes = Vec::new();
     let (mut still, mut left) = (Vec::new(), Vec::new());
     for found in found {
-        let row = UnitRow::read(&found)?;
+        let row = UnitRow::read(&Columns(&found))?;
         let waits_for: usize = small(&found, UnitRow::WIDTH)?;
         // Another transaction released it just before we had its lock.
         let Some(over) = waiting.remove(&row.id) else { continue };
@@ -424,8 +426,8 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
     }
     if !still.is_empty() {
         tx.query(
-            "UPDATE longshore_unit u SET waits_for = f.waits_for
-             FROM unnest($1, $2) AS f (id, waits_for) WHERE u.id = f.id",
+            "UPDATE longshore_unit u SET open_dependencies = f.open_dependencies
+             FROM unnest($1, $2) AS f (id, open_dependencies) WHERE u.id = f.id",
             &[&still, &left],
         )
         .await?;

@@ -1,7 +1,7 @@
 //! The ledger: profiles, keys, calls and their costs, limits, budgets, reply queues.
 //!
 //! Calls do not contend for a row of their tenant: what they reserve and spend is written as delta
-//! rows (`longshore_spend`), which are rolled up with those of the streams. Only for a tenant with
+//! rows (`longshore_monthly_spend_delta`), which are rolled up with those of the streams. Only for a tenant with
 //! a budget are admissions decided one after the other.
 
 pub(crate) mod admission;

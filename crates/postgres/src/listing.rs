@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::batch;
 use crate::queries::{assemble_units, tenant};
-use crate::row::{UnitParts, UnitRow, codes, value};
+use crate::row::{Columns, UnitParts, UnitRow, codes, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
 
@@ -22,7 +22,7 @@ const MAX_SCANNED_ROWS: i64 = 20_000;
 
 /// The streams that match a [`NameFilter`].
 const STREAMS: &str =
-    "SELECT s.stream FROM longshore_count s JOIN longshore_lane l ON l.num = s.lane
+    "SELECT s.stream FROM longshore_stream_count s JOIN longshore_lane l ON l.num = s.lane
     JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch
     WHERE ($1 IS NULL OR l.tenant = $1) AND ($2 IS NULL OR q.name = $2)
     AND ($3 IS NULL OR s.kind = $3) AND ($4 IS NULL OR b.name = $4)";
@@ -109,22 +109,22 @@ async fn by_state(
 /// the most recent units. One index lookup per stream finds those.
 fn newest_in(state: UnitState, code: u8) -> String {
     let counted = match state.is_final() {
-        true => format!("s.{state} > s.gone_{state}"),
+        true => format!("s.{state} > s.pruned_{state}"),
         false => format!("s.{state} > 0"),
     };
     let units = |stream: &str, max_rows: &str| {
         format!(
-            "SELECT u.place, u.id FROM longshore_unit u WHERE u.stream = {stream}
-             AND u.state = {code} AND u.place <= $5 AND (u.place, u.id) < ($5, $6)
-             ORDER BY u.place DESC, u.id DESC LIMIT {max_rows}"
+            "SELECT u.sort_key, u.id FROM longshore_unit u WHERE u.stream = {stream}
+             AND u.state = {code} AND u.sort_key <= $5 AND (u.sort_key, u.id) < ($5, $6)
+             ORDER BY u.sort_key DESC, u.id DESC LIMIT {max_rows}"
         )
     };
     format!(
         "WITH stream AS ({STREAMS} AND {counted}), head AS (
            SELECT s.stream FROM stream s CROSS JOIN LATERAL ({}) h
-           ORDER BY h.place DESC, h.id DESC LIMIT $7)
-         SELECT p.place, p.id FROM head h CROSS JOIN LATERAL ({}) p
-         ORDER BY p.place DESC, p.id DESC LIMIT $7",
+           ORDER BY h.sort_key DESC, h.id DESC LIMIT $7)
+         SELECT p.sort_key, p.id FROM head h CROSS JOIN LATERAL ({}) p
+         ORDER BY p.sort_key DESC, p.id DESC LIMIT $7",
         units("s.stream", "1"),
         units("h.stream", "$7")
     )
@@ -133,9 +133,9 @@ fn newest_in(state: UnitState, code: u8) -> String {
 /// The newest leased units, by the index on sessions: there are few.
 fn newest_leased() -> String {
     format!(
-        "SELECT u.place, u.id FROM longshore_unit u WHERE u.session IS NOT NULL AND u.state = 3
-         AND (u.place, u.id) < ($5, $6) AND u.stream IN ({STREAMS})
-         ORDER BY u.place DESC, u.id DESC LIMIT $7"
+        "SELECT u.sort_key, u.id FROM longshore_unit u WHERE u.session IS NOT NULL AND u.state = 3
+         AND (u.sort_key, u.id) < ($5, $6) AND u.stream IN ({STREAMS})
+         ORDER BY u.sort_key DESC, u.id DESC LIMIT $7"
     )
 }
 
@@ -180,20 +180,13 @@ async fn by_id(
 /// Loads units without payload, checkpoint and result, in the order of `ids`.
 async fn load_summaries(tx: &mut Tx<'_>, ids: Vec<Uuid>) -> Result<Vec<Unit>> {
     let sql = format!(
-        "SELECT {}, u.failure, u.progress, h.id FROM longshore_unit u
+        "SELECT {}, {}, h.id FROM longshore_unit u
          LEFT JOIN longshore_session h ON h.num = u.session WHERE u.id = ANY($1)",
-        UnitRow::COLUMNS
+        UnitRow::COLUMNS,
+        UnitParts::SHORT_COLUMNS
     );
     let rows = tx.query(&sql, &[&ids]).await?;
-    let parts = |row: &tokio_postgres::Row, at: usize| {
-        Ok(UnitParts {
-            failure: value(row, at)?,
-            progress: value(row, at + 1)?,
-            payload: None,
-            checkpoint: None,
-            result: None,
-        })
-    };
+    let parts = |row: &Columns<'_>, at| UnitParts::read_short(row, at);
     let units = assemble_units(tx, &rows, parts, UnitRow::WIDTH + 2).await?;
     let mut units: HashMap<Uuid, Unit> =
         units.into_iter().map(|unit| (uuid(unit.id), unit)).collect();
@@ -240,10 +233,10 @@ async fn sums(tx: &mut Tx<'_>, batches: &[i64]) -> Result<HashMap<i64, Sums>> {
         .query(
             "SELECT a.batch, a.name, least(greatest(sum(a.amount), -9223372036854775808),
                9223372036854775807)::bigint
-             FROM (SELECT batch, name, amount::numeric AS amount FROM longshore_sum
+             FROM (SELECT batch, name, amount::numeric AS amount FROM longshore_batch_sum
                WHERE batch = ANY($1)
                UNION ALL SELECT s.batch, e.key, e.value::numeric
-               FROM longshore_stream s JOIN longshore_delta d ON d.stream = s.num
+               FROM longshore_stream s JOIN longshore_stream_delta d ON d.stream = s.num
                CROSS JOIN LATERAL json_each_text(d.sums::json) e
                WHERE s.batch = ANY($1) AND s.batch <> 0 AND d.sums IS NOT NULL) a
              GROUP BY a.batch, a.name",

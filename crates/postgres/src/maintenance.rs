@@ -15,7 +15,7 @@ use crate::connect::ClockSource;
 use crate::counter_rollup;
 use crate::dependency_outbox;
 use crate::finish::{UnitChange, apply, unpark};
-use crate::row::{Spec, UnitRow, count, flag, value};
+use crate::row::{Columns, Spec, UnitRow, count, flag, value};
 use crate::session::{self, SessionEnd};
 use crate::start_log;
 use crate::tx::Tx;
@@ -26,7 +26,7 @@ use crate::typed_params::{SqlParam, session_uuid};
 pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: Dead) -> Result<Reclaimed> {
     let still = tx
         .query_opt(
-            "SELECT 1 FROM longshore_session WHERE id = $1 AND beats = $2 FOR UPDATE",
+            "SELECT 1 FROM longshore_session WHERE id = $1 AND heartbeats = $2 FOR UPDATE",
             &[&session_uuid(stalled.session), &stalled.beats.cast_signed()],
         )
         .await?;
@@ -190,9 +190,9 @@ impl PendingWork {
     async fn query(tx: &mut Tx<'_>) -> Result<Self> {
         let row = tx
             .query_one(
-                "SELECT EXISTS (SELECT 1 FROM longshore_delta)
-                   OR EXISTS (SELECT 1 FROM longshore_spend),
-                 (SELECT place FROM longshore_unit WHERE state = 1 ORDER BY place LIMIT 1),
+                "SELECT EXISTS (SELECT 1 FROM longshore_stream_delta)
+                   OR EXISTS (SELECT 1 FROM longshore_monthly_spend_delta),
+                 (SELECT sort_key FROM longshore_unit WHERE state = 1 ORDER BY sort_key LIMIT 1),
                  (SELECT deadline FROM longshore_unit WHERE deadline IS NOT NULL
                    AND state IN (0, 1, 2, 7, 8) ORDER BY deadline LIMIT 1),
                  EXISTS (SELECT 1 FROM longshore_batch WHERE completed_at IS NULL
@@ -201,8 +201,8 @@ impl PendingWork {
                    AND (sealed OR status IN ('failed', 'cancelled'))),
                  EXISTS (SELECT 1 FROM longshore_unit WHERE cap_key IS NOT NULL
                    AND state IN (3, 7) AND state = 7),
-                 EXISTS (SELECT 1 FROM longshore_start),
-                 EXISTS (SELECT 1 FROM longshore_untold),
+                 EXISTS (SELECT 1 FROM longshore_start_log),
+                 EXISTS (SELECT 1 FROM longshore_dependency_outbox),
                  (SELECT min(next_fire) FROM longshore_schedule
                    WHERE NOT paused AND next_fire IS NOT NULL)
                    - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
@@ -238,7 +238,8 @@ impl PendingWork {
 }
 
 // A locked unit is being changed by another transaction; the next round handles it.
-const DUE: &str = "u.state = 1 AND u.place <= $1 ORDER BY u.place LIMIT $2 FOR UPDATE SKIP LOCKED";
+const DUE: &str =
+    "u.state = 1 AND u.sort_key <= $1 ORDER BY u.sort_key LIMIT $2 FOR UPDATE SKIP LOCKED";
 
 const EXPIRED: &str = "u.deadline IS NOT NULL AND u.state IN (0, 1, 2, 7, 8) AND u.deadline <= $1
     ORDER BY u.deadline LIMIT $2 FOR UPDATE SKIP LOCKED";
@@ -259,7 +260,7 @@ async fn apply_event(
     let sql = format!("SELECT {} FROM longshore_unit u WHERE {which}", UnitRow::COLUMNS);
     let mut changes = Vec::new();
     for row in tx.query(&sql, params).await? {
-        let row = UnitRow::read(&row)?;
+        let row = UnitRow::read(&Columns(&row))?;
         let step = next(&row.transition_input()?, event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
@@ -317,7 +318,7 @@ pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
                UNION ALL SELECT s.batch, false, s.blocked + s.scheduled + s.ready + s.leased
                FROM unended b JOIN longshore_stream s ON s.batch = b.num AND s.batch <> 0
                UNION ALL SELECT s.batch, false, d.blocked + d.scheduled + d.ready + d.leased
-               FROM longshore_delta d JOIN longshore_stream s ON s.num = d.stream
+               FROM longshore_stream_delta d JOIN longshore_stream s ON s.num = d.stream
                AND s.batch <> 0)
              SELECT batch FROM live GROUP BY batch HAVING bool_or(unended) AND sum(units) = 0",
             &[],
@@ -346,7 +347,7 @@ async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<(
              SELECT k.name, (SELECT count(*) FROM longshore_unit l WHERE l.cap_key = k.name
                AND l.state = 3 AND l.state IN (3, 7)),
                (SELECT p.spec FROM longshore_unit p WHERE p.cap_key = k.name
-               AND p.state = 7 AND p.state IN (3, 7) ORDER BY p.place LIMIT 1)
+               AND p.state = 7 AND p.state IN (3, 7) ORDER BY p.sort_key LIMIT 1)
              FROM key k WHERE k.name IS NOT NULL AND k.at > 0 ORDER BY k.at",
             &[&after, &MAX_CAP_KEYS],
         )
@@ -368,7 +369,7 @@ async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<(
 
 /// When the next scheduled unit is due.
 pub(crate) async fn next_due(tx: &mut Tx<'_>) -> Result<Option<Duration>> {
-    let sql = "SELECT place FROM longshore_unit WHERE state = 1 ORDER BY place LIMIT 1";
+    let sql = "SELECT sort_key FROM longshore_unit WHERE state = 1 ORDER BY sort_key LIMIT 1";
     let Some(row) = tx.query_opt(sql, &[]).await? else { return Ok(None) };
     Ok(Some(Timestamp::from_micros(value(&row, 0)?).since(tx.now)))
 }
@@ -385,16 +386,17 @@ pub(crate) async fn lead(
     let until = (now + ttl).as_micros();
     let (session, now) = (session_uuid(session), now.as_micros());
     // A term that ends later than a new one would was set before the clock was set back.
-    let led = "SELECT 1 FROM longshore_leader WHERE role = $1 AND session <> $2 AND until > $3
-        AND until <= $4";
+    let led = "SELECT 1 FROM longshore_leader WHERE role = $1 AND session <> $2 AND expires_at > $3
+        AND expires_at <= $4";
     if tx.query_opt(led, &[&role, &session, &now, &until]).await?.is_some() {
         return Ok(false);
     }
     let won = tx
         .query_opt(
-            "INSERT INTO longshore_leader AS l (role, session, until) VALUES ($1, $2, $4)
-             ON CONFLICT (role) DO UPDATE SET session = excluded.session, until = excluded.until
-             WHERE l.session = $2 OR l.until <= $3 OR l.until > $4 RETURNING 1",
+            "INSERT INTO longshore_leader AS l (role, session, expires_at) VALUES ($1, $2, $4)
+             ON CONFLICT (role) DO UPDATE SET session = excluded.session, expires_at =
+             excluded.expires_at
+             WHERE l.session = $2 OR l.expires_at <= $3 OR l.expires_at > $4 RETURNING 1",
             &[&role, &session, &now, &until],
         )
         .await?;

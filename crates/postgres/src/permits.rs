@@ -1,6 +1,6 @@
-//! Bounded pools: each operation is one server function (`migrations/008_permits.sql`) in
+//! Bounded pools: each operation is one server function (`migrations/001_permit_functions.sql`) in
 //! autocommit mode. Requests that arrive while a call is in flight are sent together by the next
-//! call (`009_permits_gathered.sql`).
+//! call (`longshore_permit_batch`).
 //!
 //! This module reads the replies and wakes the requests that they name ([`PermitWakeups`]).
 
@@ -72,8 +72,8 @@ async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &Ask) -> Result<Answe
     let level = ask.priority.level();
     let row = one(
         inner,
-        "SELECT answer, fence, waited, before, look, told
-         FROM longshore_permit_ask($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "SELECT outcome, fence, waited, ahead, retry_after, notified
+         FROM longshore_permit_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         &[
             &pool.as_str(),
             &uuid(ask.id),
@@ -127,7 +127,7 @@ pub(crate) async fn extend(
     ids: &[PermitId],
     ttl: Duration,
 ) -> Result<Vec<PermitId>> {
-    let sql = "SELECT lost, told FROM longshore_permit_extend($1, $2, $3)";
+    let sql = "SELECT lost, notified FROM longshore_permit_extend($1, $2, $3)";
     let row = one(inner, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await?;
     inner.notifier.permit_wakeups.wake(value(&row, 1)?);
     Ok(value::<Vec<Uuid>>(&row, 0)?.into_iter().map(permit_id).collect())
@@ -168,9 +168,10 @@ pub(crate) async fn leave(
 
 /// Creates a pool. If it exists, returns its maximum.
 pub(crate) async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-    let sql = "WITH made AS (INSERT INTO longshore_pool (name, max) VALUES ($1, $2)
+    let sql = "WITH made AS (INSERT INTO longshore_bounded_pool (name, max_weight) VALUES ($1, $2)
         ON CONFLICT DO NOTHING RETURNING 1)
-        SELECT EXISTS (SELECT FROM made), (SELECT p.max FROM longshore_pool p WHERE p.name = $1)";
+        SELECT EXISTS (SELECT FROM made), (SELECT p.max_weight FROM longshore_bounded_pool p WHERE
+        p.name = $1)";
     loop {
         let row = one(inner, sql, &[&pool.as_str(), &i64::from(max)]).await?;
         if value(&row, 0)? {
@@ -204,10 +205,10 @@ pub(crate) async fn may_alert(
     alert: &str,
     every: Duration,
 ) -> Result<bool> {
-    let sql = "INSERT INTO longshore_alert AS a (pool, alert, until)
-        VALUES ($1, $2, longshore_micros() + $3)
-        ON CONFLICT (pool, alert) DO UPDATE SET until = excluded.until
-        WHERE a.until <= excluded.until - $3 RETURNING 1";
+    let sql = "INSERT INTO longshore_pool_alert AS a (pool, alert, muted_until)
+        VALUES ($1, $2, longshore_now_micros() + $3)
+        ON CONFLICT (pool, alert) DO UPDATE SET muted_until = excluded.muted_until
+        WHERE a.muted_until <= excluded.muted_until - $3 RETURNING 1";
     let recorded =
         inner.query_autocommit(sql, &[&pool.as_str(), &replace_nul(alert), &micros(every)]).await?;
     Ok(!recorded.is_empty())

@@ -14,8 +14,9 @@ use crate::{counter_rollup, queue_limits};
 pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
     let now = tx.now.as_micros();
     let left = format!(
-        "DELETE FROM longshore_reservation WHERE num IN (SELECT r.num FROM longshore_reservation r
-         WHERE NOT {} AND r.until <= $1 FOR UPDATE SKIP LOCKED)",
+        "DELETE FROM longshore_capacity_reservation WHERE num IN (SELECT r.num FROM
+         longshore_capacity_reservation r
+         WHERE NOT {} AND r.expires_at <= $1 FOR UPDATE SKIP LOCKED)",
         queue_limits::active_reservation_sql("$1")
     );
     tx.execute(&left, &[&now]).await?;
@@ -49,13 +50,13 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
         "WITH old AS MATERIALIZED (
            SELECT o.id FROM longshore_stream s CROSS JOIN LATERAL (
              SELECT u.id FROM longshore_unit u WHERE u.stream = s.num AND u.state = {code}
-             AND u.place <= $1 ORDER BY u.place LIMIT $2 FOR UPDATE SKIP LOCKED) o
-           WHERE s.{column} > s.gone_{column} LIMIT $2),
+             AND u.sort_key <= $1 ORDER BY u.sort_key LIMIT $2 FOR UPDATE SKIP LOCKED) o
+           WHERE s.{column} > s.pruned_{column} LIMIT $2),
          gone AS (DELETE FROM longshore_unit WHERE id IN (SELECT id FROM old)
            RETURNING id, stream),
          failures AS (DELETE FROM longshore_failure WHERE unit IN (SELECT id FROM gone)),
          counted AS (
-           UPDATE longshore_stream s SET gone_{column} = s.gone_{column} + g.units
+           UPDATE longshore_stream s SET pruned_{column} = s.pruned_{column} + g.units
            FROM (SELECT stream, count(*) AS units FROM gone GROUP BY stream) g
            WHERE s.num = g.stream)
          SELECT count(*) FROM gone"
@@ -68,8 +69,8 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
 /// is needed.
 async fn deeds(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let before = (tx.now - keep).as_micros();
-    let sql = "DELETE FROM longshore_deed WHERE at <= $1
-         AND seq = ANY(ARRAY(SELECT seq FROM longshore_deed ORDER BY seq LIMIT $2))";
+    let sql = "DELETE FROM longshore_audit_entry WHERE recorded_at <= $1
+         AND seq = ANY(ARRAY(SELECT seq FROM longshore_audit_entry ORDER BY seq LIMIT $2))";
     tx.execute(sql, &[&before, &i64::from(limit)]).await
 }
 
@@ -84,16 +85,16 @@ async fn batches(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
              AND b.status IN ('complete', 'failed', 'cancelled')
              AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.batch = b.num
                AND s.batch <> 0 AND (s.blocked + s.scheduled + s.ready + s.leased > 0
-               OR s.done > s.gone_done OR s.failed > s.gone_failed
-               OR s.cancelled > s.gone_cancelled
-               OR s.num = ANY(ARRAY(SELECT d.stream FROM longshore_delta d))))
+               OR s.done > s.pruned_done OR s.failed > s.pruned_failed
+               OR s.cancelled > s.pruned_cancelled
+               OR s.num = ANY(ARRAY(SELECT d.stream FROM longshore_stream_delta d))))
              ORDER BY b.num LIMIT $2 FOR UPDATE OF b SKIP LOCKED",
             &[&before, &i64::from(limit)],
         )
         .await?;
     let nums: Vec<i64> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
     if !nums.is_empty() {
-        for table in ["longshore_stream", "longshore_sum"] {
+        for table in ["longshore_stream", "longshore_batch_sum"] {
             tx.execute(&format!("DELETE FROM {table} WHERE batch = ANY($1)"), &[&nums]).await?;
         }
         tx.execute("DELETE FROM longshore_batch WHERE num = ANY($1)", &[&nums]).await?;

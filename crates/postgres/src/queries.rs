@@ -3,18 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use longshore_core::store::{
-    Capacity, Change, ChangeSet, QueueInfo, Queues, Topic, Totals, UnitFailure,
-};
+use longshore_core::sql_row::{FAILURE_COLUMNS, read_counts, read_failure, read_queue};
+use longshore_core::store::{Change, ChangeSet, QueueInfo, Queues, Topic, Totals, UnitFailure};
 use longshore_core::{
-    BatchId, Error, Failure, Priority, QueueName, Result, Scope, TenantId, Timestamp, Unit, UnitId,
+    BatchId, Error, Priority, QueueName, Result, Scope, TenantId, Timestamp, Unit, UnitId,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::batch::read_counts;
 use crate::error::damaged;
-use crate::row::{UnitParts, UnitRow, count, small, unit, value};
+use crate::row::{Columns, UnitParts, UnitRow, count, unit, value};
 use crate::start_log;
 use crate::tx::Tx;
 use crate::typed_params::{session_id, uuid};
@@ -32,10 +30,11 @@ pub(crate) fn tenant(scope: &Scope) -> Option<&str> {
 pub(crate) async fn assemble_units(
     tx: &mut Tx<'_>,
     rows: &[Row],
-    parts: impl Fn(&Row, usize) -> Result<UnitParts>,
+    parts: impl Fn(&Columns<'_>, usize) -> Result<UnitParts>,
     holder: usize,
 ) -> Result<Vec<Unit>> {
-    let mut unit_rows: Vec<UnitRow> = rows.iter().map(UnitRow::read).collect::<Result<_>>()?;
+    let mut unit_rows: Vec<UnitRow> =
+        rows.iter().map(|row| UnitRow::read(&Columns(row))).collect::<Result<_>>()?;
     start_log::merge_into(tx, &mut unit_rows).await?;
     let cache = Arc::clone(&tx.streams);
     let streams = cache.by_num(tx, unit_rows.iter().map(|unit_row| unit_row.stream)).await?;
@@ -44,7 +43,7 @@ pub(crate) async fn assemble_units(
         let names =
             streams.get(&unit_row.stream).ok_or_else(|| damaged("a unit without its stream"))?;
         let session = value::<Option<Uuid>>(row, holder)?.map(session_id);
-        units.push(unit(unit_row, parts(row, UnitRow::WIDTH)?, names, session)?);
+        units.push(unit(unit_row, parts(&Columns(row), UnitRow::WIDTH)?, names, session)?);
     }
     Ok(units)
 }
@@ -58,7 +57,8 @@ pub(crate) async fn one_unit(tx: &mut Tx<'_>, scope: &Scope, id: UnitId) -> Resu
         UnitParts::COLUMNS
     );
     let rows = tx.query(&sql, &[&uuid(id)]).await?;
-    let found = assemble_units(tx, &rows, UnitParts::read, UnitRow::WIDTH + 5).await?.pop();
+    let parts = |row: &Columns<'_>, at| UnitParts::read(row, at);
+    let found = assemble_units(tx, &rows, parts, UnitRow::WIDTH + 5).await?.pop();
     found.filter(|unit| scope.covers(&unit.tenant)).ok_or_else(|| Error::not_found("unit", id))
 }
 
@@ -75,19 +75,10 @@ pub(crate) async fn failures(
     if !owner.transpose()?.is_some_and(|owner| scope.covers(&owner)) {
         return Err(Error::not_found("unit", id));
     }
-    let sql = "SELECT attempt, at, session, code, message FROM longshore_failure WHERE unit = $1
-        ORDER BY num";
-    let rows = tx.query(sql, &[&uuid(id)]).await?;
-    rows.iter().map(read_failure).collect()
-}
-
-fn read_failure(row: &Row) -> Result<UnitFailure> {
-    Ok(UnitFailure {
-        attempt: small(row, 0)?,
-        at: Timestamp::from_micros(value(row, 1)?),
-        session: value::<Option<Uuid>>(row, 2)?.map(session_id),
-        failure: Failure { code: value(row, 3)?, message: value(row, 4)? },
-    })
+    let sql =
+        format!("SELECT {FAILURE_COLUMNS} FROM longshore_failure WHERE unit = $1 ORDER BY num");
+    let rows = tx.query(&sql, &[&uuid(id)]).await?;
+    rows.iter().map(|row| read_failure(&Columns(row))).collect()
 }
 
 /// The seven counts and the live bytes, added up over streams `c`.
@@ -97,14 +88,6 @@ pub(crate) const SUMS: &str = "coalesce(sum(c.blocked), 0)::bigint,
     coalesce(sum(c.failed), 0)::bigint, coalesce(sum(c.cancelled), 0)::bigint,
     coalesce(sum(c.bytes), 0)::bigint";
 
-/// Reads the two columns of a capacity.
-pub(crate) fn read_capacity(row: &Row, at: usize) -> Result<Capacity> {
-    let bound = |at: usize| -> Result<Option<u64>> {
-        Ok(value::<Option<i64>>(row, at)?.map(i64::unsigned_abs))
-    };
-    Ok(Capacity { units: bound(at)?, bytes: bound(at + 1)? })
-}
-
 /// Every lane that `scope` covers.
 pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueInfo>> {
     let sql = format!(
@@ -112,7 +95,7 @@ pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueIn
          q.max_bytes, l.max_units, l.max_bytes, EXISTS (SELECT 1 FROM longshore_tenant t
          WHERE t.name = l.tenant AND t.suspended), {SUMS}, l.paused
          FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-         LEFT JOIN longshore_count c ON c.lane = l.num
+         LEFT JOIN longshore_stream_count c ON c.lane = l.num
          WHERE $1 IS NULL OR l.tenant = $1 GROUP BY l.num, q.num
          ORDER BY q.name COLLATE \"C\", l.tenant COLLATE \"C\""
     );
@@ -122,22 +105,7 @@ pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueIn
 }
 
 fn queue_info(row: &Row, oldest: &HashMap<i64, Timestamp>) -> Result<QueueInfo> {
-    let (queue_paused, lane_paused) = (value(row, 3)?, value(row, 19)?);
-    Ok(QueueInfo {
-        queue: QueueName::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        tenant: TenantId::new(value::<&str>(row, 2)?).map_err(damaged)?,
-        paused: queue_paused || lane_paused,
-        queue_paused,
-        lane_paused,
-        suspended: value(row, 10)?,
-        weight: small(row, 4)?,
-        cap: value::<Option<i32>>(row, 5)?.map(i32::unsigned_abs),
-        capacity: read_capacity(row, 6)?,
-        lane_capacity: read_capacity(row, 8)?,
-        counts: read_counts(row, 11)?,
-        bytes: count(row, 18)?,
-        oldest_ready: oldest.get(&value(row, 0)?).copied(),
-    })
+    read_queue(&Columns(row), oldest.get(&value(row, 0)?).copied())
 }
 
 /// When the oldest ready unit of each lane became ready, from the first unit of each stream: one
@@ -145,9 +113,10 @@ fn queue_info(row: &Row, oldest: &HashMap<i64, Timestamp>) -> Result<QueueInfo> 
 async fn oldest_ready(tx: &mut Tx<'_>) -> Result<HashMap<i64, Timestamp>> {
     let unit_rows = tx
         .query(
-            "SELECT c.lane, u.priority, u.place FROM longshore_count c CROSS JOIN LATERAL (
-               SELECT priority, place FROM longshore_unit
-               WHERE stream = c.stream AND state = 2 ORDER BY place LIMIT 1) u
+            "SELECT c.lane, u.priority, u.sort_key FROM longshore_stream_count c CROSS JOIN
+             LATERAL (
+               SELECT priority, sort_key FROM longshore_unit
+               WHERE stream = c.stream AND state = 2 ORDER BY sort_key LIMIT 1) u
              WHERE c.ready > 0",
             &[],
         )
@@ -175,12 +144,12 @@ pub(crate) async fn totals(tx: &mut Tx<'_>, scope: &Scope, queues: &Queues) -> R
            AND NOT sealed AND status IN ('queued', 'running', 'paused')
            AND ($1 IS NULL OR tenant = $1)), (SELECT count(*) FROM longshore_session)
          FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-         JOIN longshore_count c ON c.lane = l.num
+         JOIN longshore_stream_count c ON c.lane = l.num
          WHERE ($1 IS NULL OR l.tenant = $1) AND ($2 OR q.name = ANY($3))"
     );
     let row = tx.query_one(&sql, &[&tenant(scope), &all, &names]).await?;
     Ok(Totals {
-        counts: read_counts(&row, 0)?,
+        counts: read_counts(&Columns(&row), 0)?,
         open_batches: count(&row, 8)?,
         sessions: count(&row, 9)?,
     })

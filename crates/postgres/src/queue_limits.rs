@@ -53,7 +53,7 @@ struct LimitUsage {
 pub(crate) fn active_reservation_sql(now: &str) -> String {
     format!(
         "(CASE WHEN r.xid < pg_snapshot_xmax(pg_current_snapshot()) THEN pg_xact_status(r.xid) END
-         = ANY(CASE WHEN r.until > {now} THEN '{{in progress,committed}}'
+         = ANY(CASE WHEN r.expires_at > {now} THEN '{{in progress,committed}}'
          ELSE '{{in progress}}' END::text[])) IS TRUE"
     )
 }
@@ -121,9 +121,9 @@ impl CapacityCheck {
                SELECT s.lane, s.blocked + s.scheduled + s.ready + s.leased AS units, s.bytes
                FROM longshore_stream s WHERE s.lane IN (SELECT num FROM lanes)
                UNION ALL SELECT s.lane, d.blocked + d.scheduled + d.ready + d.leased, d.bytes
-               FROM longshore_delta d JOIN longshore_stream s ON s.num = d.stream
+               FROM longshore_stream_delta d JOIN longshore_stream s ON s.num = d.stream
                WHERE s.lane IN (SELECT num FROM lanes)
-               UNION ALL SELECT r.lane, r.units, r.bytes FROM longshore_reservation r
+               UNION ALL SELECT r.lane, r.units, r.bytes FROM longshore_capacity_reservation r
                WHERE r.lane IN (SELECT num FROM lanes) AND {reserved})
              SELECT l.num, l.queue, l.tenant, sum(t.units)::bigint, sum(t.bytes)::bigint
              FROM lanes l JOIN taken t ON t.lane = l.num GROUP BY l.num, l.queue, l.tenant"

@@ -1,15 +1,16 @@
 //! Schedules: rows that are fired by compare-and-set in the transaction that sends their units.
 
-use longshore_core::schedule::{NewSchedule, Plan, Schedule};
+use longshore_core::schedule::{NewSchedule, Schedule};
+use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
     DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Sent, read_schedule_cursor,
 };
-use longshore_core::{Error, Payload, Result, ScheduleName, Scope, TenantId, Timestamp};
+use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
 use crate::connect::ClockSource;
 use crate::error::{conflict, damaged};
-use crate::row::{count, readable, value};
+use crate::row::{Columns, readable, value};
 use crate::send::{LimitPolicy, send};
 use crate::tx::Tx;
 
@@ -139,29 +140,6 @@ async fn write(tx: &mut Tx<'_>, sql: &str, schedule: &Schedule) -> Result<u64> {
     .await
 }
 
-const SELECT: &str = "SELECT tenant, name, plan, payload, paused, revision, created_at, last_fire,
-    next_fire, fired, skipped, missed FROM longshore_schedule";
-
-fn read(row: &Row) -> Result<Schedule> {
-    let time = |at: usize| -> Result<Option<Timestamp>> {
-        Ok(value::<Option<i64>>(row, at)?.map(Timestamp::from_micros))
-    };
-    let payload = Payload::from(value::<&[u8]>(row, 3)?);
-    Ok(Schedule {
-        tenant: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
-        name: ScheduleName::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        plan: Plan::join(value(row, 2)?, payload).map_err(damaged)?,
-        paused: value(row, 4)?,
-        revision: count(row, 5)?,
-        created_at: Timestamp::from_micros(value(row, 6)?),
-        last_fire: time(7)?,
-        next_fire: time(8)?,
-        fired: count(row, 9)?,
-        skipped: count(row, 10)?,
-        missed_times: count(row, 11)?,
-    })
-}
-
 /// Whether the row of a schedule is locked for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowLock {
@@ -176,9 +154,11 @@ async fn find(
     lock: RowLock,
 ) -> Result<Option<Schedule>> {
     let lock = if lock == RowLock::ForUpdate { "FOR UPDATE" } else { "" };
-    let sql = format!("{SELECT} WHERE tenant = $1 AND name = $2 {lock}");
+    let sql = format!(
+        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE tenant = $1 AND name = $2 {lock}"
+    );
     let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
-    row.as_ref().map(read).transpose()
+    row.as_ref().map(|row| read_schedule(&Columns(row))).transpose()
 }
 
 /// One schedule within the scope.
@@ -224,7 +204,8 @@ pub(crate) async fn list(
     };
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     let sql = format!(
-        "{SELECT} WHERE (tenant, name) > ($1, $2) AND ($3 IS NULL OR tenant = $3)
+        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > ($1, $2) AND ($3
+         IS NULL OR tenant = $3)
          ORDER BY tenant, name LIMIT $4"
     );
     let rows = tx.query(&sql, &[&tenant, &name, &own, &(i64::from(limit) + 1)]).await?;
@@ -242,7 +223,8 @@ pub(crate) async fn due(
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     // By the index on the time, since few schedules are due.
     let sql = format!(
-        "{SELECT} WHERE NOT paused AND next_fire IS NOT NULL AND next_fire <= $3
+        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE NOT paused AND next_fire IS NOT
+         NULL AND next_fire <= $3
          AND (tenant, name) > ($1, $2) ORDER BY tenant, name LIMIT $4"
     );
     let max_rows = i64::from(limit) + 1;
@@ -256,7 +238,8 @@ pub(crate) async fn due(
 
 fn page(rows: &[Row], limit: u32) -> Result<Page<Schedule>> {
     let here = &rows[..rows.len().min(limit as usize)];
-    let items = here.iter().filter_map(|row| readable("a schedule", read(row))).collect();
+    let read = |row| readable("a schedule", read_schedule(&Columns(row)));
+    let items = here.iter().filter_map(read).collect();
     let next = match here.last().filter(|_| rows.len() > here.len()) {
         Some(last) => Some(format!("{}/{}", value::<&str>(last, 0)?, value::<&str>(last, 1)?)),
         None => None,

@@ -7,20 +7,19 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use longshore_core::machine::{Event, next};
 use longshore_core::session::{Lease, NewSession, Order, Session};
-use longshore_core::{Error, Kind, Outcome, Policy, Result, SessionId, Timestamp, UnitState};
+use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
+use longshore_core::{Error, Kind, Outcome, Policy, Result, SessionId, UnitState};
 use tokio_postgres::Row;
 
-use crate::error::damaged;
 use crate::finish::{self, UnitChange, own_policy};
 use crate::ledger::{calls, reply_queues};
-use crate::row::{UnitRow, count, flag, readable, to_json, value};
+use crate::row::{Columns, UnitRow, count, flag, readable, to_json, value};
 use crate::start_log;
 use crate::tx::Tx;
-use crate::typed_params::{replace_nul, session_id, session_uuid, unit_id, uuids};
+use crate::typed_params::{replace_nul, session_uuid, unit_id, uuids};
 
 mod heartbeat;
 mod takeover;
@@ -29,13 +28,14 @@ pub(crate) use heartbeat::{beat, progress, release};
 pub(crate) use takeover::adopt;
 
 /// The streams from which nothing may start, as an array that is computed once per statement.
-pub(crate) const CLOSED_STREAMS: &str = "(SELECT longshore_closed())";
+pub(crate) const PAUSED_STREAMS: &str = "(SELECT longshore_paused_streams())";
 
 /// Registers a worker's session.
 pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     let ttl = i64::try_from(session.ttl.as_micros()).unwrap_or(i64::MAX);
     tx.execute(
-        "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at, beat_at)
+        "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at,
+         heartbeat_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (id) DO NOTHING",
         &[
             &session_uuid(session.id),
@@ -117,7 +117,7 @@ async fn lock_held(tx: &mut Tx<'_>, session: i64) -> Result<Vec<UnitRow>> {
     let sql = format!(
         "SELECT {columns} FROM longshore_unit u WHERE u.session = $1 ORDER BY u.id FOR UPDATE"
     );
-    tx.query(&sql, &[&session]).await?.iter().map(UnitRow::read).collect()
+    tx.query(&sql, &[&session]).await?.iter().map(|row| UnitRow::read(&Columns(row))).collect()
 }
 
 /// All leases of a session.
@@ -134,8 +134,8 @@ fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
 
 /// Asks a worker to go quiet, drain or stop.
 pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
-    let sql = "UPDATE longshore_session SET wanted = $2 WHERE id = $1";
-    let changed = tx.execute(sql, &[&session_uuid(session), &command_name(order)]).await?;
+    let sql = "UPDATE longshore_session SET command = $2 WHERE id = $1";
+    let changed = tx.execute(sql, &[&session_uuid(session), &order.as_str()]).await?;
     if changed == 0 {
         return Err(Error::not_found("session", session));
     }
@@ -143,54 +143,12 @@ pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Ord
     Ok(())
 }
 
-fn command_name(order: Order) -> &'static str {
-    match order {
-        Order::Work => "work",
-        Order::Quiet => "quiet",
-        Order::Drain => "drain",
-        Order::Stop => "stop",
-    }
-}
-
-fn parse_command(name: &str) -> Result<Order> {
-    [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
-        .into_iter()
-        .find(|order| command_name(*order) == name)
-        .ok_or_else(|| damaged(format!("the unknown worker command `{name}`")))
-}
-
 /// All sessions.
 pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
-    let rows = tx
-        .query(
-            "SELECT id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, wanted,
-             (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num), cpu
-             FROM longshore_session s ORDER BY num",
-            &[],
-        )
-        .await?;
-    Ok(rows.iter().filter_map(|row| readable("a session", read(row))).collect())
-}
-
-fn read(row: &Row) -> Result<Session> {
-    Ok(Session {
-        id: session_id(value(row, 0)?),
-        label: value(row, 1)?,
-        version: value(row, 2)?,
-        kinds: kinds_of(value(row, 3)?)?.into_keys().collect(),
-        slots: count(row, 4)?,
-        ttl: Duration::from_micros(count(row, 5)?),
-        beats: count(row, 6)?,
-        opened_at: Timestamp::from_micros(value(row, 7)?),
-        beat_at: Timestamp::from_micros(value(row, 8)?),
-        order: parse_command(value(row, 9)?)?,
-        held: count(row, 10)?,
-        cpu: value::<Option<i64>>(row, 11)?.map(|cpu| Duration::from_micros(cpu.unsigned_abs())),
-    })
-}
-
-fn kinds_of(text: &str) -> Result<BTreeMap<Kind, Policy>> {
-    serde_json::from_str(text).map_err(|error| damaged(format!("bad session kinds: {error}")))
+    let sql = format!("SELECT {SESSION_COLUMNS} FROM longshore_session s ORDER BY s.num");
+    let rows = tx.query(&sql, &[]).await?;
+    let read = |row| readable("a session", read_session(&Columns(row)));
+    Ok(rows.iter().filter_map(read).collect())
 }
 
 /// The policies that apply to units: the sender's, else the session's for the kind.
@@ -219,7 +177,7 @@ impl PolicyCache {
 async fn session_kinds(tx: &mut Tx<'_>, session: i64) -> Result<BTreeMap<Kind, Policy>> {
     let sql = "SELECT kinds FROM longshore_session WHERE num = $1";
     let row = tx.query_opt(sql, &[&session]).await?;
-    row.map_or_else(|| Ok(BTreeMap::new()), |row| kinds_of(value(&row, 0)?))
+    row.map_or_else(|| Ok(BTreeMap::new()), |row| parse_kinds(value(&row, 0)?))
 }
 
 /// Marks running units for cancellation. Their workers learn of it with their next heartbeats.

@@ -1,7 +1,7 @@
 //! Operations that are a single statement in autocommit mode: one round trip.
 //!
 //! Most claims, sends and finishes are plain, and one server function does and counts all of it
-//! (`migrations/003_plans.sql`). If the function finds a case that it does not handle, it changes
+//! (`migrations/001_unit_functions.sql`). If the function finds a case that it does not handle, it changes
 //! nothing, and the operation runs as a transaction of several statements.
 //!
 //! Dropping the future does not undo such a statement, so each runs to completion together with its

@@ -30,7 +30,7 @@ pub(crate) async fn record_starts(
 ) -> Result<Vec<Option<Timestamp>>> {
     let ids = uuids(leases.iter().map(|lease| &lease.unit));
     let fences: Vec<i64> = leases.iter().map(|lease| lease.fence.cast_signed()).collect();
-    let sql = "SELECT * FROM longshore_begin($1, $2, $3, $4, $5)";
+    let sql = "SELECT * FROM longshore_start_units($1, $2, $3, $4, $5)";
     let now = inner.options.clock.now();
     let rows = inner
         .query_autocommit(
@@ -59,7 +59,7 @@ pub(crate) async fn merge_and_delete(
     held: &mut [UnitRow],
 ) -> Result<()> {
     merge_into(tx, held).await?;
-    tx.query("DELETE FROM longshore_start WHERE session = $1", &[&session]).await?;
+    tx.query("DELETE FROM longshore_start_log WHERE session = $1", &[&session]).await?;
     Ok(())
 }
 
@@ -71,24 +71,26 @@ pub(crate) async fn compact(tx: &mut Tx<'_>) -> Result<bool> {
     let row = tx
         .query_one(
             "WITH old AS MATERIALIZED (
-           SELECT session, num, at, units, fences FROM longshore_start WHERE at < $1
+           SELECT session, num, started_at, units, fences FROM longshore_start_log WHERE
+           started_at < $1
            LIMIT $2 FOR UPDATE SKIP LOCKED),
          going AS MATERIALIZED (
            -- The limit keeps the planner from reading all units first.
-           SELECT DISTINCT ON (u.id) o.session, o.num, o.at, u.id FROM old o
+           SELECT DISTINCT ON (u.id) o.session, o.num, o.started_at, u.id FROM old o
            CROSS JOIN LATERAL unnest(o.units, o.fences) AS s (id, fence)
            CROSS JOIN LATERAL (
              SELECT u.id FROM longshore_unit u WHERE u.id = s.id AND u.fence = s.fence
              AND u.started_at IS NULL AND coalesce(u.session, 0) = o.session LIMIT 1) u
-           ORDER BY u.id, o.at),
+           ORDER BY u.id, o.started_at),
          forgotten AS (
-           DELETE FROM longshore_start l USING old o WHERE l.session = o.session AND l.num = o.num
+           DELETE FROM longshore_start_log l USING old o WHERE l.session = o.session AND l.num =
+           o.num
            AND NOT EXISTS (SELECT 1 FROM going g WHERE g.session = o.session AND g.num = o.num)),
          free AS MATERIALIZED (
            SELECT u.id FROM longshore_unit u WHERE u.id = ANY (ARRAY(SELECT id FROM going))
            AND u.started_at IS NULL FOR UPDATE SKIP LOCKED),
          written AS (
-           UPDATE longshore_unit u SET started_at = g.at, attempt = u.attempt + 1
+           UPDATE longshore_unit u SET started_at = g.started_at, attempt = u.attempt + 1
            FROM free f JOIN going g ON g.id = f.id WHERE u.id = f.id AND u.started_at IS NULL
            AND coalesce(u.session, 0) = g.session)
          SELECT count(*) FROM old",
@@ -112,7 +114,7 @@ pub(crate) async fn merge_into<'r>(
     let sessions: Vec<i64> = rows.iter().filter_map(|row| row.session).collect();
     let found = tx
         .query(
-            "SELECT s.id, s.fence, min(l.at) FROM longshore_start l
+            "SELECT s.id, s.fence, min(l.started_at) FROM longshore_start_log l
              CROSS JOIN LATERAL unnest(l.units, l.fences) AS s (id, fence)
              WHERE l.session = ANY($1) AND s.id = ANY($2) GROUP BY s.id, s.fence",
             &[&sessions, &ids],
@@ -125,7 +127,7 @@ pub(crate) async fn merge_into<'r>(
     }
     for row in rows {
         if let Some(at) = times.get(&Lease { unit: row.id, fence: row.fence }) {
-            row.begin(*at);
+            row.count_attempt(*at);
         }
     }
     Ok(())

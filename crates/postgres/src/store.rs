@@ -356,7 +356,7 @@ impl StoreInner {
         self.background.spawn(async move {
             tokio::time::sleep(RECHECK_DELAY).await;
             let streams = inner.rechecks.take();
-            let sql = "SELECT 1 WHERE longshore_has_ready($1)";
+            let sql = "SELECT 1 WHERE longshore_has_ready_units($1)";
             // If the check fails, polling finds the units.
             if inner.query_autocommit(sql, &[&streams]).await.is_ok_and(|left| !left.is_empty()) {
                 inner.notifier.wake_workers();

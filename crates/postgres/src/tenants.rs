@@ -1,14 +1,13 @@
 //! Tenants: their records, and the totals of their lanes.
 
+use longshore_core::sql_row::read_tenant;
 use longshore_core::store::{Tenant, TenantChange, in_charge_of_tenants};
-use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
-use tokio_postgres::Row;
+use longshore_core::{Error, Result, Scope, TenantId};
 
 use crate::advisory_lock::{self, AdvisoryLock};
-use crate::batch::read_counts;
 use crate::error::damaged;
-use crate::queries::{self, SUMS, read_capacity};
-use crate::row::{count, small, value};
+use crate::queries::{self, SUMS};
+use crate::row::{Columns, count};
 use crate::tx::Tx;
 
 /// Changes a tenant's record, and creates it if there is none.
@@ -93,28 +92,15 @@ pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<Tenant>> 
     let sql = format!(
         "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, t.suspended, t.created_at,
          {SUMS} FROM longshore_tenant t LEFT JOIN longshore_lane l ON l.tenant = t.name
-         LEFT JOIN longshore_count c ON c.lane = l.num
+         LEFT JOIN longshore_stream_count c ON c.lane = l.num
          WHERE $1 IS NULL OR t.name = $1 GROUP BY t.name ORDER BY t.name COLLATE \"C\""
     );
     let rows = tx.query(&sql, &[&queries::tenant(scope)]).await?;
-    rows.iter().map(read).collect()
+    rows.iter().map(|row| read_tenant(&Columns(row))).collect()
 }
 
 async fn one(tx: &mut Tx<'_>, id: &TenantId) -> Result<Option<Tenant>> {
     Ok(list(tx, &Scope::Tenant(id.clone())).await?.pop())
-}
-
-fn read(row: &Row) -> Result<Tenant> {
-    Ok(Tenant {
-        id: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
-        weight: small(row, 1)?,
-        cap: value::<Option<i32>>(row, 2)?.map(i32::unsigned_abs),
-        capacity: read_capacity(row, 3)?,
-        suspended: value(row, 5)?,
-        created_at: Timestamp::from_micros(value(row, 6)?),
-        counts: read_counts(row, 7)?,
-        bytes: count(row, 14)?,
-    })
 }
 
 /// Whether a tenant's sends are refused.

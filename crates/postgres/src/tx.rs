@@ -94,7 +94,7 @@ pub(crate) struct PostCommit {
     pub(crate) batches: BTreeSet<i64>,
     /// Entries for the change feed.
     pub(crate) changes: BTreeSet<FeedEntry>,
-    /// Rows written to `longshore_delta`.
+    /// Rows written to `longshore_stream_delta`.
     pub(crate) deltas: usize,
     /// A claim skipped rows that other transactions had locked; they may be released soon.
     pub(crate) skipped: bool,
@@ -456,10 +456,10 @@ impl<'c> Tx<'c> {
         let delta = self.deltas.entry(stream).or_default();
         let live = |state: Option<UnitState>| state.is_some_and(|state| !state.is_final());
         if let Some(from) = from {
-            delta.counts[usize::from(code(from).unsigned_abs())] -= units;
+            delta.counts[usize::from(code(from))] -= units;
         }
         if let Some(to) = to {
-            delta.counts[usize::from(code(to).unsigned_abs())] += units;
+            delta.counts[usize::from(code(to))] += units;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
         self.after.wake_workers |= to == Some(UnitState::Ready);
@@ -570,7 +570,7 @@ impl<'c> Tx<'c> {
     }
 }
 
-/// Rows for `longshore_delta`, one array per column.
+/// Rows for `longshore_stream_delta`, one array per column.
 #[derive(Default)]
 struct DeltaColumns {
     streams: Vec<i64>,
@@ -580,7 +580,8 @@ struct DeltaColumns {
 }
 
 impl DeltaColumns {
-    const SQL: &'static str = "INSERT INTO longshore_delta (stream, blocked, scheduled, ready,
+    const SQL: &'static str = "INSERT INTO longshore_stream_delta (stream, blocked, scheduled,
+                               ready,
         leased, done, failed, cancelled, bytes, sums)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 

@@ -26,8 +26,9 @@ const RULES: &[(&str, &str)] = &[
     (
         "tally_is_exact",
         // One scan of all units for all states.
-        "SELECT 'stream ' || c.stream || ' counts ' || n.kept || ' ' || n.state || ', has ' || n.found
-         FROM longshore_count c LEFT JOIN (
+        "SELECT 'stream ' || c.stream || ' counts ' || n.kept || ' ' || n.state || ', has ' ||
+         n.found
+         FROM longshore_stream_count c LEFT JOIN (
            SELECT stream, count(*) FILTER (WHERE state = 0) AS blocked,
              count(*) FILTER (WHERE state = 1) AS scheduled,
              count(*) FILTER (WHERE state IN (2, 7, 8)) AS ready,
@@ -42,9 +43,9 @@ const RULES: &[(&str, &str)] = &[
            ('scheduled', c.scheduled, coalesce(u.scheduled, 0)),
            ('ready', c.ready, coalesce(u.ready, 0)),
            ('leased', c.leased, coalesce(u.leased, 0)),
-           ('done', c.done, coalesce(u.done, 0) + c.gone_done),
-           ('failed', c.failed, coalesce(u.failed, 0) + c.gone_failed),
-           ('cancelled', c.cancelled, coalesce(u.cancelled, 0) + c.gone_cancelled),
+           ('done', c.done, coalesce(u.done, 0) + c.pruned_done),
+           ('failed', c.failed, coalesce(u.failed, 0) + c.pruned_failed),
+           ('cancelled', c.cancelled, coalesce(u.cancelled, 0) + c.pruned_cancelled),
            ('live bytes', c.bytes, coalesce(u.bytes, 0))) AS n (state, kept, found)
          WHERE n.kept <> n.found",
     ),
@@ -66,28 +67,29 @@ const RULES: &[(&str, &str)] = &[
     ),
     (
         "no_unit_lost",
-        "SELECT 'unit ' || u.id || ' waits for ' || u.waits_for || ' units, ' || d.needs ||
-         ' are recorded' FROM longshore_unit u CROSS JOIN LATERAL (SELECT count(*) AS needs
+        "SELECT 'unit ' || u.id || ' waits for ' || u.open_dependencies || ' units, ' ||
+         d.recorded ||
+         ' are recorded' FROM longshore_unit u CROSS JOIN LATERAL (SELECT count(*) AS recorded
          FROM longshore_dependency d WHERE d.unit = u.id) d
-         WHERE u.state = 0 AND u.waits_for <> d.needs",
+         WHERE u.state = 0 AND u.open_dependencies <> d.recorded",
     ),
     (
         "no_unit_lost",
-        "SELECT 'unit ' || d.unit || ' waits for ' || d.needs || ', which has ended or is gone'
+        "SELECT 'unit ' || d.unit || ' waits for ' || d.depends_on || ', which has ended or is gone'
          FROM longshore_dependency d WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u
-         WHERE u.id = d.needs AND u.state NOT IN (4, 5, 6) AND u.flags & 2 <> 0)
-         AND NOT EXISTS (SELECT 1 FROM longshore_untold n WHERE n.unit = d.needs)",
+         WHERE u.id = d.depends_on AND u.state NOT IN (4, 5, 6) AND u.flags & 2 <> 0)
+         AND NOT EXISTS (SELECT 1 FROM longshore_dependency_outbox n WHERE n.unit = d.depends_on)",
     ),
     (
         "no_unit_lost",
-        "SELECT 'unit ' || d.unit || ' is not blocked but waits for ' || d.needs
+        "SELECT 'unit ' || d.unit || ' is not blocked but waits for ' || d.depends_on
          FROM longshore_dependency d WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u
          WHERE u.id = d.unit AND u.state = 0)",
     ),
     (
         "tally_is_exact",
         "SELECT 'batch ' || b.name || ' is complete with live units' FROM longshore_batch b
-         WHERE b.status = 'complete' AND EXISTS (SELECT 1 FROM longshore_count c
+         WHERE b.status = 'complete' AND EXISTS (SELECT 1 FROM longshore_stream_count c
          WHERE c.batch = b.num AND c.batch <> 0
          AND c.blocked + c.scheduled + c.ready + c.leased > 0)",
     ),
@@ -95,12 +97,13 @@ const RULES: &[(&str, &str)] = &[
         "tally_is_exact",
         "SELECT 'batch ' || b.name || ' has ended but is ' || b.status FROM longshore_batch b
          WHERE b.sealed AND b.status IN ('queued', 'running', 'paused')
-         AND NOT EXISTS (SELECT 1 FROM longshore_count c WHERE c.batch = b.num AND c.batch <> 0
+         AND NOT EXISTS (SELECT 1 FROM longshore_stream_count c WHERE c.batch = b.num AND c.batch
+         <> 0
          AND c.blocked + c.scheduled + c.ready + c.leased > 0)",
     ),
     (
         "tally_is_exact",
-        "SELECT 'sums are kept of batch ' || a.batch || ', which is gone' FROM longshore_sum a
+        "SELECT 'sums are kept of batch ' || a.batch || ', which is gone' FROM longshore_batch_sum a
          WHERE NOT EXISTS (SELECT 1 FROM longshore_batch b WHERE b.num = a.batch)",
     ),
     (
@@ -109,7 +112,7 @@ const RULES: &[(&str, &str)] = &[
            || found
          FROM (SELECT tenant, month, concat_ws(' ', spent_tokens, spent_picos, reserved_tokens,
              reserved_picos) AS kept, coalesce(c.found, '0 0 0 0') AS found
-           FROM longshore_books LEFT JOIN (
+           FROM longshore_monthly_spend_total LEFT JOIN (
              SELECT tenant, month, concat_ws(' ',
                coalesce(sum(tokens_in::numeric + tokens_out), 0), coalesce(sum(cost_picos), 0),
                coalesce(sum(reserve_tokens) FILTER (WHERE status = 0), 0),
@@ -120,9 +123,10 @@ const RULES: &[(&str, &str)] = &[
     (
         "books_are_exact",
         "SELECT 'call ' || c.id || ' is in no month' FROM longshore_call c WHERE NOT EXISTS (
-           SELECT 1 FROM longshore_month m WHERE m.tenant = c.tenant AND m.month = c.month)
+           SELECT 1 FROM longshore_monthly_spend m WHERE m.tenant = c.tenant AND m.month = c.month)
          AND NOT EXISTS (
-           SELECT 1 FROM longshore_spend m WHERE m.tenant = c.tenant AND m.month = c.month)",
+           SELECT 1 FROM longshore_monthly_spend_delta m WHERE m.tenant = c.tenant AND m.month =
+           c.month)",
     ),
     (
         "books_are_exact",
@@ -133,7 +137,7 @@ const RULES: &[(&str, &str)] = &[
     (
         "bounded",
         "SELECT 'room is reserved in lane ' || r.lane || ', which is none'
-         FROM longshore_reservation r
+         FROM longshore_capacity_reservation r
          WHERE NOT EXISTS (SELECT 1 FROM longshore_lane l WHERE l.num = r.lane)",
     ),
 ];

@@ -12,7 +12,7 @@ end
 
 -- Later than every earlier arrival, even if the clock was set back.
 local function next_arrival()
-  last = last or waiting > 0 and tonumber(redis.call('HGET', pool, 'came')) or 0
+  last = last or waiting > 0 and tonumber(redis.call('HGET', pool, 'last_arrival')) or 0
   return math.max(now, last + 1)
 end
 
@@ -20,7 +20,7 @@ end
 -- queue_ttl 0 does not wait. Replies {1, fence, waited}, {2, waiters before it, microseconds until it should ask
 -- again}, {3} pool full or {4, max} heavier than the pool.
 local function acquire(id, record, weight, rank_offset, ttl, queue_ttl, client, owner)
-  local state, came
+  local state, arrived_at
   max_ttl = math.max(max_ttl, ttl)
   if record then
     local a, b, c, d, e = string.match(record, '^(%a):(%d+):(%d+):(%d+):([^:]*):')
@@ -30,7 +30,7 @@ local function acquire(id, record, weight, rank_offset, ttl, queue_ttl, client, 
       return {1, tonumber(c), tonumber(e)}
     end
     -- Weight, rank and arrival stay as in its first request.
-    state, weight, rank_offset, came = a, tonumber(b), tonumber(c), tonumber(d)
+    state, weight, rank_offset, arrived_at = a, tonumber(b), tonumber(c), tonumber(d)
   end
 
   -- Removes a request that does not wait, or could wait for ever, from the queue.
@@ -45,22 +45,22 @@ local function acquire(id, record, weight, rank_offset, ttl, queue_ttl, client, 
   if weight > max then return leave_queue({4, max, 0}) end
 
   local first_waiter = queue_head()
-  came = came or next_arrival()
+  arrived_at = arrived_at or next_arrival()
   local first = not first_waiter[1] or first_waiter[1] == id
-    or (not record and came + rank_offset < tonumber(first_waiter[2]))
+    or (not record and arrived_at + rank_offset < tonumber(first_waiter[2]))
 
   if first and used + weight <= max and not quarantined() then
     if record then head = nil end
-    local waited = grant(id, weight, ttl, record and came, owner)
+    local waited = grant(id, weight, ttl, record and arrived_at, owner)
     return {1, fence, waited}
   end
 
   if queue_ttl == 0 then return leave_queue({3, 0, 0}) end
 
   if not record then
-    last = came
-    put('came', came)
-    waiting = waiting + redis.call('ZADD', waiters, came + rank_offset, id)
+    last = arrived_at
+    put('last_arrival', arrived_at)
+    waiting = waiting + redis.call('ZADD', waiters, arrived_at + rank_offset, id)
     if first then head = nil end
     state = 'w'
   elseif first then
@@ -69,7 +69,7 @@ local function acquire(id, record, weight, rank_offset, ttl, queue_ttl, client, 
     state = 'a'
   end
   -- Write the client again: another process may continue with the same id.
-  put(id, string.format('%s:%.0f:%.0f:%.0f:%s:%.0f:%s', state, weight, rank_offset, came, client, ttl, owner))
+  put(id, string.format('%s:%.0f:%.0f:%.0f:%s:%.0f:%s', state, weight, rank_offset, arrived_at, client, ttl, owner))
   set_expiry(id, now + queue_ttl)
 
   -- Notifications can get lost, and no notification is sent for an expiry. Only the first few waiters watch

@@ -46,8 +46,8 @@ local order, ranks = {}, {}
 for i = 1, (#ARGV - ACQUIRES) / 6 do
   local its_record = records[(ACQUIRES - RELEASES) / 2 + i]
   order[i] = i
-  local rank_offset, came = string.match(its_record or '', '^%l:%d+:(%d+):(%d+):')
-  ranks[i] = came and rank_offset + came or math.huge
+  local rank_offset, arrived_at = string.match(its_record or '', '^%l:%d+:(%d+):(%d+):')
+  ranks[i] = arrived_at and rank_offset + arrived_at or math.huge
 end
 if waiting > 0 then
   table.sort(order, function(a, b) return ranks[a] < ranks[b] or (ranks[a] == ranks[b] and a < b) end)

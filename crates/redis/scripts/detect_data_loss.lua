@@ -9,15 +9,15 @@
 -- Redis searches small hashes linearly; one long value turns the hash into a hash table.
 local ABOUT = 'A bounded pool of Longshore: its state, holders and waiters. See docs/redis.md.'
 
--- Fences start at the current time and grow by one, so that they keep growing after a data loss. `first` is the
+-- Fences start at the current time and grow by one, so that they keep growing after a data loss. `first_fence` is the
 -- fence at which counting began.
 local function create_pool(its_max)
   max, fence, created = tonumber(its_max), now, string.format('%.0f', now)
   -- A holder may have noticed the data loss before (see extend.lua).
-  local at, its_ttl = string.match(redis.call('HGET', pool, 'forgot') or '', '(%d+):(%d+)')
+  local at, its_ttl = string.match(redis.call('HGET', pool, 'data_loss_report') or '', '(%d+):(%d+)')
   if at then lost_at, max_ttl = tonumber(at), tonumber(its_ttl) end
-  redis.call('HDEL', pool, 'forgot')
-  redis.call('HSET', pool, 'first', now, 'about', ABOUT)
+  redis.call('HDEL', pool, 'data_loss_report')
+  redis.call('HSET', pool, 'first_fence', now, 'about', ABOUT)
 end
 
 -- Creates the pool if it does not exist, and compares its run and creation time with what the client knows.
@@ -28,7 +28,7 @@ local function detect_data_loss(server_run, started, trusted, known, its_max)
     if trusted ~= '1' then
       record_data_loss(math.min(now, tonumber(started)))
       if now > fence then
-        redis.call('HINCRBY', pool, 'first', string.format('%.0f', now - fence))
+        redis.call('HINCRBY', pool, 'first_fence', string.format('%.0f', now - fence))
         fence = now
       end
     end

@@ -3,7 +3,7 @@
 local ttl, known = tonumber(ARGV[2]), ARGV[3]
 -- After a data loss a holder may be the first client to notice: leave a note for the next `acquire`.
 if not max and known ~= '' then
-  redis.call('HSET', pool, 'forgot', string.format('%.0f:%.0f', now, ttl))
+  redis.call('HSET', pool, 'data_loss_report', string.format('%.0f:%.0f', now, ttl))
 elseif max and known ~= '' and known ~= created then
   record_data_loss(tonumber(created))
 end

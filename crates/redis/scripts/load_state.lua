@@ -1,8 +1,8 @@
 -- Loads the pool's state. Prepended to every script.
 --
 -- KEYS  pool      hash: `state`, counters, and by their ids
---                 "h:weight:fence:since:waited:owner" of holders,
---                 "w:weight:rank_offset:came:client:ttl:owner" of waiters
+--                 "h:weight:fence:acquired_at:waited:owner" of holders,
+--                 "w:weight:rank_offset:arrived_at:client:ttl:owner" of waiters
 --       expiries  sorted set: when each holder's lease and each waiter's place in the queue expire
 --       waiters   sorted set: waiters by rank
 -- ARGV  the first is an id, or a placeholder that is no id

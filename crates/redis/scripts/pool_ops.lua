@@ -56,8 +56,8 @@ end
 
 -- Records a loss of leases that began before `at`, unless the pool was reset since: then no holder is left.
 local function record_data_loss(at)
-  local cleared = tonumber(redis.call('HGET', pool, 'cleared')) or 0
-  if at > cleared then lost_at = math.max(lost_at, at) end
+  local reset_at = tonumber(redis.call('HGET', pool, 'reset_at')) or 0
+  if at > reset_at then lost_at = math.max(lost_at, at) end
 end
 
 -- Removes the record of `id`; returns its weight if it was a holder.
@@ -94,13 +94,13 @@ local function count_wait(waited)
   if step > 0 then redis.call('HINCRBY', pool, 'waits' .. step, 1) end
 end
 
--- Grants a permit to a request that was enqueued at `came`, or never enqueued (nil). Returns how long it waited.
-local function grant(id, weight, ttl, came, owner)
+-- Grants a permit to a request that was enqueued at `arrived_at`, or never enqueued (nil). Returns how long it waited.
+local function grant(id, weight, ttl, arrived_at, owner)
   local waited = 0
   used, fence = used + weight, fence + 1
-  if came then
+  if arrived_at then
     waiting = waiting - redis.call('ZREM', waiters, id)
-    waited = math.max(now - came, 0)
+    waited = math.max(now - arrived_at, 0)
     count_wait(waited)
   end
   put(id, string.format('h:%.0f:%.0f:%.0f:%.0f:%s', weight, fence, now, waited, owner))
@@ -134,7 +134,7 @@ local function notify_waiters()
   for _ = 1, math.min(waiting, MAX_NOTIFIED) do
     local id = redis.call('ZRANGE', waiters, at, at)[1]
     local its_record = redis.call('HGET', pool, id)
-    local state, weight, came, client, ttl, owner =
+    local state, weight, arrived_at, client, ttl, owner =
       string.match(its_record, '^(%a):(%d+):%d+:(%d+):([^:]*):(%d+):(.*)$')
     if not state then
       -- Written by an older version: notify it, never grant to it.
@@ -144,7 +144,7 @@ local function notify_waiters()
     if free < 0 then return end
     if may_grant and ttl and at == 0 and client == caller then
       -- The waiter may learn of it as late as HANDOVER_GRACE.
-      local waited = grant(id, tonumber(weight), ttl + HANDOVER_GRACE, tonumber(came), owner)
+      local waited = grant(id, tonumber(weight), ttl + HANDOVER_GRACE, tonumber(arrived_at), owner)
       granted[#granted + 1] = {id, fence, waited}
     else
       at = at + 1

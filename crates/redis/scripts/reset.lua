@@ -5,9 +5,9 @@ for _, id in ipairs(redis.call('ZRANGE', waiters, 0, MAX_EXPIRED - 1)) do
   local client = string.match(redis.call('HGET', pool, id), '^%a:%d+:%d+:%d+:([^:]*):')
   notify(client, id)
 end
-local about, came = unpack(redis.call('HMGET', pool, 'about', 'came'))
+local about, last_arrival = unpack(redis.call('HMGET', pool, 'about', 'last_arrival'))
 redis.call('DEL', pool, expiries, waiters)
 used, waiting, next_expiry, lost_at = 0, 0, 0, 0
-redis.call('HSET', pool, 'first', fence, 'cleared', now, 'came', came or 0, 'about', about)
+redis.call('HSET', pool, 'first_fence', fence, 'reset_at', now, 'last_arrival', last_arrival or 0, 'about', about)
 save()
 return 1

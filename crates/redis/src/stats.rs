@@ -48,7 +48,7 @@ fn figures(pool: &HashMap<String, String>) -> Result<PoolStats> {
         return Err(damaged("a pool without its state"));
     };
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let acquired = fence.saturating_sub(number("first"));
+    let acquired = fence.saturating_sub(number("first_fence"));
     let mut waits = Waits::default();
     for (step, count) in waits.0.iter_mut().enumerate().skip(1) {
         *count = number(&format!("waits{step}"));
@@ -66,12 +66,12 @@ fn figures(pool: &HashMap<String, String>) -> Result<PoolStats> {
     })
 }
 
-/// Reads `weight:fence:since:waited:owner`, without the `h:`.
+/// Reads `weight:fence:acquired_at:waited:owner`, without the `h:`.
 fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
     let bad = || damaged(format_args!("a holder `{record}`"));
     let mut parts = record.splitn(5, ':');
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
-    let (weight, fence, since, _) = (number()?, number()?, number()?, number()?);
+    let (weight, fence, acquired_at, _) = (number()?, number()?, number()?, number()?);
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -83,23 +83,23 @@ fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
         owner: parts.next().ok_or_else(bad)?.into(),
         weight: u32::try_from(weight).map_err(|_| bad())?,
         fence,
-        held: Duration::from_micros(now.saturating_sub(since)),
+        held: Duration::from_micros(now.saturating_sub(acquired_at)),
         left: Duration::from_micros(ends.saturating_sub(now)),
     })
 }
 
-/// Reads `state:weight:rank_offset:came:client:ttl:owner`.
+/// Reads `state:weight:rank_offset:arrived_at:client:ttl:owner`.
 fn waiter(id: &str, record: &str, now: u64) -> Result<Waiter> {
     let bad = || damaged(format_args!("a waiter `{record}`"));
     let mut parts = record.splitn(7, ':').skip(1);
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
-    let (weight, rank_offset, came) = (number()?, number()?, number()?);
+    let (weight, rank_offset, arrived_at) = (number()?, number()?, number()?);
     let level = u8::try_from(rank_offset / micros(STEP)).map_err(|_| bad())?;
     Ok(Waiter {
         id: id.parse::<PermitId>().map_err(|_| bad())?,
         owner: parts.nth(2).ok_or_else(bad)?.into(),
         weight: u32::try_from(weight).map_err(|_| bad())?,
         priority: Priority::new(level).map_err(|_| bad())?,
-        waited: Duration::from_micros(now.saturating_sub(came)),
+        waited: Duration::from_micros(now.saturating_sub(arrived_at)),
     })
 }

@@ -64,7 +64,7 @@ pub(crate) fn units_in_queue(
             .prepare_cached(
                 "SELECT u.id FROM longshore_queue q JOIN longshore_lane l ON l.queue = q.num
                  JOIN longshore_stream s ON s.lane = l.num
-                 JOIN longshore_unit u INDEXED BY longshore_unit_place
+                 JOIN longshore_unit u INDEXED BY longshore_unit_sort
                  ON u.stream = s.num AND u.state = ?3
                  WHERE q.name = ?1 AND (?2 IS NULL OR l.tenant = ?2)",
             )
@@ -130,7 +130,7 @@ fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
     let taken = tx
         .db
         .execute(
-            "UPDATE OR IGNORE longshore_unit SET dedup = ?2 WHERE id = ?1",
+            "UPDATE OR IGNORE longshore_unit SET dedup_key = ?2 WHERE id = ?1",
             (row.id.as_bytes(), send::dedup_key(lane, &key)),
         )
         .or_translate()?;
@@ -187,7 +187,7 @@ fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<u64> {
 
 fn failed_units(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {
     db.prepare_cached(
-        "SELECT u.id FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_place
+        "SELECT u.id FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_sort
          ON u.stream = s.num AND u.state = 5 WHERE s.batch = ?1 AND s.batch <> 0",
     )
     .or_translate()?
@@ -280,7 +280,7 @@ fn update_settings(
 /// Marks lanes as joining after a pause, during which they earned no credit.
 fn mark_joining(tx: &Tx<'_>, table: &str, num: i64) -> Result<()> {
     let column = if table == "longshore_lane" { "num" } else { "queue" };
-    let sql = format!("UPDATE longshore_lane SET joins = 1 WHERE {column} = ?1");
+    let sql = format!("UPDATE longshore_lane SET pass_stale = 1 WHERE {column} = ?1");
     tx.db.execute(&sql, [num]).or_translate()?;
     Ok(())
 }

@@ -1,18 +1,16 @@
 //! Batches: records, cursors, and updates when their counters change.
 
-use std::str::FromStr;
-
-use longshore_core::batch::{self as machine, BatchAction, Sums};
+use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope,
-    TenantId, Timestamp,
+    Batch, BatchId, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope, TenantId, Timestamp,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::checkpoint;
 use crate::error::{Translate, damaged};
-use crate::row::{json, to_json};
+use crate::row::{Columns, to_json};
 use crate::send::{Admission, send};
 use crate::tx::Tx;
 
@@ -184,11 +182,6 @@ pub(crate) fn number(db: &Connection, scope: &Scope, id: &BatchId) -> Result<i64
     }
 }
 
-/// The columns for [`read`].
-pub(crate) const COLUMNS: &str = "b.num, b.name, b.tenant, b.kind, b.status, b.reason,
-    b.initiated_by, b.initiated_at, b.started_at, b.completed_at, b.workers, b.notes, b.cursor,
-    b.sealed, b.generation, b.threshold, b.forgiven, b.callback, b.announced";
-
 /// One batch with counts and sums.
 pub(crate) fn show(db: &Connection, num: i64) -> Result<Batch> {
     Ok(Batch { sums: checkpoint::sums(db, num)?, ..load(db, num)? })
@@ -207,43 +200,17 @@ pub(crate) fn definition(db: &Connection, scope: &Scope, id: &BatchId) -> Result
 
 /// One batch with its counts, without its sums, which no decision needs.
 pub(crate) fn load(db: &Connection, num: i64) -> Result<Batch> {
-    let sql = format!("SELECT {COLUMNS} FROM longshore_batch b WHERE b.num = ?1");
+    let sql = format!("SELECT {BATCH_COLUMNS} FROM longshore_batch b WHERE b.num = ?1");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([num]).or_translate()?;
     let row = rows.next().or_translate()?.ok_or_else(|| damaged("a unit without its batch"))?;
     read(db, row)
 }
 
-/// Reads [`COLUMNS`] and sums the counters of the batch's streams.
+/// Reads [`BATCH_COLUMNS`] and sums the counters of the batch's streams.
 pub(crate) fn read(db: &Connection, row: &Row<'_>) -> Result<Batch> {
-    let num: i64 = row.get(0).or_translate()?;
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let maybe = |at: usize| row.get::<_, Option<String>>(at).or_translate();
-    let time = |at: usize| -> Result<Option<Timestamp>> {
-        Ok(row.get::<_, Option<i64>>(at).or_translate()?.map(Timestamp::from_micros))
-    };
-    Ok(Batch {
-        id: BatchId::new(text(1)?).map_err(damaged)?,
-        tenant: TenantId::new(text(2)?).map_err(damaged)?,
-        kind: text(3)?,
-        status: BatchStatus::from_str(&text(4)?).map_err(damaged)?,
-        reason: maybe(5)?,
-        initiated_by: text(6)?,
-        initiated_at: time(7)?.unwrap_or_default(),
-        started_at: time(8)?,
-        completed_at: time(9)?,
-        workers: row.get(10).or_translate()?,
-        notes: text(11)?,
-        cursor: text(12)?,
-        sealed: row.get(13).or_translate()?,
-        generation: row.get(14).or_translate()?,
-        threshold: json(maybe(15)?.as_deref())?,
-        forgiven: row.get(16).or_translate()?,
-        callback: json(maybe(17)?.as_deref())?,
-        announced: row.get(18).or_translate()?,
-        counts: counts(db, num)?,
-        sums: Sums::new(),
-    })
+    let counts = counts(db, row.get(0).or_translate()?)?;
+    read_batch(&Columns(row), counts)
 }
 
 fn counts(db: &Connection, num: i64) -> Result<Counts> {
@@ -253,21 +220,8 @@ fn counts(db: &Connection, num: i64) -> Result<Counts> {
          coalesce(sum(cancelled), 0) FROM longshore_stream WHERE batch = ?1 AND batch <> 0",
     )
     .or_translate()?
-    .query_row([num], |row| read_counts(row, 0))
-    .or_translate()
-}
-
-/// Reads the seven counters that start at column `at`.
-pub(crate) fn read_counts(row: &Row<'_>, at: usize) -> rusqlite::Result<Counts> {
-    Ok(Counts {
-        blocked: row.get(at)?,
-        scheduled: row.get(at + 1)?,
-        ready: row.get(at + 2)?,
-        leased: row.get(at + 3)?,
-        done: row.get(at + 4)?,
-        failed: row.get(at + 5)?,
-        cancelled: row.get(at + 6)?,
-    })
+    .query_row([num], |row| Ok(read_counts(&Columns(row), 0)))
+    .or_translate()?
 }
 
 /// Opens a new generation of an ended batch, because some of its units run again.

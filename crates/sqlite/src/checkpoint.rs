@@ -61,7 +61,7 @@ pub(crate) fn add<'s>(db: &Connection, sums: impl Iterator<Item = &'s (i64, Sums
     }
     let mut statement = db
         .prepare_cached(
-            "INSERT INTO longshore_sum (batch, name, amount)
+            "INSERT INTO longshore_batch_sum (batch, name, amount)
              SELECT batch, ?2, ?3 FROM longshore_stream WHERE num = ?1 AND batch <> 0
              ON CONFLICT (batch, name)
              DO UPDATE SET amount = CAST(amount + excluded.amount AS INTEGER)",
@@ -76,7 +76,7 @@ pub(crate) fn add<'s>(db: &Connection, sums: impl Iterator<Item = &'s (i64, Sums
 /// The sums of a batch.
 pub(crate) fn sums(db: &Connection, batch: i64) -> Result<Sums> {
     let mut statement = db
-        .prepare_cached("SELECT name, amount FROM longshore_sum WHERE batch = ?1")
+        .prepare_cached("SELECT name, amount FROM longshore_batch_sum WHERE batch = ?1")
         .or_translate()?;
     let sums = statement.query_map([batch], |row| Ok((row.get(0)?, row.get(1)?))).or_translate()?;
     sums.collect::<rusqlite::Result<Sums>>().or_translate()

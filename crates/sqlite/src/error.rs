@@ -31,10 +31,7 @@ fn broken(message: &str, source: rusqlite::Error) -> Error {
     Error::Broken { message: message.to_owned(), source: Some(Box::new(source)) }
 }
 
-/// Data in the file that this program could not have written.
-pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
-    Error::Broken { message: format!("the database holds {what}"), source: None }
-}
+pub(crate) use longshore_core::sql_row::damaged;
 
 /// Maps SQLite errors with `?`.
 pub(crate) trait Translate<T> {

@@ -11,7 +11,7 @@ use crate::error::Translate;
 use crate::ledger::calls;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
-use crate::row::{Spec, UnitRow, entry_code, flag, to_json};
+use crate::row::{Columns, Spec, UnitRow, entry_code, flag, to_json};
 use crate::session::Policies;
 use crate::tx::Tx;
 
@@ -142,7 +142,7 @@ pub(crate) fn load(tx: &mut Tx<'_>, id: UnitId) -> Result<UnitRow> {
 /// The row of a unit, if it exists.
 pub(crate) fn find(tx: &mut Tx<'_>, id: UnitId) -> Result<Option<UnitRow>> {
     let mut rows = tx.prepared(PreparedSql::Find)?.query([id.as_bytes()]).or_translate()?;
-    rows.next().or_translate()?.map(UnitRow::read).transpose()
+    rows.next().or_translate()?.map(|row| UnitRow::read(&Columns(row))).transpose()
 }
 
 /// Writes a transition: the row, its counters, and the consequences for dependants. `fence` is the
@@ -204,7 +204,7 @@ fn delete_dependencies(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
 
 pub(crate) fn release_dedup_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
     tx.db
-        .prepare_cached("UPDATE longshore_unit SET dedup = NULL WHERE id = ?1")
+        .prepare_cached("UPDATE longshore_unit SET dedup_key = NULL WHERE id = ?1")
         .or_translate()?
         .execute([unit.as_bytes()])
         .or_translate()?;
@@ -214,7 +214,7 @@ pub(crate) fn release_dedup_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
 fn log_failure(tx: &Tx<'_>, row: &UnitRow, failure: &Failure, by: Option<SessionId>) -> Result<()> {
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_failure (unit, attempt, at, session, code, message)
+            "INSERT INTO longshore_failure (unit, attempt, failed_at, session, code, message)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )
         .or_translate()?
@@ -236,7 +236,7 @@ pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
         .db
         .prepare_cached(
             "UPDATE longshore_unit SET state = 2 WHERE id = (SELECT id FROM longshore_unit
-             WHERE cap_key = ?1 AND state = 7 AND state IN (3, 7) ORDER BY place LIMIT 1)",
+             WHERE cap_key = ?1 AND state = 7 AND state IN (3, 7) ORDER BY sort_key LIMIT 1)",
         )
         .or_translate()?
         .execute([key])
@@ -249,7 +249,7 @@ pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
 pub(crate) fn resolve_dependants(tx: &mut Tx<'_>, needs: UnitId, succeeded: bool) -> Result<()> {
     let waiting: Vec<[u8; 16]> = tx
         .db
-        .prepare_cached("DELETE FROM longshore_dependency WHERE needs = ?1 RETURNING unit")
+        .prepare_cached("DELETE FROM longshore_dependency WHERE depends_on = ?1 RETURNING unit")
         .or_translate()?
         .query_map([needs.as_bytes()], |row| row.get(0))
         .or_translate()?
@@ -274,14 +274,14 @@ pub(crate) fn resolve_dependants(tx: &mut Tx<'_>, needs: UnitId, succeeded: bool
 fn unblock(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
     let left: Option<i64> = tx
         .db
-        .prepare_cached("SELECT waits_for - 1 FROM longshore_unit WHERE id = ?1")
+        .prepare_cached("SELECT open_dependencies - 1 FROM longshore_unit WHERE id = ?1")
         .or_translate()?
         .query_row([row.id.as_bytes()], |row| row.get(0))
         .optional()
         .or_translate()?;
     if left.is_some_and(|left| left > 0) {
         tx.db
-            .prepare_cached("UPDATE longshore_unit SET waits_for = ?2 WHERE id = ?1")
+            .prepare_cached("UPDATE longshore_unit SET open_dependencies = ?2 WHERE id = ?1")
             .or_translate()?
             .execute((row.id.as_bytes(), left))
             .or_translate()?;

@@ -8,13 +8,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use longshore_core::sql_row::BATCH_COLUMNS;
 use longshore_core::store::{Page, UnitFilter};
 use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit, UnitState};
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
 use crate::queries::{session_id, stream_names, tenant_filter};
-use crate::row::{StreamNames, UnitParts, UnitRow, codes, unit};
+use crate::row::{Columns, StreamNames, UnitParts, UnitRow, codes, unit};
 use crate::{batch, checkpoint};
 
 /// Most rows scanned for one page without a state.
@@ -107,9 +108,9 @@ fn newest_streams(
 ) -> Result<Vec<i64>> {
     // Without `IS NOT NULL`: SQLite would run the subquery twice.
     let sql = format!(
-        "SELECT s.num, (SELECT u.place FROM longshore_unit u INDEXED BY longshore_unit_place
-         WHERE u.stream = s.num AND u.state = ?5 AND (u.place, u.id) < (?6, ?7)
-         ORDER BY u.place DESC, u.id DESC LIMIT 1)
+        "SELECT s.num, (SELECT u.sort_key FROM longshore_unit u INDEXED BY longshore_unit_sort
+         WHERE u.stream = s.num AND u.state = ?5 AND (u.sort_key, u.id) < (?6, ?7)
+         ORDER BY u.sort_key DESC, u.id DESC LIMIT 1)
          FROM {STREAMS_SQL} AND s.{state} > 0"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
@@ -136,9 +137,9 @@ fn newest(
     limit: u32,
 ) -> Result<Vec<UnitCursor>> {
     db.prepare_cached(
-        "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
-         WHERE stream = ?1 AND state = ?2 AND (place, id) < (?3, ?4)
-         ORDER BY place DESC, id DESC LIMIT ?5",
+        "SELECT sort_key, id FROM longshore_unit INDEXED BY longshore_unit_sort
+         WHERE stream = ?1 AND state = ?2 AND (sort_key, id) < (?3, ?4)
+         ORDER BY sort_key DESC, id DESC LIMIT ?5",
     )
     .or_translate()?
     .query_map((stream, code, after.place, after.id, limit), |row| {
@@ -205,20 +206,16 @@ fn page(
 /// A unit without payload, checkpoint and result.
 fn load_without_values(db: &Connection, names: &mut NameCache, id: [u8; 16]) -> Result<Unit> {
     let sql = format!(
-        "SELECT {}, u.failure, u.progress FROM longshore_unit u WHERE u.id = ?1",
-        UnitRow::COLUMNS
+        "SELECT {}, {} FROM longshore_unit u WHERE u.id = ?1",
+        UnitRow::COLUMNS,
+        UnitParts::SHORT_COLUMNS
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([id]).or_translate()?;
     let found = rows.next().or_translate()?.ok_or_else(|| damaged("an index without its row"))?;
-    let row = UnitRow::read(found)?;
-    let parts = UnitParts {
-        failure: found.get(16).or_translate()?,
-        progress: found.get(17).or_translate()?,
-        payload: None,
-        checkpoint: None,
-        result: None,
-    };
+    let found = Columns(found);
+    let row = UnitRow::read(&found)?;
+    let parts = UnitParts::read_short(&found, UnitRow::WIDTH)?;
     let names = match names.entry(row.stream) {
         Entry::Occupied(cached) => cached.into_mut(),
         Entry::Vacant(new) => new.insert(stream_names(db, row.stream)?),
@@ -244,7 +241,7 @@ pub(crate) fn batches(
     let sql = format!(
         "SELECT {} FROM longshore_batch b WHERE b.num < ?1 AND (?2 IS NULL OR b.tenant = ?2)
          AND (?3 IS NULL OR b.status = ?3) ORDER BY b.num DESC LIMIT ?4",
-        batch::COLUMNS
+        BATCH_COLUMNS
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let status = status.map(BatchStatus::as_str);

@@ -19,7 +19,7 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: Dead) -> Result<Reclaimed> {
     let still: bool = tx
         .db
         .query_row(
-            "SELECT EXISTS (SELECT 1 FROM longshore_session WHERE id = ?1 AND beats = ?2)",
+            "SELECT EXISTS (SELECT 1 FROM longshore_session WHERE id = ?1 AND heartbeats = ?2)",
             (dead.session.as_bytes(), dead.beats),
             |row| row.get(0),
         )
@@ -45,8 +45,8 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<Promoted> {
 
 /// Few streams have scheduled units; the index provides the first due ones of each.
 const DUE: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore_stream_live
-    JOIN longshore_unit u INDEXED BY longshore_unit_place ON u.stream = s.num AND u.state = 1
-    AND u.place <= ?1 WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0
+    JOIN longshore_unit u INDEXED BY longshore_unit_sort ON u.stream = s.num AND u.state = 1
+    AND u.sort_key <= ?1 WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0
     LIMIT ?2";
 
 const EXPIRED: &str = "SELECT id FROM longshore_unit INDEXED BY longshore_unit_deadline
@@ -54,7 +54,7 @@ const EXPIRED: &str = "SELECT id FROM longshore_unit INDEXED BY longshore_unit_d
 
 const GIVEN_UP: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore_stream_live
     JOIN longshore_batch b ON b.num = s.batch AND b.status IN ('failed', 'cancelled')
-    JOIN longshore_unit u INDEXED BY longshore_unit_place ON u.stream = s.num
+    JOIN longshore_unit u INDEXED BY longshore_unit_sort ON u.stream = s.num
     AND u.state IN (0, 1, 2, 7, 8)
     WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND ?1 IS NOT NULL LIMIT ?2";
 
@@ -86,7 +86,8 @@ pub(crate) fn cancel_given_up(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     tx.db
         .prepare_cached(
             "UPDATE longshore_unit INDEXED BY longshore_unit_session SET flags = flags | 4
-             WHERE session IS NOT NULL AND flags & 4 = 0 AND stream IN (SELECT s.num FROM longshore_stream s JOIN longshore_batch b
+             WHERE session IS NOT NULL AND flags & 4 = 0 AND stream IN (SELECT s.num FROM
+             longshore_stream s JOIN longshore_batch b
              ON b.num = s.batch WHERE s.leased > 0 AND b.status IN ('failed', 'cancelled'))",
         )
         .or_translate()?
@@ -129,8 +130,8 @@ fn unpark_uncapped(tx: &mut Tx<'_>) -> Result<()> {
 pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duration>> {
     let due: Option<i64> = db
         .prepare_cached(
-            "SELECT min((SELECT place FROM longshore_unit u INDEXED BY longshore_unit_place
-             WHERE u.stream = s.num AND u.state = 1 ORDER BY place LIMIT 1))
+            "SELECT min((SELECT sort_key FROM longshore_unit u INDEXED BY longshore_unit_sort
+             WHERE u.stream = s.num AND u.state = 1 ORDER BY sort_key LIMIT 1))
              FROM longshore_stream s INDEXED BY longshore_stream_live
              WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0",
         )
@@ -161,7 +162,9 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
 
 fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64) -> Result<u64> {
     let streams: Vec<i64> = db
-        .prepare_cached(&format!("SELECT num FROM longshore_stream WHERE {column} > gone_{column}"))
+        .prepare_cached(&format!(
+            "SELECT num FROM longshore_stream WHERE {column} > pruned_{column}"
+        ))
         .or_translate()?
         .query_map([], |row| row.get(0))
         .or_translate()?
@@ -172,7 +175,7 @@ fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64
         let gone = delete_ended(db, stream, state, before, limit - pruned)?;
         if gone > 0 {
             db.prepare_cached(&format!(
-                "UPDATE longshore_stream SET gone_{column} = gone_{column} + ?2 WHERE num = ?1"
+                "UPDATE longshore_stream SET pruned_{column} = pruned_{column} + ?2 WHERE num = ?1"
             ))
             .or_translate()?
             .execute((stream, gone))
@@ -189,8 +192,8 @@ fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64
 fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64) -> Result<u64> {
     let ids: Vec<[u8; 16]> = db
         .prepare_cached(
-            "SELECT id FROM longshore_unit INDEXED BY longshore_unit_place
-             WHERE stream = ?1 AND state = ?2 AND place <= ?3 ORDER BY place LIMIT ?4",
+            "SELECT id FROM longshore_unit INDEXED BY longshore_unit_sort
+             WHERE stream = ?1 AND state = ?2 AND sort_key <= ?3 ORDER BY sort_key LIMIT ?4",
         )
         .or_translate()?
         .query_map((stream, state, before, limit), |row| row.get(0))
@@ -199,7 +202,7 @@ fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64
         .or_translate()?;
     for id in &ids {
         for sql in [
-            "DELETE FROM longshore_body WHERE unit = ?1",
+            "DELETE FROM longshore_overflow_value WHERE unit = ?1",
             "DELETE FROM longshore_failure WHERE unit = ?1",
             "DELETE FROM longshore_unit WHERE id = ?1",
         ] {
@@ -214,8 +217,8 @@ fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64
 fn prune_audit_log(db: &Connection, before: i64, limit: u32) -> Result<u64> {
     let gone = db
         .prepare_cached(
-            "DELETE FROM longshore_deed WHERE at <= ?1
-             AND seq IN (SELECT seq FROM longshore_deed ORDER BY seq LIMIT ?2)",
+            "DELETE FROM longshore_audit_entry WHERE recorded_at <= ?1
+             AND seq IN (SELECT seq FROM longshore_audit_entry ORDER BY seq LIMIT ?2)",
         )
         .or_translate()?
         .execute((before, limit))
@@ -232,8 +235,8 @@ fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
              AND status IN ('complete', 'failed', 'cancelled')
              AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.batch = b.num
                AND s.batch <> 0 AND (s.blocked + s.scheduled + s.ready + s.leased > 0
-               OR s.done > s.gone_done OR s.failed > s.gone_failed
-               OR s.cancelled > s.gone_cancelled)) LIMIT ?2",
+               OR s.done > s.pruned_done OR s.failed > s.pruned_failed
+               OR s.cancelled > s.pruned_cancelled)) LIMIT ?2",
         )
         .or_translate()?
         .query_map((before, limit), |row| row.get(0))
@@ -242,7 +245,7 @@ fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
         .or_translate()?;
     for num in &nums {
         tx.db.execute("DELETE FROM longshore_stream WHERE batch = ?1", [num]).or_translate()?;
-        tx.db.execute("DELETE FROM longshore_sum WHERE batch = ?1", [num]).or_translate()?;
+        tx.db.execute("DELETE FROM longshore_batch_sum WHERE batch = ?1", [num]).or_translate()?;
         tx.db.execute("DELETE FROM longshore_batch WHERE num = ?1", [num]).or_translate()?;
     }
     Ok(nums.len() as u64)
@@ -252,7 +255,7 @@ fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
 pub(crate) fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
     let holder: Option<([u8; 16], i64)> = tx
         .db
-        .prepare_cached("SELECT session, until FROM longshore_leader WHERE role = ?1")
+        .prepare_cached("SELECT session, expires_at FROM longshore_leader WHERE role = ?1")
         .or_translate()?
         .query_row([role], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
@@ -266,8 +269,9 @@ pub(crate) fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duratio
     }
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_leader (role, session, until) VALUES (?1, ?2, ?3)
-             ON CONFLICT (role) DO UPDATE SET session = excluded.session, until = excluded.until",
+            "INSERT INTO longshore_leader (role, session, expires_at) VALUES (?1, ?2, ?3)
+             ON CONFLICT (role) DO UPDATE SET session = excluded.session, expires_at =
+             excluded.expires_at",
         )
         .or_translate()?
         .execute((role, session.as_bytes(), (tx.now + ttl).as_micros()))

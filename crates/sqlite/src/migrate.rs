@@ -1,123 +1,94 @@
-//! The schema and its migrations.
-//!
-//! Migrations are embedded, applied one by one under the write lock, and recorded with a checksum:
-//! a database that was migrated by a changed file is rejected.
+//! Applies the migrations of the schema.
 
-use longshore_core::{Error, Result};
+use longshore_core::Result;
+use longshore_core::migration::{APPLIED, AppliedMigration, CREATE_TABLE, Migration, Migrations};
 use rusqlite::Connection;
 
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
 
-struct Migration {
-    version: u32,
-    name: &'static str,
-    sql: &'static str,
-}
-
-const MIGRATIONS: &[Migration] = &[
-    Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") },
-    Migration {
-        version: 2,
-        name: "definitions",
-        sql: include_str!("../migrations/002_definitions.sql"),
-    },
-    Migration { version: 3, name: "tenants", sql: include_str!("../migrations/003_tenants.sql") },
-    Migration {
-        version: 4,
-        name: "schedules",
-        sql: include_str!("../migrations/004_schedules.sql"),
-    },
-    Migration { version: 5, name: "ledger", sql: include_str!("../migrations/005_ledger.sql") },
-    Migration { version: 6, name: "parking", sql: include_str!("../migrations/006_parking.sql") },
-    Migration {
-        version: 7,
-        name: "call terms",
-        sql: include_str!("../migrations/007_call_terms.sql"),
-    },
-    Migration { version: 8, name: "usage", sql: include_str!("../migrations/008_usage.sql") },
-    Migration { version: 9, name: "permits", sql: include_str!("../migrations/009_permits.sql") },
-    Migration { version: 10, name: "tokens", sql: include_str!("../migrations/010_tokens.sql") },
-    Migration { version: 11, name: "cpu", sql: include_str!("../migrations/011_cpu.sql") },
-];
-
-/// The newest version that this program supports.
-pub(crate) const LATEST_VERSION: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+const MIGRATIONS: Migrations = Migrations(&[Migration {
+    version: 1,
+    name: "tables",
+    sql: include_str!("../migrations/001_tables.sql"),
+}]);
 
 /// Brings the schema up to date; returns its version.
 pub(crate) fn migrate(db: &Connection) -> Result<u32> {
-    if version(db)? != LATEST_VERSION {
+    migrate_to(db, MIGRATIONS)
+}
+
+fn migrate_to(db: &Connection, migrations: Migrations) -> Result<u32> {
+    if !migrations.missing(&applied(db)?)?.is_empty() {
         db.execute_batch("BEGIN IMMEDIATE").or_translate()?;
-        let done = apply_missing(db);
+        let done = apply_missing(db, migrations);
         db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).or_translate()?;
         done?;
     }
-    check(db)?;
-    Ok(LATEST_VERSION)
+    Ok(migrations.latest())
 }
 
-/// Rejects a schema that this program does not support.
-fn check(db: &Connection) -> Result<()> {
-    let found = version(db)?;
-    if found != LATEST_VERSION {
-        return Err(Error::Schema { found, known: LATEST_VERSION });
+/// The applied migrations. Not `user_version`, which the application may use.
+fn applied(db: &Connection) -> Result<Vec<AppliedMigration>> {
+    let exists = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'longshore_migration')";
+    if !db.query_row(exists, [], |row| row.get::<_, bool>(0)).or_translate()? {
+        return Ok(Vec::new());
     }
-    for migration in MIGRATIONS {
-        let sum: String = db
-            .query_row(
-                "SELECT checksum FROM longshore_migration WHERE version = ?1",
-                [migration.version],
-                |row| row.get(0),
-            )
-            .or_translate()?;
-        if sum != checksum(migration.sql) {
-            return Err(damaged(format!("a changed migration {}", migration.name)));
-        }
-    }
-    Ok(())
-}
-
-/// Zero if there is no schema yet. Not `user_version`, which the application may use.
-fn version(db: &Connection) -> Result<u32> {
-    let known: u32 = db
-        .query_row(
-            "SELECT count(*) FROM sqlite_schema WHERE name = 'longshore_migration'",
-            [],
-            |row| row.get(0),
-        )
-        .or_translate()?;
-    if known == 0 {
-        return Ok(0);
-    }
-    db.query_row("SELECT coalesce(max(version), 0) FROM longshore_migration", [], |row| row.get(0))
+    db.prepare(APPLIED)
+        .or_translate()?
+        .query_map([], |row| Ok(AppliedMigration { version: row.get(0)?, checksum: row.get(1)? }))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
         .or_translate()
 }
 
-fn apply_missing(db: &Connection) -> Result<()> {
-    let found = version(db)?;
-    if found > LATEST_VERSION {
-        return Err(Error::Schema { found, known: LATEST_VERSION });
+fn apply_missing(db: &Connection, migrations: Migrations) -> Result<()> {
+    // Read again under the write lock: another process may have migrated.
+    let applied = applied(db)?;
+    if applied.is_empty() {
+        db.execute_batch(CREATE_TABLE).or_translate()?;
     }
-    if found == 0 {
-        db.execute_batch(
-            "CREATE TABLE longshore_migration (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT)",
-        )
-        .or_translate()?;
-    }
-    for migration in MIGRATIONS.iter().filter(|migration| migration.version > found) {
+    for migration in migrations.missing(&applied)? {
         db.execute_batch(migration.sql).or_translate()?;
         db.execute(
             "INSERT INTO longshore_migration VALUES (?1, ?2, ?3)",
-            (migration.version, migration.name, checksum(migration.sql)),
+            (migration.version, migration.name, migration.checksum()),
         )
         .or_translate()?;
     }
     Ok(())
 }
 
-/// FNV-1a: detects accidental changes, not forgery.
-fn checksum(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{hash:016x}")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_version_adds_its_migrations_to_a_store_that_has_the_first() {
+        let db = Connection::open_in_memory().unwrap();
+        assert_eq!(migrate(&db).unwrap(), 1);
+        db.execute("INSERT INTO longshore_queue (name) VALUES ('kept')", []).unwrap();
+        let added = "ALTER TABLE longshore_queue ADD COLUMN added INTEGER NOT NULL DEFAULT 7";
+        let second = Migration { version: 2, name: "added", sql: added };
+        let both: &'static [Migration] = vec![MIGRATIONS.0[0], second].leak();
+        for _ in 0..2 {
+            assert_eq!(migrate_to(&db, Migrations(both)).unwrap(), 2);
+        }
+        let kept = "SELECT name, added FROM longshore_queue";
+        let kept: (String, i64) =
+            db.query_row(kept, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(kept, ("kept".to_owned(), 7));
+        assert!(migrate(&db).is_err(), "the former version rejects it");
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_schema_as_it_was() {
+        let db = Connection::open_in_memory().unwrap();
+        migrate(&db).unwrap();
+        let bad = "CREATE TABLE longshore_half (a); CREATE TABLE longshore_queue (a)";
+        let second = Migration { version: 2, name: "bad", sql: bad };
+        let both: &'static [Migration] = vec![MIGRATIONS.0[0], second].leak();
+        assert!(migrate_to(&db, Migrations(both)).is_err());
+        assert!(db.execute("INSERT INTO longshore_half VALUES (1)", []).is_err());
+        assert_eq!(migrate(&db).unwrap(), 1);
+    }
 }

@@ -44,8 +44,8 @@ pub(crate) fn store<'b>(
         return Ok((Some(bytes.as_bytes()), 0));
     }
     db.prepare_cached(
-        "INSERT INTO longshore_body (unit, part, data) VALUES (?1, ?2, ?3)
-         ON CONFLICT (unit, part) DO UPDATE SET data = excluded.data",
+        "INSERT INTO longshore_overflow_value (unit, field, value) VALUES (?1, ?2, ?3)
+         ON CONFLICT (unit, field) DO UPDATE SET value = excluded.value",
     )
     .or_translate()?
     .execute((unit.as_bytes(), kind as u8, bytes.as_bytes()))
@@ -55,7 +55,7 @@ pub(crate) fn store<'b>(
 
 /// Loads a value from the overflow table.
 pub(crate) fn load(db: &Connection, unit: UnitId, kind: ValueKind) -> Result<Option<Payload>> {
-    db.prepare_cached("SELECT data FROM longshore_body WHERE unit = ?1 AND part = ?2")
+    db.prepare_cached("SELECT value FROM longshore_overflow_value WHERE unit = ?1 AND field = ?2")
         .or_translate()?
         .query_row((unit.as_bytes(), kind as u8), |row| {
             Ok(Payload::from(row.get_ref(0)?.as_blob()?))

@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use longshore_core::Result;
+use longshore_core::ledger::rows::CALL_COLUMNS;
 use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;
@@ -35,7 +36,7 @@ pub(crate) enum PreparedSql {
     Apply,
     /// Reads what is needed to settle a call.
     FindCall,
-    /// Reads the call that a new one would duplicate: [`call_row::COLUMNS`].
+    /// Reads the call that a new one would duplicate: [`CALL_COLUMNS`].
     DuplicateCall,
     /// Inserts a call, if it does not exist.
     InsertCall,
@@ -61,7 +62,7 @@ impl PreparedSql {
                 "SELECT {} FROM longshore_call INDEXED BY longshore_call_request
                  WHERE request_id = ?1 AND tenant = ?2 AND status IN (0, 1) AND unit IS NOT ?3
                  ORDER BY opened_at DESC, id DESC LIMIT 1",
-                call_row::COLUMNS
+                CALL_COLUMNS
             )
         });
         static INSERT_CALL: LazyLock<String> =
@@ -81,7 +82,7 @@ impl PreparedSql {
             Self::UpdateCall => {
                 "UPDATE longshore_call SET profile = ?2, provider = ?3, model = ?4, worker = ?5,
                  reserve_tokens = ?6, reserve_picos = ?7, status = ?8, logged_at = ?9, code = ?10,
-                 answered_by = ?11, tokens_in = ?12, tokens_out = ?13, tokens_cached = ?14,
+                 answering_model = ?11, tokens_in = ?12, tokens_out = ?13, tokens_cached = ?14,
                  tokens_cache_write = ?15, latency_ms = ?16, attempts = ?17, cost_picos = ?18,
                  estimated = ?19, mode = ?20, tier = ?21, tokens_cache_write_long = ?22
                  WHERE id = ?1 AND status = 0"
@@ -94,12 +95,13 @@ impl PreparedSql {
                  AND failure IS NULL"
             }
             Self::Insert => {
-                "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority,
-                 created_at, deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
+                "INSERT OR IGNORE INTO longshore_unit (id, stream, state, sort_key, priority,
+                 created_at, deadline, flags, open_dependencies, bytes, dedup_key, cap_key, spec,
+                 payload)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
             }
             Self::Lease => {
-                "UPDATE longshore_unit SET state = 3, place = ?2, session = ?3, fence = ?4,
+                "UPDATE longshore_unit SET state = 3, sort_key = ?2, session = ?3, fence = ?4,
                  attempt = ?5, started_at = ?6 WHERE id = ?1"
             }
             Self::Start => {
@@ -111,14 +113,15 @@ impl PreparedSql {
                  AND flags & 4 = 0 AND (deadline IS NULL OR deadline > ?2)"
             }
             Self::FinishFast => {
-                "UPDATE longshore_unit SET state = 4, place = ?2, session = NULL,
+                "UPDATE longshore_unit SET state = 4, sort_key = ?2, session = NULL,
                  started_at = NULL, attempt = attempt + (started_at IS NULL), lost = 0,
                  progress = NULL, failure = NULL, result = ?5
                  WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags = 0 AND cap_key IS NULL"
             }
             Self::Apply => {
-                "UPDATE longshore_unit SET state = ?2, place = ?3, attempt = ?4, lost = ?5,
-                 fence = ?6, session = NULL, started_at = NULL, waits_for = 0, progress = NULL,
+                "UPDATE longshore_unit SET state = ?2, sort_key = ?3, attempt = ?4, lost = ?5,
+                 fence = ?6, session = NULL, started_at = NULL, open_dependencies = 0, progress =
+                 NULL,
                  flags = ?7, failure = CASE WHEN ?2 = 4 THEN NULL ELSE coalesce(?8, failure) END
                  WHERE id = ?1"
             }

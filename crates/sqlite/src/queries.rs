@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use longshore_core::session::Lease;
+use longshore_core::sql_row::{FAILURE_COLUMNS, read_failure, read_queue};
 use longshore_core::store::{
-    Capacity, Change, ChangeSet, HeldUnit, QueueInfo, Queues, Topic, Totals, UnitFailure,
+    Change, ChangeSet, HeldUnit, QueueInfo, Queues, Topic, Totals, UnitFailure,
 };
 use longshore_core::{
-    BatchId, Error, Failure, Kind, Priority, QueueName, Result, Scope, SessionId, TenantId,
-    Timestamp, Unit, UnitId,
+    BatchId, Error, Kind, Priority, QueueName, Result, Scope, SessionId, TenantId, Timestamp, Unit,
+    UnitId,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Statement};
 
-use crate::batch::read_counts;
 use crate::error::{Translate, damaged};
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::{PreparedSql, PreparedStatements};
-use crate::row::{StreamNames, UnitParts, UnitRow, flag, unit};
+use crate::row::{Columns, StreamNames, UnitParts, UnitRow, flag, unit};
 
 /// All columns of a unit.
 pub(crate) struct FullRow {
@@ -29,27 +29,26 @@ impl FullRow {
     pub(crate) fn load(statement: &mut Statement<'_>, id: UnitId) -> Result<Self> {
         let mut rows = statement.query([id.as_bytes()]).or_translate()?;
         let row = rows.next().or_translate()?.ok_or_else(|| Error::not_found("unit", id))?;
-        Ok(Self { row: UnitRow::read(row)?, parts: UnitParts::read(row, 16)? })
+        let row = Columns(row);
+        Ok(Self { row: UnitRow::read(&row)?, parts: UnitParts::read(&row, UnitRow::WIDTH)? })
     }
 }
 
-impl UnitParts {
-    /// Loads the values from the overflow table.
-    pub(crate) fn fetch(&mut self, db: &Connection, row: &UnitRow) -> Result<()> {
-        if row.flags & (flag::BODY[0] | flag::BODY[1] | flag::BODY[2]) == 0 {
-            return Ok(());
-        }
-        for (kind, value) in [
-            (ValueKind::Payload, &mut self.payload),
-            (ValueKind::Checkpoint, &mut self.checkpoint),
-            (ValueKind::Result, &mut self.result),
-        ] {
-            if row.has(kind.flag()) {
-                *value = overflow_values::load(db, row.id, kind)?;
-            }
-        }
-        Ok(())
+/// Loads the values of a unit that are in the overflow table.
+pub(crate) fn load_overflow(db: &Connection, row: &UnitRow, parts: &mut UnitParts) -> Result<()> {
+    if row.flags & (flag::BODY[0] | flag::BODY[1] | flag::BODY[2]) == 0 {
+        return Ok(());
     }
+    for (kind, value) in [
+        (ValueKind::Payload, &mut parts.payload),
+        (ValueKind::Checkpoint, &mut parts.checkpoint),
+        (ValueKind::Result, &mut parts.result),
+    ] {
+        if row.has(kind.flag()) {
+            *value = overflow_values::load(db, row.id, kind)?;
+        }
+    }
+    Ok(())
 }
 
 /// A stream's names.
@@ -89,7 +88,7 @@ pub(crate) fn one_unit(db: &Connection, scope: &Scope, id: UnitId) -> Result<Uni
     if !scope.covers(&names.tenant) {
         return Err(Error::not_found("unit", id));
     }
-    parts.fetch(db, &row)?;
+    load_overflow(db, &row, &mut parts)?;
     let session = session_id(db, row.session)?;
     unit(row, parts, &names, session)
 }
@@ -110,22 +109,15 @@ pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Resu
 /// The runs of a unit that did not succeed.
 pub(crate) fn failures(db: &Connection, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
     one_unit(db, scope, id)?;
-    db.prepare_cached(
-        "SELECT attempt, at, session, code, message FROM longshore_failure WHERE unit = ?1
-         ORDER BY num",
-    )
-    .or_translate()?
-    .query_map([id.as_bytes()], |row| {
-        Ok(UnitFailure {
-            attempt: row.get(0)?,
-            at: Timestamp::from_micros(row.get(1)?),
-            session: row.get::<_, Option<[u8; 16]>>(2)?.map(SessionId::from_bytes),
-            failure: Failure { code: row.get(3)?, message: row.get(4)? },
-        })
-    })
-    .or_translate()?
-    .collect::<rusqlite::Result<_>>()
-    .or_translate()
+    let sql =
+        format!("SELECT {FAILURE_COLUMNS} FROM longshore_failure WHERE unit = ?1 ORDER BY num");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query([id.as_bytes()]).or_translate()?;
+    let mut failures = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        failures.push(read_failure(&Columns(row))?);
+    }
+    Ok(failures)
 }
 
 /// Every lane within `scope`.
@@ -133,11 +125,11 @@ pub(crate) fn queues(db: &Connection, scope: &Scope) -> Result<Vec<QueueInfo>> {
     let mut statement = db
         .prepare_cached(
             "SELECT l.num, q.name, l.tenant, q.paused, l.weight, l.cap, q.max_units,
-             q.max_bytes, l.max_units, l.max_bytes, coalesce(sum(s.blocked), 0),
+             q.max_bytes, l.max_units, l.max_bytes, EXISTS (SELECT 1 FROM longshore_tenant t
+             WHERE t.name = l.tenant AND t.suspended), coalesce(sum(s.blocked), 0),
              coalesce(sum(s.scheduled), 0), coalesce(sum(s.ready), 0), coalesce(sum(s.leased), 0),
              coalesce(sum(s.done), 0), coalesce(sum(s.failed), 0), coalesce(sum(s.cancelled), 0),
-             coalesce(sum(s.bytes), 0), EXISTS (SELECT 1 FROM longshore_tenant t
-             WHERE t.name = l.tenant AND t.suspended), l.paused
+             coalesce(sum(s.bytes), 0), l.paused
              FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_stream s ON s.lane = l.num
              WHERE ?1 IS NULL OR l.tenant = ?1 GROUP BY l.num ORDER BY q.name, l.tenant",
@@ -160,36 +152,16 @@ pub(crate) fn tenant_filter(scope: &Scope) -> Option<&str> {
 }
 
 fn queue_info(db: &Connection, row: &Row<'_>) -> Result<QueueInfo> {
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let capacity = |at: usize| -> Result<Capacity> {
-        Ok(Capacity { units: row.get(at).or_translate()?, bytes: row.get(at + 1).or_translate()? })
-    };
-    let queue_paused: bool = row.get(3).or_translate()?;
-    let lane_paused: bool = row.get(19).or_translate()?;
-    Ok(QueueInfo {
-        queue: QueueName::new(text(1)?).map_err(damaged)?,
-        tenant: TenantId::new(text(2)?).map_err(damaged)?,
-        paused: queue_paused || lane_paused,
-        queue_paused,
-        lane_paused,
-        suspended: row.get(18).or_translate()?,
-        weight: row.get(4).or_translate()?,
-        cap: row.get(5).or_translate()?,
-        capacity: capacity(6)?,
-        lane_capacity: capacity(8)?,
-        counts: read_counts(row, 10).or_translate()?,
-        bytes: row.get(17).or_translate()?,
-        oldest_ready: oldest_ready(db, row.get(0).or_translate()?)?,
-    })
+    read_queue(&Columns(row), oldest_ready(db, row.get(0).or_translate()?)?)
 }
 
 /// Looks up the first unit of each stream with ready units.
 fn oldest_ready(db: &Connection, lane: i64) -> Result<Option<Timestamp>> {
     let heads: Vec<(u8, i64)> = db
         .prepare_cached(
-            "SELECT u.priority, u.place FROM longshore_stream s INDEXED BY longshore_stream_ready
+            "SELECT u.priority, u.sort_key FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_unit u ON u.id = (SELECT id FROM longshore_unit
-             WHERE stream = s.num AND state = 2 ORDER BY place LIMIT 1)
+             WHERE stream = s.num AND state = 2 ORDER BY sort_key LIMIT 1)
              WHERE s.lane = ?1 AND s.ready > 0",
         )
         .or_translate()?
@@ -248,7 +220,8 @@ pub(crate) fn changes(db: &Connection, scope: &Scope, since: u64) -> Result<Chan
     let mut statement = db
         .prepare_cached(
             "SELECT seq, topic, name FROM longshore_change
-             WHERE seq > ?1 AND (?2 IS NULL OR tenant = ?2 OR (tenant IS NULL AND topic <> 'session'))
+             WHERE seq > ?1 AND (?2 IS NULL OR tenant = ?2 OR (tenant IS NULL AND topic <>
+             'session'))
              ORDER BY seq LIMIT 1000",
         )
         .or_translate()?;

@@ -1,14 +1,16 @@
 //! Schedules: stored as rows, fired by compare-and-set in the transaction that sends their units.
 
-use longshore_core::schedule::{NewSchedule, Plan, Schedule};
+use longshore_core::schedule::{NewSchedule, Schedule};
+use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
     DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Sent, read_schedule_cursor,
     schedule_cursor,
 };
-use longshore_core::{Error, Payload, Result, ScheduleName, Scope, TenantId, Timestamp};
+use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
+use crate::row::Columns;
 use crate::send::{Admission, send};
 use crate::tx::Tx;
 
@@ -120,42 +122,19 @@ fn write(db: &Connection, schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-const SELECT: &str = "SELECT tenant, name, plan, payload, paused, revision, created_at, last_fire,
-    next_fire, fired, skipped, missed FROM longshore_schedule";
-
 fn read(row: &Row<'_>) -> rusqlite::Result<Result<Schedule>> {
-    let (tenant, name): (String, String) = (row.get(0)?, row.get(1)?);
-    let (plan, payload): (String, Vec<u8>) = (row.get(2)?, row.get(3)?);
-    let time = |at: Option<i64>| at.map(Timestamp::from_micros);
-    let (last_fire, next_fire) = (time(row.get(7)?), time(row.get(8)?));
-    let (paused, revision) = (row.get(4)?, row.get(5)?);
-    let created_at = Timestamp::from_micros(row.get(6)?);
-    let (fired, skipped, missed_times) = (row.get(9)?, row.get(10)?, row.get(11)?);
-    let whole = || {
-        Ok(Schedule {
-            name: ScheduleName::new(&name).map_err(damaged)?,
-            tenant: TenantId::new(&tenant).map_err(damaged)?,
-            plan: Plan::join(&plan, Payload::from(payload)).map_err(damaged)?,
-            paused,
-            revision,
-            created_at,
-            last_fire,
-            next_fire,
-            fired,
-            skipped,
-            missed_times,
-        })
-    };
-    Ok(whole())
+    Ok(read_schedule(&Columns(row)))
 }
 
 fn find(db: &Connection, tenant: &TenantId, name: &ScheduleName) -> Result<Option<Schedule>> {
-    db.prepare_cached(&format!("{SELECT} WHERE tenant = ?1 AND name = ?2"))
-        .or_translate()?
-        .query_row((tenant.as_str(), name.as_str()), read)
-        .optional()
-        .or_translate()?
-        .transpose()
+    db.prepare_cached(&format!(
+        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE tenant = ?1 AND name = ?2"
+    ))
+    .or_translate()?
+    .query_row((tenant.as_str(), name.as_str()), read)
+    .optional()
+    .or_translate()?
+    .transpose()
 }
 
 /// One schedule within the scope.
@@ -183,7 +162,8 @@ pub(crate) fn list(
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     let rows = db
         .prepare_cached(&format!(
-            "{SELECT} WHERE (tenant, name) > (?1, ?2) AND (?3 IS NULL OR tenant = ?3)
+            "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > (?1, ?2) AND
+             (?3 IS NULL OR tenant = ?3)
              ORDER BY tenant, name LIMIT ?4"
         ))
         .or_translate()?
@@ -205,7 +185,8 @@ pub(crate) fn due(
     // By the index on the time: few schedules are due, independent of their total number.
     let rows = db
         .prepare_cached(&format!(
-            "{SELECT} INDEXED BY longshore_schedule_due WHERE paused = 0
+            "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule INDEXED BY longshore_schedule_due
+             WHERE paused = 0
              AND next_fire IS NOT NULL AND next_fire <= ?3 AND (tenant, name) > (?1, ?2)
              ORDER BY tenant, name LIMIT ?4"
         ))

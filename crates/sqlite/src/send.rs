@@ -96,7 +96,10 @@ pub(crate) fn dedup_key(lane: i64, key: &str) -> String {
 fn key_holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<UnitId>> {
     let found: Option<([u8; 16], i64, u8, i64)> = tx
         .db
-        .prepare_cached("SELECT id, flags, state, place FROM longshore_unit WHERE dedup = ?1")
+        .prepare_cached(
+            "SELECT id, flags, state, sort_key FROM longshore_unit WHERE dedup_key =
+                         ?1",
+        )
         .or_translate()?
         .query_row([dedup], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()
@@ -223,7 +226,9 @@ impl Dependencies {
     fn record(&self, tx: &mut Tx<'_>, unit: &NewUnit) -> Result<()> {
         for needs in &self.open {
             tx.db
-                .prepare_cached("INSERT INTO longshore_dependency (needs, unit) VALUES (?1, ?2)")
+                .prepare_cached(
+                    "INSERT INTO longshore_dependency (depends_on, unit) VALUES (?1, ?2)",
+                )
                 .or_translate()?
                 .execute((needs.as_bytes(), unit.id.as_bytes()))
                 .or_translate()?;

@@ -7,25 +7,27 @@ use std::time::Duration;
 
 use longshore_core::machine::{Event, next};
 use longshore_core::session::{Lease, NewSession, Order, Session};
+use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
 use longshore_core::store::{Beat, BeatAnswer, HeldUnit, ProgressNote};
 use longshore_core::{
     Error, Kind, Outcome, Policy, Result, SessionId, Timestamp, UnitId, UnitState,
 };
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::{Translate, damaged};
 use crate::finish::{apply, find as find_unit, unit_policy};
 use crate::ledger::{calls, reply_queues};
 use crate::prepared::PreparedSql;
 use crate::queries;
-use crate::row::{UnitRow, flag, to_json};
+use crate::row::{Columns, UnitRow, flag, to_json};
 use crate::tx::Tx;
 
 /// Opens a session.
 pub(crate) fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     tx.db
         .execute(
-            "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at, beat_at)
+            "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at,
+             heartbeat_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT (id) DO NOTHING",
             (
                 session.id.as_bytes(),
@@ -61,7 +63,8 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
     let num = number(tx.db, session)?;
     tx.db
         .prepare_cached(
-            "UPDATE longshore_session SET beats = beats + 1, beat_at = ?2, cpu = coalesce(?3, cpu)
+            "UPDATE longshore_session SET heartbeats = heartbeats + 1, heartbeat_at = ?2, cpu =
+             coalesce(?3, cpu)
              WHERE num = ?1",
         )
         .or_translate()?
@@ -71,7 +74,7 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
     let (wanted, held): (String, u64) = tx
         .db
         .prepare_cached(
-            "SELECT wanted, (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)
+            "SELECT command, (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)
              FROM longshore_session s WHERE num = ?1",
         )
         .or_translate()?
@@ -84,7 +87,7 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
          OR coalesce(b.status, 'running') NOT IN ('queued', 'running'))",
         num,
     )?;
-    Ok(BeatAnswer { order: parse_command(&wanted)?, cancel, unwanted, held })
+    Ok(BeatAnswer { order: wanted.parse().map_err(damaged)?, cancel, unwanted, held })
 }
 
 fn micros(time: Duration) -> i64 {
@@ -111,7 +114,8 @@ pub(crate) fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) ->
     for note in notes {
         tx.db
             .prepare_cached(
-                "UPDATE longshore_unit SET progress = ?4 WHERE id = ?1 AND session = ?2 AND fence = ?3",
+                "UPDATE longshore_unit SET progress = ?4 WHERE id = ?1 AND session = ?2 AND fence
+                 = ?3",
             )
             .or_translate()?
             .execute((
@@ -316,8 +320,8 @@ pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> 
     let changed = tx
         .db
         .execute(
-            "UPDATE longshore_session SET wanted = ?2 WHERE id = ?1",
-            (session.as_bytes(), command_name(order)),
+            "UPDATE longshore_session SET command = ?2 WHERE id = ?1",
+            (session.as_bytes(), order.as_str()),
         )
         .or_translate()?;
     if changed == 0 {
@@ -327,61 +331,16 @@ pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> 
     Ok(())
 }
 
-fn command_name(order: Order) -> &'static str {
-    match order {
-        Order::Work => "work",
-        Order::Quiet => "quiet",
-        Order::Drain => "drain",
-        Order::Stop => "stop",
-    }
-}
-
-fn parse_command(name: &str) -> Result<Order> {
-    [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
-        .into_iter()
-        .find(|order| command_name(*order) == name)
-        .ok_or_else(|| damaged(format!("the order `{name}`")))
-}
-
 /// All sessions.
 pub(crate) fn list(db: &Connection) -> Result<Vec<Session>> {
-    let mut statement = db
-        .prepare_cached(
-            "SELECT id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, wanted,
-             (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num), cpu
-             FROM longshore_session s ORDER BY num",
-        )
-        .or_translate()?;
+    let sql = format!("SELECT {SESSION_COLUMNS} FROM longshore_session s ORDER BY s.num");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([]).or_translate()?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        sessions.push(read(row)?);
+        sessions.push(read_session(&Columns(row))?);
     }
     Ok(sessions)
-}
-
-fn read(row: &Row<'_>) -> Result<Session> {
-    let ttl: i64 = row.get(5).or_translate()?;
-    let wanted: String = row.get(9).or_translate()?;
-    let kinds: String = row.get(3).or_translate()?;
-    Ok(Session {
-        id: SessionId::from_bytes(row.get(0).or_translate()?),
-        label: row.get(1).or_translate()?,
-        version: row.get(2).or_translate()?,
-        kinds: kinds_of(&kinds)?.into_keys().collect(),
-        slots: row.get(4).or_translate()?,
-        ttl: Duration::from_micros(u64::try_from(ttl).unwrap_or(0)),
-        beats: row.get(6).or_translate()?,
-        opened_at: Timestamp::from_micros(row.get(7).or_translate()?),
-        beat_at: Timestamp::from_micros(row.get(8).or_translate()?),
-        cpu: row.get::<_, Option<u64>>(11).or_translate()?.map(Duration::from_micros),
-        held: row.get(10).or_translate()?,
-        order: parse_command(&wanted)?,
-    })
-}
-
-fn kinds_of(text: &str) -> Result<BTreeMap<Kind, Policy>> {
-    serde_json::from_str(text).map_err(|error| damaged(format!("bad session kinds: {error}")))
 }
 
 /// The policies of units: the sender's, else the session's for the kind.
@@ -417,7 +376,7 @@ fn session_kinds(db: &Connection, session: i64) -> Result<BTreeMap<Kind, Policy>
         })
         .optional()
         .or_translate()?;
-    text.map_or_else(|| Ok(BTreeMap::new()), |text| kinds_of(&text))
+    text.map_or_else(|| Ok(BTreeMap::new()), |text| parse_kinds(&text))
 }
 
 fn stream_kind(db: &Connection, stream: i64) -> Result<Kind> {

@@ -13,7 +13,7 @@ use crate::error::Translate;
 /// A stream of this lane has ready units again: if the lane had none, marks it as joining.
 pub(crate) fn mark_if_joining(db: &Connection, lane: i64, stream: i64) -> Result<()> {
     db.prepare_cached(
-        "UPDATE longshore_lane SET joins = 1 WHERE num = ?1 AND joins = 0 AND NOT EXISTS
+        "UPDATE longshore_lane SET pass_stale = 1 WHERE num = ?1 AND pass_stale = 0 AND NOT EXISTS
          (SELECT 1 FROM longshore_stream INDEXED BY longshore_stream_ready
           WHERE lane = ?1 AND ready > 0 AND num <> ?2)",
     )
@@ -39,7 +39,7 @@ pub(crate) fn level_up(share: &mut LaneShare, level: Option<u64>) {
 
 /// Stores a lane's pass.
 pub(crate) fn save(db: &Connection, lane: i64, share: LaneShare) -> Result<()> {
-    db.prepare_cached("UPDATE longshore_lane SET pass = ?2, joins = 0 WHERE num = ?1")
+    db.prepare_cached("UPDATE longshore_lane SET pass = ?2, pass_stale = 0 WHERE num = ?1")
         .or_translate()?
         .execute((lane, share.pass))
         .or_translate()?;

@@ -1,12 +1,13 @@
 //! Tenants: their records, and the counters of their lanes.
 
-use longshore_core::store::{Capacity, Tenant, TenantChange, in_charge_of_tenants};
-use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row};
+use longshore_core::sql_row::read_tenant;
+use longshore_core::store::{Tenant, TenantChange, in_charge_of_tenants};
+use longshore_core::{Error, Result, Scope, TenantId};
+use rusqlite::{Connection, OptionalExtension};
 
-use crate::batch::read_counts;
 use crate::error::{Translate, damaged};
 use crate::queries;
+use crate::row::Columns;
 use crate::tx::Tx;
 
 /// Changes a tenant's record, or creates it.
@@ -52,7 +53,7 @@ fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
 
 /// Marks lanes as joining after a suspension, during which they earned no credit.
 fn mark_joining(db: &Connection, id: &TenantId) -> Result<()> {
-    let sql = "UPDATE longshore_lane SET joins = 1 WHERE tenant = ?1";
+    let sql = "UPDATE longshore_lane SET pass_stale = 1 WHERE tenant = ?1";
     db.execute(sql, [id.as_str()]).or_translate()?;
     Ok(())
 }
@@ -68,7 +69,7 @@ pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()
     tx.db
         .execute(
             "UPDATE longshore_lane SET paused = 0, weight = 1, cap = NULL, max_units = NULL,
-             max_bytes = NULL, joins = joins OR paused WHERE tenant = ?1",
+             max_bytes = NULL, pass_stale = pass_stale OR paused WHERE tenant = ?1",
             [id.as_str()],
         )
         .or_translate()?;
@@ -96,27 +97,13 @@ pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<Tenant>> {
     let mut rows = statement.query([queries::tenant_filter(scope)]).or_translate()?;
     let mut tenants = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        tenants.push(read(row)?);
+        tenants.push(read_tenant(&Columns(row))?);
     }
     Ok(tenants)
 }
 
 fn find(db: &Connection, id: &TenantId) -> Result<Option<Tenant>> {
     Ok(list(db, &Scope::Tenant(id.clone()))?.pop())
-}
-
-fn read(row: &Row<'_>) -> Result<Tenant> {
-    let name: String = row.get(0).or_translate()?;
-    Ok(Tenant {
-        id: TenantId::new(name).map_err(damaged)?,
-        weight: row.get(1).or_translate()?,
-        cap: row.get(2).or_translate()?,
-        capacity: Capacity { units: row.get(3).or_translate()?, bytes: row.get(4).or_translate()? },
-        suspended: row.get(5).or_translate()?,
-        created_at: Timestamp::from_micros(row.get(6).or_translate()?),
-        counts: read_counts(row, 7).or_translate()?,
-        bytes: row.get(14).or_translate()?,
-    })
 }
 
 /// Whether a tenant is suspended.

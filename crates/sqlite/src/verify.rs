@@ -24,7 +24,7 @@ fn recount(state: UnitState) -> String {
         UnitState::Ready => "2, 7, 8".to_owned(),
         other => crate::row::code(other).to_string(),
     };
-    let gone = if state.is_final() { format!("s.gone_{column}") } else { "0".to_owned() };
+    let gone = if state.is_final() { format!("s.pruned_{column}") } else { "0".to_owned() };
     format!(
         "SELECT 'stream ' || s.num || ' counts ' || s.{column} || ' {column}, has ' ||
          (count(u.id) + {gone}) FROM longshore_stream s LEFT JOIN longshore_unit u
@@ -53,7 +53,7 @@ const RULES: [(&str, &str); 9] = [
     (
         "no_unit_lost",
         "SELECT 'unit ' || hex(id) || ' waits for units that are not recorded'
-         FROM longshore_unit u WHERE state = 0 AND waits_for <>
+         FROM longshore_unit u WHERE state = 0 AND open_dependencies <>
          (SELECT count(*) FROM longshore_dependency d WHERE d.unit = u.id) LIMIT 100",
     ),
     (
@@ -83,7 +83,7 @@ const RULES: [(&str, &str); 9] = [
          sum(spent_tokens) || ' tokens and ' || sum(spent_picos) || ' picos more as spent, ' ||
          sum(reserved_tokens) || ' and ' || sum(reserved_picos) || ' more as reserved'
          FROM (SELECT tenant, month, spent_tokens, spent_picos, reserved_tokens, reserved_picos
-           FROM longshore_month UNION ALL
+           FROM longshore_monthly_spend UNION ALL
            SELECT tenant, strftime('%Y-%m', opened_at / 1000000, 'unixepoch'),
            -coalesce(tokens_in + tokens_out, 0), -coalesce(cost_picos, 0),
            iif(status = 0, -reserve_tokens, 0), iif(status = 0, -reserve_picos, 0)

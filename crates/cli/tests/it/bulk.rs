@@ -92,8 +92,8 @@ impl ProviderBatchFixture {
 
     /// Checks that no request is parked, submitted or open, and that each call cost the batch price.
     fn assert_billing(&self, calls: u64) {
-        assert_eq!(self.job.count("longshore_parked"), 0);
-        assert_eq!(self.job.count("longshore_shipment"), 0);
+        assert_eq!(self.job.count("longshore_pending_request"), 0);
+        assert_eq!(self.job.count("longshore_provider_batch"), 0);
         let usage = self.job.dir.run(&["usage", "--by", "batch", "--json"]).ok().json();
         let groups = usage["groups"].as_array().unwrap();
         assert_eq!(groups.len(), 1, "{usage}");
@@ -157,7 +157,7 @@ fn kill_at_every_step(provider: &str, store: StoreKind) {
     // Kill while rows are parked.
     fake.next([Act::Hang]);
     let mut worker = fixture.worker();
-    eventually(TIMEOUT, || (job.count("longshore_parked") > 0).then_some(()));
+    eventually(TIMEOUT, || (job.count("longshore_pending_request") > 0).then_some(()));
     worker.kill();
     // Kill during a request to the provider.
     for (served, act) in KILL_POINTS {

@@ -24,6 +24,7 @@ mod keys;
 mod profiles;
 mod provider_batches;
 mod reply_queues;
+pub mod rows;
 mod tokens;
 mod usage;
 

@@ -94,7 +94,7 @@ pub(super) async fn find_candidates(
     claim: &Claim,
     mode: &ScanMode,
 ) -> Result<ClaimCandidates> {
-    let sql = "SELECT * FROM longshore_eligible($1, $2, $3, $4, $5, $6, $7, $8)";
+    let sql = "SELECT * FROM longshore_candidate_streams($1, $2, $3, $4, $5, $6, $7, $8)";
     let rows = tx.query(sql, &ClaimParams::new(claim, mode).params()).await?;
     let first = rows.first().ok_or(Error::SessionGone(claim.session))?;
     let session = value(first, 0)?;

@@ -99,7 +99,7 @@ async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Opt
     let filter_params = ClaimParams::new(claim, mode);
     let mut params = filter_params.params().to_vec();
     params.extend([&start as &dyn SqlParam, &wanted, &free, &now]);
-    let sql = "SELECT * FROM longshore_claim_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+    let sql = "SELECT * FROM longshore_claim_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12)";
     let rows = inner.query_autocommit(sql, &params).await?;
     let (first, units) = rows.split_first().ok_or(Error::SessionGone(claim.session))?;

@@ -102,7 +102,7 @@ impl ClaimLanes {
             leased AS (
               SELECT s.lane, s.leased FROM longshore_stream s
               WHERE s.lane IN (SELECT num FROM lanes)
-              UNION ALL SELECT s.lane, d.leased FROM longshore_delta d
+              UNION ALL SELECT s.lane, d.leased FROM longshore_stream_delta d
               JOIN longshore_stream s ON s.num = d.stream
               WHERE s.lane IN (SELECT num FROM lanes))
             SELECT l.num, l.tenant, coalesce(sum(x.leased), 0)::bigint, l.cap, t.cap

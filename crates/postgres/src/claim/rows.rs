@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::candidate_streams::CandidateStream;
 use super::plan::RoundPlan;
 use crate::error::damaged;
-use crate::row::{ALONE, PARKED, UnitParts, UnitRow, code, unit, value};
+use crate::row::{ALONE, Columns, PARKED, UnitParts, UnitRow, code, unit, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::uuid;
@@ -50,11 +50,11 @@ impl CandidateUnit {
 
     /// Reads a unit of a known source.
     pub(super) fn read_from(row: &Row, source: usize) -> Result<Self> {
-        let unit = UnitRow::read(row)?;
+        let unit = UnitRow::read(&Columns(row))?;
         // After the five columns of `UnitParts`.
         let after = UnitRow::WIDTH + 5;
         Ok(Self {
-            parts: UnitParts::read(row, UnitRow::WIDTH)?,
+            parts: UnitParts::read(&Columns(row), UnitRow::WIDTH)?,
             rank: value(row, after)?,
             claimed: value(row, after + 1)?,
             source,
@@ -66,7 +66,7 @@ impl CandidateUnit {
     pub(super) fn lease(&mut self, now: i64, started: bool) {
         let row = &mut self.row;
         row.code = code(UnitState::Leased);
-        row.place = now;
+        row.sort_key = now;
         row.fence = (row.fence + 1).max(now.unsigned_abs());
         row.attempt += u32::from(started);
         row.started_at = started.then_some(now);
@@ -101,9 +101,9 @@ pub(super) async fn peek(
     let rows = tx
         .query(
             "SELECT w.at, ARRAY(
-               SELECT u.place FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2
-               AND (u.place, u.id) > (w.place, w.id) ORDER BY u.place, u.id LIMIT w.units)
-             FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS w (stream, units, place, id, at)
+               SELECT u.sort_key FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2
+               AND (u.sort_key, u.id) > (w.sort_key, w.id) ORDER BY u.sort_key, u.id LIMIT w.units)
+             FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS w (stream, units, sort_key, id, at)
              ORDER BY w.at",
             &[&streams, &limits, &places, &ids],
         )
@@ -130,7 +130,7 @@ pub(super) async fn claim(
         places.push(source.after.0);
         ids.push(source.after.1);
     }
-    let sql = "SELECT * FROM longshore_take($1, $2, $3, $4, $5, $6, $7, $8)";
+    let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8)";
     let now = tx.now.as_micros();
     let rows = tx
         .query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &lock_only])
@@ -149,10 +149,11 @@ pub(super) async fn alone(
     let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
     let lock = if lock { "FOR UPDATE SKIP LOCKED" } else { "" };
     let sql = format!(
-        "SELECT {row}, {parts}, u.place, false
+        "SELECT {row}, {parts}, u.sort_key, false
          FROM unnest($1) WITH ORDINALITY AS w (stream, at) CROSS JOIN LATERAL (
-           SELECT {row}, {parts} FROM longshore_unit u WHERE u.stream = w.stream AND u.state = {ALONE}
-           ORDER BY u.place LIMIT {spare} {lock}) u ORDER BY w.at, u.place, u.id",
+           SELECT {row}, {parts} FROM longshore_unit u WHERE u.stream = w.stream AND u.state =
+           {ALONE}
+           ORDER BY u.sort_key LIMIT {spare} {lock}) u ORDER BY w.at, u.sort_key, u.id",
         spare = super::SPARE
     );
     let rows = tx.query(&sql, &[&streams]).await?;
@@ -166,8 +167,9 @@ pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &[(Uuid, bool)])
     }
     let (ids, starts): (Vec<Uuid>, Vec<bool>) = units.iter().copied().unzip();
     tx.query(
-        "UPDATE longshore_unit u SET state = 3, place = $3, session = $4,
-           fence = greatest(u.fence + 1, $3), attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $3 END
+        "UPDATE longshore_unit u SET state = 3, sort_key = $3, session = $4,
+           fence = greatest(u.fence + 1, $3), attempt = u.attempt + f.starts::int, started_at =
+           CASE WHEN f.starts THEN $3 END
          FROM unnest($1, $2) AS f (id, starts) WHERE u.id = f.id",
         &[&ids, &starts, &tx.now.as_micros(), &session],
     )

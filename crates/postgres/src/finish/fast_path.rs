@@ -17,7 +17,7 @@ use crate::store::StoreInner;
 use crate::tx::{PostCommit, Tx};
 use crate::typed_params::{SqlParam, session_uuid, unit_id, uuid};
 
-const FINISH_PLAIN: &str = "SELECT * FROM longshore_end_plainly($1, $2, $3, $4, $5, $6)";
+const FINISH_PLAIN: &str = "SELECT * FROM longshore_finish_fast($1, $2, $3, $4, $5, $6)";
 
 /// The leases that the fast path has ended.
 #[derive(Default)]

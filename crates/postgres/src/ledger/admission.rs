@@ -9,21 +9,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_core::ledger::budget::Verdict;
+use longshore_core::ledger::rows::{CALL_COLUMNS, read_call};
 use longshore_core::ledger::{Admission, BudgetState, Call, NewCall};
 use longshore_core::{CallId, Error, Result, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::budgets::read_state;
-use super::call_row::{COLUMNS, CallIntentColumns, OwnedParams, borrow_params, read};
+use super::call_row::{CallIntentColumns, OwnedParams, borrow_params};
 use crate::advisory_lock::{AdvisoryLock, sorted_keys};
 use crate::error::damaged;
-use crate::row::{count, value};
+use crate::row::{Columns, count, value};
 use crate::store::StoreInner;
 use crate::tx::Tx;
 use crate::typed_params::{call_id, call_uuid};
 
-const ADMIT: &str = "SELECT * FROM longshore_admit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+const ADMIT: &str = "SELECT * FROM longshore_admit_calls($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+                     $11,
     $12, $13, $14, $15, $16, $17)";
 
 /// Tenants that had a budget at this process's last admission: their calls skip the fast path.
@@ -239,7 +241,7 @@ async fn remove_refused(
     let is_over = |reply: &Admission| matches!(reply, Admission::OverBudget(_));
     let refused = calls.iter().zip(answers).filter(|(_, reply)| is_over(reply));
     let refused: Vec<Uuid> = refused.map(|(call, _)| call_uuid(call.id)).collect();
-    let sql = "SELECT longshore_refuse($1)";
+    let sql = "SELECT longshore_retract_calls($1)";
     if refused.is_empty() {
         return Ok(());
     }
@@ -259,7 +261,7 @@ async fn duplicated_calls(
         return Ok(HashMap::new());
     }
     let ids: Vec<Uuid> = reply.duplicates.values().map(|id| call_uuid(*id)).collect();
-    let sql = format!("SELECT {COLUMNS} FROM longshore_call c WHERE c.id = ANY($1)");
+    let sql = format!("SELECT {CALL_COLUMNS} FROM longshore_call c WHERE c.id = ANY($1)");
     let rows = tx.query(&sql, &[&ids]).await?;
-    rows.iter().map(|row| read(row).map(|call| (call.call.id, call))).collect()
+    rows.iter().map(|row| read_call(&Columns(row)).map(|call| (call.call.id, call))).collect()
 }

@@ -37,9 +37,9 @@ async fn write(tx: &mut Tx<'_>, tenant: &TenantId, budget: &Budget) -> Result<()
     let Budget { tokens, cost_picos, warn_at } = budget;
     let tokens = tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
     tx.execute(
-        "INSERT INTO longshore_budget (tenant, tokens, cost_picos, warn_at)
+        "INSERT INTO longshore_budget (tenant, max_tokens, max_cost_picos, warn_at)
          VALUES ($1, $2, $3, $4) ON CONFLICT (tenant) DO UPDATE
-         SET tokens = $2, cost_picos = $3, warn_at = $4",
+         SET max_tokens = $2, max_cost_picos = $3, warn_at = $4",
         &[&tenant.as_str(), &tokens, cost_picos, warn_at],
     )
     .await?;
@@ -56,11 +56,12 @@ async fn state(tx: &mut Tx<'_>, tenant: &TenantId) -> Result<BudgetState> {
     let month = BudgetState::month_of(tx.now);
     let row = tx
         .query_one(
-            "SELECT $1, b.tokens, b.cost_picos, b.warn_at, longshore_clamp(m.spent_tokens),
-             longshore_clamp(m.spent_picos), longshore_clamp(m.reserved_tokens),
-             longshore_clamp(m.reserved_picos)
+            "SELECT $1, b.max_tokens, b.max_cost_picos, b.warn_at,
+             longshore_clamp_bigint(m.spent_tokens),
+             longshore_clamp_bigint(m.spent_picos), longshore_clamp_bigint(m.reserved_tokens),
+             longshore_clamp_bigint(m.reserved_picos)
              FROM (SELECT 1) one LEFT JOIN longshore_budget b ON b.tenant = $1
-             LEFT JOIN longshore_books m ON m.tenant = $1 AND m.month = $2",
+             LEFT JOIN longshore_monthly_spend_total m ON m.tenant = $1 AND m.month = $2",
             &[&tenant.as_str(), &month],
         )
         .await?;

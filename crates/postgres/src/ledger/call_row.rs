@@ -1,94 +1,10 @@
-//! Rows of `longshore_call`: how they become [`Call`]s, and how calls become arrays of a statement.
+//! Rows of `longshore_call` as parameters of a statement: one array per column.
 
-use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
-use longshore_core::{BatchId, ProfileName, Result, TenantId, Timestamp};
-use tokio_postgres::Row;
+use longshore_core::ledger::rows::{call_mode_code, call_status_code};
+use longshore_core::ledger::{CallEnd, CallRecord, CallStatus, NewCall};
 use uuid::Uuid;
 
-use crate::error::damaged;
-use crate::row::{count, value};
-use crate::typed_params::{
-    SqlParam, call_id, call_uuid, replace_nul, session_id, session_uuid, unit_id, uuid as unit_uuid,
-};
-
-/// The columns that [`read`] reads, in its order.
-pub(super) const COLUMNS: &str = "c.id, c.tenant, c.request_id, c.profile, c.provider, c.model, \
-    c.unit, c.batch, c.session, c.worker, c.reserve_tokens, c.reserve_picos, c.opened_at, \
-    c.status, c.logged_at, c.code, c.answered_by, c.tokens_in, c.tokens_out, c.tokens_cached, \
-    c.tokens_cache_write, c.latency_ms, c.attempts, c.cost_picos, c.estimated, \
-    c.mode, c.tier, c.tokens_cache_write_long";
-
-/// Reads a call from [`COLUMNS`].
-pub(super) fn read(row: &Row) -> Result<Call> {
-    let batch: Option<&str> = value(row, 7)?;
-    let call = NewCall {
-        id: call_id(value(row, 0)?),
-        tenant: TenantId::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        request_id: value(row, 2)?,
-        profile: ProfileName::new(value::<&str>(row, 3)?).map_err(damaged)?,
-        provider: value(row, 4)?,
-        model: value(row, 5)?,
-        unit: value::<Option<Uuid>>(row, 6)?.map(unit_id),
-        batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
-        session: value::<Option<Uuid>>(row, 8)?.map(session_id),
-        worker: value(row, 9)?,
-        reserve_tokens: count(row, 10)?,
-        reserve_picos: value(row, 11)?,
-    };
-    let status = status(value(row, 13)?)?;
-    let end = match status {
-        CallStatus::Open => None,
-        _ => Some(read_end(row, status)?),
-    };
-    let logged_at = value::<Option<i64>>(row, 14)?.map(Timestamp::from_micros);
-    let opened_at = Timestamp::from_micros(value(row, 12)?);
-    Ok(Call { call, status, end, opened_at, logged_at })
-}
-
-fn read_end(row: &Row, status: CallStatus) -> Result<CallEnd> {
-    Ok(CallEnd {
-        status,
-        code: value(row, 15)?,
-        model: value(row, 16)?,
-        tokens_in: count(row, 17)?,
-        tokens_out: count(row, 18)?,
-        tokens_cached: count(row, 19)?,
-        tokens_cache_write: count(row, 20)?,
-        latency_ms: count(row, 21)?,
-        attempts: count(row, 22)?,
-        cost_picos: value(row, 23)?,
-        estimated: value(row, 24)?,
-        mode: match value::<Option<i16>>(row, 25)? {
-            Some(1) => CallMode::Batch,
-            _ => CallMode::Direct,
-        },
-        tier: value(row, 26)?,
-        tokens_cache_write_long: match value::<Option<i64>>(row, 27)? {
-            Some(_) => count(row, 27)?,
-            None => 0,
-        },
-    })
-}
-
-/// The code under which a status is stored.
-pub(super) fn code(status: CallStatus) -> i16 {
-    match status {
-        CallStatus::Open => 0,
-        CallStatus::Success => 1,
-        CallStatus::Error => 2,
-        CallStatus::MaybeBilled => 3,
-    }
-}
-
-fn status(code: i16) -> Result<CallStatus> {
-    match code {
-        0 => Ok(CallStatus::Open),
-        1 => Ok(CallStatus::Success),
-        2 => Ok(CallStatus::Error),
-        3 => Ok(CallStatus::MaybeBilled),
-        other => Err(damaged(format!("the call status {other}"))),
-    }
-}
+use crate::typed_params::{SqlParam, call_uuid, replace_nul, session_uuid, uuid as unit_uuid};
 
 /// Converts a number for a `bigint` column. Numbers are checked on entry; larger ones saturate.
 fn number(number: u64) -> i64 {
@@ -149,7 +65,7 @@ impl CallIntentColumns {
         self.picos.push(call.reserve_picos);
     }
 
-    /// The first twelve parameters of `longshore_admit` and `longshore_record`.
+    /// The first twelve parameters of `longshore_admit_calls` and `longshore_record_calls`.
     pub(super) fn params(self) -> OwnedParams {
         let Self { ids, tenants, requests, profiles, providers, models, units, .. } = self;
         let Self { batches, sessions, workers, tokens, picos, .. } = self;
@@ -191,7 +107,8 @@ impl CallEndColumns {
 
     fn push(&mut self, end: Option<&CallEnd>) {
         let amount = |of: fn(&CallEnd) -> u64| end.map(|end| number(of(end)));
-        self.statuses.push(code(end.map_or(CallStatus::Open, |end| end.status)));
+        let status = end.map_or(CallStatus::Open, |end| end.status);
+        self.statuses.push(i16::from(call_status_code(status)));
         self.codes.push(end.and_then(|end| end.code.as_deref()).map(replace_nul));
         self.models.push(end.map(|end| replace_nul(&end.model)));
         self.tokens_in.push(amount(|end| end.tokens_in));
@@ -202,12 +119,12 @@ impl CallEndColumns {
         self.attempts.push(end.map(|end| i64::from(end.attempts)));
         self.costs.push(end.map(|end| end.cost_picos));
         self.estimates.push(end.map(|end| end.estimated));
-        self.modes.push(end.map(|end| i16::from(end.mode == CallMode::Batch)));
+        self.modes.push(end.map(|end| i16::from(call_mode_code(end.mode))));
         self.tiers.push(end.and_then(|end| end.tier.as_deref()).map(replace_nul));
         self.longs.push(amount(|end| end.tokens_cache_write_long));
     }
 
-    /// The parameters of `longshore_record` that follow those of the intents.
+    /// The parameters of `longshore_record_calls` that follow those of the intents.
     pub(super) fn params(self) -> OwnedParams {
         let Self { statuses, codes, models, tokens_in, tokens_out, cached, .. } = self;
         let Self { cache_writes, latencies, attempts, costs, estimates, .. } = self;

@@ -14,7 +14,8 @@ use crate::store::StoreInner;
 use crate::tx::Tx;
 use crate::typed_params::{call_id, call_uuid, session_uuid};
 
-const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+const RECORD: &str = "SELECT longshore_record_calls($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+                      $12,
     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26,
     $27, $28, $29)";
 
@@ -68,7 +69,7 @@ pub(crate) fn record_with<'r>(tx: &mut Tx<'_>, records: impl Iterator<Item = &'r
 
 /// Marks the open calls of a session as maybe billed.
 pub(crate) async fn mark_maybe_billed(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
-    let sql = "SELECT longshore_give_up_calls($1, $2)";
+    let sql = "SELECT longshore_end_abandoned_calls($1, $2)";
     tx.query(sql, &[&vec![session_uuid(session)], &tx.now.as_micros()]).await?;
     Ok(())
 }
@@ -98,7 +99,7 @@ pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -
          new AS (
            UPDATE longshore_call c SET cost_picos = g.cost FROM unnest($1, $2) AS g (id, cost)
            WHERE c.id = g.id RETURNING c.id, c.tenant, c.month, c.cost_picos)
-         INSERT INTO longshore_spend
+         INSERT INTO longshore_monthly_spend_delta
          SELECT n.tenant, n.month, 0, sum(n.cost_picos::numeric - o.cost_picos), 0, 0
          FROM new n JOIN old o ON o.id = n.id GROUP BY n.tenant, n.month",
         &[&ids, &costs],

@@ -1,19 +1,16 @@
 //! Sealed keys with all their versions.
 
-use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_core::ledger::rows::{KEY_COLUMNS, read_key};
+use longshore_core::ledger::{KeyRecord, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
-use tokio_postgres::Row;
 
 use super::{check_scope, page};
-use crate::error::{conflict, damaged};
+use crate::error::conflict;
 use crate::queries;
-use crate::row::{count, value};
+use crate::row::{Columns, count, value};
 use crate::tx::Tx;
 use crate::typed_params::replace_nul;
-
-const COLUMNS: &str = "tenant, name, version, provider, sealed, wrapped, master, status, \
-    created_at, retires_at";
 
 /// Adds a new version, and retires the active one.
 pub(crate) async fn add(
@@ -24,7 +21,7 @@ pub(crate) async fn add(
 ) -> Result<()> {
     check_scope(scope, &key.tenant)?;
     let (tenant, name) = (key.tenant.as_str(), key.name.as_str());
-    let sql = "SELECT version FROM longshore_key WHERE tenant = $1 AND name = $2
+    let sql = "SELECT version FROM longshore_provider_key WHERE tenant = $1 AND name = $2
         ORDER BY version DESC LIMIT 1 FOR UPDATE";
     let newest = tx.query_opt(sql, &[&tenant, &name]).await?;
     let next = newest.map_or(Ok(1), |row| count::<u32>(&row, 0).map(|newest| newest + 1))?;
@@ -32,7 +29,7 @@ pub(crate) async fn add(
         return Err(key.not_the_next(next));
     }
     tx.execute(
-        "UPDATE longshore_key SET status = 'retiring', retires_at = $3
+        "UPDATE longshore_provider_key SET status = 'retiring', retires_at = $3
          WHERE tenant = $1 AND name = $2 AND status = 'active'",
         &[&tenant, &name, &retires_at.unwrap_or(tx.now).as_micros()],
     )
@@ -45,7 +42,8 @@ pub(crate) async fn add(
 async fn insert(tx: &mut Tx<'_>, key: &NewKey) -> Result<()> {
     let written = tx
         .execute(
-            "INSERT INTO longshore_key (tenant, name, version, provider, sealed, wrapped, master,
+            "INSERT INTO longshore_provider_key (tenant, name, version, provider, ciphertext,
+             wrapped_data_key, master_key_id,
              status, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, 'active', $8)
              ON CONFLICT DO NOTHING",
             &[
@@ -76,7 +74,7 @@ pub(crate) async fn revoke(
     name: &KeyName,
     version: Option<u32>,
 ) -> Result<()> {
-    let sql = "UPDATE longshore_key SET status = 'revoked', retires_at = NULL
+    let sql = "UPDATE longshore_provider_key SET status = 'revoked', retires_at = NULL
         WHERE tenant = $1 AND name = $2 AND ($3 IS NULL OR version = $3)";
     let version = version.map(i64::from);
     let found = scope.covers(tenant)
@@ -96,14 +94,14 @@ pub(crate) async fn one(
     name: &KeyName,
 ) -> Result<Vec<KeyRecord>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_key WHERE tenant = $1 AND name = $2
+        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE tenant = $1 AND name = $2
          ORDER BY version DESC"
     );
     let rows = match scope.covers(tenant) {
         true => tx.query(&sql, &[&tenant.as_str(), &name.as_str()]).await?,
         false => Vec::new(),
     };
-    rows.iter().map(read).collect()
+    rows.iter().map(|row| read_key(&Columns(row))).collect()
 }
 
 /// Keys by tenant, name and version.
@@ -118,12 +116,13 @@ pub(crate) async fn list(
         (tenant.as_str(), name.as_str(), i64::from(*version))
     });
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_key WHERE (tenant, name, version) > ($1, $2, $3)
+        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > ($1, $2,
+         $3)
          AND ($4 IS NULL OR tenant = $4) ORDER BY tenant, name, version LIMIT $5"
     );
     let most = i64::from(limit) + 1;
     let rows = tx.query(&sql, &[&tenant, &name, &version, &queries::tenant(scope), &most]).await?;
-    page(&rows, limit, "a key", read, cursor::after_key)
+    page(&rows, limit, "a key", |row| read_key(&Columns(row)), cursor::after_key)
 }
 
 /// Replaces a data key that was wrapped by master key `from`. Returns false if it was wrapped by
@@ -135,7 +134,8 @@ pub(crate) async fn rewrap(
     key: &NewKey,
 ) -> Result<bool> {
     let (tenant, name, version) = (key.tenant.as_str(), key.name.as_str(), i64::from(key.version));
-    let sql = "SELECT master FROM longshore_key WHERE tenant = $1 AND name = $2 AND version = $3
+    let sql = "SELECT master_key_id FROM longshore_provider_key WHERE tenant = $1 AND name = $2
+               AND version = $3
         FOR UPDATE";
     let found = match scope.covers(&key.tenant) {
         true => tx.query_opt(sql, &[&tenant, &name, &version]).await?,
@@ -146,35 +146,11 @@ pub(crate) async fn rewrap(
         return Ok(false);
     }
     tx.execute(
-        "UPDATE longshore_key SET wrapped = $4, master = $5
+        "UPDATE longshore_provider_key SET wrapped_data_key = $4, master_key_id = $5
          WHERE tenant = $1 AND name = $2 AND version = $3",
         &[&tenant, &name, &version, &key.wrapped, &replace_nul(&key.master)],
     )
     .await?;
     announce(tx, &key.tenant);
     Ok(true)
-}
-
-fn read(row: &Row) -> Result<KeyRecord> {
-    let key = NewKey {
-        tenant: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
-        name: KeyName::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        version: count(row, 2)?,
-        provider: value(row, 3)?,
-        sealed: value(row, 4)?,
-        wrapped: value(row, 5)?,
-        master: value(row, 6)?,
-    };
-    let status = match value::<&str>(row, 7)? {
-        "active" => KeyStatus::Active,
-        "retiring" => KeyStatus::Retiring,
-        "revoked" => KeyStatus::Revoked,
-        other => return Err(damaged(format!("the key status `{other}`"))),
-    };
-    Ok(KeyRecord {
-        key,
-        status,
-        created_at: Timestamp::from_micros(value(row, 8)?),
-        retires_at: value::<Option<i64>>(row, 9)?.map(Timestamp::from_micros),
-    })
 }

@@ -45,9 +45,10 @@ async fn lock(
     let rows = tx
         .query(
             "WITH kept AS MATERIALIZED (
-               SELECT b.name, b.level, b.at FROM longshore_bucket b WHERE b.name = ANY($1)
+               SELECT b.name, b.level, b.updated_at FROM longshore_token_bucket b WHERE b.name =
+               ANY($1)
                ORDER BY b.name FOR UPDATE)
-             SELECT k.name, k.level, k.at,
+             SELECT k.name, k.level, k.updated_at,
                (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
              FROM (SELECT 1) one LEFT JOIN kept k ON true",
             &[&names],
@@ -74,7 +75,7 @@ fn write(tx: &mut Tx<'_>, all: BTreeMap<String, Level>, known: BTreeSet<String>)
     }
     let known: Vec<String> = known.into_iter().collect();
     tx.pipeline_with_commit(
-        "SELECT longshore_fill($1, $2, $3, $4)",
+        "SELECT longshore_write_buckets($1, $2, $3, $4)",
         vec![Box::new(names), Box::new(levels), Box::new(times), Box::new(known)],
     );
 }

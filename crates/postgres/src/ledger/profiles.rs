@@ -1,28 +1,25 @@
 //! Profiles: documents with an owner and a revision.
 
+use longshore_core::ledger::rows::{PROFILE_COLUMNS, read_profile};
 use longshore_core::ledger::{ProfileRecord, PutProfile, cursor};
 use longshore_core::store::Page;
-use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
-use serde_json::Value;
-use tokio_postgres::Row;
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 
 use super::{check_scope, page};
 use crate::error::{conflict, damaged};
 use crate::queries;
-use crate::row::{count, json, to_json, value};
+use crate::row::{Columns, to_json};
 use crate::tenants;
 use crate::tx::Tx;
-
-const COLUMNS: &str = "tenant, name, body, suspended, revision, created_at, updated_at";
 
 /// Writes a profile, if its revision is the expected one.
 pub(crate) async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
     check_scope(scope, &put.tenant)?;
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE"
+        "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE"
     );
     let found = tx.query_opt(&sql, &[&put.tenant.as_str(), &put.name.as_str()]).await?;
-    let found = found.as_ref().map(read).transpose()?;
+    let found = found.as_ref().map(|row| read_profile(&Columns(row))).transpose()?;
     let profile = put.apply(found, tx.now)?;
     write(tx, &profile).await?;
     tx.announce("setting", "profile", Some(profile.tenant.as_str()));
@@ -86,9 +83,10 @@ pub(crate) async fn one(
     if !scope.covers(tenant) {
         return Err(Error::not_found("profile", name));
     }
-    let sql = format!("SELECT {COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2");
+    let sql =
+        format!("SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2");
     let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
-    read(&row.ok_or_else(|| Error::not_found("profile", name))?)
+    read_profile(&Columns(&row.ok_or_else(|| Error::not_found("profile", name))?))
 }
 
 /// Profiles by tenant and name.
@@ -102,24 +100,12 @@ pub(crate) async fn list(
     let (tenant, name) =
         after.as_ref().map_or(("", ""), |(tenant, name)| (tenant.as_str(), name.as_str()));
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_profile WHERE (tenant, name) > ($1, $2)
+        "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE (tenant, name) > ($1, $2)
          AND ($3 IS NULL OR tenant = $3) ORDER BY tenant, name LIMIT $4"
     );
     let most = i64::from(limit) + 1;
     let rows = tx.query(&sql, &[&tenant, &name, &queries::tenant(scope), &most]).await?;
-    page(&rows, limit, "a profile", read, cursor::after_profile)
-}
-
-fn read(row: &Row) -> Result<ProfileRecord> {
-    Ok(ProfileRecord {
-        tenant: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
-        name: ProfileName::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        body: json(value(row, 2)?)?.unwrap_or(Value::Null),
-        suspended: value(row, 3)?,
-        revision: count(row, 4)?,
-        created_at: Timestamp::from_micros(value(row, 5)?),
-        updated_at: Timestamp::from_micros(value(row, 6)?),
-    })
+    page(&rows, limit, "a profile", |row| read_profile(&Columns(row)), cursor::after_profile)
 }
 
 /// Whether a tenant within the scope is suspended and may not use its profiles.

@@ -6,7 +6,7 @@ use longshore_core::{Error, NewUnit, Policy, QueueName, Result, Scope, SessionId
 use uuid::Uuid;
 
 use crate::finish::{UnitChange, apply};
-use crate::row::{UnitRow, value};
+use crate::row::{Columns, UnitRow, value};
 use crate::send::{self, LimitPolicy};
 use crate::session;
 use crate::tx::Tx;
@@ -29,9 +29,9 @@ pub(crate) async fn open(
     // If the queue is open this changes nothing, and returns its owner.
     let row = tx
         .query_one(
-            "INSERT INTO longshore_reply AS r (tenant, queue, session, opened_at)
+            "INSERT INTO longshore_reply_queue AS r (tenant, name, session, opened_at)
              VALUES ($1, $2, $3, $4)
-             ON CONFLICT (tenant, queue) DO UPDATE SET opened_at = r.opened_at
+             ON CONFLICT (tenant, name) DO UPDATE SET opened_at = r.opened_at
              RETURNING r.session",
             &[&tenant.as_str(), &queue.as_str(), &session_uuid(holder), &tx.now.as_micros()],
         )
@@ -58,7 +58,7 @@ pub(crate) async fn close(
     queue: &QueueName,
 ) -> Result<()> {
     check_owner(scope, tenant, queue)?;
-    let sql = "DELETE FROM longshore_reply WHERE tenant = $1 AND queue = $2";
+    let sql = "DELETE FROM longshore_reply_queue WHERE tenant = $1 AND name = $2";
     match tx.execute(sql, &[&tenant.as_str(), &queue.as_str()]).await? {
         0 => Ok(()),
         _ => cancel(tx, tenant.as_str(), queue.as_str()).await,
@@ -68,7 +68,7 @@ pub(crate) async fn close(
 /// Sends a unit to a reply queue, if it is open. Closing the queue waits for this commit, and then
 /// cancels the unit.
 pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
-    let sql = "SELECT 1 FROM longshore_reply WHERE tenant = $1 AND queue = $2 FOR KEY SHARE";
+    let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND name = $2 FOR KEY SHARE";
     if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str()]).await?.is_none() {
         return Ok(None);
     }
@@ -83,14 +83,14 @@ pub(crate) async fn are_open(
     tenant: &TenantId,
     queue: &QueueName,
 ) -> Result<bool> {
-    let sql = "SELECT 1 FROM longshore_reply WHERE tenant = $1 AND queue = $2";
+    let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND name = $2";
     Ok(scope.covers(tenant)
         && tx.query_opt(sql, &[&tenant.as_str(), &queue.as_str()]).await?.is_some())
 }
 
 /// Closes the reply queues of a session that ends.
 pub(crate) async fn close_all(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
-    let sql = "DELETE FROM longshore_reply WHERE session = $1 RETURNING tenant, queue";
+    let sql = "DELETE FROM longshore_reply_queue WHERE session = $1 RETURNING tenant, name";
     for row in tx.query(sql, &[&session_uuid(session)]).await? {
         cancel(tx, value(&row, 0)?, value(&row, 1)?).await?;
     }
@@ -99,7 +99,7 @@ pub(crate) async fn close_all(tx: &mut Tx<'_>, session: SessionId) -> Result<()>
 
 /// Transfers reply queues to the session that adopts the leases.
 pub(crate) async fn transfer(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<()> {
-    let sql = "UPDATE longshore_reply SET session = $2 WHERE session = $1";
+    let sql = "UPDATE longshore_reply_queue SET session = $2 WHERE session = $1";
     tx.execute(sql, &[&session_uuid(from), &session_uuid(to)]).await?;
     Ok(())
 }
@@ -116,7 +116,7 @@ async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
     );
     let (mut changes, mut running) = (Vec::new(), Vec::new());
     for row in tx.query(&sql, &[&tenant, &queue]).await? {
-        let row = UnitRow::read(&row)?;
+        let row = UnitRow::read(&Columns(&row))?;
         if row.session.is_some() {
             running.push(row);
             continue;

@@ -1,5 +1,6 @@
 //! API tokens by their hash, and the audit log.
 
+use longshore_core::ledger::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
 use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
@@ -7,13 +8,10 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::page;
-use crate::error::damaged;
 use crate::queries;
-use crate::row::{count, value};
+use crate::row::Columns;
 use crate::tx::Tx;
 use crate::typed_params::replace_nul;
-
-const COLUMNS: &str = "id, tenant, role, label, created_at, expires_at, revoked_at";
 
 fn uuid(id: TokenId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
@@ -24,7 +22,7 @@ pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Res
     token.check(scope)?;
     let made = TokenRecord::new(token, tx.now);
     tx.execute(
-        "INSERT INTO longshore_token (id, hash, tenant, role, label, created_at, expires_at)
+        "INSERT INTO longshore_api_token (id, hash, tenant, role, label, created_at, expires_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING",
         &[
             &uuid(token.id),
@@ -42,7 +40,7 @@ pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Res
 
 /// Revokes a token.
 pub(crate) async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
-    let sql = "UPDATE longshore_token SET revoked_at = coalesce(revoked_at, $3)
+    let sql = "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, $3)
         WHERE id = $1 AND ($2 IS NULL OR tenant = $2)";
     tx.execute(sql, &[&uuid(id), &queries::tenant(scope), &tx.now.as_micros()]).await?;
     one(tx, scope, id).await
@@ -50,49 +48,45 @@ pub(crate) async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Resul
 
 async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_token WHERE id = $1 AND ($2 IS NULL OR tenant = $2)"
+        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE id = $1 AND ($2 IS NULL OR tenant =
+         $2)"
     );
     let row = tx.query_opt(&sql, &[&uuid(id), &queries::tenant(scope)]).await?;
-    row.as_ref().ok_or_else(|| Error::not_found("token", id)).and_then(read)
+    row.as_ref()
+        .ok_or_else(|| Error::not_found("token", id))
+        .and_then(|row| read_token(&Columns(row)))
 }
 
 /// The token with this hash.
 pub(crate) async fn find_by_hash(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Option<TokenRecord>> {
-    let sql = format!("SELECT {COLUMNS} FROM longshore_token WHERE hash = $1");
+    let sql = format!("SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE hash = $1");
     let row = tx.query_opt(&sql, &[&hash.0.as_slice()]).await?;
-    row.as_ref().map(read).transpose()
+    row.as_ref().map(|row| read_token(&Columns(row))).transpose()
 }
 
 /// Tokens, oldest first.
 pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<TokenRecord>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_token WHERE $1 IS NULL OR tenant = $1 ORDER BY id"
+        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE $1 IS NULL OR tenant = $1 ORDER BY
+         id"
     );
-    tx.query(&sql, &[&queries::tenant(scope)]).await?.iter().map(read).collect()
+    tx.query(&sql, &[&queries::tenant(scope)])
+        .await?
+        .iter()
+        .map(|row| read_token(&Columns(row)))
+        .collect()
 }
 
 /// Whether any token exists, valid or not.
 pub(crate) async fn is_locked(tx: &mut Tx<'_>) -> Result<bool> {
-    Ok(tx.query_opt("SELECT 1 FROM longshore_token LIMIT 1", &[]).await?.is_some())
-}
-
-fn read(row: &Row) -> Result<TokenRecord> {
-    let time = |at| Ok::<_, Error>(value::<Option<i64>>(row, at)?.map(Timestamp::from_micros));
-    Ok(TokenRecord {
-        id: TokenId::from_bytes(*value::<Uuid>(row, 0)?.as_bytes()),
-        tenant: TenantId::new(value::<&str>(row, 1)?).map_err(damaged)?,
-        role: value::<&str>(row, 2)?.parse().map_err(damaged)?,
-        label: value(row, 3)?,
-        created_at: Timestamp::from_micros(value(row, 4)?),
-        expires_at: time(5)?,
-        revoked_at: time(6)?,
-    })
+    Ok(tx.query_opt("SELECT 1 FROM longshore_api_token LIMIT 1", &[]).await?.is_some())
 }
 
 /// Appends an entry to the audit log.
 pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     tx.execute(
-        "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
+        "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
+         detail)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
             &tx.now.as_micros(),
@@ -120,26 +114,10 @@ pub(crate) async fn list_audit(
     // Two statements, so that each can use an index.
     let tenant_condition = if own.is_some() { "tenant = $3" } else { "$3 IS NULL" };
     let sql = format!(
-        "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
+        "SELECT {AUDIT_COLUMNS} FROM longshore_audit_entry
          WHERE seq < $1 AND {tenant_condition} ORDER BY seq DESC LIMIT $2"
     );
     let rows = tx.query(&sql, &[&before, &(i64::from(limit) + 1), &own]).await?;
-    page(&rows, limit, "an entry of the audit log", read_audit_entry, cursor::after_deed)
-}
-
-fn read_audit_entry(row: &Row) -> Result<Deed> {
-    let tenant = value::<Option<&str>>(row, 4)?.map(TenantId::new).transpose();
-    let token = value::<Option<Uuid>>(row, 2)?;
-    Ok(Deed {
-        seq: count(row, 0)?,
-        at: Timestamp::from_micros(value(row, 1)?),
-        deed: NewDeed {
-            token: token.map(|id| TokenId::from_bytes(*id.as_bytes())),
-            by: value(row, 3)?,
-            tenant: tenant.map_err(damaged)?,
-            action: value(row, 5)?,
-            target: value(row, 6)?,
-            detail: value(row, 7)?,
-        },
-    })
+    let read = |row: &Row| read_audit_entry(&Columns(row));
+    page(&rows, limit, "an entry of the audit log", read, cursor::after_deed)
 }

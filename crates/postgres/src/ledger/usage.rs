@@ -1,15 +1,16 @@
 //! Reading calls, one by one and summed up. Calls are never pruned: they are the billing records.
 
+use longshore_core::ledger::rows::{CALL_COLUMNS, read_call};
 use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use super::call_row::{COLUMNS, OwnedParams, borrow_params, read};
+use super::call_row::{OwnedParams, borrow_params};
 use super::page;
 use crate::error::damaged;
 use crate::queries;
-use crate::row::{count, value};
+use crate::row::{Columns, count, value};
 use crate::tx::Tx;
 use crate::typed_params::{SqlParam, call_uuid, replace_nul};
 
@@ -72,13 +73,13 @@ pub(crate) async fn calls(
         conditions.sql += &format!(" AND (c.opened_at, c.id) < (${}, ${last})", last - 1);
     }
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_call c WHERE {}
+        "SELECT {CALL_COLUMNS} FROM longshore_call c WHERE {}
          ORDER BY c.opened_at DESC, c.id DESC LIMIT {}",
         conditions.sql,
         u64::from(limit) + 1
     );
     let rows = tx.query(&sql, &borrow_params(&conditions.params)).await?;
-    page(&rows, limit, "a call", read, cursor::after_call)
+    page(&rows, limit, "a call", |row| read_call(&Columns(row)), cursor::after_call)
 }
 
 /// Totals of calls by group.
@@ -92,8 +93,8 @@ pub(crate) async fn usage(
     let sql = format!(
         "SELECT g.* FROM (SELECT {} AS name, count(*), count(*) FILTER (WHERE c.status = 0),
          count(*) FILTER (WHERE c.status = 2), count(*) FILTER (WHERE c.status = 3),
-         count(*) FILTER (WHERE c.estimated), longshore_clamp(sum(c.tokens_in)),
-         longshore_clamp(sum(c.tokens_out)), longshore_clamp(sum(c.tokens_cached)),
+         count(*) FILTER (WHERE c.estimated), longshore_clamp_bigint(sum(c.tokens_in)),
+         longshore_clamp_bigint(sum(c.tokens_out)), longshore_clamp_bigint(sum(c.tokens_cached)),
          coalesce(sum(c.cost_picos), 0)::text
          FROM longshore_call c WHERE {} GROUP BY 1) g ORDER BY g.name COLLATE \"C\"",
         group(by),
@@ -107,7 +108,7 @@ pub(crate) async fn usage(
 fn group(by: UsageBy) -> &'static str {
     match by {
         UsageBy::Tenant => "c.tenant",
-        UsageBy::Model => "coalesce(nullif(c.answered_by, ''), c.model)",
+        UsageBy::Model => "coalesce(nullif(c.answering_model, ''), c.model)",
         UsageBy::Day => {
             "to_char(to_timestamp(c.opened_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
         }

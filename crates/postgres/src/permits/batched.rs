@@ -63,8 +63,8 @@ async fn execute_batch(inner: &StoreInner, pool: &PoolName, jobs: &[Job]) -> Res
     let asks: Vec<&Ask> = jobs.iter().filter_map(Job::ask).collect();
     let rows = inner
         .query_autocommit(
-            "SELECT answer, fence, waited, before, look, told, place
-             FROM longshore_permit_gathered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            "SELECT outcome, fence, waited, ahead, retry_after, notified, request_index
+             FROM longshore_permit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             &[
                 &pool.as_str(),
                 &released(false),

@@ -14,11 +14,13 @@ use crate::store::StoreInner;
 pub(crate) async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>> {
     let rows = inner
         .query_autocommit(
-            "SELECT p.max, p.acquired, p.timeouts, p.expired, p.waits, g.id, g.owner, g.weight,
-               g.priority, t.now - g.came, g.ends - t.now, g.fence, coalesce(t.now - g.since, 0)
-             FROM (SELECT longshore_micros() AS now) t
-             CROSS JOIN longshore_pool p LEFT JOIN longshore_permit g ON g.pool = p.name
-             WHERE p.name = $1 ORDER BY g.fence, g.rank, g.came",
+            "SELECT p.max_weight, p.acquired, p.timeouts, p.expired, p.wait_histogram, g.id,
+             g.owner, g.weight,
+               g.priority, t.now - g.arrived_at, g.expires_at - t.now, g.fence, coalesce(t.now -
+               g.acquired_at, 0)
+             FROM (SELECT longshore_now_micros() AS now) t
+             CROSS JOIN longshore_bounded_pool p LEFT JOIN longshore_permit g ON g.pool = p.name
+             WHERE p.name = $1 ORDER BY g.fence, g.rank, g.arrived_at",
             &[&pool.as_str()],
         )
         .await?;
@@ -74,7 +76,10 @@ fn add_permit(row: &Row, stats: &mut PoolStats) -> Result<()> {
 /// The names of all pools.
 pub(crate) async fn names(inner: &StoreInner) -> Result<Vec<PoolName>> {
     let rows = inner
-        .query_autocommit("SELECT name FROM longshore_pool ORDER BY name COLLATE \"C\"", &[])
+        .query_autocommit(
+            "SELECT name FROM longshore_bounded_pool ORDER BY name COLLATE \"C\"",
+            &[],
+        )
         .await?;
     rows.iter().map(|row| PoolName::new(value::<&str>(row, 0)?).map_err(damaged)).collect()
 }

@@ -138,12 +138,12 @@ impl<'u> AdmissionPlan<'u> {
     ) -> Result<()> {
         // An empty list is omitted: PostgreSQL would search for it in the first suitable index.
         let (which, params): (_, &[&dyn SqlParam]) = match (keys.is_empty(), needs.is_empty()) {
-            (false, true) => ("dedup = ANY($1)", &[keys]),
+            (false, true) => ("dedup_key = ANY($1)", &[keys]),
             (true, _) => ("id = ANY($1)", &[needs]),
-            (false, false) => ("dedup = ANY($1) OR id = ANY($2)", &[keys, needs]),
+            (false, false) => ("dedup_key = ANY($1) OR id = ANY($2)", &[keys, needs]),
         };
         let sql = format!(
-            "SELECT id, stream, state, place, flags, dedup FROM longshore_unit
+            "SELECT id, stream, state, sort_key, flags, dedup_key FROM longshore_unit
              WHERE {which} ORDER BY id {}",
             if tx.is_caller_transaction() { "" } else { "FOR UPDATE" }
         );
@@ -270,7 +270,7 @@ impl<'u> AdmissionPlan<'u> {
         if !self.freed.is_empty() {
             // If one was retried in the meantime it keeps its key, and the whole send is decided
             // again.
-            let sql = "UPDATE longshore_unit SET dedup = NULL
+            let sql = "UPDATE longshore_unit SET dedup_key = NULL
                 WHERE id = ANY($1) AND state IN (4, 5, 6)";
             if tx.execute(sql, &[&self.freed]).await? != self.freed.len() as u64 {
                 return Err(conflict());
@@ -289,7 +289,7 @@ async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> 
     let needs = uuids(edges.iter().map(|(needs, _)| needs));
     let units = uuids(edges.iter().map(|(_, unit)| unit));
     tx.execute(
-        "INSERT INTO longshore_dependency (needs, unit) SELECT * FROM unnest($1, $2)",
+        "INSERT INTO longshore_dependency (depends_on, unit) SELECT * FROM unnest($1, $2)",
         &[&needs, &units],
     )
     .await?;

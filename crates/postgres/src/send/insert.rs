@@ -104,7 +104,7 @@ impl<'r> NewUnitColumns<'r> {
         let unit = row.unit;
         self.id.push(uuid(unit.id));
         self.stream.push(row.stream);
-        self.state.push(code(row.state));
+        self.state.push(i16::from(code(row.state)));
         self.place.push(row.place.as_micros());
         self.priority.push(i16::from(unit.priority.level()));
         self.deadline.push(unit.deadline.map(Timestamp::as_micros));
@@ -139,12 +139,12 @@ impl<'r> NewUnitColumns<'r> {
 }
 
 /// Parameters 1 to 13 are the arrays, 14 is the time.
-const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, place, priority, deadline,
-    flags, waits_for, bytes, dedup, cap_key, spec, payload, created_at)
+const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline,
+    flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload, created_at)
     SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n";
 
 const SEND_PLAIN: &str =
-    "SELECT * FROM longshore_send_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+    "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
     $11, $12, $13, $14, $15, $16)";
 
 /// Inserts rows without dedup keys, and returns true. If one of `lanes` has a limit or its tenant

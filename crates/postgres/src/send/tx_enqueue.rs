@@ -131,9 +131,9 @@ async fn write_reservations(
     let until = (tx.now + RESERVATION_TTL).as_micros();
     let reserved = active_reservation_sql("$4");
     let sql = format!(
-        "WITH old AS (DELETE FROM longshore_reservation r
+        "WITH old AS (DELETE FROM longshore_capacity_reservation r
            WHERE r.lane = ANY($1) AND NOT {reserved})
-         INSERT INTO longshore_reservation (lane, units, bytes, until, xid)
+         INSERT INTO longshore_capacity_reservation (lane, units, bytes, expires_at, xid)
          SELECT n.*, $5, $6::xid8 FROM unnest($1, $2, $3) n RETURNING num"
     );
     let rows = tx.query(&sql, &[&lanes, &units, &bytes, &tx.now.as_micros(), &until, &xid]).await?;
@@ -154,7 +154,7 @@ async fn try_send_in(
     let done = async {
         let answer = insert(&mut tx, units, streams, &reserved.refusals).await?;
         if !reserved.reservations.is_empty() {
-            let sql = "DELETE FROM longshore_reservation WHERE num = ANY($1)";
+            let sql = "DELETE FROM longshore_capacity_reservation WHERE num = ANY($1)";
             tx.execute(sql, &[&reserved.reservations]).await?;
         }
         tx.flush().await?;

@@ -12,7 +12,8 @@ use longshore_core::store::{Beat, BeatAnswer, ProgressNote};
 use longshore_core::{Error, Policy, Result, SessionId, UnitId};
 use uuid::Uuid;
 
-use super::{CLOSED_STREAMS, is_held, number, parse_command};
+use super::{PAUSED_STREAMS, is_held, number};
+use crate::error::damaged;
 use crate::finish::{self, UnitChange};
 use crate::row::{UnitRow, count, flag, to_json, value};
 use crate::start_log;
@@ -23,16 +24,18 @@ use crate::typed_params::{session_uuid, unit_id, uuid};
 pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
     let sql = format!(
         "WITH me AS (
-           UPDATE longshore_session SET beats = beats + 1, beat_at = $2, cpu = coalesce($4, cpu)
+           UPDATE longshore_session SET heartbeats = heartbeats + 1, heartbeat_at = $2, cpu =
+           coalesce($4, cpu)
            WHERE id = $1
-           RETURNING num, wanted),
+           RETURNING num, command),
          held AS MATERIALIZED (
            SELECT u.id, u.stream, u.flags, u.started_at
            FROM me JOIN longshore_unit u ON u.session = me.num)
-         SELECT me.num, me.wanted, (SELECT count(*) FROM held),
+         SELECT me.num, me.command, (SELECT count(*) FROM held),
            ARRAY(SELECT id FROM held WHERE flags & $3 <> 0),
-           ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream = ANY ({CLOSED_STREAMS}::bigint[])
-             AND NOT EXISTS (SELECT 1 FROM longshore_start l
+           ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream = ANY
+           ({PAUSED_STREAMS}::bigint[])
+             AND NOT EXISTS (SELECT 1 FROM longshore_start_log l
                WHERE l.session = me.num AND held.id = ANY(l.units)))
          FROM me"
     );
@@ -46,7 +49,7 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Re
         Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect())
     };
     Ok(BeatAnswer {
-        order: parse_command(value(&row, 1)?)?,
+        order: value::<&str>(&row, 1)?.parse().map_err(damaged)?,
         held: count(&row, 2)?,
         cancel: ids(3)?,
         unwanted: ids(4)?,

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::lock_held;
 use crate::ledger::{calls, reply_queues};
-use crate::row::{UnitParts, UnitRow, unit, value};
+use crate::row::{Columns, UnitParts, UnitRow, unit, value};
 use crate::start_log;
 use crate::tx::Tx;
 use crate::typed_params::{session_uuid, uuids};
@@ -79,10 +79,11 @@ async fn lock_both(
 async fn held_units(tx: &mut Tx<'_>, holder: SessionId, rows: &[Row]) -> Result<Vec<HeldUnit>> {
     let cache = Arc::clone(&tx.streams);
     let mut held = Vec::with_capacity(rows.len());
-    let mut unit_rows: Vec<UnitRow> = rows.iter().map(UnitRow::read).collect::<Result<_>>()?;
+    let mut unit_rows: Vec<UnitRow> =
+        rows.iter().map(|row| UnitRow::read(&Columns(row))).collect::<Result<_>>()?;
     start_log::merge_into(tx, &mut unit_rows).await?;
     for (found, row) in rows.iter().zip(unit_rows) {
-        let parts = UnitParts::read(found, UnitRow::WIDTH)?;
+        let parts = UnitParts::read(&Columns(found), UnitRow::WIDTH)?;
         let stream = cache.one(tx, row.stream).await?;
         let lease = Lease { unit: row.id, fence: row.fence };
         let (started, alone) = (row.started_at.is_some(), runs_alone(row.lost));

@@ -194,7 +194,7 @@ async fn a_claim_passes_by_rows_that_others_hold() {
     let mut tasks = JoinSet::new();
     tasks.spawn(connection);
     let open = client.transaction().await.unwrap();
-    let held = "SELECT id FROM longshore_unit ORDER BY place, id LIMIT 25 FOR UPDATE";
+    let held = "SELECT id FROM longshore_unit ORDER BY sort_key, id LIMIT 25 FOR UPDATE";
     assert_eq!(open.query(held, &[]).await.unwrap().len(), 25);
     let session = session(&*store).await;
     // Locked are 20 units of one tenant and 5 of the other: the rest is in one lane.
@@ -220,7 +220,8 @@ async fn a_claim_that_passed_by_rows_is_tried_again_soon() {
     for (held, left) in [(8, 0), (3, 5)] {
         let open = client.transaction().await.unwrap();
         let lock = format!(
-            "SELECT id FROM longshore_unit WHERE state = 2 ORDER BY place, id LIMIT {held} FOR UPDATE"
+            "SELECT id FROM longshore_unit WHERE state = 2 ORDER BY sort_key, id LIMIT {held} FOR
+             UPDATE"
         );
         assert_eq!(open.query(&lock, &[]).await.unwrap().len(), held);
         // Consume earlier wake-ups.
@@ -291,7 +292,7 @@ async fn a_run_that_goes_on_is_written_into_its_row_and_the_log_of_starts_ends()
     let count =
         |what: &str| database.run(&format!("SELECT count(*) FROM {what}")).trim().to_owned();
     let counts =
-        || [count("longshore_start"), count("longshore_unit WHERE started_at IS NOT NULL")];
+        || [count("longshore_start_log"), count("longshore_unit WHERE started_at IS NOT NULL")];
     assert_eq!(counts(), ["1", "0"]);
     end(store, who, &held[..1]).await;
     world.clock.advance(Duration::from_secs(10));

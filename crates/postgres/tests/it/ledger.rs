@@ -266,9 +266,9 @@ async fn differences_are_folded_and_the_month_stays_the_same() {
         store.record_calls(vec![ended(&call)]).await.unwrap();
     }
     let before = store.budget(&Scope::All, &tenant("a")).await.unwrap();
-    assert_eq!(database.run("SELECT count(*) FROM longshore_spend").trim(), "6");
+    assert_eq!(database.run("SELECT count(*) FROM longshore_monthly_spend_delta").trim(), "6");
     store.promote(100).await.unwrap();
-    assert_eq!(database.run("SELECT count(*) FROM longshore_spend").trim(), "0");
+    assert_eq!(database.run("SELECT count(*) FROM longshore_monthly_spend_delta").trim(), "0");
     assert_eq!(store.budget(&Scope::All, &tenant("a")).await.unwrap(), before);
     assert_eq!((before.spent_tokens, before.spent_picos), (21, 1_500));
     assert_eq!(store.verify().await.unwrap(), []);
@@ -283,19 +283,20 @@ async fn books_that_do_not_add_up_are_found() {
     store.record_calls(vec![ended(&call)]).await.unwrap();
     for wrong in [
         "UPDATE longshore_call SET cost_picos = cost_picos + 1",
-        "DELETE FROM longshore_spend",
+        "DELETE FROM longshore_monthly_spend_delta",
         "DELETE FROM longshore_call",
     ] {
         assert_eq!(store.verify().await.unwrap(), []);
         database.run(&format!(
             "CREATE TABLE kept_call AS TABLE longshore_call;
-            CREATE TABLE kept_spend AS TABLE longshore_spend; {wrong}"
+            CREATE TABLE kept_spend AS TABLE longshore_monthly_spend_delta; {wrong}"
         ));
         let found = store.verify().await.unwrap();
         assert!(found.iter().any(|found| found.rule == "books_are_exact"), "{wrong}: {found:?}");
         database.run(
-            "DELETE FROM longshore_call; DELETE FROM longshore_spend;
-             INSERT INTO longshore_call TABLE kept_call; INSERT INTO longshore_spend TABLE kept_spend;
+            "DELETE FROM longshore_call; DELETE FROM longshore_monthly_spend_delta;
+             INSERT INTO longshore_call TABLE kept_call; INSERT INTO longshore_monthly_spend_delta
+             TABLE kept_spend;
              DROP TABLE kept_call; DROP TABLE kept_spend",
         );
     }

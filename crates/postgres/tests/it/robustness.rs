@@ -110,7 +110,7 @@ async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
          'BEGIN RAISE EXCEPTION ''no''; END';
          CREATE TRIGGER no BEFORE DELETE ON longshore_dependency
          FOR EACH ROW EXECUTE FUNCTION refuse();
-         CREATE TRIGGER no BEFORE INSERT ON longshore_delta
+         CREATE TRIGGER no BEFORE INSERT ON longshore_stream_delta
          FOR EACH ROW WHEN (NEW.ready > 0) EXECUTE FUNCTION refuse()",
     );
     // Wait until the dropped store's connections are closed.
@@ -170,9 +170,9 @@ async fn failed_batch(app: &OrderApp, units: usize) -> BatchId {
     let chunk = BatchChunk { expected: String::new(), next: "1".into(), units };
     app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
     app.database.run(
-        "INSERT INTO longshore_delta (stream, ready, failed, bytes)
+        "INSERT INTO longshore_stream_delta (stream, ready, failed, bytes)
          SELECT stream, -count(*), count(*), -sum(bytes) FROM longshore_unit GROUP BY stream;
-         UPDATE longshore_unit SET state = 5, place = place - 1000000000000",
+         UPDATE longshore_unit SET state = 5, sort_key = sort_key - 1000000000000",
     );
     app.store.seal_batch(&Scope::All, &id).await.unwrap();
     id

@@ -86,8 +86,8 @@ async fn only_the_state_machine_can_write_a_state() {
     let database = Server::start().await.database().await;
     let insert = |state: u8, session: &str, waits: u8| {
         format!(
-            "INSERT INTO longshore_unit (id, stream, state, place, priority, created_at, bytes,
-             payload, session, waits_for)
+            "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at, bytes,
+             payload, session, open_dependencies)
              VALUES (gen_random_uuid(), 1, {state}, 0, 5, 0, 0, '', {session}, {waits})"
         )
     };

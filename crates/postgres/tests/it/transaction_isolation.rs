@@ -174,7 +174,7 @@ async fn a_send_that_is_dropped_midway_cannot_be_committed() {
     assert!(more.is_ok(), "{more:?}");
     let error = tx.commit().await.unwrap_err();
     let said = error.as_db_error().unwrap();
-    assert_eq!(said.constraint(), Some("longshore_verb_was_dropped_midway"), "{said}");
+    assert_eq!(said.constraint(), Some("longshore_operation_was_dropped"), "{said}");
     assert_eq!(app.live().await, 1);
     app.assert_consistent().await;
 }
@@ -189,7 +189,7 @@ async fn a_finish_that_is_dropped_midway_cannot_be_committed() {
     let mut tasks = tokio::task::JoinSet::new();
     let mut own = connect(&app.database, &mut tasks).await;
     let held = app.own.transaction().await.unwrap();
-    held.batch_execute("LOCK TABLE longshore_untold").await.unwrap();
+    held.batch_execute("LOCK TABLE longshore_dependency_outbox").await.unwrap();
     let tx = own.transaction().await.unwrap();
     let ends = [done(lease)];
     let mut ending = Box::pin(store.finish_in(&tx, app.session, &ends));
@@ -219,7 +219,7 @@ async fn a_caller_that_gives_up_in_the_commit_does_not_keep_a_batch_from_its_end
     app.database.run(
         "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
          'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END';
-         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON longshore_delta
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON longshore_stream_delta
          DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slowly()",
     );
     let held = app.own.transaction().await.unwrap();

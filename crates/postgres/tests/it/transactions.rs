@@ -124,7 +124,7 @@ impl OrderApp {
     }
 
     fn reservations(&self) -> String {
-        self.database.run("SELECT count(*) FROM longshore_reservation").trim().to_owned()
+        self.database.run("SELECT count(*) FROM longshore_capacity_reservation").trim().to_owned()
     }
 }
 
@@ -301,7 +301,7 @@ async fn a_callers_savepoint_takes_its_units_and_soon_their_room_back() {
     tx.commit().await.unwrap();
     assert_eq!(app.live().await, 0);
     // It is like a reservation that was committed just now, so it counts until it expires.
-    app.database.run("UPDATE longshore_reservation SET until = 0");
+    app.database.run("UPDATE longshore_capacity_reservation SET expires_at = 0");
     let sent = store.send(&Scope::All, vec![unit()]).await.unwrap();
     assert!(matches!(sent[..], [Sent::Created(_)]), "{sent:?}");
 }

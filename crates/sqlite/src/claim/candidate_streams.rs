@@ -27,7 +27,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &Claim) -> Result<Vec<Str
     let mut statement = db
         .prepare_cached(
             "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, l.pass, q.name,
-             b.name, l.joins, coalesce(t.weight, 1), t.cap
+             b.name, l.pass_stale, coalesce(t.weight, 1), t.cap
              FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_batch b ON b.num = s.batch

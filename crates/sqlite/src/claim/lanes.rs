@@ -165,8 +165,9 @@ pub(super) fn candidates(
     limit: u64,
 ) -> Result<Vec<Candidate>> {
     db.prepare_cached(
-        "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
-         WHERE stream = ?1 AND state = ?2 AND (place, id) > (?3, ?4) ORDER BY place, id LIMIT ?5",
+        "SELECT sort_key, id FROM longshore_unit INDEXED BY longshore_unit_sort
+         WHERE stream = ?1 AND state = ?2 AND (sort_key, id) > (?3, ?4) ORDER BY sort_key, id
+         LIMIT ?5",
     )
     .or_translate()?
     .query_map((stream, state, after.place, after.id, limit), |row| {

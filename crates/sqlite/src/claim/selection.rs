@@ -15,7 +15,7 @@ use crate::claim_cache::CachedUnit;
 use crate::error::{Translate, damaged};
 use crate::finish::apply;
 use crate::prepared::PreparedSql;
-use crate::queries::FullRow;
+use crate::queries::{FullRow, load_overflow};
 use crate::row::{ALONE, PARKED, Spec, UnitParts, UnitRow, code, flag, unit};
 use crate::tx::Tx;
 
@@ -235,9 +235,9 @@ impl<'c> Selection<'c> {
             .or_translate()?;
         tx.count_transition(row.stream, Some(UnitState::Ready), Some(UnitState::Leased), row.bytes);
         tx.claim_cache.insert(row.id, CachedUnit { stream: row.stream, bytes: row.bytes });
-        parts.fetch(tx.db, &row)?;
+        load_overflow(tx.db, &row, &mut parts)?;
         row.code = code(UnitState::Leased);
-        row.place = now;
+        row.sort_key = now;
         row.fence += 1;
         row.attempt += u32::from(started);
         row.started_at = started.then_some(now);
@@ -270,7 +270,7 @@ pub(super) fn load_fresh(
         id: UnitId::from_bytes(candidate.id),
         stream: stream.num,
         code: code(UnitState::Ready),
-        place: candidate.place,
+        sort_key: candidate.place,
         priority: Priority::new(row.get(0).or_translate()?).map_err(damaged)?,
         attempt: 0,
         lost: 0,

@@ -112,14 +112,14 @@ impl MonthDeltas {
 
 /// Above the largest integer SQLite would switch to REAL; the casts saturate. Subtracting stops at
 /// zero: `verify` reports sums that saturated, and no finish fails because of them.
-const UPDATE_MONTH: &str = "UPDATE longshore_month SET
+const UPDATE_MONTH: &str = "UPDATE longshore_monthly_spend SET
     spent_tokens = max(0, CAST(spent_tokens + ?3 AS INTEGER)),
     spent_picos = max(0, CAST(spent_picos + ?4 AS INTEGER)),
     reserved_tokens = max(0, CAST(reserved_tokens + ?5 AS INTEGER)),
     reserved_picos = max(0, CAST(reserved_picos + ?6 AS INTEGER))
     WHERE tenant = ?1 AND month = ?2";
 
-const INSERT_MONTH: &str = "INSERT INTO longshore_month
+const INSERT_MONTH: &str = "INSERT INTO longshore_monthly_spend
     (tenant, month, spent_tokens, spent_picos, reserved_tokens, reserved_picos)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
@@ -136,7 +136,8 @@ pub(crate) fn put(
         Some(Budget { tokens, cost_picos, warn_at }) => tx
             .db
             .execute(
-                "INSERT OR REPLACE INTO longshore_budget (tenant, tokens, cost_picos, warn_at)
+                "INSERT OR REPLACE INTO longshore_budget (tenant, max_tokens, max_cost_picos,
+                 warn_at)
                  VALUES (?1, ?2, ?3, ?4)",
                 (tenant.as_str(), tokens, cost_picos, warn_at),
             )
@@ -165,13 +166,16 @@ pub(crate) fn show(
 
 /// A tenant's budget, if it has one.
 pub(super) fn budget(db: &Connection, tenant: &TenantId) -> Result<Option<Budget>> {
-    db.prepare_cached("SELECT tokens, cost_picos, warn_at FROM longshore_budget WHERE tenant = ?1")
-        .or_translate()?
-        .query_row([tenant.as_str()], |row| {
-            Ok(Budget { tokens: row.get(0)?, cost_picos: row.get(1)?, warn_at: row.get(2)? })
-        })
-        .optional()
-        .or_translate()
+    db.prepare_cached(
+        "SELECT max_tokens, max_cost_picos, warn_at FROM longshore_budget WHERE
+                       tenant = ?1",
+    )
+    .or_translate()?
+    .query_row([tenant.as_str()], |row| {
+        Ok(Budget { tokens: row.get(0)?, cost_picos: row.get(1)?, warn_at: row.get(2)? })
+    })
+    .optional()
+    .or_translate()
 }
 
 /// A tenant's month as of the last flush.
@@ -185,7 +189,7 @@ pub(super) fn month(
     let found = db
         .prepare_cached(
             "SELECT spent_tokens, spent_picos, reserved_tokens, reserved_picos
-             FROM longshore_month WHERE tenant = ?1 AND month = ?2",
+             FROM longshore_monthly_spend WHERE tenant = ?1 AND month = ?2",
         )
         .or_translate()?
         .query_row((tenant.as_str(), &fresh.month), |row| {

@@ -1,47 +1,14 @@
 //! Rows of `longshore_call`. Columns instead of JSON, because they are written often.
 
-use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
-use longshore_core::{
-    BatchId, CallId, ProfileName, Result, SessionId, TenantId, Timestamp, UnitId,
-};
-use rusqlite::{Connection, Row, Statement, params};
+use longshore_core::ledger::rows::{CALL_COLUMNS, call_mode_code, call_status_code, read_call};
+use longshore_core::ledger::{Call, CallEnd, CallRecord, CallStatus, NewCall};
+use longshore_core::{BatchId, Result, SessionId, UnitId};
+use rusqlite::{Connection, Statement, params};
 
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
 use crate::prepared::PreparedSql;
+use crate::row::Columns;
 use crate::tx::Tx;
-
-/// The columns for [`read`].
-pub(crate) const COLUMNS: &str = "id, request_id, tenant, profile, provider, model, unit, batch,
-    session, worker, reserve_tokens, reserve_picos, opened_at, status, logged_at, code,
-    answered_by, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts,
-    cost_picos, estimated, mode, tier, tokens_cache_write_long";
-
-/// The stored code of a status.
-pub(crate) fn code(status: CallStatus) -> u8 {
-    match status {
-        CallStatus::Open => 0,
-        CallStatus::Success => 1,
-        CallStatus::Error => 2,
-        CallStatus::MaybeBilled => 3,
-    }
-}
-
-fn status(code: u8) -> Result<CallStatus> {
-    Ok(match code {
-        0 => CallStatus::Open,
-        1 => CallStatus::Success,
-        2 => CallStatus::Error,
-        3 => CallStatus::MaybeBilled,
-        other => return Err(damaged(format!("a call of status {other}"))),
-    })
-}
-
-fn mode_code(mode: CallMode) -> u8 {
-    match mode {
-        CallMode::Direct => 0,
-        CallMode::Batch => 1,
-    }
-}
 
 /// The columns of a new call, in the order of [`bind`].
 pub(crate) const INSERT_COLUMNS: [&str; 28] = [
@@ -55,7 +22,7 @@ pub(crate) const INSERT_COLUMNS: [&str; 28] = [
     "status",
     "logged_at",
     "code",
-    "answered_by",
+    "answering_model",
     "tokens_in",
     "tokens_out",
     "tokens_cached",
@@ -122,7 +89,7 @@ fn bind(
         call.worker,
         call.reserve_tokens,
         call.reserve_picos,
-        code(end.map_or(CallStatus::Open, |end| end.status)),
+        call_status_code(end.map_or(CallStatus::Open, |end| end.status)),
         end.map(|_| now),
         end.and_then(|end| end.code.as_deref()),
         end.map(|end| end.model.as_str()),
@@ -134,7 +101,7 @@ fn bind(
         end.map(|end| end.attempts),
         end.map(|end| end.cost_picos),
         end.map(|end| end.estimated),
-        end.map(|end| mode_code(end.mode)),
+        end.map(|end| call_mode_code(end.mode)),
         end.and_then(|end| end.tier.as_deref()),
         end.map(|end| end.tokens_cache_write_long),
         call.request_id,
@@ -161,7 +128,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> 
             call.worker,
             call.reserve_tokens,
             call.reserve_picos,
-            code(end.map_or(CallStatus::Open, |end| end.status)),
+            call_status_code(end.map_or(CallStatus::Open, |end| end.status)),
             end.map(|_| now),
             end.and_then(|end| end.code.as_deref()),
             end.map(|end| end.model.as_str()),
@@ -173,69 +140,12 @@ pub(crate) fn update(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> 
             end.map(|end| end.attempts),
             end.map(|end| end.cost_picos),
             end.map(|end| end.estimated),
-            end.map(|end| mode_code(end.mode)),
+            end.map(|end| call_mode_code(end.mode)),
             end.and_then(|end| end.tier.as_deref()),
             end.map(|end| end.tokens_cache_write_long),
         ])
         .or_translate()?;
     Ok(())
-}
-
-/// Reads [`COLUMNS`].
-pub(crate) fn read(row: &Row<'_>) -> Result<Call> {
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let status = status(row.get(13).or_translate()?)?;
-    let logged_at: Option<i64> = row.get(14).or_translate()?;
-    let end = match status {
-        CallStatus::Open => None,
-        _ => Some(read_end(row, status).or_translate()?),
-    };
-    Ok(Call {
-        call: NewCall {
-            id: CallId::from_bytes(row.get(0).or_translate()?),
-            request_id: text(1)?,
-            tenant: TenantId::new(text(2)?).map_err(damaged)?,
-            profile: ProfileName::new(text(3)?).map_err(damaged)?,
-            provider: text(4)?,
-            model: text(5)?,
-            unit: row.get::<_, Option<_>>(6).or_translate()?.map(UnitId::from_bytes),
-            batch: batch(row.get(7).or_translate()?)?,
-            session: row.get::<_, Option<_>>(8).or_translate()?.map(SessionId::from_bytes),
-            worker: text(9)?,
-            reserve_tokens: row.get(10).or_translate()?,
-            reserve_picos: row.get(11).or_translate()?,
-        },
-        status,
-        end,
-        opened_at: Timestamp::from_micros(row.get(12).or_translate()?),
-        logged_at: logged_at.map(Timestamp::from_micros),
-    })
-}
-
-fn batch(name: Option<String>) -> Result<Option<BatchId>> {
-    name.map(BatchId::new).transpose().map_err(damaged)
-}
-
-fn read_end(row: &Row<'_>, status: CallStatus) -> rusqlite::Result<CallEnd> {
-    Ok(CallEnd {
-        status,
-        code: row.get(15)?,
-        model: row.get(16)?,
-        tokens_in: row.get(17)?,
-        tokens_out: row.get(18)?,
-        tokens_cached: row.get(19)?,
-        tokens_cache_write: row.get(20)?,
-        latency_ms: row.get(21)?,
-        attempts: row.get(22)?,
-        cost_picos: row.get(23)?,
-        estimated: row.get(24)?,
-        mode: match row.get::<_, Option<u8>>(25)? {
-            Some(1) => CallMode::Batch,
-            _ => CallMode::Direct,
-        },
-        tier: row.get(26)?,
-        tokens_cache_write_long: row.get::<_, Option<u64>>(27)?.unwrap_or_default(),
-    })
 }
 
 /// Selects calls; `rest` follows the FROM clause.
@@ -244,12 +154,12 @@ pub(crate) fn select(
     rest: &str,
     params: impl rusqlite::Params,
 ) -> Result<Vec<Call>> {
-    let sql = format!("SELECT {COLUMNS} FROM longshore_call {rest}");
+    let sql = format!("SELECT {CALL_COLUMNS} FROM longshore_call {rest}");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query(params).or_translate()?;
     let mut calls = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        calls.push(read(row)?);
+        calls.push(read_call(&Columns(row))?);
     }
     Ok(calls)
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use longshore_core::ledger::budget::Verdict;
+use longshore_core::ledger::rows::{call_status_code, read_call};
 use longshore_core::ledger::{
     Admission, BudgetState, Call, CallEnd, CallRecord, CallStatus, NewCall, Recost,
 };
@@ -12,6 +13,7 @@ use super::budgets::{self, MonthAmounts};
 use super::call_row;
 use crate::error::{Translate, damaged};
 use crate::prepared::PreparedSql;
+use crate::row::Columns;
 use crate::session;
 use crate::tx::Tx;
 
@@ -89,7 +91,7 @@ fn find_duplicate(tx: &mut Tx<'_>, call: &NewCall) -> Result<Option<Call>> {
         .prepared(PreparedSql::DuplicateCall)?
         .query((&call.request_id, call.tenant.as_str(), unit))
         .or_translate()?;
-    rows.next().or_translate()?.map(call_row::read).transpose()
+    rows.next().or_translate()?.map(|row| read_call(&Columns(row))).transpose()
 }
 
 /// Writes calls and their ends. Writes nothing if a record is invalid.
@@ -167,7 +169,7 @@ enum StoredCall {
 fn find(tx: &mut Tx<'_>, id: CallId) -> Result<StoredCall> {
     let mut rows = tx.prepared(PreparedSql::FindCall)?.query([id.as_bytes()]).or_translate()?;
     let Some(row) = rows.next().or_translate()? else { return Ok(StoredCall::Missing) };
-    if row.get::<_, u8>(0).or_translate()? != call_row::code(CallStatus::Open) {
+    if row.get::<_, u8>(0).or_translate()? != call_status_code(CallStatus::Open) {
         return Ok(StoredCall::Ended);
     }
     let tenant = row.get_ref(1).and_then(|text| Ok(text.as_str()?)).or_translate()?;

@@ -1,13 +1,15 @@
 //! Encrypted keys, by tenant, name and version.
 
-use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_core::ledger::rows::{KEY_COLUMNS, read_key};
+use longshore_core::ledger::{KeyRecord, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 
 use super::page;
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
 use crate::queries::tenant_filter;
+use crate::row::Columns;
 use crate::tx::Tx;
 
 /// Adds a new version; the active one retires.
@@ -24,7 +26,7 @@ pub(crate) fn add(
     let next: u32 = tx
         .db
         .prepare_cached(
-            "SELECT coalesce(max(version), 0) + 1 FROM longshore_key
+            "SELECT coalesce(max(version), 0) + 1 FROM longshore_provider_key
              WHERE tenant = ?1 AND name = ?2",
         )
         .or_translate()?
@@ -35,7 +37,7 @@ pub(crate) fn add(
     }
     tx.db
         .prepare_cached(
-            "UPDATE longshore_key SET status = 'retiring', retires_at = ?3
+            "UPDATE longshore_provider_key SET status = 'retiring', retires_at = ?3
              WHERE tenant = ?1 AND name = ?2 AND status = 'active'",
         )
         .or_translate()?
@@ -43,8 +45,9 @@ pub(crate) fn add(
         .or_translate()?;
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_key
-             (tenant, name, version, provider, sealed, wrapped, master, status, created_at)
+            "INSERT INTO longshore_provider_key
+             (tenant, name, version, provider, ciphertext, wrapped_data_key, master_key_id,
+             status, created_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'active', ?8)",
         )
         .or_translate()?
@@ -76,7 +79,7 @@ pub(crate) fn revoke(
         true => tx
             .db
             .prepare_cached(
-                "UPDATE longshore_key SET status = 'revoked', retires_at = NULL
+                "UPDATE longshore_provider_key SET status = 'revoked', retires_at = NULL
                  WHERE tenant = ?1 AND name = ?2 AND (?3 IS NULL OR version = ?3)",
             )
             .or_translate()?
@@ -96,7 +99,8 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
     let master: Option<String> = tx
         .db
         .prepare_cached(
-            "SELECT master FROM longshore_key WHERE tenant = ?1 AND name = ?2 AND version = ?3",
+            "SELECT master_key_id FROM longshore_provider_key WHERE tenant = ?1 AND name = ?2 AND
+             version = ?3",
         )
         .or_translate()?
         .query_row(place, |row| row.get(0))
@@ -108,41 +112,13 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
     }
     tx.db
         .prepare_cached(
-            "UPDATE longshore_key SET wrapped = ?4, master = ?5
+            "UPDATE longshore_provider_key SET wrapped_data_key = ?4, master_key_id = ?5
              WHERE tenant = ?1 AND name = ?2 AND version = ?3",
         )
         .or_translate()?
         .execute((place.0, place.1, place.2, &key.wrapped, &key.master))
         .or_translate()?;
     Ok(true)
-}
-
-const SELECT: &str = "SELECT tenant, name, version, provider, sealed, wrapped, master, status,
-    created_at, retires_at FROM longshore_key";
-
-fn read(row: &Row<'_>) -> Result<KeyRecord> {
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let retires_at: Option<i64> = row.get(9).or_translate()?;
-    let key = NewKey {
-        tenant: TenantId::new(text(0)?).map_err(damaged)?,
-        name: KeyName::new(text(1)?).map_err(damaged)?,
-        version: row.get(2).or_translate()?,
-        provider: text(3)?,
-        sealed: row.get(4).or_translate()?,
-        wrapped: row.get(5).or_translate()?,
-        master: text(6)?,
-    };
-    Ok(KeyRecord {
-        key,
-        status: match text(7)?.as_str() {
-            "active" => KeyStatus::Active,
-            "retiring" => KeyStatus::Retiring,
-            "revoked" => KeyStatus::Revoked,
-            other => return Err(damaged(format!("a key that is `{other}`"))),
-        },
-        created_at: Timestamp::from_micros(row.get(8).or_translate()?),
-        retires_at: retires_at.map(Timestamp::from_micros),
-    })
 }
 
 /// All versions of one key, newest first.
@@ -155,12 +131,15 @@ pub(crate) fn versions(
     if !scope.covers(tenant) {
         return Ok(Vec::new());
     }
-    let sql = format!("{SELECT} WHERE tenant = ?1 AND name = ?2 ORDER BY version DESC");
+    let sql = format!(
+        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE tenant = ?1 AND name
+                       = ?2 ORDER BY version DESC"
+    );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
     let mut versions = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        versions.push(read(row)?);
+        versions.push(read_key(&Columns(row))?);
     }
     Ok(versions)
 }
@@ -177,7 +156,8 @@ pub(crate) fn list(
         after.as_ref().map_or(("", "", 0), |(t, n, v)| (t.as_str(), n.as_str(), *v));
     let mut statement = db
         .prepare_cached(&format!(
-            "{SELECT} WHERE (tenant, name, version) > (?1, ?2, ?3)
+            "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > (?1,
+             ?2, ?3)
              AND (?4 IS NULL OR tenant = ?4) ORDER BY tenant, name, version LIMIT ?5"
         ))
         .or_translate()?;
@@ -186,7 +166,7 @@ pub(crate) fn list(
         .or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        items.push(read(row)?);
+        items.push(read_key(&Columns(row))?);
     }
     Ok(page(items, limit, cursor::after_key))
 }

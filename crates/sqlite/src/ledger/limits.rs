@@ -17,7 +17,7 @@ pub(crate) fn draw(tx: &mut Tx<'_>, draws: &[Draw]) -> Result<Vec<Drawn>> {
 fn draw_one(tx: &Tx<'_>, draw: &Draw) -> Result<Drawn> {
     let kept = tx
         .db
-        .prepare_cached("SELECT level, at FROM longshore_bucket WHERE name = ?1")
+        .prepare_cached("SELECT level, updated_at FROM longshore_token_bucket WHERE name = ?1")
         .or_translate()?
         .query_row([&draw.bucket], |row| {
             Ok(Level { level: row.get(0)?, at: Timestamp::from_micros(row.get(1)?) })
@@ -28,8 +28,9 @@ fn draw_one(tx: &Tx<'_>, draw: &Draw) -> Result<Drawn> {
     if kept != Some(left) {
         tx.db
             .prepare_cached(
-                "INSERT INTO longshore_bucket (name, level, at) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (name) DO UPDATE SET level = excluded.level, at = excluded.at",
+                "INSERT INTO longshore_token_bucket (name, level, updated_at) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (name) DO UPDATE SET level = excluded.level, updated_at =
+                 excluded.updated_at",
             )
             .or_translate()?
             .execute((&draw.bucket, left.level, left.at.as_micros()))

@@ -1,13 +1,15 @@
 //! Profiles, by tenant and name.
 
+use longshore_core::ledger::rows::{PROFILE_COLUMNS, read_profile};
 use longshore_core::ledger::{ProfileRecord, PutProfile, cursor};
 use longshore_core::store::Page;
-use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
-use rusqlite::{Connection, Row};
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
+use rusqlite::Connection;
 
 use super::page;
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
 use crate::queries::tenant_filter;
+use crate::row::Columns;
 use crate::tenants;
 use crate::tx::Tx;
 
@@ -55,28 +57,12 @@ pub(crate) fn remove(
     Ok(())
 }
 
-const SELECT: &str = "SELECT tenant, name, body, suspended, revision, created_at, updated_at
-    FROM longshore_profile";
-
 fn find(db: &Connection, tenant: &TenantId, name: &ProfileName) -> Result<Option<ProfileRecord>> {
-    let sql = format!("{SELECT} WHERE tenant = ?1 AND name = ?2");
+    let sql =
+        format!("SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = ?1 AND name = ?2");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
-    rows.next().or_translate()?.map(read).transpose()
-}
-
-fn read(row: &Row<'_>) -> Result<ProfileRecord> {
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let time = |at: usize| row.get(at).map(Timestamp::from_micros).or_translate();
-    Ok(ProfileRecord {
-        tenant: TenantId::new(text(0)?).map_err(damaged)?,
-        name: ProfileName::new(text(1)?).map_err(damaged)?,
-        body: serde_json::from_str(&text(2)?).map_err(damaged)?,
-        suspended: row.get(3).or_translate()?,
-        revision: row.get(4).or_translate()?,
-        created_at: time(5)?,
-        updated_at: time(6)?,
-    })
+    rows.next().or_translate()?.map(|row| read_profile(&Columns(row))).transpose()
 }
 
 /// One profile within the scope.
@@ -101,7 +87,8 @@ pub(crate) fn list(
     let (tenant, name) = after.as_ref().map_or(("", ""), |(t, n)| (t.as_str(), n.as_str()));
     let mut statement = db
         .prepare_cached(&format!(
-            "{SELECT} WHERE (tenant, name) > (?1, ?2) AND (?3 IS NULL OR tenant = ?3)
+            "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE (tenant, name) > (?1, ?2) AND
+             (?3 IS NULL OR tenant = ?3)
              ORDER BY tenant, name LIMIT ?4"
         ))
         .or_translate()?;
@@ -110,7 +97,7 @@ pub(crate) fn list(
         .or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        items.push(read(row)?);
+        items.push(read_profile(&Columns(row))?);
     }
     Ok(page(items, limit, cursor::after_profile))
 }

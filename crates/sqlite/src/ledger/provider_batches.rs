@@ -1,15 +1,18 @@
 //! Parked requests and their shipments to a provider's batch API.
 
+use longshore_core::ledger::rows::{
+    PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
+};
 use longshore_core::ledger::{
     Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
 };
-use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
+use longshore_core::sql_row::SqlRow as _;
+use longshore_core::{BatchId, Payload, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::error::Translate;
+use crate::row::Columns;
 use crate::tx::Tx;
-
-const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
 
 /// Parks requests that are not parked yet.
 pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
@@ -17,7 +20,7 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
         let NewParked { custom_id, unit, prompt } = item;
         execute(
             tx.db,
-            "INSERT INTO longshore_parked (batch, custom_id, unit, prompt, parked_at)
+            "INSERT INTO longshore_pending_request (batch, custom_id, unit, prompt, created_at)
              VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
             (batch.as_str(), custom_id, unit.as_bytes(), prompt, tx.now.as_micros()),
         )?;
@@ -28,17 +31,17 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
 /// Waiting requests, longest waiting first.
 pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked
-         WHERE batch = ?1 AND shipment IS NULL AND reply IS NULL ORDER BY num LIMIT ?2"
+        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
+         WHERE batch = ?1 AND provider_batch IS NULL AND answer IS NULL ORDER BY num LIMIT ?2"
     );
-    list(db, &sql, (batch.as_str(), limit), read)
+    list(db, &sql, (batch.as_str(), limit), |row| read_pending_request(row))
 }
 
 /// Puts waiting requests into a new shipment.
 pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = execute(
         tx.db,
-        "INSERT INTO longshore_shipment (batch, mark, sealed_at) VALUES (?1, ?2, ?3)
+        "INSERT INTO longshore_provider_batch (batch, name, created_at) VALUES (?1, ?2, ?3)
          ON CONFLICT DO NOTHING",
         (batch.as_str(), mark, tx.now.as_micros()),
     )?;
@@ -48,8 +51,8 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
     for id in ids {
         execute(
             tx.db,
-            "UPDATE longshore_parked SET shipment = ?3
-             WHERE batch = ?1 AND custom_id = ?2 AND shipment IS NULL AND reply IS NULL",
+            "UPDATE longshore_pending_request SET provider_batch = ?3
+             WHERE batch = ?1 AND custom_id = ?2 AND provider_batch IS NULL AND answer IS NULL",
             (batch.as_str(), id, mark),
         )?;
     }
@@ -58,25 +61,25 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
 
 /// The open shipments.
 pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment>> {
-    let sql =
-        "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = ?1 ORDER BY num";
-    list(db, sql, [batch.as_str()], |row| {
-        let sealed_at = Timestamp::from_micros(row.get(1)?);
-        Ok(Shipment { mark: row.get(0)?, sealed_at, ticket: row.get(2)? })
-    })
+    let sql = format!(
+        "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = ?1
+         ORDER BY num"
+    );
+    list(db, &sql, [batch.as_str()], |row| read_provider_batch(row))
 }
 
 /// The unanswered requests of a shipment.
 pub(crate) fn contents(db: &Connection, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked WHERE batch = ?1 AND shipment = ?2 ORDER BY num"
+        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
+         WHERE batch = ?1 AND provider_batch = ?2 ORDER BY num"
     );
-    list(db, &sql, (batch.as_str(), mark), read)
+    list(db, &sql, (batch.as_str(), mark), |row| read_pending_request(row))
 }
 
 /// Stores the provider's id of a shipment.
 pub(crate) fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
-    let sql = "UPDATE longshore_shipment SET ticket = ?3 WHERE batch = ?1 AND mark = ?2";
+    let sql = "UPDATE longshore_provider_batch SET provider_id = ?3 WHERE batch = ?1 AND name = ?2";
     execute(tx.db, sql, (batch.as_str(), mark, ticket)).map(drop)
 }
 
@@ -91,7 +94,8 @@ pub(crate) fn deliver(
         let unit = tx
             .db
             .prepare_cached(
-                "UPDATE longshore_parked SET reply = coalesce(reply, ?3), shipment = NULL
+                "UPDATE longshore_pending_request SET answer = coalesce(answer, ?3),
+                 provider_batch = NULL
                  WHERE batch = ?1 AND custom_id = ?2 RETURNING unit",
             )
             .or_translate()?
@@ -108,17 +112,17 @@ pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -
     let tried = i64::from(how == Return::Tried);
     execute(
         tx.db,
-        "UPDATE longshore_parked SET shipment = NULL, tries = tries + ?3
-         WHERE batch = ?1 AND shipment = ?2",
+        "UPDATE longshore_pending_request SET provider_batch = NULL, attempts = attempts + ?3
+         WHERE batch = ?1 AND provider_batch = ?2",
         (batch.as_str(), mark, tried),
     )?;
-    let sql = "DELETE FROM longshore_shipment WHERE batch = ?1 AND mark = ?2";
+    let sql = "DELETE FROM longshore_provider_batch WHERE batch = ?1 AND name = ?2";
     execute(tx.db, sql, (batch.as_str(), mark)).map(drop)
 }
 
 /// The status of a request.
 pub(crate) fn standing(db: &Connection, batch: &BatchId, custom_id: &str) -> Result<Standing> {
-    let sql = "SELECT reply FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
+    let sql = "SELECT answer FROM longshore_pending_request WHERE batch = ?1 AND custom_id = ?2";
     let found: Option<Option<Vec<u8>>> = db
         .prepare_cached(sql)
         .or_translate()?
@@ -139,20 +143,19 @@ pub(crate) fn answered(
     limit: u32,
 ) -> Result<Vec<(Parked, Payload)>> {
     let sql = format!(
-        "SELECT {COLUMNS}, reply FROM longshore_parked
-         WHERE batch = ?1 AND reply IS NOT NULL ORDER BY num LIMIT ?2"
+        "SELECT {PENDING_REQUEST_COLUMNS}, answer FROM longshore_pending_request
+         WHERE batch = ?1 AND answer IS NOT NULL ORDER BY num LIMIT ?2"
     );
     list(db, &sql, (batch.as_str(), limit), |row| {
-        let reply: Vec<u8> = row.get(5)?;
-        Ok((read(row)?, Payload::from(reply)))
+        Ok((read_pending_request(row)?, Payload::from(row.byte_vec(5)?)))
     })
 }
 
 /// The number of requests that wait, were sent, and were answered.
 pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
-    let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
-                 count(shipment), count(reply)
-               FROM longshore_parked WHERE batch = ?1";
+    let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
+                 count(provider_batch), count(answer)
+               FROM longshore_pending_request WHERE batch = ?1";
     let read = |row: &Row<'_>| {
         Ok(ParkedCounts { waiting: row.get(0)?, out: row.get(1)?, answered: row.get(2)? })
     };
@@ -161,18 +164,8 @@ pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
 
 /// Deletes a request.
 pub(crate) fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
-    let sql = "DELETE FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
+    let sql = "DELETE FROM longshore_pending_request WHERE batch = ?1 AND custom_id = ?2";
     execute(tx.db, sql, (batch.as_str(), custom_id)).map(drop)
-}
-
-fn read(row: &Row<'_>) -> rusqlite::Result<Parked> {
-    let new = NewParked {
-        custom_id: row.get(0)?,
-        unit: UnitId::from_bytes(row.get(1)?),
-        prompt: row.get(2)?,
-    };
-    let parked_at = Timestamp::from_micros(row.get(3)?);
-    Ok(Parked { new, parked_at, tries: row.get(4)? })
 }
 
 fn execute(db: &Connection, sql: &str, params: impl Params) -> Result<usize> {
@@ -183,9 +176,13 @@ fn list<T>(
     db: &Connection,
     sql: &str,
     params: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    read: impl Fn(&Columns<'_, '_>) -> Result<T>,
 ) -> Result<Vec<T>> {
     let mut statement = db.prepare_cached(sql).or_translate()?;
-    let rows = statement.query_map(params, read).or_translate()?;
-    rows.collect::<rusqlite::Result<_>>().or_translate()
+    let mut rows = statement.query(params).or_translate()?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        items.push(read(&Columns(row))?);
+    }
+    Ok(items)
 }

@@ -28,7 +28,10 @@ pub(crate) fn open(
         None => {}
     }
     tx.db
-        .prepare_cached("INSERT INTO longshore_reply (tenant, queue, session) VALUES (?1, ?2, ?3)")
+        .prepare_cached(
+            "INSERT INTO longshore_reply_queue (tenant, name, session) VALUES (?1, ?2,
+                         ?3)",
+        )
         .or_translate()?
         .execute((tenant.as_str(), queue.as_str(), num))
         .or_translate()?;
@@ -41,7 +44,7 @@ fn check_access(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<(
 }
 
 fn owner(db: &Connection, tenant: &TenantId, queue: &QueueName) -> Result<Option<i64>> {
-    db.prepare_cached("SELECT session FROM longshore_reply WHERE tenant = ?1 AND queue = ?2")
+    db.prepare_cached("SELECT session FROM longshore_reply_queue WHERE tenant = ?1 AND name = ?2")
         .or_translate()?
         .query_row((tenant.as_str(), queue.as_str()), |row| row.get(0))
         .optional()
@@ -77,7 +80,7 @@ pub(crate) fn close(
     check_access(scope, tenant, queue)?;
     let closed = tx
         .db
-        .prepare_cached("DELETE FROM longshore_reply WHERE tenant = ?1 AND queue = ?2")
+        .prepare_cached("DELETE FROM longshore_reply_queue WHERE tenant = ?1 AND name = ?2")
         .or_translate()?
         .execute((tenant.as_str(), queue.as_str()))
         .or_translate()?;
@@ -88,7 +91,10 @@ pub(crate) fn close(
 pub(crate) fn close_all(tx: &mut Tx<'_>, session: i64) -> Result<()> {
     let queues: Vec<(String, String)> = tx
         .db
-        .prepare_cached("DELETE FROM longshore_reply WHERE session = ?1 RETURNING tenant, queue")
+        .prepare_cached(
+            "DELETE FROM longshore_reply_queue WHERE session = ?1 RETURNING tenant,
+                         name",
+        )
         .or_translate()?
         .query_map([session], |row| Ok((row.get(0)?, row.get(1)?)))
         .or_translate()?
@@ -104,7 +110,7 @@ pub(crate) fn close_all(tx: &mut Tx<'_>, session: i64) -> Result<()> {
 /// Moves the reply queues of a session to the one that adopts it.
 pub(crate) fn transfer(tx: &Tx<'_>, from: i64, to: i64) -> Result<()> {
     tx.db
-        .prepare_cached("UPDATE longshore_reply SET session = ?2 WHERE session = ?1")
+        .prepare_cached("UPDATE longshore_reply_queue SET session = ?2 WHERE session = ?1")
         .or_translate()?
         .execute((from, to))
         .or_translate()?;

@@ -1,17 +1,16 @@
 //! API tokens by their hashes, and the audit log.
 
+use longshore_core::ledger::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
 use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 
 use super::page;
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
 use crate::queries::tenant_filter;
+use crate::row::Columns;
 use crate::tx::Tx;
-
-const SELECT: &str = "SELECT id, tenant, role, label, created_at, expires_at, revoked_at
-    FROM longshore_token";
 
 /// Adds a token.
 pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
@@ -19,7 +18,7 @@ pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<To
     let record = TokenRecord::new(token, tx.now);
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_token (id, hash, tenant, role, label, created_at, expires_at)
+            "INSERT INTO longshore_api_token (id, hash, tenant, role, label, created_at, expires_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
         )
         .or_translate()?
@@ -40,7 +39,7 @@ pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<To
 pub(crate) fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     tx.db
         .prepare_cached(
-            "UPDATE longshore_token SET revoked_at = coalesce(revoked_at, ?3)
+            "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, ?3)
              WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)",
         )
         .or_translate()?
@@ -50,29 +49,35 @@ pub(crate) fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<Toke
 }
 
 fn find(db: &Connection, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
-    let sql = format!("{SELECT} WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)");
+    let sql = format!(
+        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE id = ?1 AND (?2 IS
+                       NULL OR tenant = ?2)"
+    );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query((id.as_bytes(), tenant_filter(scope))).or_translate()?;
     let row = rows.next().or_translate()?;
-    row.ok_or_else(|| Error::not_found("token", id)).and_then(read)
+    row.ok_or_else(|| Error::not_found("token", id)).and_then(|row| read_token(&Columns(row)))
 }
 
 /// The token with this hash.
 pub(crate) fn find_by_hash(db: &Connection, hash: TokenHash) -> Result<Option<TokenRecord>> {
-    let sql = format!("{SELECT} WHERE hash = ?1");
+    let sql = format!("SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE hash = ?1");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([hash.0]).or_translate()?;
-    rows.next().or_translate()?.map(read).transpose()
+    rows.next().or_translate()?.map(|row| read_token(&Columns(row))).transpose()
 }
 
 /// Tokens, oldest first.
 pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<TokenRecord>> {
-    let sql = format!("{SELECT} WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id");
+    let sql = format!(
+        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE ?1 IS NULL OR tenant
+                       = ?1 ORDER BY id"
+    );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([tenant_filter(scope)]).or_translate()?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        tokens.push(read(row)?);
+        tokens.push(read_token(&Columns(row))?);
     }
     Ok(tokens)
 }
@@ -80,33 +85,17 @@ pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<TokenRecord>> {
 /// Whether a token was ever added.
 pub(crate) fn any_exists(db: &Connection) -> Result<bool> {
     let mut statement =
-        db.prepare_cached("SELECT 1 FROM longshore_token LIMIT 1").or_translate()?;
+        db.prepare_cached("SELECT 1 FROM longshore_api_token LIMIT 1").or_translate()?;
     let found = statement.query_row([], |_| Ok(())).optional().or_translate()?;
     Ok(found.is_some())
-}
-
-fn read(row: &Row<'_>) -> Result<TokenRecord> {
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let time = |at: usize| {
-        let micros = row.get::<_, Option<i64>>(at).or_translate()?;
-        Ok::<_, Error>(micros.map(Timestamp::from_micros))
-    };
-    Ok(TokenRecord {
-        id: TokenId::from_bytes(row.get(0).or_translate()?),
-        tenant: TenantId::new(text(1)?).map_err(damaged)?,
-        role: text(2)?.parse().map_err(damaged)?,
-        label: text(3)?,
-        created_at: Timestamp::from_micros(row.get(4).or_translate()?),
-        expires_at: time(5)?,
-        revoked_at: time(6)?,
-    })
 }
 
 /// Appends an entry to the audit log.
 pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
+            "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
+             detail)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )
         .or_translate()?
@@ -135,7 +124,7 @@ pub(crate) fn audit_entries(
     let tenant_condition =
         if tenant_filter(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
     let sql = format!(
-        "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
+        "SELECT {AUDIT_COLUMNS} FROM longshore_audit_entry
          WHERE seq < ?1 AND {tenant_condition} ORDER BY seq DESC LIMIT ?2"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
@@ -143,24 +132,7 @@ pub(crate) fn audit_entries(
         statement.query((before, u64::from(limit) + 1, tenant_filter(scope))).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        items.push(read_audit_entry(row)?);
+        items.push(read_audit_entry(&Columns(row))?);
     }
     Ok(page(items, limit, cursor::after_deed))
-}
-
-fn read_audit_entry(row: &Row<'_>) -> Result<Deed> {
-    let text = |at: usize| row.get::<_, String>(at).or_translate();
-    let tenant: Option<String> = row.get(4).or_translate()?;
-    Ok(Deed {
-        seq: row.get(0).or_translate()?,
-        at: Timestamp::from_micros(row.get(1).or_translate()?),
-        deed: NewDeed {
-            token: row.get::<_, Option<[u8; 16]>>(2).or_translate()?.map(TokenId::from_bytes),
-            by: text(3)?,
-            tenant: tenant.map(TenantId::new).transpose().map_err(damaged)?,
-            action: text(5)?,
-            target: text(6)?,
-            detail: text(7)?,
-        },
-    })
 }

@@ -76,7 +76,7 @@ pub(crate) fn list(
 fn group(by: UsageBy) -> &'static str {
     match by {
         UsageBy::Tenant => "tenant",
-        UsageBy::Model => "coalesce(nullif(answered_by, ''), model)",
+        UsageBy::Model => "coalesce(nullif(answering_model, ''), model)",
         UsageBy::Day => "strftime('%Y-%m-%d', opened_at / 1000000, 'unixepoch')",
         UsageBy::Batch => "coalesce(batch, '')",
         UsageBy::Profile => "tenant || '/' || profile",

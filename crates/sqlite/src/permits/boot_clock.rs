@@ -29,7 +29,7 @@ pub(crate) fn clear_after_reboot(db: &Connection) -> Result<()> {
 
 fn is_same_boot(db: &Connection, boot: &str) -> Result<bool> {
     let stored: Option<String> = db
-        .query_row("SELECT id FROM longshore_boot", [], |row| row.get(0))
+        .query_row("SELECT boot_id FROM longshore_boot", [], |row| row.get(0))
         .optional()
         .or_translate()?;
     Ok(stored.as_deref() == Some(boot))
@@ -41,8 +41,8 @@ fn clear_permits(db: &Connection, boot: &str) -> Result<()> {
         return Ok(());
     }
     db.execute_batch(
-        "DELETE FROM longshore_permit; DELETE FROM longshore_alert;
-         UPDATE longshore_pool SET in_use = 0, came = 0, next_end = 0",
+        "DELETE FROM longshore_permit; DELETE FROM longshore_pool_alert;
+         UPDATE longshore_bounded_pool SET in_use = 0, last_arrival = 0, next_expiry = 0",
     )
     .or_translate()?;
     db.execute("INSERT OR REPLACE INTO longshore_boot VALUES (1, ?1)", [boot]).or_translate()?;

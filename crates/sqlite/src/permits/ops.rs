@@ -57,16 +57,21 @@ fn permit_state(tx: &Tx<'_>, pool: &Pool<'_>, id: PermitId) -> Result<PermitStat
     let found = tx
         .db
         .prepare_cached(
-            "SELECT came, rank, fence, since FROM longshore_permit WHERE pool = ?1 AND id = ?2",
+            "SELECT arrived_at, rank, fence, acquired_at FROM longshore_permit WHERE pool = ?1 AND
+             id = ?2",
         )
         .or_translate()?
         .query_row((pool.num, id.as_bytes()), |row| {
-            let (came, fence): (_, Option<u64>) = (read_timestamp(row, 0)?, row.get(2)?);
+            let (arrived_at, fence): (_, Option<u64>) = (read_timestamp(row, 0)?, row.get(2)?);
             Ok(match fence {
-                Some(fence) => {
-                    PermitState::Held(Grant { fence, waited: read_timestamp(row, 3)?.since(came) })
-                }
-                None => PermitState::Waiting(QueuePosition { rank: read_timestamp(row, 1)?, came }),
+                Some(fence) => PermitState::Held(Grant {
+                    fence,
+                    waited: read_timestamp(row, 3)?.since(arrived_at),
+                }),
+                None => PermitState::Waiting(QueuePosition {
+                    rank: read_timestamp(row, 1)?,
+                    arrived_at,
+                }),
             })
         })
         .optional()
@@ -110,16 +115,16 @@ fn grant(
     pool.fence = wall.max(pool.fence + 1);
     pool.in_use += ask.weight;
     pool.acquired += 1;
-    let waited = now.since(position.came);
+    let waited = now.since(position.arrived_at);
     pool.waits.add(waited);
-    let ends = now + ask.ttl;
-    pool.next_end = pool.next_end.min(ends);
+    let expires_at = now + ask.ttl;
+    pool.next_expiry = pool.next_expiry.min(expires_at);
     // A request that is granted at once arrived no later than now.
-    let came = position.came.min(now);
+    let arrived_at = position.arrived_at.min(now);
     tx.db
         .prepare_cached(
             "INSERT OR REPLACE INTO longshore_permit
-             (pool, id, owner, weight, priority, came, ends, fence, since)
+             (pool, id, owner, weight, priority, arrived_at, expires_at, fence, acquired_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )
         .or_translate()?
@@ -129,8 +134,8 @@ fn grant(
             &*ask.owner,
             ask.weight,
             ask.priority.level(),
-            came.as_micros(),
-            ends.as_micros(),
+            arrived_at.as_micros(),
+            expires_at.as_micros(),
             pool.fence,
             now.as_micros(),
         ])
@@ -147,13 +152,14 @@ fn wait(
     queue_ttl: Duration,
 ) -> Result<Answer> {
     pool.record_arrival(position);
-    let ends = now + queue_ttl;
-    pool.next_end = pool.next_end.min(ends);
+    let expires_at = now + queue_ttl;
+    pool.next_expiry = pool.next_expiry.min(expires_at);
     tx.db
         .prepare_cached(
-            "INSERT INTO longshore_permit (pool, id, owner, weight, priority, came, ends, rank)
+            "INSERT INTO longshore_permit (pool, id, owner, weight, priority, arrived_at,
+             expires_at, rank)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-             ON CONFLICT (pool, id) DO UPDATE SET ends = excluded.ends, told = 0",
+             ON CONFLICT (pool, id) DO UPDATE SET expires_at = excluded.expires_at, notified = 0",
         )
         .or_translate()?
         .execute(params![
@@ -162,27 +168,27 @@ fn wait(
             &*ask.owner,
             ask.weight,
             ask.priority.level(),
-            position.came.as_micros(),
-            ends.as_micros(),
+            position.arrived_at.as_micros(),
+            expires_at.as_micros(),
             position.rank.as_micros(),
         ])
         .or_translate()?;
-    let (before, before_ends) = pool.count_before(position)?;
+    let (before, ahead_expires_at) = pool.count_before(position)?;
     // The first waiter watches leases; waiters behind it watch the places before them.
-    let ask_again = before_ends.unwrap_or(pool.next_end);
+    let ask_again = ahead_expires_at.unwrap_or(pool.next_expiry);
     Ok(Answer::Waiting { before, look_again: ask_again.since(now) })
 }
 
-fn set_end(tx: &Tx<'_>, pool: &mut Pool<'_>, id: PermitId, ends: Timestamp) -> Result<bool> {
-    pool.next_end = pool.next_end.min(ends);
+fn set_end(tx: &Tx<'_>, pool: &mut Pool<'_>, id: PermitId, expires_at: Timestamp) -> Result<bool> {
+    pool.next_expiry = pool.next_expiry.min(expires_at);
     let held = tx
         .db
         .prepare_cached(
-            "UPDATE longshore_permit SET ends = ?3
+            "UPDATE longshore_permit SET expires_at = ?3
              WHERE pool = ?1 AND id = ?2 AND fence IS NOT NULL",
         )
         .or_translate()?
-        .execute((pool.num, id.as_bytes(), ends.as_micros()))
+        .execute((pool.num, id.as_bytes(), expires_at.as_micros()))
         .or_translate()?;
     Ok(held > 0)
 }
@@ -288,8 +294,9 @@ pub(crate) fn may_alert(
     let updated = tx
         .db
         .execute(
-            "INSERT INTO longshore_alert (pool, alert, until) VALUES (?1, ?2, ?3)
-             ON CONFLICT (pool, alert) DO UPDATE SET until = excluded.until WHERE until <= ?4",
+            "INSERT INTO longshore_pool_alert (pool, alert, muted_until) VALUES (?1, ?2, ?3)
+             ON CONFLICT (pool, alert) DO UPDATE SET muted_until = excluded.muted_until WHERE
+             muted_until <= ?4",
             params![name.as_str(), alert, (now + every).as_micros(), now.as_micros()],
         )
         .or_translate()?;

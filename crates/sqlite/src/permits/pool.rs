@@ -15,8 +15,8 @@ pub(super) struct Pool<'c> {
     pub(super) max: u32,
     pub(super) in_use: u32,
     pub(super) fence: u64,
-    came: Timestamp,
-    pub(super) next_end: Timestamp,
+    last_arrival: Timestamp,
+    pub(super) next_expiry: Timestamp,
     pub(super) acquired: u64,
     pub(super) timeouts: u64,
     pub(super) expired: u64,
@@ -29,7 +29,7 @@ pub(super) struct Pool<'c> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueuePosition {
     pub(super) rank: Timestamp,
-    pub(super) came: Timestamp,
+    pub(super) arrived_at: Timestamp,
 }
 
 const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
@@ -42,8 +42,9 @@ impl<'c> Pool<'c> {
     pub(super) fn find(db: &'c Connection, name: &PoolName) -> Result<Option<Self>> {
         let mut statement = db
             .prepare_cached(
-                "SELECT num, max, in_use, fence, came, next_end, acquired, timeouts, expired, waits
-                 FROM longshore_pool WHERE name = ?1",
+                "SELECT num, max_weight, in_use, fence, last_arrival, next_expiry, acquired,
+                 timeouts, expired, wait_histogram
+                 FROM longshore_bounded_pool WHERE name = ?1",
             )
             .or_translate()?;
         let found = statement.query_row([name.as_str()], |row| Self::read(db, row));
@@ -62,8 +63,8 @@ impl<'c> Pool<'c> {
             max: row.get(1)?,
             in_use: row.get(2)?,
             fence: row.get(3)?,
-            came: read_timestamp(row, 4)?,
-            next_end: read_timestamp(row, 5)?,
+            last_arrival: read_timestamp(row, 4)?,
+            next_expiry: read_timestamp(row, 5)?,
             acquired: row.get(6)?,
             timeouts: row.get(7)?,
             expired: row.get(8)?,
@@ -78,7 +79,8 @@ impl<'c> Pool<'c> {
         }
         let none = [0_u8; 8 * Waits::STEPS];
         db.execute(
-            "INSERT INTO longshore_pool (name, max, waits) VALUES (?1, ?2, ?3)",
+            "INSERT INTO longshore_bounded_pool (name, max_weight, wait_histogram) VALUES (?1, ?2,
+             ?3)",
             params![name.as_str(), max, none],
         )
         .or_translate()?;
@@ -90,8 +92,9 @@ impl<'c> Pool<'c> {
         let waits: Vec<u8> = self.waits.0.iter().flat_map(|count| count.to_le_bytes()).collect();
         self.db
             .prepare_cached(
-                "UPDATE longshore_pool SET max = ?2, in_use = ?3, fence = ?4, came = ?5, next_end = ?6,
-                 acquired = ?7, timeouts = ?8, expired = ?9, waits = ?10 WHERE num = ?1",
+                "UPDATE longshore_bounded_pool SET max_weight = ?2, in_use = ?3, fence = ?4,
+                 last_arrival = ?5, next_expiry = ?6,
+                 acquired = ?7, timeouts = ?8, expired = ?9, wait_histogram = ?10 WHERE num = ?1",
             )
             .or_translate()?
             .execute(params![
@@ -99,8 +102,8 @@ impl<'c> Pool<'c> {
                 self.max,
                 self.in_use,
                 self.fence,
-                self.came.as_micros(),
-                self.next_end.as_micros(),
+                self.last_arrival.as_micros(),
+                self.next_expiry.as_micros(),
                 self.acquired,
                 self.timeouts,
                 self.expired,
@@ -116,25 +119,28 @@ impl<'c> Pool<'c> {
 
     /// The position of a request that arrives now.
     pub(super) fn next_position(&self, priority: Priority, now: Timestamp) -> QueuePosition {
-        let came = now.max(self.came + Duration::from_micros(1));
-        QueuePosition { rank: rank(priority, came), came }
+        let arrived_at = now.max(self.last_arrival + Duration::from_micros(1));
+        QueuePosition { rank: rank(priority, arrived_at), arrived_at }
     }
 
     /// Records an arrival.
     pub(super) fn record_arrival(&mut self, position: QueuePosition) {
-        self.came = self.came.max(position.came);
+        self.last_arrival = self.last_arrival.max(position.arrived_at);
     }
 
     /// The first position in the queue.
     pub(super) fn head(&self) -> Result<Option<QueuePosition>> {
         self.db
             .prepare_cached(
-                "SELECT rank, came FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
-                 ORDER BY rank, came LIMIT 1",
+                "SELECT rank, arrived_at FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
+                 ORDER BY rank, arrived_at LIMIT 1",
             )
             .or_translate()?
             .query_row([self.num], |row| {
-                Ok(QueuePosition { rank: read_timestamp(row, 0)?, came: read_timestamp(row, 1)? })
+                Ok(QueuePosition {
+                    rank: read_timestamp(row, 0)?,
+                    arrived_at: read_timestamp(row, 1)?,
+                })
             })
             .optional()
             .or_translate()
@@ -144,14 +150,17 @@ impl<'c> Pool<'c> {
     pub(super) fn count_before(&self, position: QueuePosition) -> Result<(u32, Option<Timestamp>)> {
         self.db
             .prepare_cached(
-                "SELECT count(*), min(ends) FROM longshore_permit
-                 WHERE pool = ?1 AND rank IS NOT NULL AND (rank, came) < (?2, ?3)",
+                "SELECT count(*), min(expires_at) FROM longshore_permit
+                 WHERE pool = ?1 AND rank IS NOT NULL AND (rank, arrived_at) < (?2, ?3)",
             )
             .or_translate()?
-            .query_row((self.num, position.rank.as_micros(), position.came.as_micros()), |row| {
-                let ends: Option<i64> = row.get(1)?;
-                Ok((row.get(0)?, ends.map(Timestamp::from_micros)))
-            })
+            .query_row(
+                (self.num, position.rank.as_micros(), position.arrived_at.as_micros()),
+                |row| {
+                    let ends: Option<i64> = row.get(1)?;
+                    Ok((row.get(0)?, ends.map(Timestamp::from_micros)))
+                },
+            )
             .or_translate()
     }
 
@@ -179,13 +188,13 @@ impl<'c> Pool<'c> {
 
     /// Removes expired leases and waiters; whether it had to look.
     pub(super) fn expire(&mut self, now: Timestamp) -> Result<bool> {
-        if now < self.next_end {
+        if now < self.next_expiry {
             return Ok(false);
         }
         let mut statement = self
             .db
             .prepare_cached(
-                "DELETE FROM longshore_permit WHERE pool = ?1 AND ends <= ?2
+                "DELETE FROM longshore_permit WHERE pool = ?1 AND expires_at <= ?2
                  RETURNING id, weight, fence IS NOT NULL",
             )
             .or_translate()?;
@@ -205,11 +214,11 @@ impl<'c> Pool<'c> {
         }
         let next: Option<i64> = self
             .db
-            .prepare_cached("SELECT min(ends) FROM longshore_permit WHERE pool = ?1")
+            .prepare_cached("SELECT min(expires_at) FROM longshore_permit WHERE pool = ?1")
             .or_translate()?
             .query_row([self.num], |row| row.get(0))
             .or_translate()?;
-        self.next_end = next.map_or(NEVER, Timestamp::from_micros);
+        self.next_expiry = next.map_or(NEVER, Timestamp::from_micros);
         self.notify_next()?;
         Ok(true)
     }
@@ -223,8 +232,9 @@ impl<'c> Pool<'c> {
         let mut waiters = self
             .db
             .prepare_cached(
-                "SELECT id, weight, told FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
-                 ORDER BY rank, came",
+                "SELECT id, weight, notified FROM longshore_permit WHERE pool = ?1 AND rank IS NOT
+                 NULL
+                 ORDER BY rank, arrived_at",
             )
             .or_translate()?;
         let mut waiters = waiters.query([self.num]).or_translate()?;
@@ -239,7 +249,9 @@ impl<'c> Pool<'c> {
         }
         for id in woken {
             self.db
-                .prepare_cached("UPDATE longshore_permit SET told = 1 WHERE pool = ?1 AND id = ?2")
+                .prepare_cached(
+                    "UPDATE longshore_permit SET notified = 1 WHERE pool = ?1 AND id = ?2",
+                )
                 .or_translate()?
                 .execute((self.num, id.as_bytes()))
                 .or_translate()?;

@@ -22,8 +22,9 @@ pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats
     };
     let mut statement = db
         .prepare_cached(
-            "SELECT id, owner, weight, priority, came, ends, fence, since FROM longshore_permit
-             WHERE pool = ?1 ORDER BY fence, rank, came",
+            "SELECT id, owner, weight, priority, arrived_at, expires_at, fence, acquired_at FROM
+             longshore_permit
+             WHERE pool = ?1 ORDER BY fence, rank, arrived_at",
         )
         .or_translate()?;
     let mut rows = statement.query([pool.num]).or_translate()?;
@@ -35,8 +36,8 @@ pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats
 
 fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()> {
     let fence: Option<u64> = row.get(6).or_translate()?;
-    let ends = read_timestamp(row, 5).or_translate()?;
-    if ends <= now {
+    let expires_at = read_timestamp(row, 5).or_translate()?;
+    if expires_at <= now {
         stats.expired += u64::from(fence.is_some());
         return Ok(());
     }
@@ -46,7 +47,14 @@ fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()
         Some(fence) => {
             let held = now.since(read_timestamp(row, 7).or_translate()?);
             stats.in_use += weight;
-            stats.holders.push(Holder { id, owner, weight, fence, held, left: ends.since(now) });
+            stats.holders.push(Holder {
+                id,
+                owner,
+                weight,
+                fence,
+                held,
+                left: expires_at.since(now),
+            });
         }
         None => {
             let priority = Priority::new(row.get(3).or_translate()?).map_err(damaged)?;
@@ -59,8 +67,9 @@ fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()
 
 /// The names of all pools.
 pub(crate) fn names(db: &Connection) -> Result<Vec<PoolName>> {
-    let mut statement =
-        db.prepare_cached("SELECT name FROM longshore_pool ORDER BY name").or_translate()?;
+    let mut statement = db
+        .prepare_cached("SELECT name FROM longshore_bounded_pool ORDER BY name")
+        .or_translate()?;
     let names = statement.query_map([], |row| row.get::<_, String>(0)).or_translate()?;
     names.map(|name| PoolName::new(name.or_translate()?).map_err(damaged)).collect()
 }

@@ -50,10 +50,14 @@ async fn books_are_exact() {
     let db = Connection::open(&path).unwrap();
     for (wrong, right) in [
         (
-            "longshore_month SET spent_picos = spent_picos + 1",
-            "longshore_month SET spent_picos = spent_picos - 1",
+            "longshore_monthly_spend SET spent_picos = spent_picos + 1",
+            "longshore_monthly_spend SET spent_picos = spent_picos - 1",
         ),
-        ("longshore_month SET month = '2000-01'", "longshore_month SET month = strftime('%Y-%m')"),
+        (
+            "longshore_monthly_spend SET month =
+          '2000-01'",
+            "longshore_monthly_spend SET month = strftime('%Y-%m')",
+        ),
         (
             "longshore_call SET reserve_tokens = 11 WHERE status = 0",
             "longshore_call SET reserve_tokens = 10",
@@ -103,7 +107,7 @@ async fn the_schema_knows_what_a_call_may_be() {
     {
         assert!(update(bad).is_err(), "{bad}");
     }
-    let month = "UPDATE longshore_month SET reserved_tokens = reserved_tokens - 11";
+    let month = "UPDATE longshore_monthly_spend SET reserved_tokens = reserved_tokens - 11";
     assert!(db.execute(month, []).is_err(), "less than nothing is reserved");
 }
 

@@ -75,8 +75,10 @@ fn only_the_state_machine_can_write_a_state() {
     let insert = |state: u8, session: &str, waits: u8| {
         db.execute(
             &format!(
-                "INSERT INTO longshore_unit (id, stream, state, place, priority, created_at, bytes,
-                 session, waits_for) VALUES (randomblob(16), 1, {state}, 0, 5, 0, 0, {session}, {waits})"
+                "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at,
+                 bytes,
+                 session, open_dependencies) VALUES (randomblob(16), 1, {state}, 0, 5, 0, 0,
+                 {session}, {waits})"
             ),
             [],
         )

@@ -83,12 +83,12 @@ fn assert_few_versions(fixture: &StoreFixture, all: usize) {
         }
     }
     let moved = fixture.query_number(
-        "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'longshore_delta'",
+        "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'longshore_stream_delta'",
     );
     assert!(moved >= 2 * (all / UNITS_PER_TX) as u64, "{moved} transactions moved the counts");
     // Reading the counts adds up one row per transaction, not one per unit.
-    let plan =
-        fixture.query("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM longshore_count");
+    let plan = fixture
+        .query("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM longshore_stream_count");
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
     let pages = ["Shared Hit Blocks", "Shared Read Blocks"]
         .map(|what| plan[0]["Plan"][what].as_u64().unwrap());

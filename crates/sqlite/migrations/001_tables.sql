@@ -1,0 +1,476 @@
+-- The first version of the schema. Every name starts with `longshore_`, because the file may belong to an
+-- application: an effect commits together with a finish only if both write to the same file.
+--
+-- Conventions, the same in both stores:
+--   num     the internal integer key of a table. Clients use names and 16-byte ids instead.
+--   …_at    a time, in microseconds since 1970 (UTC). In the tables of bounded pools: since the machine started.
+--   picos   an amount of money, in picodollars (10⁻¹² USD).
+--
+-- The PostgreSQL store has the same tables and columns, so that the two can be compared by eye.
+
+
+-- Queues
+
+CREATE TABLE longshore_queue (
+    num       INTEGER PRIMARY KEY,
+    name      TEXT NOT NULL UNIQUE,
+    paused    INTEGER NOT NULL DEFAULT 0,
+    max_units INTEGER,  -- the capacity in live units and in bytes of payload; NULL: not bounded
+    max_bytes INTEGER
+);
+
+-- The settings that all lanes of a tenant share. A tenant without a row has weight 1 and no bounds, and is not
+-- suspended.
+CREATE TABLE longshore_tenant (
+    num        INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL UNIQUE,
+    weight     INTEGER NOT NULL DEFAULT 1 CHECK (weight > 0),
+    cap        INTEGER CHECK (cap > 0),  -- the most leased units
+    max_units  INTEGER,
+    max_bytes  INTEGER,
+    suspended  INTEGER NOT NULL DEFAULT 0,
+    created_at INTEGER NOT NULL
+);
+
+-- A lane is the part of a queue that belongs to one tenant.
+CREATE TABLE longshore_lane (
+    num        INTEGER PRIMARY KEY,
+    queue      INTEGER NOT NULL REFERENCES longshore_queue (num),
+    tenant     TEXT NOT NULL,
+    paused     INTEGER NOT NULL DEFAULT 0,
+    weight     INTEGER NOT NULL DEFAULT 1 CHECK (weight > 0),
+    cap        INTEGER,
+    pass       INTEGER NOT NULL DEFAULT 0,  -- of stride scheduling: the lane with the lowest pass is claimed first
+    -- 1 if the lane had nothing to claim. Its next claim first raises `pass` to the level of the active lanes, so
+    -- that an idle lane does not save up claims.
+    pass_stale INTEGER NOT NULL DEFAULT 1,
+    max_units  INTEGER,
+    max_bytes  INTEGER,
+    UNIQUE (queue, tenant)
+);
+-- A tenant's cap and capacity are sums over all its lanes.
+CREATE INDEX longshore_lane_tenant ON longshore_lane (tenant);
+
+
+-- Batches
+
+CREATE TABLE longshore_batch (
+    num          INTEGER PRIMARY KEY,
+    name         TEXT NOT NULL UNIQUE,
+    tenant       TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    status       TEXT NOT NULL CHECK (status IN
+                 ('queued', 'running', 'paused', 'complete', 'failed', 'cancelled')),
+    reason       TEXT,
+    initiated_by TEXT NOT NULL,
+    initiated_at INTEGER NOT NULL,
+    started_at   INTEGER,
+    completed_at INTEGER,
+    workers      INTEGER,
+    notes        TEXT NOT NULL,
+    cursor       TEXT NOT NULL DEFAULT '',  -- how far the sender has read its source
+    sealed       INTEGER NOT NULL DEFAULT 0,
+    generation   INTEGER NOT NULL DEFAULT 1,
+    threshold    TEXT,                        -- JSON: the failures that pause or fail the batch
+    forgiven     INTEGER NOT NULL DEFAULT 0,  -- failures before the last resume: the threshold ignores them
+    callback     TEXT,                        -- JSON: the unit to send at the end
+    announced    INTEGER NOT NULL DEFAULT 0 CHECK (announced <= generation),  -- last generation with a callback sent
+    definition   BLOB                         -- what the batch's workers need to know; opaque to the store
+);
+-- Batches that may need maintenance, or that keep an idle worker from stopping.
+CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
+
+-- Amounts that the runs of a batch add up under names of their own. A checkpoint adds to them in its transaction.
+CREATE TABLE longshore_batch_sum (
+    batch  INTEGER NOT NULL,
+    name   TEXT NOT NULL,
+    amount INTEGER NOT NULL,
+    PRIMARY KEY (batch, name)
+) WITHOUT ROWID;
+
+
+-- Units
+
+-- A stream is the units of one lane, kind and batch. Every setting that hides units from a claim applies to whole
+-- streams. A claim therefore selects streams first and rows by index second, and reads no row of a paused queue
+-- or of a kind that it does not handle.
+--
+-- A stream also has the counts. Those of a queue, lane or batch are sums over a few streams, and a transaction
+-- updates one counter row per stream instead of one per unit.
+CREATE TABLE longshore_stream (
+    num              INTEGER PRIMARY KEY,
+    lane             INTEGER NOT NULL REFERENCES longshore_lane (num),
+    kind             TEXT NOT NULL,
+    batch            INTEGER NOT NULL DEFAULT 0,  -- 0: no batch. Not NULL, which UNIQUE would not compare
+    blocked          INTEGER NOT NULL DEFAULT 0 CHECK (blocked >= 0),
+    scheduled        INTEGER NOT NULL DEFAULT 0 CHECK (scheduled >= 0),
+    ready            INTEGER NOT NULL DEFAULT 0 CHECK (ready >= 0),
+    leased           INTEGER NOT NULL DEFAULT 0 CHECK (leased >= 0),
+    done             INTEGER NOT NULL DEFAULT 0 CHECK (done >= 0),
+    failed           INTEGER NOT NULL DEFAULT 0 CHECK (failed >= 0),
+    cancelled        INTEGER NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
+    bytes            INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- payload of the live units
+    pruned_done      INTEGER NOT NULL DEFAULT 0,  -- of `done`, the units without a row: pruning keeps the tally
+    pruned_failed    INTEGER NOT NULL DEFAULT 0,
+    pruned_cancelled INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (lane, kind, batch)
+);
+CREATE INDEX longshore_stream_ready ON longshore_stream (lane) WHERE ready > 0;
+CREATE INDEX longshore_stream_live ON longshore_stream (lane) WHERE blocked + scheduled + ready + leased > 0;
+CREATE INDEX longshore_stream_batch ON longshore_stream (batch) WHERE batch <> 0;
+
+-- One row per worker process. A heartbeat updates it; the rescuer deletes it if heartbeats stop for `ttl`.
+CREATE TABLE longshore_session (
+    num          INTEGER PRIMARY KEY AUTOINCREMENT,  -- AUTOINCREMENT: a number that a unit refers to is not reused
+    id           BLOB NOT NULL UNIQUE CHECK (length(id) = 16),
+    label        TEXT NOT NULL,
+    version      TEXT NOT NULL,
+    kinds        TEXT NOT NULL,                -- JSON: the kinds it handles, with their policies
+    slots        INTEGER NOT NULL,
+    ttl          INTEGER NOT NULL,             -- microseconds
+    heartbeats   INTEGER NOT NULL DEFAULT 0,   -- a count; failure detection compares it, not clocks
+    opened_at    INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    command      TEXT NOT NULL DEFAULT 'work', -- of an operator: work, quiet, drain or stop
+    cpu          INTEGER                       -- microseconds of the worker and its children; NULL: not reported
+);
+
+-- state     0 blocked, 1 scheduled, 2 ready, 3 leased, 4 done, 5 failed, 6 cancelled.
+--           Also ready, but hidden from claims: 7 its cap is reached, 8 it must run alone.
+-- sort_key  orders the units of a stream and state. Blocked: earliest start; scheduled: due time; ready: rank;
+--           leased: time of the claim; ended: time of the end.
+-- flags     bits, listed in `sql_encoding` of the crate `longshore-core`.
+-- Ids are ordered by time, so the rows in use are together at the end of the table.
+CREATE TABLE longshore_unit (
+    id                BLOB PRIMARY KEY CHECK (length(id) = 16),
+    stream            INTEGER NOT NULL,
+    state             INTEGER NOT NULL CHECK (state BETWEEN 0 AND 8),
+    sort_key          INTEGER NOT NULL,
+    priority          INTEGER NOT NULL CHECK (priority BETWEEN 1 AND 9),
+    attempt           INTEGER NOT NULL DEFAULT 0,
+    lost              INTEGER NOT NULL DEFAULT 0,  -- consecutive runs that ended with the death of their worker
+    fence             INTEGER NOT NULL DEFAULT 0,  -- raised by each claim; a finish with an old fence is rejected
+    session           INTEGER,                     -- `num` of the session that leases it
+    started_at        INTEGER,                     -- NULL if the lease was prefetched and has not started
+    created_at        INTEGER NOT NULL,
+    deadline          INTEGER,
+    flags             INTEGER NOT NULL DEFAULT 0,
+    open_dependencies INTEGER NOT NULL DEFAULT 0,  -- how many rows of longshore_dependency block it
+    bytes             INTEGER NOT NULL,            -- length of the payload
+    dedup_key         TEXT,
+    cap_key           TEXT,
+    spec              TEXT,                        -- JSON: the rare attributes; NULL for most units
+    failure           TEXT,                        -- JSON: the last failure
+    progress          TEXT,                        -- JSON: as the worker last reported it
+    payload           BLOB,
+    checkpoint        BLOB,
+    result            BLOB,
+    CHECK ((state = 3) = (session IS NOT NULL)),
+    CHECK ((state = 0) = (open_dependencies > 0)),
+    CHECK (started_at IS NULL OR state = 3)
+) WITHOUT ROWID;
+-- One index for claims (ready units by rank), promotion (scheduled units by due time), lists and pruning.
+CREATE INDEX longshore_unit_sort ON longshore_unit (stream, state, sort_key);
+CREATE INDEX longshore_unit_session ON longshore_unit (session) WHERE session IS NOT NULL;
+CREATE UNIQUE INDEX longshore_unit_dedup ON longshore_unit (dedup_key) WHERE dedup_key IS NOT NULL;
+CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline)
+    WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8);
+CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, sort_key)
+    WHERE cap_key IS NOT NULL AND state IN (3, 7);
+
+-- Large payloads, checkpoints and results. In the unit's row they would be rewritten with every change of state.
+CREATE TABLE longshore_overflow_value (
+    num   INTEGER PRIMARY KEY,
+    unit  BLOB NOT NULL,
+    field INTEGER NOT NULL CHECK (field IN (0, 1, 2)),  -- 0 payload, 1 checkpoint, 2 result
+    value BLOB NOT NULL,
+    UNIQUE (unit, field)
+);
+
+-- `unit` stays blocked until `depends_on` has ended.
+CREATE TABLE longshore_dependency (
+    depends_on BLOB NOT NULL,
+    unit       BLOB NOT NULL,
+    PRIMARY KEY (depends_on, unit)
+) WITHOUT ROWID;
+CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
+
+-- Failed and lost runs of units.
+CREATE TABLE longshore_failure (
+    num       INTEGER PRIMARY KEY,
+    unit      BLOB NOT NULL,
+    attempt   INTEGER NOT NULL,
+    failed_at INTEGER NOT NULL,
+    session   BLOB,
+    code      TEXT NOT NULL,
+    message   TEXT NOT NULL
+);
+CREATE INDEX longshore_failure_unit ON longshore_failure (unit);
+
+
+-- Services
+
+-- Units to send at the times of a cron expression. A firing moves `next_fire` and sends its units in one
+-- transaction. It is rejected if `revision` or `next_fire` changed since the scheduler read them.
+CREATE TABLE longshore_schedule (
+    tenant     TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    plan       TEXT NOT NULL,     -- JSON: expression, zone, policies, the unit's template without its payload
+    payload    BLOB NOT NULL,     -- of the template
+    paused     INTEGER NOT NULL CHECK (paused IN (0, 1)),
+    revision   INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    last_fire  INTEGER,
+    next_fire  INTEGER,
+    fired      INTEGER NOT NULL DEFAULT 0 CHECK (fired >= 0),
+    skipped    INTEGER NOT NULL DEFAULT 0 CHECK (skipped >= 0),  -- times at which the previous firing was live
+    missed     INTEGER NOT NULL DEFAULT 0 CHECK (missed >= 0),   -- times at which no scheduler ran
+    CHECK (fired = 0 OR last_fire IS NOT NULL),
+    PRIMARY KEY (tenant, name)
+);
+-- Schedules that can become due, by time.
+CREATE INDEX longshore_schedule_due ON longshore_schedule (next_fire) WHERE paused = 0 AND next_fire IS NOT NULL;
+
+-- The session that runs the maintenance services of a role, until its term expires.
+CREATE TABLE longshore_leader (
+    role       TEXT PRIMARY KEY,
+    session    BLOB NOT NULL,
+    expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- The change feed: what changed, so that processes that wait can query it.
+CREATE TABLE longshore_change (
+    seq    INTEGER PRIMARY KEY,  -- rises, because the newest entries are never deleted
+    topic  TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    tenant TEXT
+);
+
+
+-- Accounts: profiles, keys, calls, budgets
+
+CREATE TABLE longshore_profile (
+    tenant     TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    body       TEXT NOT NULL,     -- JSON: the profile's document; opaque to the store
+    suspended  INTEGER NOT NULL CHECK (suspended IN (0, 1)),
+    revision   INTEGER NOT NULL CHECK (revision > 0),
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+
+-- Every version of every provider key, encrypted.
+CREATE TABLE longshore_provider_key (
+    tenant           TEXT NOT NULL,
+    name             TEXT NOT NULL,
+    version          INTEGER NOT NULL CHECK (version > 0),
+    provider         TEXT NOT NULL,
+    ciphertext       BLOB NOT NULL,  -- the key, encrypted with its data key
+    wrapped_data_key BLOB NOT NULL,  -- the data key, encrypted with the master key
+    master_key_id    TEXT NOT NULL,
+    status           TEXT NOT NULL CHECK (status IN ('active', 'retiring', 'revoked')),
+    created_at       INTEGER NOT NULL,
+    retires_at       INTEGER,
+    CHECK ((status = 'retiring') = (retires_at IS NOT NULL)),
+    PRIMARY KEY (tenant, name, version)
+);
+-- At most one version of a key is active.
+CREATE UNIQUE INDEX longshore_provider_key_active ON longshore_provider_key (tenant, name) WHERE status = 'active';
+
+-- The journal of model calls: one row per call, inserted before the call is made and updated when it ends. Never
+-- pruned, because invoices are computed from it.
+-- status: 0 open, 1 success, 2 error, 3 maybe billed (the outcome is not known).
+-- mode: 0 a call of its own, 1 part of a provider's batch. NULL counts as 0.
+CREATE TABLE longshore_call (
+    id                      BLOB PRIMARY KEY CHECK (length(id) = 16),
+    request_id              TEXT NOT NULL,  -- of the client: the same if it repeats the request after a crash
+    tenant                  TEXT NOT NULL,
+    profile                 TEXT NOT NULL,
+    provider                TEXT NOT NULL,
+    model                   TEXT NOT NULL,  -- as requested
+    unit                    BLOB,
+    batch                   TEXT,
+    session                 BLOB,
+    worker                  TEXT NOT NULL,
+    reserve_tokens          INTEGER NOT NULL CHECK (reserve_tokens >= 0),  -- estimates, reserved until it ends
+    reserve_picos           INTEGER NOT NULL CHECK (reserve_picos >= 0),
+    opened_at               INTEGER NOT NULL,
+    status                  INTEGER NOT NULL CHECK (status BETWEEN 0 AND 3),
+    logged_at               INTEGER,        -- when the end was recorded
+    code                    TEXT,           -- the error code
+    answering_model         TEXT,           -- as the provider names it
+    tokens_in               INTEGER CHECK (tokens_in >= 0),
+    tokens_out              INTEGER CHECK (tokens_out >= 0),
+    tokens_cached           INTEGER CHECK (tokens_cached >= 0),
+    tokens_cache_write      INTEGER CHECK (tokens_cache_write >= 0),
+    tokens_cache_write_long INTEGER CHECK (tokens_cache_write_long >= 0),  -- of these, cached for an hour
+    latency_ms              INTEGER,
+    attempts                INTEGER,
+    cost_picos              INTEGER CHECK (cost_picos >= 0),
+    estimated               INTEGER CHECK (estimated IN (0, 1)),  -- 1 if the tokens are an estimate of ours
+    mode                    INTEGER CHECK (mode IN (0, 1)),
+    tier                    TEXT,           -- the provider's service tier
+    CHECK ((status = 0) = (logged_at IS NULL)),
+    CHECK ((status = 0) = (answering_model IS NULL)),
+    CHECK ((status = 0) = (tokens_in IS NULL AND tokens_out IS NULL AND tokens_cached IS NULL
+           AND tokens_cache_write IS NULL AND latency_ms IS NULL AND attempts IS NULL
+           AND cost_picos IS NULL AND estimated IS NULL)),
+    CHECK (status <> 0 OR code IS NULL)
+) WITHOUT ROWID;
+-- Whether a request was made or answered already. The request is first, so that it is also found without a tenant.
+CREATE INDEX longshore_call_request ON longshore_call (request_id, tenant);
+-- Open calls of a session that ends.
+CREATE INDEX longshore_call_open ON longshore_call (session) WHERE status = 0 AND session IS NOT NULL;
+-- Lists, newest first, and sums over a time.
+CREATE INDEX longshore_call_opened ON longshore_call (opened_at);
+-- Sums over one batch, and over one tenant and a time. A call without a batch costs no entry in the first.
+CREATE INDEX longshore_call_batch ON longshore_call (batch, opened_at) WHERE batch IS NOT NULL;
+CREATE INDEX longshore_call_tenant ON longshore_call (tenant, opened_at);
+
+-- What a tenant may spend in a calendar month. A tenant without a row may spend any amount.
+CREATE TABLE longshore_budget (
+    tenant         TEXT PRIMARY KEY,
+    max_tokens     INTEGER CHECK (max_tokens >= 0),
+    max_cost_picos INTEGER CHECK (max_cost_picos >= 0),
+    warn_at        REAL NOT NULL CHECK (warn_at BETWEEN 0 AND 1)  -- the share from which clients are warned
+) WITHOUT ROWID;
+
+-- The sums of a tenant's calls by calendar month (UTC) of `opened_at`.
+CREATE TABLE longshore_monthly_spend (
+    tenant          TEXT NOT NULL,
+    month           TEXT NOT NULL,  -- as 2026-11
+    spent_tokens    INTEGER NOT NULL CHECK (spent_tokens >= 0),
+    spent_picos     INTEGER NOT NULL CHECK (spent_picos >= 0),
+    reserved_tokens INTEGER NOT NULL CHECK (reserved_tokens >= 0),  -- by open calls
+    reserved_picos  INTEGER NOT NULL CHECK (reserved_picos >= 0),
+    PRIMARY KEY (tenant, month)
+) WITHOUT ROWID;
+
+-- Rate limits. A bucket without a row is full.
+CREATE TABLE longshore_token_bucket (
+    name       TEXT PRIMARY KEY,
+    level      REAL NOT NULL,
+    updated_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Reply queues, each with the session (`num`) that has it open.
+CREATE TABLE longshore_reply_queue (
+    tenant  TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name)
+) WITHOUT ROWID;
+CREATE INDEX longshore_reply_queue_session ON longshore_reply_queue (session);
+
+-- Requests for a provider's batch API. A request waits (no provider batch, no answer), is part of a provider batch,
+-- or is answered; it is deleted when its unit has saved the answer.
+CREATE TABLE longshore_pending_request (
+    num            INTEGER PRIMARY KEY,
+    batch          TEXT NOT NULL,
+    custom_id      TEXT NOT NULL,  -- identifies the request in the provider's results
+    unit           BLOB NOT NULL CHECK (length(unit) = 16),
+    prompt         TEXT NOT NULL,
+    created_at     INTEGER NOT NULL,
+    attempts       INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),  -- provider batches that ended without its answer
+    provider_batch TEXT,           -- `name` of the provider batch
+    answer         BLOB,
+    UNIQUE (batch, custom_id),
+    CHECK (provider_batch IS NULL OR answer IS NULL)
+);
+-- Requests that wait, longest first.
+CREATE INDEX longshore_pending_request_waiting ON longshore_pending_request (batch, num)
+    WHERE provider_batch IS NULL AND answer IS NULL;
+-- Requests of a provider batch.
+CREATE INDEX longshore_pending_request_sent ON longshore_pending_request (batch, provider_batch, num)
+    WHERE provider_batch IS NOT NULL;
+
+-- Requests that are sent to a provider together. The row is inserted before anything is sent, so that after a
+-- crash the store knows what may have been sent.
+CREATE TABLE longshore_provider_batch (
+    num         INTEGER PRIMARY KEY,
+    batch       TEXT NOT NULL,
+    name        TEXT NOT NULL,  -- chosen by us
+    created_at  INTEGER NOT NULL,
+    provider_id TEXT,           -- the provider's id for it; NULL until the provider has answered
+    UNIQUE (batch, name)
+);
+
+
+-- Bounded pools
+--
+-- Times are microseconds since the machine started, by a clock that cannot be set. A restart of the machine ends
+-- all leases: see longshore_boot.
+
+CREATE TABLE longshore_bounded_pool (
+    num            INTEGER PRIMARY KEY,
+    name           TEXT NOT NULL UNIQUE,
+    max_weight     INTEGER NOT NULL CHECK (max_weight >= 0),
+    in_use         INTEGER NOT NULL DEFAULT 0 CHECK (in_use >= 0),  -- the weight of all held permits
+    fence          INTEGER NOT NULL DEFAULT 0,
+    last_arrival   INTEGER NOT NULL DEFAULT 0,  -- `arrived_at` of the last waiter; the next one's is larger
+    next_expiry    INTEGER NOT NULL DEFAULT 0,  -- no row of longshore_permit expires before this time
+    acquired       INTEGER NOT NULL DEFAULT 0,
+    timeouts       INTEGER NOT NULL DEFAULT 0,
+    expired        INTEGER NOT NULL DEFAULT 0,
+    wait_histogram BLOB NOT NULL CHECK (length(wait_histogram) = 176)  -- 22 counts of waits by duration, 8 bytes each
+);
+
+-- Held permits (with a fence) and waiting requests (with a rank).
+CREATE TABLE longshore_permit (
+    pool        INTEGER NOT NULL,
+    id          BLOB NOT NULL CHECK (length(id) = 16),
+    owner       TEXT NOT NULL,
+    weight      INTEGER NOT NULL CHECK (weight > 0),
+    priority    INTEGER NOT NULL,
+    arrived_at  INTEGER NOT NULL,
+    expires_at  INTEGER NOT NULL,            -- of the lease, or of the place in the wait queue
+    fence       INTEGER,
+    acquired_at INTEGER,
+    rank        INTEGER,                     -- orders the wait queue: arrival time plus an offset for the priority
+    notified    INTEGER NOT NULL DEFAULT 0,  -- 1 if the waiter was told to retry and has not done so yet
+    CHECK ((fence IS NULL) = (rank IS NOT NULL)),
+    PRIMARY KEY (pool, id)
+) WITHOUT ROWID;
+CREATE INDEX longshore_permit_waiting ON longshore_permit (pool, rank, arrived_at) WHERE rank IS NOT NULL;
+
+-- Alerts about pools that were sent. No process sends the same alert again before `muted_until`.
+CREATE TABLE longshore_pool_alert (
+    pool        TEXT NOT NULL,
+    alert       TEXT NOT NULL,
+    muted_until INTEGER NOT NULL,
+    PRIMARY KEY (pool, alert)
+) WITHOUT ROWID;
+
+-- The boot id of the machine at the last use of a pool. If it differs, the machine was restarted: all permits are
+-- deleted.
+CREATE TABLE longshore_boot (singleton INTEGER PRIMARY KEY CHECK (singleton = 1), boot_id TEXT NOT NULL);
+
+
+-- Access over the network
+
+-- API tokens. Only a token's hash is stored.
+CREATE TABLE longshore_api_token (
+    id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+    hash       BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+    tenant     TEXT NOT NULL,
+    role       TEXT NOT NULL CHECK (role IN ('read', 'submit', 'operate', 'admin')),
+    label      TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER
+) WITHOUT ROWID;
+
+-- The audit log: every change that a client requested. Rows are appended and pruned, never updated.
+CREATE TABLE longshore_audit_entry (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    recorded_at INTEGER NOT NULL,
+    token       BLOB CHECK (length(token) = 16),
+    actor       TEXT NOT NULL,  -- the token's label, or the client's address
+    tenant      TEXT,
+    action      TEXT NOT NULL,  -- as batch.pause
+    target      TEXT NOT NULL,
+    detail      TEXT NOT NULL
+);
+-- The entries of one tenant.
+CREATE INDEX longshore_audit_entry_tenant ON longshore_audit_entry (tenant, seq) WHERE tenant IS NOT NULL;
