@@ -12,6 +12,7 @@
 
 pub mod adaptive;
 pub mod batch;
+pub mod claim;
 pub mod coalescer;
 pub mod columns;
 pub mod counts;
