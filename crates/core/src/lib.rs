@@ -11,6 +11,7 @@
 //! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
 
 pub mod adaptive;
+pub mod admission;
 pub mod batch;
 pub mod claim;
 pub mod coalescer;

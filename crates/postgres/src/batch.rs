@@ -93,17 +93,13 @@ pub(crate) async fn add(
         )));
     }
     let answers = send(tx, scope, &chunk.units, num, LimitPolicy::Enforce).await?;
-    if answers.iter().any(rejects_chunk) {
+    if answers.iter().any(Sent::keeps_chunk_out) {
         tx.abandon = true;
         return Ok(Added::Committed(answers));
     }
     let sql = "UPDATE longshore_batch SET cursor = $2 WHERE num = $1";
     tx.execute(sql, &[&num, &chunk.next]).await?;
     Ok(Added::Committed(answers))
-}
-
-fn rejects_chunk(answer: &Sent) -> bool {
-    matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
 /// Seals a batch, so that no more units can be added. Returns its number, to read it after it has

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use longshore_core::store::Sent;
 use longshore_core::{Error, NewUnit, Result, Scope};
 
-use crate::queue_limits::CapacityCheck;
+use crate::queue_limits::QueueLimits;
 use crate::streams::{Stream, StreamCache, StreamKey};
 use crate::tenants;
 use crate::tx::Tx;
@@ -59,9 +59,9 @@ pub(crate) async fn send(
         let (units, streams) = (&units[done..], &streams[done..]);
         let mut capacity = CapacityPolicy::Unlimited;
         if limited {
-            let mut check = CapacityCheck::load(tx, &lanes(streams)).await?;
-            check.count(tx).await?;
-            capacity = CapacityPolicy::Checked(check);
+            let mut limits = QueueLimits::load(tx, &lanes(streams)).await?;
+            limits.count(tx).await?;
+            capacity = CapacityPolicy::Checked(limits);
         }
         answers.extend(send_with_admission(tx, units, streams, capacity).await?);
     }

@@ -84,7 +84,7 @@ pub(crate) fn add(
         )));
     }
     let answers = send(tx, scope, &chunk.units, num, Admission::Bounded)?;
-    if answers.iter().any(rejects_chunk) {
+    if answers.iter().any(Sent::keeps_chunk_out) {
         tx.roll_back = true;
         return Ok(Added::Committed(answers));
     }
@@ -94,10 +94,6 @@ pub(crate) fn add(
         .execute((num, &chunk.next))
         .or_translate()?;
     Ok(Added::Committed(answers))
-}
-
-fn rejects_chunk(answer: &Sent) -> bool {
-    matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
 /// Marks that all units are sent.

@@ -1,15 +1,17 @@
 //! Enqueueing: admission, dedup, dependencies, and batches with their cursor.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use async_trait::async_trait;
+use longshore_core::admission::{LimitUsage, UnitDependencies};
 use longshore_core::batch::{BatchRefusal, Sums};
 use longshore_core::machine::Event;
-use longshore_core::store::{Added, BatchChunk, Bound, Capacity, Intake, Opened, Refusal, Sent};
-use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
+use longshore_core::store::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
+use longshore_core::unit::DedupWindow;
 use longshore_core::{
     Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp,
-    UnitId, UnitState,
+    UnitId,
 };
 
 use super::MemoryStore;
@@ -54,13 +56,6 @@ pub(super) fn check_units(scope: &Scope, units: &[NewUnit]) -> Result<()> {
     Ok(())
 }
 
-/// The state of a new unit's dependencies. Units of another tenant count as unknown.
-enum Dependencies {
-    Pending(BTreeSet<UnitId>),
-    Failed(UnitId),
-    Unknown(UnitId),
-}
-
 impl State {
     /// Enqueues one unit, or returns why not.
     pub(super) fn enqueue(
@@ -78,16 +73,20 @@ impl State {
         if let Some(answer) = self.duplicate(&unit) {
             return answer;
         }
-        let (pending, failed) = match self.dependencies(&unit) {
-            Dependencies::Pending(pending) => (pending, None),
-            Dependencies::Failed(on) => (BTreeSet::new(), Some(on)),
-            Dependencies::Unknown(on) => return Sent::Refused(Refusal::UnknownDependency(on)),
+        let state_of = |id: UnitId| {
+            let found = self.units.get(&id).filter(|found| found.unit.tenant == unit.tenant);
+            Ok::<_, Infallible>(found.map(|found| found.unit.state))
+        };
+        let Ok(dependencies) = UnitDependencies::resolve(&unit.after, state_of);
+        let UnitDependencies { open, failed } = match dependencies {
+            Ok(dependencies) => dependencies,
+            Err(unknown) => return Sent::Refused(unknown),
         };
         if let Some(refusal) = self.capacity_refusal(&unit) {
             return Sent::Refused(refusal);
         }
-        let (id, free) = (unit.id, pending.is_empty());
-        self.insert(UnitRecord::new(unit, batch.cloned(), pending, now));
+        let (id, free) = (unit.id, open.is_empty());
+        self.insert(UnitRecord::new(unit, batch.cloned(), open.into_iter().collect(), now));
         let event = failed.map_or(Event::Unblocked, Event::DependencyFailed);
         if free {
             // It was just inserted as blocked, and a blocked unit accepts both events.
@@ -106,31 +105,7 @@ impl State {
             self.amend(first, |record| record.window = DedupWindow::WhileLive);
             return None;
         }
-        Some(match dedup.on_duplicate {
-            OnDuplicate::Existing => Sent::Existing(first),
-            OnDuplicate::Refused => Sent::Refused(Refusal::Duplicate(first)),
-        })
-    }
-
-    fn dependencies(&self, unit: &NewUnit) -> Dependencies {
-        let mut pending = BTreeSet::new();
-        let mut failed = None;
-        for &on in &unit.after.units {
-            let found = self.units.get(&on).filter(|found| found.unit.tenant == unit.tenant);
-            let Some(found) = found else {
-                return Dependencies::Unknown(on);
-            };
-            match found.unit.state {
-                UnitState::Failed | UnitState::Cancelled
-                    if unit.after.on_failure == OnDependencyFailure::Cancel =>
-                {
-                    failed = Some(on);
-                }
-                state if state.is_final() => {}
-                _ => _ = pending.insert(on),
-            }
-        }
-        failed.map_or(Dependencies::Pending(pending), Dependencies::Failed)
+        Some(dedup.on_duplicate.answer(first))
     }
 
     /// Whether the lane, the queue or the tenant has no capacity for this unit.
@@ -138,23 +113,23 @@ impl State {
         let add = unit.payload.len() as u64;
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
         let of_lane = lane.and_then(|lane| {
-            exceeded(Bound::Lane, lane.capacity, lane.counts.live(), lane.bytes, add)
+            let (live, bytes) = (lane.counts.live(), lane.bytes);
+            LimitUsage { bound: Bound::Lane, capacity: lane.capacity, live, bytes }.refuse(add)
         });
         let of_queue = || {
-            let capacity = self.queues.get(&unit.queue)?.capacity;
-            if capacity == Capacity::default() {
-                return None;
+            let mut usage = LimitUsage::new(Bound::Queue, self.queues.get(&unit.queue)?.capacity);
+            if usage.is_limited() {
+                for (_, lane) in self.lanes.iter().filter(|(key, _)| key.0 == unit.queue) {
+                    usage.live += lane.counts.live();
+                    usage.bytes += lane.bytes;
+                }
             }
-            let lanes = self.lanes.iter().filter(|(key, _)| key.0 == unit.queue);
-            let (live, bytes) = lanes.fold((0, 0), |(live, bytes), (_, lane)| {
-                (live + lane.counts.live(), bytes + lane.bytes)
-            });
-            exceeded(Bound::Queue, capacity, live, bytes, add)
+            usage.refuse(add)
         };
         let of_tenant = || {
             let capacity = self.tenants.get(&unit.tenant)?.capacity;
             let (counts, bytes) = self.tenant_counts(&unit.tenant);
-            exceeded(Bound::Tenant, capacity, counts.live(), bytes, add)
+            LimitUsage { bound: Bound::Tenant, capacity, live: counts.live(), bytes }.refuse(add)
         };
         of_lane.or_else(of_queue).or_else(of_tenant)
     }
@@ -202,7 +177,7 @@ impl State {
         let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();
         let enqueue = |unit| self.enqueue(unit, Some(id), now);
         let mut answers: Vec<Sent> = chunk.units.into_iter().map(enqueue).collect();
-        if let Some(full) = answers.iter().find(|sent| rejects_chunk(sent)).cloned() {
+        if let Some(full) = answers.iter().find(|sent| sent.keeps_chunk_out()).cloned() {
             self.roll_back_chunk(&mut answers, &full, &known);
         } else {
             self.batch_mut(scope, id)?.cursor = chunk.next;
@@ -244,21 +219,6 @@ impl State {
         self.advance_dirty_batches(now);
         self.batch_mut(scope, id).cloned()
     }
-}
-
-fn rejects_chunk(sent: &Sent) -> bool {
-    matches!(sent, Sent::Refused(refusal) if refusal.keeps_chunk_out())
-}
-
-fn exceeded(bound: Bound, capacity: Capacity, live: u64, bytes: u64, add: u64) -> Option<Refusal> {
-    let units = capacity.units.filter(|most| live + 1 > *most);
-    let size = capacity.bytes.filter(|most| bytes + add > *most);
-    let limit = match (units, size) {
-        (Some(most), _) => format!("{most} units"),
-        (None, Some(most)) => format!("{most} bytes"),
-        (None, None) => return None,
-    };
-    Some(Refusal::Full { bound, live, bytes, limit })
 }
 
 fn new_batch(new: NewBatch, now: Timestamp) -> Batch {
