@@ -10,6 +10,7 @@
 //! tenant) and [`Schedules`] (put, fire). Two further traits are independent of it: [`Ledger`]
 //! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
 
+pub mod access;
 pub mod adaptive;
 pub mod admission;
 pub mod batch;

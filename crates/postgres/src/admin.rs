@@ -326,18 +326,9 @@ pub(crate) async fn queue(
     name: &QueueName,
     change: QueueChange,
 ) -> Result<()> {
-    let owner =
-        name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
-    let allowed = match (&owner, scope) {
-        (_, Scope::All) => true,
-        (Some(owner), scope) => scope.covers(owner),
-        (None, Scope::Tenant(_)) => false,
-    };
-    if !allowed {
-        return Err(Error::not_found("queue", name));
-    }
+    let owner = scope.check_queue_change(name)?;
     // Create a lane as well, so that the queue is listed before its first unit.
-    streams::lane(tx, name, &owner.unwrap_or_default()).await?;
+    streams::lane(tx, name, &owner).await?;
     let num = streams::queue(tx, name).await?;
     advisory_lock::acquire(tx, &[AdvisoryLock::QueueCapacity(num)]).await?;
     set(tx, "longshore_queue", num, change.paused, change.capacity).await?;
@@ -353,17 +344,7 @@ pub(crate) async fn lane(
     tenant: &TenantId,
     change: LaneChange,
 ) -> Result<()> {
-    if !scope.covers(tenant) || !name.admits(tenant) {
-        return Err(Error::not_found("queue", name));
-    }
-    let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
-    if settings && name.owner().is_none() && *scope != Scope::All {
-        // A tenant may not set its own share of a shared queue.
-        return Err(Error::not_found("queue", name));
-    }
-    if change.weight == Some(0) {
-        return Err(Error::Invalid("a lane's weight is at least 1".to_owned()));
-    }
+    scope.check_lane_change(name, tenant, &change)?;
     let num = streams::lane(tx, name, tenant).await?;
     // Transactions that count under the old limits must commit before the limits change.
     advisory_lock::acquire(tx, &[AdvisoryLock::LaneCapacity(num), AdvisoryLock::LaneCap(num)])

@@ -25,9 +25,7 @@ use crate::typed_params::replace_nul;
 
 /// Creates a batch's record, or returns the existing one.
 pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
-    }
+    scope.require(&new.tenant)?;
     new.check()?;
     let made = tx
         .query(

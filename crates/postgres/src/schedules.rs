@@ -21,9 +21,7 @@ pub(crate) async fn put(
     if_there: IfThere,
 ) -> Result<Placed> {
     new.check()?;
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
-    }
+    scope.require(&new.tenant)?;
     match find(tx, &new.tenant, &new.name, RowLock::ForUpdate).await? {
         Some(found) if if_there == IfThere::Keep => Ok(Placed::Kept(found)),
         Some(mut found) => {

@@ -204,18 +204,9 @@ pub(crate) fn queue(
     name: &QueueName,
     change: QueueChange,
 ) -> Result<()> {
-    let owner =
-        name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
-    let allowed = match (&owner, scope) {
-        (_, Scope::All) => true,
-        (Some(owner), scope) => scope.covers(owner),
-        (None, Scope::Tenant(_)) => false,
-    };
-    if !allowed {
-        return Err(Error::not_found("queue", name));
-    }
+    let owner = scope.check_queue_change(name)?;
     // Create a lane too, so that the queue is listed before its first unit.
-    send::lane(tx, name.as_str(), owner.unwrap_or_default().as_str())?;
+    send::lane(tx, name.as_str(), owner.as_str())?;
     let num = send::queue(tx, name.as_str())?;
     update_settings(tx, "longshore_queue", num, change.paused, change.capacity)?;
     tx.announce("queue", name.as_str(), None);
@@ -230,17 +221,7 @@ pub(crate) fn lane(
     tenant: &TenantId,
     change: LaneChange,
 ) -> Result<()> {
-    if !scope.covers(tenant) || !name.admits(tenant) {
-        return Err(Error::not_found("queue", name));
-    }
-    let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
-    if settings && name.owner().is_none() && *scope != Scope::All {
-        // A tenant must not set its own share of a shared queue.
-        return Err(Error::not_found("queue", name));
-    }
-    if change.weight == Some(0) {
-        return Err(Error::Invalid("a lane's weight must be at least 1".to_owned()));
-    }
+    scope.check_lane_change(name, tenant, &change)?;
     let num = send::lane(tx, name.as_str(), tenant.as_str())?;
     update_settings(tx, "longshore_lane", num, change.paused, change.capacity)?;
     if let Some(weight) = change.weight {

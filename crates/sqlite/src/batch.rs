@@ -18,9 +18,7 @@ use crate::tx::Tx;
 
 /// Writes a batch's record, or finds the existing one.
 pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
-    }
+    scope.require(&new.tenant)?;
     new.check()?;
     let num: Option<i64> = tx
         .db

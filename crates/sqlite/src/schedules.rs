@@ -20,9 +20,7 @@ pub(crate) fn put(
     if_there: IfThere,
 ) -> Result<Placed> {
     new.check()?;
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
-    }
+    scope.require(&new.tenant)?;
     match find(tx.db, &new.tenant, &new.name)? {
         Some(found) if if_there == IfThere::Keep => Ok(Placed::Kept(found)),
         Some(mut found) => {

@@ -7,7 +7,7 @@ use longshore_core::columns::dedup_window;
 use longshore_core::machine::{Event, Head, next};
 use longshore_core::store::Sent;
 use longshore_core::unit::DedupWindow;
-use longshore_core::{Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
+use longshore_core::{NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
 use crate::error::Translate;
@@ -37,11 +37,8 @@ pub(crate) fn send(
 ) -> Result<Vec<Sent>> {
     let (mut streams, mut capacity) = (StreamCache::default(), QueueLimits::default());
     let mut answers = Vec::with_capacity(units.len());
+    scope.check_units(units)?;
     for unit in units {
-        unit.check()?;
-        if !scope.covers(&unit.tenant) {
-            return Err(Error::not_found("tenant", &unit.tenant));
-        }
         answers.push(send_one(tx, (&mut streams, &mut capacity), unit, batch, admission)?);
     }
     Ok(answers)

@@ -67,7 +67,7 @@ impl Operate for MemoryStore {
         queue: &QueueName,
         change: QueueChange,
     ) -> Result<()> {
-        require_queue_access(scope, queue)?;
+        scope.check_queue_change(queue)?;
         self.write(|state, _| {
             let found = state.queues.entry(queue.clone()).or_default();
             found.paused = change.paused.unwrap_or(found.paused);
@@ -88,11 +88,7 @@ impl Operate for MemoryStore {
         tenant: &TenantId,
         change: LaneChange,
     ) -> Result<()> {
-        require_lane_access(scope, queue, tenant, change)?;
-        if !queue.admits(tenant) || change.weight == Some(0) {
-            let problem = format!("lane `{tenant}` of `{queue}` cannot be changed like this");
-            return Err(Error::Invalid(problem));
-        }
+        scope.check_lane_change(queue, tenant, &change)?;
         self.write(|state, _| {
             let lane = state.lanes.entry((queue.clone(), tenant.clone())).or_default();
             lane.rejoins |= change.paused == Some(false);
@@ -112,29 +108,6 @@ impl Operate for MemoryStore {
             state.dirty.sessions.insert(session);
             Ok(())
         })
-    }
-}
-
-/// A tenant may change its own queues; shared queues need the scope of all tenants.
-fn require_queue_access(scope: &Scope, queue: &QueueName) -> Result<()> {
-    let own = match scope {
-        Scope::All => true,
-        Scope::Tenant(tenant) => queue.owner() == Some(tenant.as_str()),
-    };
-    if own { Ok(()) } else { Err(Error::not_found("queue", queue)) }
-}
-
-/// In a shared queue a tenant may pause its own lane, but not change its weight, cap or capacity.
-fn require_lane_access(
-    scope: &Scope,
-    queue: &QueueName,
-    tenant: &TenantId,
-    change: LaneChange,
-) -> Result<()> {
-    let only_pauses = LaneChange { paused: change.paused, ..LaneChange::default() } == change;
-    match scope {
-        Scope::Tenant(own) if own == tenant && queue.owner().is_none() && only_pauses => Ok(()),
-        _ => require_queue_access(scope, queue),
     }
 }
 

@@ -22,7 +22,7 @@ use super::state::{BatchRecord, State};
 #[async_trait]
 impl Intake for MemoryStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
-        check_units(scope, &units)?;
+        scope.check_units(&units)?;
         Ok(self.write(|state, now| {
             units.into_iter().map(|unit| state.enqueue(unit, None, now)).collect()
         }))
@@ -33,7 +33,7 @@ impl Intake for MemoryStore {
     }
 
     async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
-        check_units(scope, &chunk.units)?;
+        scope.check_units(&chunk.units)?;
         self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
     }
 
@@ -44,16 +44,6 @@ impl Intake for MemoryStore {
             state.advance_batch(scope, id, now)
         })
     }
-}
-
-pub(super) fn check_units(scope: &Scope, units: &[NewUnit]) -> Result<()> {
-    for unit in units {
-        unit.check()?;
-        if !scope.covers(&unit.tenant) {
-            return Err(Error::Invalid(format!("no access to tenant `{}`", unit.tenant)));
-        }
-    }
-    Ok(())
 }
 
 impl State {
@@ -136,9 +126,7 @@ impl State {
 
     fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<Opened> {
         new.check()?;
-        if !scope.covers(&new.tenant) {
-            return Err(Error::Invalid(format!("no access to tenant `{}`", new.tenant)));
-        }
+        scope.require(&new.tenant)?;
         if let Some(found) = self.batches.get(&new.id) {
             if found.batch.tenant != new.tenant {
                 return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));

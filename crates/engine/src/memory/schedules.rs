@@ -26,9 +26,7 @@ impl Schedules for MemoryStore {
         if_there: IfThere,
     ) -> Result<Placed> {
         new.check()?;
-        if !scope.covers(&new.tenant) {
-            return Err(Error::not_found("tenant", &new.tenant));
-        }
+        scope.require(&new.tenant)?;
         Ok(self.write(|state, now| state.put_schedule(new, if_there, now)))
     }
 

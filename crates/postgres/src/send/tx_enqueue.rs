@@ -14,9 +14,7 @@ use longshore_core::{NewUnit, Result, Scope, UnitId};
 use tokio_postgres::Transaction;
 
 use super::admission::CapacityPolicy;
-use super::{
-    LimitPolicy, check, created, is_plain, lanes, send_plain, send_with_admission, streams,
-};
+use super::{LimitPolicy, created, is_plain, lanes, send_plain, send_with_admission, streams};
 use crate::commit_guard::CommitGuard;
 use crate::error::is_conflict;
 use crate::queue_limits::{QueueLimits, active_reservation_sql};
@@ -45,7 +43,7 @@ pub(crate) async fn send_in(
     scope: &Scope,
     units: &[NewUnit],
 ) -> Result<TransactionResult<Vec<Sent>>> {
-    check(scope, units)?;
+    scope.check_units(units)?;
     let (streams, reserved) = prepare(store, transaction, units).await?;
     let mut tries = 0;
     loop {

@@ -9,7 +9,6 @@ use longshore_core::{
 
 use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::enqueue::check_units;
 use crate::memory::state::State;
 
 #[async_trait]
@@ -48,7 +47,7 @@ impl Replies for MemoryStore {
     }
 
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
-        check_units(scope, std::slice::from_ref(&unit))?;
+        scope.check_units(std::slice::from_ref(&unit))?;
         Ok(self.write(|state, now| {
             let key = (unit.tenant.clone(), unit.queue.clone());
             let open = state.ledger.replies.contains_key(&key);
