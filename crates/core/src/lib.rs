@@ -24,6 +24,7 @@ pub mod ledger;
 pub mod machine;
 pub mod name;
 pub mod outcome;
+pub mod page;
 pub mod permits;
 pub mod priority;
 pub mod retry;
