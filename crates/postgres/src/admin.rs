@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::batch::BatchAction;
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
 use longshore_core::{
@@ -105,11 +105,6 @@ impl LockedUnits {
     ) -> Result<Operated> {
         let mut operated = Operated::default();
         let (mut steps, mut running) = (Vec::new(), Vec::new());
-        let event = match action {
-            UnitAction::Retry => Event::Retry,
-            UnitAction::Wake => Event::Wake,
-            _ => Event::Cancel,
-        };
         let mut seen = HashSet::new();
         for id in ids {
             let Some(row) = self.rows.get(id) else { continue };
@@ -117,7 +112,7 @@ impl LockedUnits {
                 running.push(row.clone());
                 continue;
             }
-            match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
+            match next(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
                 // A unit that is named twice counts as skipped the second time.
                 Ok(step) if seen.insert(*id) => steps.push((row.clone(), step)),
                 _ => operated.skipped += 1,
@@ -262,9 +257,7 @@ pub(crate) async fn batch(
     while let Some(cursor) = left.filter(|_| retried == 0) {
         (retried, left) = retry_chunk(tx, cursor).await?;
     }
-    if retried == 0 && before.status.is_final() && before.counts.failed > 0 {
-        return Err(machine::nothing_to_retry(&before).into());
-    }
+    before.check_retried(retried)?;
     Ok(left)
 }
 

@@ -1,6 +1,6 @@
 //! Administration: cancel, retry, pause, resume.
 
-use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::batch::BatchAction;
 use longshore_core::machine::{Event, next};
 use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
 use longshore_core::{
@@ -93,12 +93,7 @@ fn apply_one(
         result.requested += 1;
         return Ok(());
     }
-    let event = match action {
-        UnitAction::Retry => Event::Retry,
-        UnitAction::Wake => Event::Wake,
-        _ => Event::Cancel,
-    };
-    match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
+    match next(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
         Err(_) => result.skipped += 1,
         Ok(step) => {
             if action == UnitAction::Retry && state.is_final() {
@@ -159,12 +154,8 @@ pub(crate) fn batch(
 ) -> Result<Batch> {
     let before = batch::load(tx.db, batch::number(tx.db, scope, id)?)?;
     let num = batch::act(tx, scope, id, action)?;
-    if *action == BatchAction::RetryFailed
-        && retry_failed(tx, num)? == 0
-        && before.status.is_final()
-        && before.counts.failed > 0
-    {
-        return Err(machine::nothing_to_retry(&before).into());
+    if *action == BatchAction::RetryFailed {
+        before.check_retried(retry_failed(tx, num)?)?;
     }
     tx.flush()?;
     batch::show(tx.db, num)
@@ -172,7 +163,7 @@ pub(crate) fn batch(
 
 /// Makes a batch's failed units ready, unless another unit has their dedup key now; returns how
 /// many.
-fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<u64> {
+fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<usize> {
     let mut retried = 0;
     for id in failed_units(tx.db, batch)? {
         let row = load(tx, id)?;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use longshore_core::batch::{self as machine, BatchAction, Sums};
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope,
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, Payload, Result, Scope,
     TenantId, Timestamp,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -68,18 +68,8 @@ pub(crate) fn add(
 ) -> Result<Added> {
     let num = number(tx.db, scope, id)?;
     let batch = load(tx.db, num)?;
-    if batch.cursor != chunk.expected {
-        return Ok(Added::CursorMoved(batch.cursor));
-    }
-    if batch.sealed || batch.status.is_final() {
-        let wanted = if batch.sealed { "added to: it is sealed" } else { "added to" };
-        return Err(machine::BatchRefusal { batch: batch.id, status: batch.status, wanted }.into());
-    }
-    if let Some(unit) = chunk.units.iter().find(|unit| unit.tenant != batch.tenant) {
-        return Err(Error::Invalid(format!(
-            "unit {} belongs to tenant `{}`, batch `{id}` to tenant `{}`",
-            unit.id, unit.tenant, batch.tenant
-        )));
+    if let Some(moved) = batch.check_chunk(chunk)? {
+        return Ok(moved);
     }
     let answers = send(tx, scope, &chunk.units, num, Admission::Bounded)?;
     if answers.iter().any(Sent::keeps_chunk_out) {
@@ -131,11 +121,8 @@ pub(crate) fn advance(tx: &mut Tx<'_>, num: i64) -> Result<()> {
     }
     tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
     if step.announce
-        && let Some(callback) = &batch.callback
+        && let Some(unit) = batch.callback_unit()
     {
-        let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(&batch));
-        unit.tenant = batch.tenant.clone();
-        unit.queue = callback.queue.clone();
         send(tx, &Scope::All, &[unit], 0, Admission::Exempt)?;
     }
     Ok(())
@@ -268,14 +255,6 @@ pub(crate) fn read_counts(row: &Row<'_>, at: usize) -> rusqlite::Result<Counts> 
 pub(crate) fn reopen(tx: &mut Tx<'_>, id: &BatchId) -> Result<()> {
     let num = number(tx.db, &Scope::All, id)?;
     let mut batch = load(tx.db, num)?;
-    if batch.counts.live() > 0 {
-        return Err(machine::BatchRefusal {
-            batch: batch.id,
-            status: batch.status,
-            wanted: "retried before its last units have stopped",
-        }
-        .into());
-    }
-    machine::reopen(&mut batch);
+    machine::reopen(&mut batch)?;
     write(tx, num, &batch)
 }

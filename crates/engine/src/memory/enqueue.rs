@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use async_trait::async_trait;
 use longshore_core::admission::{LimitUsage, UnitDependencies};
-use longshore_core::batch::{BatchRefusal, Sums};
+use longshore_core::batch::Sums;
 use longshore_core::machine::Event;
 use longshore_core::store::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
 use longshore_core::unit::DedupWindow;
@@ -150,16 +150,8 @@ impl State {
         now: Timestamp,
     ) -> Result<Added> {
         let batch = self.batch_mut(scope, id)?;
-        if chunk.units.iter().any(|unit| unit.tenant != batch.tenant) {
-            let tenant = &batch.tenant;
-            return Err(Error::Invalid(format!("batch `{id}` takes units of `{tenant}` only")));
-        }
-        if batch.cursor != chunk.expected {
-            return Ok(Added::CursorMoved(batch.cursor.clone()));
-        }
-        if batch.sealed || batch.status.is_final() {
-            let (batch, status) = (id.clone(), batch.status);
-            return Err(BatchRefusal { batch, status, wanted: "added to" }.into());
+        if let Some(moved) = batch.check_chunk(&chunk)? {
+            return Ok(moved);
         }
         let known = chunk.units.iter().filter(|unit| self.units.contains_key(&unit.id));
         let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();

@@ -5,7 +5,6 @@ use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::page;
 use crate::error::{Translate, damaged};
 use crate::queries::tenant_filter;
 use crate::tx::Tx;
@@ -188,5 +187,5 @@ pub(crate) fn list(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read(row)?);
     }
-    Ok(page(items, limit, cursor::after_key))
+    Ok(Page::first(items, limit, cursor::after_key))
 }

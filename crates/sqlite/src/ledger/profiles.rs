@@ -5,7 +5,6 @@ use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, Row};
 
-use super::page;
 use crate::error::{Translate, damaged};
 use crate::queries::tenant_filter;
 use crate::tenants;
@@ -112,7 +111,7 @@ pub(crate) fn list(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read(row)?);
     }
-    Ok(page(items, limit, cursor::after_profile))
+    Ok(Page::first(items, limit, cursor::after_profile))
 }
 
 /// Whether a tenant within the scope is suspended.

@@ -5,7 +5,6 @@ use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::page;
 use crate::error::{Translate, damaged};
 use crate::queries::tenant_filter;
 use crate::tx::Tx;
@@ -145,7 +144,7 @@ pub(crate) fn audit_entries(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_audit_entry(row)?);
     }
-    Ok(page(items, limit, cursor::after_deed))
+    Ok(Page::first(items, limit, cursor::after_deed))
 }
 
 fn read_audit_entry(row: &Row<'_>) -> Result<Deed> {

@@ -96,6 +96,6 @@ impl State {
             unit.tenant == *tenant && unit.queue == *queue && !unit.state.is_final()
         });
         let left: Vec<UnitId> = left.map(|unit| unit.id).collect();
-        self.cancel(&left, now);
+        self.operate(&left, UnitAction::Cancel, now);
     }
 }
