@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::machine::{Event, next};
-use longshore_core::session::{Lease, NewSession, Order, Session};
-use longshore_core::{Error, Kind, Outcome, Policy, Result, SessionId, Timestamp, UnitState};
+use longshore_core::machine::next;
+use longshore_core::session::{Lease, NewSession, Order, Session, SessionEnd};
+use longshore_core::{Error, Kind, Policy, Result, SessionId, Timestamp, UnitState};
 use tokio_postgres::Row;
 
 use crate::error::damaged;
@@ -64,15 +64,6 @@ pub(crate) async fn number(tx: &mut Tx<'_>, session: SessionId) -> Result<i64> {
     find(tx, session).await?.ok_or(Error::SessionGone(session))
 }
 
-/// How a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SessionEnd {
-    /// It was closed: its runs use up no attempt.
-    Closed,
-    /// Its worker died.
-    Lost,
-}
-
 /// Ends a session. Returns how many of its units go on and how many failed.
 pub(crate) async fn end(
     tx: &mut Tx<'_>,
@@ -88,12 +79,7 @@ pub(crate) async fn end(
     let mut held = lock_held(tx, num).await?;
     start_log::merge_and_delete(tx, num, &mut held).await?;
     for row in held {
-        let interrupted = Outcome::Interrupted;
-        let event = match how {
-            SessionEnd::Lost => Event::Lost,
-            SessionEnd::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
-            SessionEnd::Closed => Event::Released,
-        };
+        let event = how.event(row.started_at.is_some());
         let policy = policies.of(tx, &row).await?;
         let step = next(&row.transition_input()?, &event, &policy, tx.now)?;
         failed += u64::from(step.state == UnitState::Failed);
@@ -135,7 +121,7 @@ fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
 /// Asks a worker to go quiet, drain or stop.
 pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
     let sql = "UPDATE longshore_session SET wanted = $2 WHERE id = $1";
-    let changed = tx.execute(sql, &[&session_uuid(session), &command_name(order)]).await?;
+    let changed = tx.execute(sql, &[&session_uuid(session), &order.as_str()]).await?;
     if changed == 0 {
         return Err(Error::not_found("session", session));
     }
@@ -143,20 +129,8 @@ pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Ord
     Ok(())
 }
 
-fn command_name(order: Order) -> &'static str {
-    match order {
-        Order::Work => "work",
-        Order::Quiet => "quiet",
-        Order::Drain => "drain",
-        Order::Stop => "stop",
-    }
-}
-
 fn parse_command(name: &str) -> Result<Order> {
-    [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
-        .into_iter()
-        .find(|order| command_name(*order) == name)
-        .ok_or_else(|| damaged(format!("the unknown worker command `{name}`")))
+    name.parse().map_err(damaged)
 }
 
 /// All sessions.

@@ -6,7 +6,7 @@ use longshore_core::batch::advance;
 use longshore_core::machine::Event;
 use longshore_core::store::Topic;
 use longshore_core::{
-    Batch, BatchId, NewUnit, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
+    Batch, BatchId, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
 };
 
 use super::record::UnitRecord;

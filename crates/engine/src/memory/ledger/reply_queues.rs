@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use longshore_core::ledger::Replies;
-use longshore_core::store::Sent;
+use longshore_core::store::{Sent, UnitAction};
 use longshore_core::{
     Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
 };
