@@ -169,11 +169,12 @@ impl<'c> ClaimBudget<'c> {
         unit.resources.iter().all(|(name, n)| self.resources.get(name.as_str()) >= Some(n))
     }
 
-    /// Decides on a unit that does not fit now. If no slot is free, a unit of one slot may be taken
-    /// ahead, unless it has a cap or needs resources. For a heavier unit the claim stops and keeps
-    /// slots and resources free; else other units would overtake it for ever.
+    /// Decides on a unit that does not fit now. If only a slot is missing, a unit of one slot may be
+    /// taken ahead, unless it has a cap or needs resources. For a heavier unit, or one that waits for
+    /// a resource, the claim stops and keeps slots and resources free; else other units would
+    /// overtake it for ever.
     fn defer_or_reserve(&mut self, unit: &UnitNeeds<'_>, lane_capped: bool) -> FitDecision {
-        if unit.slots > 1 || self.free > 0 {
+        if unit.slots > 1 || self.free > 0 || !self.has_free_resources(unit) {
             self.claimed.heavy_waiting = true;
             return FitDecision::Stop;
         }

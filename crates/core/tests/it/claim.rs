@@ -79,6 +79,7 @@ fn each_candidate_gets_its_decision() {
         ("caps", &worker, false, vec![(1, 0, Some(1), false), (1, 0, Some(2), false)], vec![Park, Start]),
         ("a cap is not taken ahead", &full, false, vec![(1, 0, Some(2), false), PLAIN], vec![Skip, Ahead]),
         ("a resource is not taken ahead", &full, false, vec![gpu(1), PLAIN], vec![Skip, Ahead]),
+        ("a resource in use, no slot free", &full, false, vec![gpu(2), PLAIN], vec![Stop, Ahead]),
         ("heavy, no slot free", &full, false, vec![(2, 0, None, false)], vec![Stop]),
     ] {
         let waits = expected.contains(&Stop);
