@@ -196,8 +196,11 @@ mod tests {
         let resolve = |units: Vec<UnitId>, on_failure| {
             let after = After { units, on_failure };
             let state = |id| {
-                let states =
-                    [(open, UnitState::Ready), (done, UnitState::Done), (failed, UnitState::Failed)];
+                let states = [
+                    (open, UnitState::Ready),
+                    (done, UnitState::Done),
+                    (failed, UnitState::Failed),
+                ];
                 Ok::<_, Infallible>(states.iter().find(|(one, _)| *one == id).map(|(_, s)| *s))
             };
             let Ok(found) = UnitDependencies::resolve(&after, state);

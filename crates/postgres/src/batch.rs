@@ -10,8 +10,8 @@ use std::str::FromStr;
 use longshore_core::batch::{self as machine, BatchAction, Sums};
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, Payload, Result, Scope,
-    TenantId, Timestamp,
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, Payload, Result, Scope, TenantId,
+    Timestamp,
 };
 use tokio_postgres::Row;
 

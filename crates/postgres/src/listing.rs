@@ -137,8 +137,9 @@ async fn by_id(
            WHERE (SELECT count(*) FROM walked) = $6 ORDER BY w.id LIMIT 1)"
     );
     let [owner, queue, kind, batch] = &names;
-    let rows =
-        tx.query(&sql, &[owner, queue, kind, batch, &uuid(after.id), &scan_limit, &max_rows]).await?;
+    let rows = tx
+        .query(&sql, &[owner, queue, kind, batch, &uuid(after.id), &scan_limit, &max_rows])
+        .await?;
     let (mut ids, mut last) = (Vec::new(), None);
     for row in &rows {
         let id: Uuid = value(row, 0)?;

@@ -92,7 +92,8 @@ impl QueueLimits {
         if self.capacity.limits.is_empty() {
             return Ok(());
         }
-        let locks: Vec<AdvisoryLock<'_>> = self.capacity.limits.keys().map(LimitScope::lock).collect();
+        let locks: Vec<AdvisoryLock<'_>> =
+            self.capacity.limits.keys().map(LimitScope::lock).collect();
         advisory_lock::acquire(tx, &locks).await?;
         self.reload_limits(tx).await?;
         let (mut lanes, mut queues, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
@@ -149,7 +150,6 @@ impl QueueLimits {
         let suspended = self.suspended.contains(&stream.lane);
         (suspended || stream.is_placeholder()).then(|| Refusal::Suspended(stream.tenant.clone()))
     }
-
 }
 
 /// Reads a capacity from the two columns that begin at `at`.

@@ -150,9 +150,8 @@ mod tests {
     const FILTER: ClaimFilterHash = ClaimFilterHash(1);
 
     fn serve(stride: &StrideState, lanes: &[i64], units: usize) -> Vec<i64> {
-        let share = |lane: &i64| {
-            (*lane, LaneShare { pass: 0, weight: 1, available: 1_000, tenant: None })
-        };
+        let share =
+            |lane: &i64| (*lane, LaneShare { pass: 0, weight: 1, available: 1_000, tenant: None });
         let mut shares: Vec<_> = lanes.iter().map(share).collect();
         stride.plan(&mut shares, |shares| {
             let before = shares.iter().map(|(_, share)| *share).collect();

@@ -8,9 +8,7 @@ use std::time::Duration;
 use longshore_core::machine::{Event, next};
 use longshore_core::session::{Lease, NewSession, Order, Session, SessionEnd};
 use longshore_core::store::{Beat, BeatAnswer, HeldUnit, ProgressNote};
-use longshore_core::{
-    Error, Kind, Policy, Result, SessionId, Timestamp, UnitId, UnitState,
-};
+use longshore_core::{Error, Kind, Policy, Result, SessionId, Timestamp, UnitId, UnitState};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::error::{Translate, damaged};

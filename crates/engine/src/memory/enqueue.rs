@@ -10,8 +10,7 @@ use longshore_core::machine::Event;
 use longshore_core::store::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
 use longshore_core::unit::DedupWindow;
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp,
-    UnitId,
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp, UnitId,
 };
 
 use super::MemoryStore;

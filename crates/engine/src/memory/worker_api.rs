@@ -221,8 +221,7 @@ impl State {
             return Finished::LeaseLost;
         };
         let (fence, state) = (unit.fence, unit.state);
-        if let Some(answer) =
-            finish.answer_without_write(Some(session), fence, state, unit.session)
+        if let Some(answer) = finish.answer_without_write(Some(session), fence, state, unit.session)
         {
             return answer;
         }

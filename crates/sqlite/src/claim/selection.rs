@@ -160,11 +160,7 @@ impl<'c> Selection<'c> {
 
 /// The row of a unit that has not run and has no special attributes, as most claimed units: few
 /// columns suffice.
-fn load_fresh(
-    tx: &mut Tx<'_>,
-    stream: &Stream,
-    candidate: Candidate,
-) -> Result<Option<FullRow>> {
+fn load_fresh(tx: &mut Tx<'_>, stream: &Stream, candidate: Candidate) -> Result<Option<FullRow>> {
     let mut rows = tx.prepared(PreparedSql::FindFresh)?.query([candidate.id]).or_translate()?;
     let Some(row) = rows.next().or_translate()? else { return Ok(None) };
     let payload = row.get_ref(4).or_translate()?;
