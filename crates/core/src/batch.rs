@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::counts::Counts;
 use crate::name::{BatchId, Kind, QueueName, TenantId};
+use crate::store::{Added, BatchChunk};
 use crate::time::Timestamp;
-use crate::unit::Payload;
+use crate::unit::{NewUnit, Payload};
 
 /// The status of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -353,19 +354,56 @@ pub struct BatchRefusal {
     pub wanted: &'static str,
 }
 
-/// The error for a new generation in which no unit would run: the failed units were pruned, or lost
-/// their dedup keys to other units.
-pub fn nothing_to_retry(batch: &Batch) -> BatchRefusal {
-    let wanted = "retried: none of its failed units can run again";
-    BatchRefusal { batch: batch.id.clone(), status: batch.status, wanted }
+impl Batch {
+    fn refuse(&self, wanted: &'static str) -> Result<(), BatchRefusal> {
+        Err(BatchRefusal { batch: self.id.clone(), status: self.status, wanted })
+    }
+
+    /// Rejects a new generation in which no unit would run: the failed units were pruned, or lost
+    /// their dedup keys to other units. `self` is the batch before the retry, `retried` the number
+    /// of its units that run again.
+    pub fn check_retried(&self, retried: usize) -> Result<(), BatchRefusal> {
+        if retried == 0 && self.status.is_final() && self.counts.failed > 0 {
+            return self.refuse("retried: none of its failed units can run again");
+        }
+        Ok(())
+    }
+
+    /// The answer to a chunk that cannot be added: the cursor has moved. An error if the batch takes
+    /// no more units, or not these.
+    pub fn check_chunk(&self, chunk: &BatchChunk) -> Result<Option<Added>, crate::Error> {
+        if self.cursor != chunk.expected {
+            return Ok(Some(Added::CursorMoved(self.cursor.clone())));
+        }
+        if self.sealed {
+            self.refuse("added to: it is sealed")?;
+        }
+        if self.status.is_final() {
+            self.refuse("added to")?;
+        }
+        match chunk.units.iter().find(|unit| unit.tenant != self.tenant) {
+            Some(unit) => Err(crate::Error::Invalid(format!(
+                "unit {} belongs to tenant `{}`, batch `{}` to tenant `{}`",
+                unit.id, unit.tenant, self.id, self.tenant
+            ))),
+            None => Ok(None),
+        }
+    }
+
+    /// The unit to send when it has ended, if it has a callback.
+    pub fn callback_unit(&self) -> Option<NewUnit> {
+        let callback = self.callback.as_ref()?;
+        let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(self));
+        unit.tenant = self.tenant.clone();
+        unit.queue = callback.queue.clone();
+        Some(unit)
+    }
 }
 
 /// Applies an operator's action to the record. The store moves the units, and then calls
 /// [`advance`].
 pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> {
     use BatchStatus::{Cancelled, Complete, Failed, Paused, Running};
-    let refuse =
-        |wanted| Err(BatchRefusal { batch: batch.id.clone(), status: batch.status, wanted });
     match action {
         BatchAction::Pause { reason } => match batch.status {
             status if status.is_open() => {
@@ -373,12 +411,12 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
                 batch.reason = Some(reason.clone());
             }
             Paused => {}
-            _ => return refuse("paused"),
+            _ => return batch.refuse("paused"),
         },
         BatchAction::Resume => match batch.status {
             Paused => resume(batch),
             status if status.is_open() => {}
-            _ => return refuse("resumed"),
+            _ => return batch.refuse("resumed"),
         },
         BatchAction::Cancel | BatchAction::Fail { .. } => {
             let (status, reason, wanted) = match action {
@@ -386,18 +424,15 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
                 _ => (Cancelled, None, "cancelled"),
             };
             if batch.status == Complete {
-                return refuse(wanted);
+                return batch.refuse(wanted);
             }
             batch.status = status;
             batch.reason = reason;
         }
         BatchAction::RetryFailed => {
             let ended = batch.status.is_final();
-            if ended && batch.counts.live() > 0 {
-                return refuse("retried before its last units have stopped");
-            }
-            if ended && batch.counts.failed > 0 {
-                reopen(batch);
+            if ended && batch.counts.live() + batch.counts.failed > 0 {
+                reopen(batch)?;
             } else if batch.counts.failed > 0 {
                 batch.status = Running;
                 batch.reason = None;
@@ -409,7 +444,10 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
 }
 
 /// Opens a new generation of an ended batch, because some of its units run again.
-pub fn reopen(batch: &mut Batch) {
+pub fn reopen(batch: &mut Batch) -> Result<(), BatchRefusal> {
+    if batch.counts.live() > 0 {
+        return batch.refuse("retried before its last units have stopped");
+    }
     batch.generation += 1;
     batch.completed_at = None;
     batch.status = BatchStatus::Running;
@@ -418,6 +456,7 @@ pub fn reopen(batch: &mut Batch) {
     batch.forgiven = batch.counts.failed;
     // A batch that was stopped before its initiator had sent everything takes no more units.
     batch.sealed = true;
+    Ok(())
 }
 
 fn resume(batch: &mut Batch) {

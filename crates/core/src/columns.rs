@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::machine::runs_alone;
 use crate::retry::Policy;
 use crate::sql_row::{damaged, to_json};
+use crate::time::Timestamp;
 use crate::unit::{Cap, DedupWindow, NewUnit, OnDependencyFailure, UnitState, Weight};
 
 /// Ready, but its cap is reached: hidden from claims until another unit with its cap key leaves.
@@ -96,6 +97,15 @@ pub fn flags(unit: &NewUnit) -> i64 {
         flags |= flag::AWAITED;
     }
     flags
+}
+
+/// The window of the dedup key that a stored unit holds; `place` is its sort key. If the unit has
+/// ended, `place` is its end, and the window's own time does not matter.
+pub fn dedup_window(flags: i64, place: Timestamp) -> DedupWindow {
+    match flags & flag::KEY_SINCE {
+        0 => DedupWindow::WhileKept,
+        _ => DedupWindow::Since(place),
+    }
 }
 
 /// Rare attributes of a unit, as one JSON column, so that most rows store NULL.

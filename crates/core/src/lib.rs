@@ -10,9 +10,12 @@
 //! tenant) and [`Schedules`] (put, fire). Two further traits are independent of it: [`Ledger`]
 //! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
 
+pub mod access;
 pub mod adaptive;
+pub mod admission;
 pub mod batch;
 pub mod byte_size;
+pub mod claim;
 pub mod coalescer;
 pub mod columns;
 pub mod counts;
@@ -24,6 +27,7 @@ pub mod machine;
 pub mod migration;
 pub mod name;
 pub mod outcome;
+pub mod page;
 pub mod permits;
 pub mod priority;
 pub mod retry;

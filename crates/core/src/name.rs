@@ -288,9 +288,14 @@ pub enum Scope {
 impl Scope {
     /// Whether objects of `tenant` are included.
     pub fn covers(&self, tenant: &TenantId) -> bool {
+        self.tenant().is_none_or(|own| own == tenant)
+    }
+
+    /// The only tenant; `None` for all.
+    pub fn tenant(&self) -> Option<&TenantId> {
         match self {
-            Self::All => true,
-            Self::Tenant(own) => own == tenant,
+            Self::All => None,
+            Self::Tenant(own) => Some(own),
         }
     }
 }

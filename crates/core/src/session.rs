@@ -5,9 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Event;
 use crate::name::{Kind, SessionId, UnitId};
+use crate::outcome::Outcome;
 use crate::retry::Policy;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// One run of a worker process, as it registers itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +87,9 @@ pub enum Order {
 }
 
 impl Order {
-    /// Its name.
+    const ALL: [Self; 4] = [Self::Work, Self::Quiet, Self::Drain, Self::Stop];
+
+    /// Its name, as stored.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Work => "work",
@@ -96,13 +101,32 @@ impl Order {
 }
 
 impl FromStr for Order {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        [Self::Work, Self::Quiet, Self::Drain, Self::Stop]
-            .into_iter()
-            .find(|order| order.as_str() == name)
-            .ok_or_else(|| format!("the unknown worker command `{name}`"))
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|order| order.as_str() == name);
+        found.ok_or_else(|| Error::Invalid(format!("`{name}` is not a command to a worker")))
+    }
+}
+
+/// How a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// In good order: its runs use no attempt.
+    Closed,
+    /// Its worker died.
+    Lost,
+}
+
+impl SessionEnd {
+    /// What happens to a unit that the session holds.
+    pub fn event(self, started: bool) -> Event<'static> {
+        static INTERRUPTED: Outcome = Outcome::Interrupted;
+        match self {
+            Self::Lost => Event::Lost,
+            Self::Closed if started => Event::Finished(&INTERRUPTED),
+            Self::Closed => Event::Released,
+        }
     }
 }
 

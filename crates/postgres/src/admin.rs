@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::batch::BatchAction;
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
 use longshore_core::{
@@ -105,11 +105,6 @@ impl LockedUnits {
     ) -> Result<Operated> {
         let mut operated = Operated::default();
         let (mut steps, mut running) = (Vec::new(), Vec::new());
-        let event = match action {
-            UnitAction::Retry => Event::Retry,
-            UnitAction::Wake => Event::Wake,
-            _ => Event::Cancel,
-        };
         let mut seen = HashSet::new();
         for id in ids {
             let Some(row) = self.rows.get(id) else { continue };
@@ -117,7 +112,7 @@ impl LockedUnits {
                 running.push(row.clone());
                 continue;
             }
-            match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
+            match next(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
                 // A unit that is named twice counts as skipped the second time.
                 Ok(step) if seen.insert(*id) => steps.push((row.clone(), step)),
                 _ => operated.skipped += 1,
@@ -262,9 +257,7 @@ pub(crate) async fn batch(
     while let Some(cursor) = left.filter(|_| retried == 0) {
         (retried, left) = retry_chunk(tx, cursor).await?;
     }
-    if retried == 0 && before.status.is_final() && before.counts.failed > 0 {
-        return Err(machine::nothing_to_retry(&before).into());
-    }
+    before.check_retried(retried)?;
     Ok(left)
 }
 
@@ -326,18 +319,9 @@ pub(crate) async fn queue(
     name: &QueueName,
     change: QueueChange,
 ) -> Result<()> {
-    let owner =
-        name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
-    let allowed = match (&owner, scope) {
-        (_, Scope::All) => true,
-        (Some(owner), scope) => scope.covers(owner),
-        (None, Scope::Tenant(_)) => false,
-    };
-    if !allowed {
-        return Err(Error::not_found("queue", name));
-    }
+    let owner = scope.check_queue_change(name)?;
     // Create a lane as well, so that the queue is listed before its first unit.
-    streams::lane(tx, name, &owner.unwrap_or_default()).await?;
+    streams::lane(tx, name, &owner).await?;
     let num = streams::queue(tx, name).await?;
     advisory_lock::acquire(tx, &[AdvisoryLock::QueueCapacity(num)]).await?;
     set(tx, "longshore_queue", num, change.paused, change.capacity).await?;
@@ -353,17 +337,7 @@ pub(crate) async fn lane(
     tenant: &TenantId,
     change: LaneChange,
 ) -> Result<()> {
-    if !scope.covers(tenant) || !name.admits(tenant) {
-        return Err(Error::not_found("queue", name));
-    }
-    let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
-    if settings && name.owner().is_none() && *scope != Scope::All {
-        // A tenant may not set its own share of a shared queue.
-        return Err(Error::not_found("queue", name));
-    }
-    if change.weight == Some(0) {
-        return Err(Error::Invalid("a lane's weight is at least 1".to_owned()));
-    }
+    scope.check_lane_change(name, tenant, &change)?;
     let num = streams::lane(tx, name, tenant).await?;
     // Transactions that count under the old limits must commit before the limits change.
     advisory_lock::acquire(tx, &[AdvisoryLock::LaneCapacity(num), AdvisoryLock::LaneCap(num)])

@@ -10,7 +10,7 @@ use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{
-    Batch, BatchId, Error, NewBatch, NewUnit, Payload, Result, Scope, TenantId, Timestamp,
+    Batch, BatchId, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp,
 };
 use tokio_postgres::Row;
 
@@ -24,9 +24,7 @@ use crate::typed_params::replace_nul;
 
 /// Creates a batch's record, or returns the existing one.
 pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
-    }
+    scope.require(&new.tenant)?;
     new.check()?;
     let made = tx
         .query(
@@ -78,31 +76,17 @@ pub(crate) async fn add(
     }
     let num = number(tx, scope, id).await?;
     let batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
-    if batch.cursor != chunk.expected {
-        return Ok(Added::CursorMoved(batch.cursor));
-    }
-    if batch.sealed || batch.status.is_final() {
-        let wanted = if batch.sealed { "added to: it is sealed" } else { "added to" };
-        return Err(machine::BatchRefusal { batch: batch.id, status: batch.status, wanted }.into());
-    }
-    if let Some(unit) = chunk.units.iter().find(|unit| unit.tenant != batch.tenant) {
-        return Err(Error::Invalid(format!(
-            "unit {} is tenant `{}`'s, batch `{id}` is tenant `{}`'s",
-            unit.id, unit.tenant, batch.tenant
-        )));
+    if let Some(moved) = batch.check_chunk(chunk)? {
+        return Ok(moved);
     }
     let answers = send(tx, scope, &chunk.units, num, LimitPolicy::Enforce).await?;
-    if answers.iter().any(rejects_chunk) {
+    if answers.iter().any(Sent::keeps_chunk_out) {
         tx.abandon = true;
         return Ok(Added::Committed(answers));
     }
     let sql = "UPDATE longshore_batch SET cursor = $2 WHERE num = $1";
     tx.execute(sql, &[&num, &chunk.next]).await?;
     Ok(Added::Committed(answers))
-}
-
-fn rejects_chunk(answer: &Sent) -> bool {
-    matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
 /// Seals a batch, so that no more units can be added. Returns its number, to read it after it has
@@ -175,11 +159,8 @@ async fn advance_one(tx: &mut Tx<'_>, num: i64) -> Result<()> {
         tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
     }
     if step.announce
-        && let Some(callback) = &batch.callback
+        && let Some(unit) = batch.callback_unit()
     {
-        let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(&batch));
-        unit.tenant = batch.tenant.clone();
-        unit.queue = callback.queue.clone();
         send(tx, &Scope::All, &[unit], 0, LimitPolicy::Exempt).await?;
     }
     Ok(())
@@ -287,14 +268,6 @@ pub(crate) fn read(row: &Row) -> Result<Batch> {
 pub(crate) async fn reopen(tx: &mut Tx<'_>, id: &BatchId) -> Result<()> {
     let num = number(tx, &Scope::All, id).await?;
     let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
-    if batch.counts.live() > 0 {
-        return Err(machine::BatchRefusal {
-            batch: batch.id,
-            status: batch.status,
-            wanted: "retried before its last units have stopped",
-        }
-        .into());
-    }
-    machine::reopen(&mut batch);
+    machine::reopen(&mut batch)?;
     write(tx, num, &batch).await
 }

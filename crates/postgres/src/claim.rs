@@ -68,7 +68,7 @@ async fn claim_at(
     stride.set_needs_full_claim(filter, !lanes.is_simple());
     lanes.count_capped(tx).await?;
     if selection.take_alone(tx, &lanes).await? {
-        return Ok(selection.claimed);
+        return Ok(selection.budget.claimed);
     }
     stride.join(filter, &lanes.nums());
     claim_rounds(tx, stride, &mut selection, &mut lanes, mode).await?;
@@ -76,8 +76,8 @@ async fn claim_at(
     open.extend(found.excluded_lanes);
     stride.set_open(filter, open);
     stride.set_needs_full_claim(filter, !lanes.is_simple() || selection.checked);
-    lanes.record_starts(&stride.scan_starts, mode, selection.claimed.units.len());
-    Ok(selection.claimed)
+    lanes.record_starts(&stride.scan_starts, mode, selection.budget.claimed.units.len());
+    Ok(selection.budget.claimed)
 }
 
 /// Claims units from lanes in stride order, until the worker's capacity is used or nothing is left.
@@ -90,13 +90,13 @@ async fn claim_rounds(
     mode: &ScanMode,
 ) -> Result<()> {
     for round in 0_u32.. {
-        let wanted = selection.capacity().min(MAX_CLAIM);
+        let wanted = selection.budget.remaining().min(MAX_CLAIM);
         if wanted == 0 {
             break;
         }
         let spare = if round == 0 { 0 } else { SPARE << round.min(8) };
         lanes.plan_windows(tx, wanted + spare).await?;
-        let plan = RoundPlan::make(stride, lanes, selection.free.into(), wanted, spare);
+        let plan = RoundPlan::make(stride, lanes, selection.budget.free().into(), wanted, spare);
         if plan.order.is_empty() {
             break;
         }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use longshore_core::ledger::CallRecord;
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Finish, Finished};
-use longshore_core::unit::check_size;
 use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
 use uuid::Uuid;
 
@@ -99,22 +98,11 @@ struct SlowFinish {
 impl SlowFinish {
     async fn finish(&mut self, tx: &mut Tx<'_>, end: &Finish) -> Result<Finished> {
         let Some(row) = self.rows.get(&end.lease.unit) else { return Ok(Finished::LeaseLost) };
-        if row.fence != end.lease.fence {
-            return Ok(Finished::LeaseLost);
+        let (fence, state) = (row.fence, row.state()?);
+        if let Some(answer) = end.answer_without_write(self.holder, fence, state, row.session) {
+            return Ok(answer);
         }
-        if row.session.is_none() {
-            // The fence is unchanged, so this lease ended the run and the reply was lost.
-            return Ok(Finished::Recorded(row.state()?));
-        }
-        if row.session != self.holder {
-            return Ok(Finished::LeaseLost);
-        }
-        if let Outcome::Done(Some(result)) = &end.outcome {
-            check_size("result", result)?;
-        }
-        if let Some(state) = &end.checkpoint {
-            check_size("checkpoint", state)?;
-        }
+        end.check_sizes()?;
         if let Some(failure) = effects::run(tx, &end.effects).await? {
             return Ok(Finished::EffectFailed(failure));
         }

@@ -7,15 +7,16 @@
 use std::collections::HashMap;
 
 use longshore_core::batch::Sums;
+use longshore_core::page::{UnitCursor, parse_cursor};
 use longshore_core::store::{Page, UnitFilter};
-use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit, UnitId, UnitState};
+use longshore_core::{Batch, BatchStatus, Result, Scope, Unit, UnitState};
 use uuid::Uuid;
 
 use crate::batch;
 use crate::queries::{assemble_units, tenant};
 use crate::row::{Columns, UnitParts, UnitRow, codes, value};
 use crate::tx::Tx;
-use crate::typed_params::{unit_id, uuid};
+use crate::typed_params::{unit_id, uuid, uuids};
 
 /// Rows scanned for one page without a state.
 const MAX_SCANNED_ROWS: i64 = 20_000;
@@ -44,31 +45,10 @@ pub(crate) async fn units(
         filter.kind.as_ref().map(AsRef::as_ref),
         filter.batch.as_ref().map(AsRef::as_ref),
     ];
-    let after = after.map(UnitCursor::parse).transpose()?;
-    let after = after.unwrap_or(UnitCursor { place: i64::MAX, id: Uuid::max() });
+    let after = UnitCursor::parse(after)?;
     match filter.state {
         Some(state) => by_state(tx, names, state, after, limit).await,
         None => by_id(tx, names, after, limit).await,
-    }
-}
-
-/// Where a page ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct UnitCursor {
-    place: i64,
-    id: Uuid,
-}
-
-impl UnitCursor {
-    fn parse(text: &str) -> Result<Self> {
-        let bad = || Error::Invalid(format!("`{text}` is not a page cursor"));
-        let (place, id) = text.split_once('.').ok_or_else(bad)?;
-        let id = id.parse::<UnitId>().map_err(|_| bad())?;
-        Ok(Self { place: place.parse().map_err(|_| bad())?, id: uuid(id) })
-    }
-
-    fn text(self) -> String {
-        format!("{}.{}", self.place, unit_id(self.id))
     }
 }
 
@@ -91,17 +71,15 @@ async fn by_state(
         let [owner, queue, kind, batch] = &names;
         let max_rows = i64::from(limit) + 1;
         let rows = tx
-            .query(&sql, &[owner, queue, kind, batch, &after.place, &after.id, &max_rows])
+            .query(&sql, &[owner, queue, kind, batch, &after.place, &uuid(after.id), &max_rows])
             .await?;
         for row in &rows {
-            found.push(UnitCursor { place: value(row, 0)?, id: value(row, 1)? });
+            found.push(UnitCursor { place: value(row, 0)?, id: unit_id(value(row, 1)?) });
         }
     }
     found.sort_by(|a, b| b.cmp(a));
-    let more = found.len() > limit as usize;
-    found.truncate(limit as usize);
-    let next = found.last().filter(|_| more).map(|last| last.text());
-    let ids = found.iter().map(|at| at.id).collect();
+    let Page { items, next } = Page::first(found, limit, ToString::to_string);
+    let ids = uuids(items.iter().map(|at| &at.id));
     Ok(Page { items: load_summaries(tx, ids).await?, next })
 }
 
@@ -159,8 +137,9 @@ async fn by_id(
            WHERE (SELECT count(*) FROM walked) = $6 ORDER BY w.id LIMIT 1)"
     );
     let [owner, queue, kind, batch] = &names;
-    let rows =
-        tx.query(&sql, &[owner, queue, kind, batch, &after.id, &scan_limit, &max_rows]).await?;
+    let rows = tx
+        .query(&sql, &[owner, queue, kind, batch, &uuid(after.id), &scan_limit, &max_rows])
+        .await?;
     let (mut ids, mut last) = (Vec::new(), None);
     for row in &rows {
         let id: Uuid = value(row, 0)?;
@@ -173,7 +152,7 @@ async fn by_id(
         ids.truncate(limit as usize);
         last = ids.last().copied();
     }
-    let next = last.map(|id| UnitCursor { place: 0, id }.text());
+    let next = last.map(|id| UnitCursor::by_id(unit_id(id)).to_string());
     Ok(Page { items: load_summaries(tx, ids).await?, next })
 }
 
@@ -201,12 +180,7 @@ pub(crate) async fn batches(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Batch>> {
-    let before: i64 = match after {
-        None => i64::MAX,
-        Some(text) => {
-            text.parse().map_err(|_| Error::Invalid(format!("`{text}` is not a page cursor")))?
-        }
-    };
+    let before: i64 = after.map_or(Ok(i64::MAX), parse_cursor)?;
     // Select the page first, so that only its batches are counted.
     let sql = batch::select(
         "WHERE b.num IN (SELECT p.num FROM longshore_batch p WHERE p.num < $1

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longshore_core::machine::{Event, next};
+use longshore_core::session::SessionEnd;
 use longshore_core::stall::Dead;
 use longshore_core::store::{Promoted, Reclaimed};
 use longshore_core::{Policy, Result, SessionId, Timestamp};
@@ -16,7 +17,7 @@ use crate::counter_rollup;
 use crate::dependency_outbox;
 use crate::finish::{UnitChange, apply, unpark};
 use crate::row::{Columns, Spec, UnitRow, count, flag, value};
-use crate::session::{self, SessionEnd};
+use crate::session;
 use crate::start_log;
 use crate::tx::Tx;
 use crate::typed_params::{SqlParam, session_uuid};

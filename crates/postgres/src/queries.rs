@@ -19,10 +19,7 @@ use crate::typed_params::{session_id, uuid};
 
 /// The tenant to filter by; `None` for all.
 pub(crate) fn tenant(scope: &Scope) -> Option<&str> {
-    match scope {
-        Scope::All => None,
-        Scope::Tenant(tenant) => Some(tenant.as_str()),
-    }
+    scope.tenant().map(TenantId::as_str)
 }
 
 /// Assembles units from rows that begin with [`UnitRow::COLUMNS`]. `holder` is the column with the

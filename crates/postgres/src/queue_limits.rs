@@ -5,10 +5,11 @@
 //! count and fill the same capacity one after the other. Without limits nothing is locked or
 //! counted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashSet;
 
 use longshore_core::Result;
-use longshore_core::store::{Bound, Refusal};
+use longshore_core::admission::{CapacityCheck, LimitUsage};
+use longshore_core::store::{Bound, Capacity, Refusal};
 use tokio_postgres::Row;
 
 use crate::advisory_lock::{self, AdvisoryLock};
@@ -19,31 +20,18 @@ use crate::tx::Tx;
 
 /// The limits that apply to one send, and how much of them is used.
 #[derive(Default)]
-pub(crate) struct CapacityCheck {
-    lanes: HashMap<i64, LaneLimits>,
-    limits: BTreeMap<LimitScope, LimitUsage>,
-}
-
-struct LaneLimits {
-    suspended: bool,
-    /// The limits that apply to the lane's units.
-    scopes: Vec<LimitScope>,
+pub(crate) struct QueueLimits {
+    /// Lanes of suspended tenants.
+    suspended: HashSet<i64>,
+    pub(crate) capacity: CapacityCheck<LimitScope>,
 }
 
 /// What a limit applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum LimitScope {
+pub(crate) enum LimitScope {
     Lane(i64),
     Queue(i64),
     Tenant(String),
-}
-
-/// Usage under one limit.
-struct LimitUsage {
-    live: u64,
-    bytes: u64,
-    max_units: Option<u64>,
-    max_bytes: Option<u64>,
 }
 
 /// SQL condition: whether reservation `r` counts at the time `now`. It counts while its caller's
@@ -58,7 +46,7 @@ pub(crate) fn active_reservation_sql(now: &str) -> String {
     )
 }
 
-impl CapacityCheck {
+impl QueueLimits {
     /// Loads the limits of these lanes.
     pub(crate) async fn load(tx: &mut Tx<'_>, lanes: &Vec<i64>) -> Result<Self> {
         let rows = tx
@@ -79,34 +67,37 @@ impl CapacityCheck {
 
     fn add_lane(&mut self, row: &Row) -> Result<()> {
         let (num, tenant): (i64, String) = (value(row, 0)?, value(row, 2)?);
-        let mut lane = LaneLimits { suspended: value(row, 3)?, scopes: Vec::new() };
+        self.suspended.extend(value::<bool>(row, 3)?.then_some(num));
+        let mut scopes = Vec::new();
         let all =
             [LimitScope::Lane(num), LimitScope::Queue(value(row, 1)?), LimitScope::Tenant(tenant)];
         for (scope, at) in all.into_iter().zip([4, 6, 8]) {
-            if let Some(usage) = LimitUsage::read(row, at)? {
-                self.limits.entry(scope.clone()).or_insert(usage);
-                lane.scopes.push(scope);
+            let usage = LimitUsage::new(scope.bound(), capacity(row, at)?);
+            if usage.is_limited() {
+                self.capacity.limits.entry(scope.clone()).or_insert(usage);
+                scopes.push(scope);
             }
         }
-        self.lanes.insert(num, lane);
+        self.capacity.lanes.insert(num, scopes);
         Ok(())
     }
 
     /// Whether any of the lanes has a limit.
     pub(crate) fn has_limits(&self) -> bool {
-        !self.limits.is_empty()
+        !self.capacity.limits.is_empty()
     }
 
     /// Acquires the locks of all limits, and counts what is live under them.
     pub(crate) async fn count(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        if self.limits.is_empty() {
+        if self.capacity.limits.is_empty() {
             return Ok(());
         }
-        let locks: Vec<AdvisoryLock<'_>> = self.limits.keys().map(LimitScope::lock).collect();
+        let locks: Vec<AdvisoryLock<'_>> =
+            self.capacity.limits.keys().map(LimitScope::lock).collect();
         advisory_lock::acquire(tx, &locks).await?;
         self.reload_limits(tx).await?;
         let (mut lanes, mut queues, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
-        for scope in self.limits.keys() {
+        for scope in self.capacity.limits.keys() {
             match scope {
                 LimitScope::Lane(num) => lanes.push(*num),
                 LimitScope::Queue(num) => queues.push(*num),
@@ -135,7 +126,7 @@ impl CapacityCheck {
                 LimitScope::Tenant(value(&row, 2)?),
             ];
             for scope in names {
-                if let Some(usage) = self.limits.get_mut(&scope) {
+                if let Some(usage) = self.capacity.limits.get_mut(&scope) {
                     usage.live += count::<u64>(&row, 3)?;
                     usage.bytes += count::<u64>(&row, 4)?;
                 }
@@ -146,73 +137,27 @@ impl CapacityCheck {
 
     /// Reads the limits again under their locks, since changing a limit requires its lock.
     async fn reload_limits(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        let lanes: Vec<i64> = self.lanes.keys().copied().collect();
-        let mut current = Self::load(tx, &lanes).await?;
-        for (scope, usage) in &mut self.limits {
-            let current_limits = current.limits.remove(scope);
-            usage.max_units =
-                current_limits.as_ref().and_then(|current_limits| current_limits.max_units);
-            usage.max_bytes = current_limits.and_then(|current_limits| current_limits.max_bytes);
+        let lanes: Vec<i64> = self.capacity.lanes.keys().copied().collect();
+        let current = Self::load(tx, &lanes).await?.capacity.limits;
+        for (scope, usage) in &mut self.capacity.limits {
+            usage.capacity = current.get(scope).map(|usage| usage.capacity).unwrap_or_default();
         }
         Ok(())
     }
 
     /// The refusal if the stream's tenant is suspended.
     pub(crate) fn refuse_suspended(&self, stream: &Stream) -> Option<Refusal> {
-        let suspended = self.lanes.get(&stream.lane).is_some_and(|lane| lane.suspended);
+        let suspended = self.suspended.contains(&stream.lane);
         (suspended || stream.is_placeholder()).then(|| Refusal::Suspended(stream.tenant.clone()))
-    }
-
-    /// Counts a unit with a payload of `bytes`, or returns the refusal if a limit is reached.
-    pub(crate) fn admit(&mut self, lane: i64, bytes: u64) -> Option<Refusal> {
-        let scopes = &self.lanes.get(&lane)?.scopes;
-        for scope in scopes {
-            if let Some(usage) = self.limits.get(scope)
-                && let Some(limit) = usage.exceeded_limit(bytes)
-            {
-                let (bound, live, bytes) = (scope.bound(), usage.live, usage.bytes);
-                return Some(Refusal::Full { bound, live, bytes, limit });
-            }
-        }
-        for scope in scopes {
-            if let Some(usage) = self.limits.get_mut(scope) {
-                usage.live += 1;
-                usage.bytes += bytes;
-            }
-        }
-        None
-    }
-
-    /// Uncounts a unit that ended as soon as it was inserted.
-    pub(crate) fn release(&mut self, lane: i64, bytes: u64) {
-        let Some(lane) = self.lanes.get(&lane) else { return };
-        for scope in &lane.scopes {
-            if let Some(usage) = self.limits.get_mut(scope) {
-                usage.live -= 1;
-                usage.bytes -= bytes;
-            }
-        }
     }
 }
 
-impl LimitUsage {
-    /// Reads a limit from the columns that begin at `at`, if one is set.
-    fn read(row: &Row, at: usize) -> Result<Option<Self>> {
-        let limit = |at: usize| -> Result<Option<u64>> {
-            value::<Option<i64>>(row, at)?.map(u64::try_from).transpose().map_err(damaged)
-        };
-        let (max_units, max_bytes) = (limit(at)?, limit(at + 1)?);
-        let limited = max_units.is_some() || max_bytes.is_some();
-        Ok(limited.then_some(Self { live: 0, bytes: 0, max_units, max_bytes }))
-    }
-
-    fn exceeded_limit(&self, bytes: u64) -> Option<String> {
-        match (self.max_units, self.max_bytes) {
-            (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
-            (_, Some(max)) if self.bytes + bytes > max => Some(format!("{max} bytes")),
-            _ => None,
-        }
-    }
+/// Reads a capacity from the two columns that begin at `at`.
+fn capacity(row: &Row, at: usize) -> Result<Capacity> {
+    let limit = |at: usize| -> Result<Option<u64>> {
+        value::<Option<i64>>(row, at)?.map(u64::try_from).transpose().map_err(damaged)
+    };
+    Ok(Capacity { units: limit(at)?, bytes: limit(at + 1)? })
 }
 
 impl LimitScope {

@@ -22,24 +22,16 @@ pub(crate) async fn put(
     if_there: IfThere,
 ) -> Result<Placed> {
     new.check()?;
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
+    scope.require(&new.tenant)?;
+    let found = find(tx, &new.tenant, &new.name, RowLock::ForUpdate).await?;
+    let placed = Placed::decide(new.clone(), found, if_there, tx.now);
+    match &placed {
+        Placed::Created(schedule) => insert(tx, schedule).await?,
+        Placed::Replaced(schedule) => update(tx, schedule).await?,
+        Placed::Kept(_) => return Ok(placed),
     }
-    match find(tx, &new.tenant, &new.name, RowLock::ForUpdate).await? {
-        Some(found) if if_there == IfThere::Keep => Ok(Placed::Kept(found)),
-        Some(mut found) => {
-            found.replace(new.clone());
-            update(tx, &found).await?;
-            announce(tx, &new.tenant);
-            Ok(Placed::Replaced(found))
-        }
-        None => {
-            let schedule = Schedule::new(new.clone(), tx.now);
-            insert(tx, &schedule).await?;
-            announce(tx, &new.tenant);
-            Ok(Placed::Created(schedule))
-        }
-    }
+    announce(tx, &new.tenant);
+    Ok(placed)
 }
 
 /// Removes a schedule.
@@ -80,21 +72,13 @@ fn announce(tx: &mut Tx<'_>, tenant: &TenantId) {
 pub(crate) async fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fired> {
     firing.check()?;
     let mut schedule = show_locked(tx, scope, &firing.tenant, &firing.name).await?;
-    if !firing.holds(&schedule) {
-        return Ok(Fired::Moved);
-    }
-    if firing.is_repeat(&schedule) {
-        let again = firing.units.iter().map(|unit| Sent::Created(unit.id));
-        return Ok(Fired::Committed(again.collect()));
+    if let Some(answer) = firing.answer_without_send(&schedule) {
+        return Ok(answer);
     }
     let answers = send(tx, scope, &firing.units, 0, LimitPolicy::Enforce).await?;
-    let refused = answers.iter().find_map(|answer| match answer {
-        Sent::Refused(refusal) => Some(refusal.clone()),
-        Sent::Created(_) | Sent::Existing(_) => None,
-    });
-    if let Some(refusal) = refused {
+    if let Some(refusal) = answers.iter().find_map(Sent::refusal) {
         tx.abandon = true;
-        return Ok(Fired::Refused(refusal));
+        return Ok(Fired::Refused(refusal.clone()));
     }
     firing.apply(&mut schedule);
     update(tx, &schedule).await?;
@@ -198,10 +182,7 @@ pub(crate) async fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Schedule>> {
-    let own = match scope {
-        Scope::All => None,
-        Scope::Tenant(tenant) => Some(tenant.as_str()),
-    };
+    let own = scope.tenant().map(TenantId::as_str);
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     let sql = format!(
         "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > ($1, $2) AND ($3

@@ -14,9 +14,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use longshore_core::store::Sent;
-use longshore_core::{Error, NewUnit, Result, Scope};
+use longshore_core::{NewUnit, Result, Scope};
 
-use crate::queue_limits::CapacityCheck;
+use crate::queue_limits::QueueLimits;
 use crate::streams::{Stream, StreamCache, StreamKey};
 use crate::tenants;
 use crate::tx::Tx;
@@ -43,7 +43,7 @@ pub(crate) async fn send(
     batch: i64,
     policy: LimitPolicy,
 ) -> Result<Vec<Sent>> {
-    check(scope, units)?;
+    scope.check_units(units)?;
     let streams = streams(tx, units, batch, policy).await?;
     let limited = policy == LimitPolicy::Enforce;
     let plain = units.iter().all(is_plain) && !streams.iter().any(|stream| stream.is_placeholder());
@@ -59,23 +59,13 @@ pub(crate) async fn send(
         let (units, streams) = (&units[done..], &streams[done..]);
         let mut capacity = CapacityPolicy::Unlimited;
         if limited {
-            let mut check = CapacityCheck::load(tx, &lanes(streams)).await?;
-            check.count(tx).await?;
-            capacity = CapacityPolicy::Checked(check);
+            let mut limits = QueueLimits::load(tx, &lanes(streams)).await?;
+            limits.count(tx).await?;
+            capacity = CapacityPolicy::Checked(limits);
         }
         answers.extend(send_with_admission(tx, units, streams, capacity).await?);
     }
     Ok(answers)
-}
-
-fn check(scope: &Scope, units: &[NewUnit]) -> Result<()> {
-    for unit in units {
-        unit.check()?;
-        if !scope.covers(&unit.tenant) {
-            return Err(Error::not_found("tenant", &unit.tenant));
-        }
-    }
-    Ok(())
 }
 
 /// Whether a unit has neither a dedup key nor dependencies.

@@ -8,10 +8,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use longshore_core::machine::{Event, next};
-use longshore_core::session::{Lease, NewSession, Order, Session};
+use longshore_core::machine::next;
+use longshore_core::session::{Lease, NewSession, Order, Session, SessionEnd};
 use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
-use longshore_core::{Error, Kind, Outcome, Policy, Result, SessionId, UnitState};
+use longshore_core::{Error, Kind, Policy, Result, SessionId, UnitState};
 use tokio_postgres::Row;
 
 use crate::finish::{self, UnitChange, own_policy};
@@ -64,15 +64,6 @@ pub(crate) async fn number(tx: &mut Tx<'_>, session: SessionId) -> Result<i64> {
     find(tx, session).await?.ok_or(Error::SessionGone(session))
 }
 
-/// How a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SessionEnd {
-    /// It was closed: its runs use up no attempt.
-    Closed,
-    /// Its worker died.
-    Lost,
-}
-
 /// Ends a session. Returns how many of its units go on and how many failed.
 pub(crate) async fn end(
     tx: &mut Tx<'_>,
@@ -88,12 +79,7 @@ pub(crate) async fn end(
     let mut held = lock_held(tx, num).await?;
     start_log::merge_and_delete(tx, num, &mut held).await?;
     for row in held {
-        let interrupted = Outcome::Interrupted;
-        let event = match how {
-            SessionEnd::Lost => Event::Lost,
-            SessionEnd::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
-            SessionEnd::Closed => Event::Released,
-        };
+        let event = how.event(row.started_at.is_some());
         let policy = policies.of(tx, &row).await?;
         let step = next(&row.transition_input()?, &event, &policy, tx.now)?;
         failed += u64::from(step.state == UnitState::Failed);

@@ -13,9 +13,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
-use longshore_core::fair::{LaneShare, STRIDE, entry_pass};
+use longshore_core::fair::{LaneShare, entry_level, entry_pass, step};
 use longshore_core::store::{Claim, Queues};
-use longshore_core::{BatchId, Kind, QueueName, Scope};
+use longshore_core::{BatchId, Kind, QueueName, TenantId};
 
 mod scan_start;
 
@@ -47,10 +47,7 @@ pub(crate) struct ClaimFilterHash(u64);
 impl ClaimFilterHash {
     /// Hashes the filter of a claim.
     pub(crate) fn of(claim: &Claim) -> Self {
-        let tenant = match &claim.scope {
-            Scope::All => None,
-            Scope::Tenant(tenant) => Some(tenant.as_str()),
-        };
+        let tenant = claim.scope.tenant().map(TenantId::as_str);
         let queues: Option<Vec<&str>> = match &claim.queues {
             Queues::All => None,
             Queues::Named(names) => Some(names.iter().map(QueueName::as_str).collect()),
@@ -81,8 +78,7 @@ impl StrideState {
             let none = BTreeSet::new();
             let open = open.get(&filter).unwrap_or(&none);
             let pass = |lane: &i64| passes.get(lane).copied().unwrap_or(0);
-            let lowest_open = lanes.iter().filter(|lane| open.contains(lane)).map(pass).min();
-            let level = lowest_open.or_else(|| lanes.iter().map(pass).max());
+            let level = entry_level(lanes.iter().map(|lane| (pass(lane), !open.contains(lane))));
             let joined: Vec<(i64, u64)> = lanes
                 .iter()
                 .filter(|lane| !open.contains(lane))
@@ -111,10 +107,9 @@ impl StrideState {
     /// Charges a lane that was claimed from alone. Otherwise a lane that was served a moment
     /// before, or by claims with another filter, would count as ahead of this one for ever.
     pub(crate) fn charge(&self, lane: i64, weight: u32, units: u64) {
-        let step = (STRIDE / u64::from(weight.max(1))).max(1);
         self.with(|state| {
             let pass = state.passes.entry(lane).or_default();
-            *pass = pass.saturating_add(units.saturating_mul(step));
+            *pass = pass.saturating_add(units.saturating_mul(step(weight)));
         });
     }
 
@@ -133,10 +128,9 @@ impl StrideState {
 
     /// Refunds a lane for units that were planned and not claimed.
     pub(crate) fn refund(&self, lane: i64, weight: u32, units: u64) {
-        let step = (STRIDE / u64::from(weight.max(1))).max(1);
         self.with(|state| {
             if let Some(pass) = state.passes.get_mut(&lane) {
-                *pass = pass.saturating_sub(units.saturating_mul(step));
+                *pass = pass.saturating_sub(units.saturating_mul(step(weight)));
             }
         });
     }
@@ -149,21 +143,27 @@ impl StrideState {
 
 #[cfg(test)]
 mod tests {
-    use longshore_core::fair::turn;
+    use longshore_core::fair::StrideCursor;
 
     use super::*;
 
     const FILTER: ClaimFilterHash = ClaimFilterHash(1);
 
     fn serve(stride: &StrideState, lanes: &[i64], units: usize) -> Vec<i64> {
-        let share = |lane: &i64| (*lane, LaneShare { pass: 0, weight: 1, available: 1_000 });
+        let share =
+            |lane: &i64| (*lane, LaneShare { pass: 0, weight: 1, available: 1_000, tenant: None });
         let mut shares: Vec<_> = lanes.iter().map(share).collect();
         stride.plan(&mut shares, |shares| {
+            let before = shares.iter().map(|(_, share)| *share).collect();
+            let mut cursor = StrideCursor::new(before, Vec::new());
             let mut served = Vec::new();
             for _ in 0..units {
-                let at = turn(shares.iter().map(|(_, share)| share)).unwrap();
-                shares[at].1.serve();
+                let at = cursor.next_lane().unwrap();
+                cursor.serve(at);
                 served.push(shares[at].0);
+            }
+            for ((_, share), after) in shares.iter_mut().zip(&cursor.shares) {
+                share.pass = after.pass;
             }
             served
         })

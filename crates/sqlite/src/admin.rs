@@ -1,6 +1,6 @@
 //! Administration: cancel, retry, pause, resume.
 
-use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::batch::BatchAction;
 use longshore_core::machine::{Event, next};
 use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
 use longshore_core::{
@@ -93,12 +93,7 @@ fn apply_one(
         result.requested += 1;
         return Ok(());
     }
-    let event = match action {
-        UnitAction::Retry => Event::Retry,
-        UnitAction::Wake => Event::Wake,
-        _ => Event::Cancel,
-    };
-    match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
+    match next(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
         Err(_) => result.skipped += 1,
         Ok(step) => {
             if action == UnitAction::Retry && state.is_final() {
@@ -159,12 +154,8 @@ pub(crate) fn batch(
 ) -> Result<Batch> {
     let before = batch::load(tx.db, batch::number(tx.db, scope, id)?)?;
     let num = batch::act(tx, scope, id, action)?;
-    if *action == BatchAction::RetryFailed
-        && retry_failed(tx, num)? == 0
-        && before.status.is_final()
-        && before.counts.failed > 0
-    {
-        return Err(machine::nothing_to_retry(&before).into());
+    if *action == BatchAction::RetryFailed {
+        before.check_retried(retry_failed(tx, num)?)?;
     }
     tx.flush()?;
     batch::show(tx.db, num)
@@ -172,7 +163,7 @@ pub(crate) fn batch(
 
 /// Makes a batch's failed units ready, unless another unit has their dedup key now; returns how
 /// many.
-fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<u64> {
+fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<usize> {
     let mut retried = 0;
     for id in failed_units(tx.db, batch)? {
         let row = load(tx, id)?;
@@ -204,18 +195,9 @@ pub(crate) fn queue(
     name: &QueueName,
     change: QueueChange,
 ) -> Result<()> {
-    let owner =
-        name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
-    let allowed = match (&owner, scope) {
-        (_, Scope::All) => true,
-        (Some(owner), scope) => scope.covers(owner),
-        (None, Scope::Tenant(_)) => false,
-    };
-    if !allowed {
-        return Err(Error::not_found("queue", name));
-    }
+    let owner = scope.check_queue_change(name)?;
     // Create a lane too, so that the queue is listed before its first unit.
-    send::lane(tx, name.as_str(), owner.unwrap_or_default().as_str())?;
+    send::lane(tx, name.as_str(), owner.as_str())?;
     let num = send::queue(tx, name.as_str())?;
     update_settings(tx, "longshore_queue", num, change.paused, change.capacity)?;
     tx.announce("queue", name.as_str(), None);
@@ -230,17 +212,7 @@ pub(crate) fn lane(
     tenant: &TenantId,
     change: LaneChange,
 ) -> Result<()> {
-    if !scope.covers(tenant) || !name.admits(tenant) {
-        return Err(Error::not_found("queue", name));
-    }
-    let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
-    if settings && name.owner().is_none() && *scope != Scope::All {
-        // A tenant must not set its own share of a shared queue.
-        return Err(Error::not_found("queue", name));
-    }
-    if change.weight == Some(0) {
-        return Err(Error::Invalid("a lane's weight must be at least 1".to_owned()));
-    }
+    scope.check_lane_change(name, tenant, &change)?;
     let num = send::lane(tx, name.as_str(), tenant.as_str())?;
     update_settings(tx, "longshore_lane", num, change.paused, change.capacity)?;
     if let Some(weight) = change.weight {

@@ -4,7 +4,7 @@ use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{
-    Batch, BatchId, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope, TenantId, Timestamp,
+    Batch, BatchId, Counts, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -16,9 +16,7 @@ use crate::tx::Tx;
 
 /// Writes a batch's record, or finds the existing one.
 pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
-    }
+    scope.require(&new.tenant)?;
     new.check()?;
     let num: Option<i64> = tx
         .db
@@ -68,21 +66,11 @@ pub(crate) fn add(
 ) -> Result<Added> {
     let num = number(tx.db, scope, id)?;
     let batch = load(tx.db, num)?;
-    if batch.cursor != chunk.expected {
-        return Ok(Added::CursorMoved(batch.cursor));
-    }
-    if batch.sealed || batch.status.is_final() {
-        let wanted = if batch.sealed { "added to: it is sealed" } else { "added to" };
-        return Err(machine::BatchRefusal { batch: batch.id, status: batch.status, wanted }.into());
-    }
-    if let Some(unit) = chunk.units.iter().find(|unit| unit.tenant != batch.tenant) {
-        return Err(Error::Invalid(format!(
-            "unit {} belongs to tenant `{}`, batch `{id}` to tenant `{}`",
-            unit.id, unit.tenant, batch.tenant
-        )));
+    if let Some(moved) = batch.check_chunk(chunk)? {
+        return Ok(moved);
     }
     let answers = send(tx, scope, &chunk.units, num, Admission::Bounded)?;
-    if answers.iter().any(rejects_chunk) {
+    if answers.iter().any(Sent::keeps_chunk_out) {
         tx.roll_back = true;
         return Ok(Added::Committed(answers));
     }
@@ -92,10 +80,6 @@ pub(crate) fn add(
         .execute((num, &chunk.next))
         .or_translate()?;
     Ok(Added::Committed(answers))
-}
-
-fn rejects_chunk(answer: &Sent) -> bool {
-    matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
 /// Marks that all units are sent.
@@ -135,11 +119,8 @@ pub(crate) fn advance(tx: &mut Tx<'_>, num: i64) -> Result<()> {
     }
     tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
     if step.announce
-        && let Some(callback) = &batch.callback
+        && let Some(unit) = batch.callback_unit()
     {
-        let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(&batch));
-        unit.tenant = batch.tenant.clone();
-        unit.queue = callback.queue.clone();
         send(tx, &Scope::All, &[unit], 0, Admission::Exempt)?;
     }
     Ok(())
@@ -228,14 +209,6 @@ fn counts(db: &Connection, num: i64) -> Result<Counts> {
 pub(crate) fn reopen(tx: &mut Tx<'_>, id: &BatchId) -> Result<()> {
     let num = number(tx.db, &Scope::All, id)?;
     let mut batch = load(tx.db, num)?;
-    if batch.counts.live() > 0 {
-        return Err(machine::BatchRefusal {
-            batch: batch.id,
-            status: batch.status,
-            wanted: "retried before its last units have stopped",
-        }
-        .into());
-    }
-    machine::reopen(&mut batch);
+    machine::reopen(&mut batch)?;
     write(tx, num, &batch)
 }

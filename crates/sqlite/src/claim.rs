@@ -22,15 +22,16 @@ pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
     let session = crate::session::number(tx.db, claim.session)?;
     let streams = eligible_streams(tx.db, claim)?;
     let mut selection = Selection::new(claim, session);
-    let mut lanes = group_by_lane(tx.db, &streams)?;
-    if selection.take_alone(tx, &lanes)? {
-        return Ok(selection.claimed);
+    let (mut lanes, mut stride) = group_by_lane(tx.db, &streams)?;
+    if selection.take_alone(tx, &lanes, &stride)? {
+        return Ok(selection.budget.claimed);
     }
-    selection.take_by_stride(tx, &mut lanes)?;
+    selection.take_by_stride(tx, &mut lanes, &mut stride)?;
     if lanes.len() > 1 {
-        for lane in lanes.iter().filter(|lane| lane.taken > 0 || lane.joins) {
-            stride_state::save(tx.db, lane.num, lane.share)?;
+        let moved = lanes.iter().zip(&stride.shares);
+        for (lane, share) in moved.filter(|(lane, _)| lane.taken > 0 || lane.joins) {
+            stride_state::save(tx.db, lane.num, share.pass)?;
         }
     }
-    Ok(selection.claimed)
+    Ok(selection.budget.claimed)
 }

@@ -2,7 +2,6 @@
 
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Finish, Finished};
-use longshore_core::unit::check_size;
 use longshore_core::{Error, Failure, Outcome, Policy, Result, SessionId, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
@@ -72,22 +71,10 @@ fn finish_one(
     end: &Finish,
 ) -> Result<Finished> {
     let Some(mut row) = find(tx, end.lease.unit)? else { return Ok(Finished::LeaseLost) };
-    if row.fence != end.lease.fence {
-        return Ok(Finished::LeaseLost);
+    if let Some(answer) = end.answer_without_write(holder, row.fence, row.state()?, row.session) {
+        return Ok(answer);
     }
-    if row.session.is_none() {
-        // The fence is unchanged, so this lease has ended the run already: its answer was lost.
-        return Ok(Finished::Recorded(row.state()?));
-    }
-    if row.session != holder {
-        return Ok(Finished::LeaseLost);
-    }
-    if let Outcome::Done(Some(result)) = &end.outcome {
-        check_size("result", result)?;
-    }
-    if let Some(state) = &end.checkpoint {
-        check_size("checkpoint", state)?;
-    }
+    end.check_sizes()?;
     if let Some(failure) = effects::run(tx, &end.effects)? {
         return Ok(Finished::EffectFailed(failure));
     }

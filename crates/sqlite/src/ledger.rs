@@ -11,13 +11,3 @@ pub(crate) mod provider_batches;
 pub(crate) mod reply_queues;
 pub(crate) mod tokens;
 pub(crate) mod usage;
-
-use longshore_core::store::Page;
-
-/// The first `limit` items; one more was read to know whether there is a next page.
-fn page<T>(mut items: Vec<T>, limit: u32, cursor: impl Fn(&T) -> String) -> Page<T> {
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    let next = items.last().filter(|_| more).map(cursor);
-    Page { items, next }
-}

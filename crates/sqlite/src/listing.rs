@@ -9,8 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_core::sql_row::BATCH_COLUMNS;
+use longshore_core::page::{UnitCursor, parse_cursor};
 use longshore_core::store::{Page, UnitFilter};
-use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit, UnitState};
+use longshore_core::{Batch, BatchStatus, Result, Scope, Unit, UnitId, UnitState};
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
@@ -48,30 +49,10 @@ pub(crate) fn units(
         filter.kind.as_ref().map(AsRef::as_ref),
         filter.batch.as_ref().map(AsRef::as_ref),
     );
-    let after = after.map(UnitCursor::parse).transpose()?;
+    let after = UnitCursor::parse(after)?;
     match filter.state {
         Some(state) => by_state(db, filter_by, state, after, limit),
         None => by_id(db, filter_by, after, limit),
-    }
-}
-
-/// The sort key of the last unit of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct UnitCursor {
-    place: i64,
-    id: [u8; 16],
-}
-
-impl UnitCursor {
-    fn parse(text: &str) -> Result<Self> {
-        let bad = || Error::Invalid(format!("`{text}` is not a page cursor"));
-        let (place, id) = text.split_once('.').ok_or_else(bad)?;
-        let id = id.parse::<longshore_core::UnitId>().map_err(|_| bad())?;
-        Ok(Self { place: place.parse().map_err(|_| bad())?, id: *id.as_bytes() })
-    }
-
-    fn text(self) -> String {
-        format!("{}.{}", self.place, longshore_core::UnitId::from_bytes(self.id))
     }
 }
 
@@ -79,10 +60,9 @@ fn by_state(
     db: &Connection,
     filter_by: StreamFilter<'_>,
     state: UnitState,
-    after: Option<UnitCursor>,
+    after: UnitCursor,
     limit: u32,
 ) -> Result<Page<Unit>> {
-    let after = after.unwrap_or(UnitCursor { place: i64::MAX, id: [0xff; 16] });
     let mut found: Vec<UnitCursor> = Vec::new();
     for code in codes(state) {
         for stream in newest_streams(db, filter_by, state, *code, after, limit as usize + 1)? {
@@ -90,10 +70,8 @@ fn by_state(
         }
     }
     found.sort_by(|a, b| b.cmp(a));
-    let more = found.len() > limit as usize;
-    found.truncate(limit as usize);
-    let next = found.last().filter(|_| more).map(|last| last.text());
-    page(db, found.iter().map(|at| at.id), next)
+    let found = Page::first(found, limit, ToString::to_string);
+    page(db, found.items.iter().map(|at| at.id), found.next)
 }
 
 /// The streams with the newest units: a page of n has units of no other stream. One look-up per
@@ -115,7 +93,7 @@ fn newest_streams(
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement
-        .query((tenant, queue, kind, batch, code, after.place, after.id))
+        .query((tenant, queue, kind, batch, code, after.place, after.id.as_bytes()))
         .or_translate()?;
     let mut heads: Vec<(i64, i64)> = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
@@ -142,8 +120,8 @@ fn newest(
          ORDER BY sort_key DESC, id DESC LIMIT ?5",
     )
     .or_translate()?
-    .query_map((stream, code, after.place, after.id, limit), |row| {
-        Ok(UnitCursor { place: row.get(0)?, id: row.get(1)? })
+    .query_map((stream, code, after.place, after.id.as_bytes(), limit), |row| {
+        Ok(UnitCursor { place: row.get(0)?, id: UnitId::from_bytes(row.get(1)?) })
     })
     .or_translate()?
     .collect::<rusqlite::Result<_>>()
@@ -153,22 +131,21 @@ fn newest(
 fn by_id(
     db: &Connection,
     filter_by: StreamFilter<'_>,
-    after: Option<UnitCursor>,
+    after: UnitCursor,
     limit: u32,
 ) -> Result<Page<Unit>> {
-    let before = after.map_or([0xff; 16], |after| after.id);
     let streams = matching_streams(db, filter_by)?;
     let mut statement = db
         .prepare_cached(
             "SELECT id, stream FROM longshore_unit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
         )
         .or_translate()?;
-    let mut rows = statement.query((before, MAX_SCAN)).or_translate()?;
+    let mut rows = statement.query((after.id.as_bytes(), MAX_SCAN)).or_translate()?;
     let (mut ids, mut scanned, mut last) = (Vec::new(), 0, None);
     while let Some(row) = rows.next().or_translate()? {
-        let id: [u8; 16] = row.get(0).or_translate()?;
+        let id = UnitId::from_bytes(row.get(0).or_translate()?);
         if ids.len() == limit as usize {
-            let next = last.map(|id| UnitCursor { place: 0, id }.text());
+            let next = last.map(|id| UnitCursor::by_id(id).to_string());
             return page(db, ids.into_iter(), next);
         }
         scanned += 1;
@@ -178,7 +155,8 @@ fn by_id(
             ids.push(id);
         }
     }
-    let next = last.filter(|_| scanned == MAX_SCAN).map(|id| UnitCursor { place: 0, id }.text());
+    let next = last.filter(|_| scanned == MAX_SCAN);
+    let next = next.map(|id| UnitCursor::by_id(id).to_string());
     page(db, ids.into_iter(), next)
 }
 
@@ -195,7 +173,7 @@ fn matching_streams(db: &Connection, filter_by: StreamFilter<'_>) -> Result<Opti
 
 fn page(
     db: &Connection,
-    ids: impl Iterator<Item = [u8; 16]>,
+    ids: impl Iterator<Item = UnitId>,
     next: Option<String>,
 ) -> Result<Page<Unit>> {
     let mut names = NameCache::new();
@@ -204,14 +182,14 @@ fn page(
 }
 
 /// A unit without payload, checkpoint and result.
-fn load_without_values(db: &Connection, names: &mut NameCache, id: [u8; 16]) -> Result<Unit> {
+fn load_without_values(db: &Connection, names: &mut NameCache, id: UnitId) -> Result<Unit> {
     let sql = format!(
         "SELECT {}, {} FROM longshore_unit u WHERE u.id = ?1",
         UnitRow::COLUMNS,
         UnitParts::SHORT_COLUMNS
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query([id]).or_translate()?;
+    let mut rows = statement.query([id.as_bytes()]).or_translate()?;
     let found = rows.next().or_translate()?.ok_or_else(|| damaged("an index without its row"))?;
     let found = Columns(found);
     let row = UnitRow::read(&found)?;
@@ -232,12 +210,7 @@ pub(crate) fn batches(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Batch>> {
-    let before: i64 = match after {
-        None => i64::MAX,
-        Some(text) => {
-            text.parse().map_err(|_| Error::Invalid(format!("`{text}` is not a page cursor")))?
-        }
-    };
+    let before: i64 = after.map_or(Ok(i64::MAX), parse_cursor)?;
     let sql = format!(
         "SELECT {} FROM longshore_batch b WHERE b.num < ?1 AND (?2 IS NULL OR b.tenant = ?2)
          AND (?3 IS NULL OR b.status = ?3) ORDER BY b.num DESC LIMIT ?4",

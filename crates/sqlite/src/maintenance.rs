@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use longshore_core::machine::{Event, next};
+use longshore_core::session::SessionEnd;
 use longshore_core::stall::Dead;
 use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention};
 use longshore_core::{Policy, Result, SessionId, Timestamp, UnitId};
@@ -11,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::Translate;
 use crate::finish::{apply, load, unpark};
-use crate::session::{self, SessionEnd};
+use crate::session;
 use crate::tx::Tx;
 
 /// Ends a dead session, unless its heartbeat has moved since.

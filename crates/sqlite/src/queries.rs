@@ -145,10 +145,7 @@ pub(crate) fn queues(db: &Connection, scope: &Scope) -> Result<Vec<QueueInfo>> {
 
 /// The tenant to filter by; `None` for all.
 pub(crate) fn tenant_filter(scope: &Scope) -> Option<&str> {
-    match scope {
-        Scope::All => None,
-        Scope::Tenant(tenant) => Some(tenant.as_str()),
-    }
+    scope.tenant().map(TenantId::as_str)
 }
 
 fn queue_info(db: &Connection, row: &Row<'_>) -> Result<QueueInfo> {

@@ -4,9 +4,9 @@
 //! without a limit costs nothing.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
-use longshore_core::store::{Bound, Refusal};
+use longshore_core::admission::{CapacityCheck, LimitUsage};
+use longshore_core::store::{Bound, Capacity, Refusal};
 use longshore_core::{NewUnit, Result, TenantId};
 use rusqlite::OptionalExtension;
 
@@ -16,14 +16,14 @@ use crate::{finish, tenants};
 
 /// The limits that a call has looked up, and the capacity it has used.
 #[derive(Default)]
-pub(crate) struct CapacityCheck {
+pub(crate) struct QueueLimits {
     suspended: HashMap<TenantId, bool>,
-    scopes: HashMap<i64, [LimitScope; 3]>,
-    remaining: HashMap<LimitScope, Option<Remaining>>,
+    /// Also caches scopes without a limit, which are not listed for any lane.
+    capacity: CapacityCheck<LimitScope>,
 }
 
 /// A lane, queue or tenant with a capacity, by row number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LimitScope {
     Lane(i64),
     Queue(i64),
@@ -31,15 +31,7 @@ enum LimitScope {
     Tenant(i64),
 }
 
-/// Usage and limit of one scope.
-struct Remaining {
-    live: u64,
-    bytes: u64,
-    max_units: Option<u64>,
-    max_bytes: Option<u64>,
-}
-
-impl CapacityCheck {
+impl QueueLimits {
     /// Rejects a new unit of a suspended tenant.
     pub(crate) fn refuse_suspended(
         &mut self,
@@ -68,56 +60,34 @@ impl CapacityCheck {
         lane: i64,
         unit: &NewUnit,
     ) -> Result<Option<Refusal>> {
-        let scopes = match self.scopes.entry(lane) {
-            Entry::Occupied(cached) => *cached.get(),
-            Entry::Vacant(new) => *new.insert(LimitScope::of(tx, lane)?),
-        };
-        let bytes = unit.payload.len() as u64;
-        for scope in scopes {
-            if let Entry::Vacant(new) = self.remaining.entry(scope) {
-                new.insert(scope.remaining(tx)?);
-            }
+        if !self.capacity.lanes.contains_key(&lane) {
+            self.load(tx, lane)?;
         }
-        let any = scopes.iter().any(|scope| matches!(self.remaining.get(scope), Some(Some(_))));
-        if !any || finish::find(tx, unit.id)?.is_some() {
+        let limited = self.capacity.lanes.get(&lane).is_some_and(|scopes| !scopes.is_empty());
+        if !limited || finish::find(tx, unit.id)?.is_some() {
             // A unit that is stored already uses no further capacity.
             return Ok(None);
         }
-        for scope in scopes {
-            if let Some(Some(remaining)) = self.remaining.get(&scope)
-                && let Some(limit) = remaining.exceeded(bytes)
-            {
-                let (bound, live, bytes) = (scope.bound(), remaining.live, remaining.bytes);
-                return Ok(Some(Refusal::Full { bound, live, bytes, limit }));
-            }
+        Ok(self.capacity.admit(lane, unit.payload.len() as u64))
+    }
+
+    fn load(&mut self, tx: &Tx<'_>, lane: i64) -> Result<()> {
+        let mut limited = Vec::new();
+        for scope in LimitScope::of(tx, lane)? {
+            let usage = match self.capacity.limits.get(&scope) {
+                Some(cached) => *cached,
+                None => scope.usage(tx)?,
+            };
+            self.capacity.limits.insert(scope, usage);
+            limited.extend(usage.is_limited().then_some(scope));
         }
-        for scope in scopes {
-            if let Some(Some(remaining)) = self.remaining.get_mut(&scope) {
-                remaining.live += 1;
-                remaining.bytes += bytes;
-            }
-        }
-        Ok(None)
+        self.capacity.lanes.insert(lane, limited);
+        Ok(())
     }
 
     /// Returns the capacity of a unit that ended as soon as it was stored.
     pub(crate) fn release(&mut self, lane: i64, unit: &NewUnit) {
-        for scope in self.scopes.get(&lane).into_iter().flatten() {
-            if let Some(Some(remaining)) = self.remaining.get_mut(scope) {
-                remaining.live -= 1;
-                remaining.bytes -= unit.payload.len() as u64;
-            }
-        }
-    }
-}
-
-impl Remaining {
-    fn exceeded(&self, bytes: u64) -> Option<String> {
-        match (self.max_units, self.max_bytes) {
-            (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
-            (_, Some(max)) if self.bytes + bytes > max => Some(format!("{max} bytes")),
-            _ => None,
-        }
+        self.capacity.release(lane, unit.payload.len() as u64);
     }
 }
 
@@ -160,8 +130,8 @@ impl LimitScope {
         }
     }
 
-    /// Usage and limit; `None` if no limit is set.
-    fn remaining(self, tx: &Tx<'_>) -> Result<Option<Remaining>> {
+    /// Limit and usage. If no limit is set, the usage is not counted.
+    fn usage(self, tx: &Tx<'_>) -> Result<LimitUsage> {
         let (table, lanes, num) = self.table_and_lanes();
         let limits: Option<(Option<u64>, Option<u64>)> = tx
             .db
@@ -170,9 +140,10 @@ impl LimitScope {
             .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .or_translate()?;
-        let (max_units, max_bytes) = limits.unwrap_or_default();
-        if max_units.is_none() && max_bytes.is_none() {
-            return Ok(None);
+        let (units, bytes) = limits.unwrap_or_default();
+        let usage = LimitUsage::new(self.bound(), Capacity { units, bytes });
+        if !usage.is_limited() {
+            return Ok(usage);
         }
         let live = format!(
             "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0), coalesce(sum(bytes), 0)
@@ -185,6 +156,6 @@ impl LimitScope {
             .or_translate()?
             .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
             .or_translate()?;
-        Ok(Some(Remaining { live, bytes, max_units, max_bytes }))
+        Ok(LimitUsage { live, bytes, ..usage })
     }
 }

@@ -22,22 +22,13 @@ pub(crate) fn put(
     if_there: IfThere,
 ) -> Result<Placed> {
     new.check()?;
-    if !scope.covers(&new.tenant) {
-        return Err(Error::not_found("tenant", &new.tenant));
+    scope.require(&new.tenant)?;
+    let found = find(tx.db, &new.tenant, &new.name)?;
+    let placed = Placed::decide(new.clone(), found, if_there, tx.now);
+    if let Placed::Created(schedule) | Placed::Replaced(schedule) = &placed {
+        write(tx.db, schedule)?;
     }
-    match find(tx.db, &new.tenant, &new.name)? {
-        Some(found) if if_there == IfThere::Keep => Ok(Placed::Kept(found)),
-        Some(mut found) => {
-            found.replace(new.clone());
-            write(tx.db, &found)?;
-            Ok(Placed::Replaced(found))
-        }
-        None => {
-            let schedule = Schedule::new(new.clone(), tx.now);
-            write(tx.db, &schedule)?;
-            Ok(Placed::Created(schedule))
-        }
-    }
+    Ok(placed)
 }
 
 /// Removes a schedule.
@@ -75,21 +66,13 @@ pub(crate) fn switch(
 pub(crate) fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fired> {
     firing.check()?;
     let mut schedule = show(tx.db, scope, &firing.tenant, &firing.name)?;
-    if !firing.holds(&schedule) {
-        return Ok(Fired::Moved);
-    }
-    if firing.is_repeat(&schedule) {
-        let again = firing.units.iter().map(|unit| Sent::Created(unit.id));
-        return Ok(Fired::Committed(again.collect()));
+    if let Some(answer) = firing.answer_without_send(&schedule) {
+        return Ok(answer);
     }
     let answers = send(tx, scope, &firing.units, 0, Admission::Bounded)?;
-    let refused = answers.iter().find_map(|answer| match answer {
-        Sent::Refused(refusal) => Some(refusal.clone()),
-        Sent::Created(_) | Sent::Existing(_) => None,
-    });
-    if let Some(refusal) = refused {
+    if let Some(refusal) = answers.iter().find_map(Sent::refusal) {
         tx.roll_back = true;
-        return Ok(Fired::Refused(refusal));
+        return Ok(Fired::Refused(refusal.clone()));
     }
     firing.apply(&mut schedule);
     write(tx.db, &schedule)?;
@@ -155,10 +138,7 @@ pub(crate) fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Schedule>> {
-    let own = match scope {
-        Scope::All => None,
-        Scope::Tenant(tenant) => Some(tenant.as_str()),
-    };
+    let own = scope.tenant().map(TenantId::as_str);
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     let rows = db
         .prepare_cached(&format!(
@@ -171,7 +151,7 @@ pub(crate) fn list(
         .or_translate()?
         .collect::<rusqlite::Result<Result<Vec<_>>>>()
         .or_translate()??;
-    Ok(page(rows, limit))
+    Ok(Page::first(rows, limit, schedule_cursor))
 }
 
 /// Schedules that are due, and when the next one is.
@@ -204,12 +184,5 @@ pub(crate) fn due(
         .query_row([now.as_micros()], |row| row.get(0))
         .or_translate()?;
     let next = next.map(|at| Timestamp::from_micros(at).since(now));
-    Ok(DueSchedules { now, due: page(rows, limit), next })
-}
-
-fn page(mut items: Vec<Schedule>, limit: u32) -> Page<Schedule> {
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    let next = items.last().filter(|_| more).map(schedule_cursor);
-    Page { items, next }
+    Ok(DueSchedules { now, due: Page::first(rows, limit, schedule_cursor), next })
 }

@@ -2,17 +2,19 @@
 
 use std::collections::HashMap;
 
+use longshore_core::admission::UnitDependencies;
+use longshore_core::columns::dedup_window;
 use longshore_core::machine::{Event, Head, next};
-use longshore_core::store::{Refusal, Sent};
-use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore_core::{Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
+use longshore_core::store::Sent;
+use longshore_core::unit::DedupWindow;
+use longshore_core::{NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
 use crate::error::Translate;
 use crate::finish;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
-use crate::queue_limits::CapacityCheck;
+use crate::queue_limits::QueueLimits;
 use crate::row::{Spec, code, flag, flags, state};
 use crate::tx::Tx;
 
@@ -33,13 +35,10 @@ pub(crate) fn send(
     batch: i64,
     admission: Admission,
 ) -> Result<Vec<Sent>> {
-    let (mut streams, mut capacity) = (StreamCache::default(), CapacityCheck::default());
+    let (mut streams, mut capacity) = (StreamCache::default(), QueueLimits::default());
     let mut answers = Vec::with_capacity(units.len());
+    scope.check_units(units)?;
     for unit in units {
-        unit.check()?;
-        if !scope.covers(&unit.tenant) {
-            return Err(Error::not_found("tenant", &unit.tenant));
-        }
         answers.push(send_one(tx, (&mut streams, &mut capacity), unit, batch, admission)?);
     }
     Ok(answers)
@@ -47,7 +46,7 @@ pub(crate) fn send(
 
 fn send_one(
     tx: &mut Tx<'_>,
-    (streams, capacity): (&mut StreamCache, &mut CapacityCheck),
+    (streams, capacity): (&mut StreamCache, &mut QueueLimits),
     unit: &NewUnit,
     batch: i64,
     admission: Admission,
@@ -64,12 +63,11 @@ fn send_one(
         _ => None,
     };
     if let Some(taken) = taken.filter(|taken| *taken != unit.id) {
-        return Ok(match unit.dedup.as_ref().map(|dedup| dedup.on_duplicate) {
-            Some(OnDuplicate::Refused) => Sent::Refused(Refusal::Duplicate(taken)),
-            _ => Sent::Existing(taken),
-        });
+        let on_duplicate = unit.dedup.as_ref().map(|dedup| dedup.on_duplicate);
+        return Ok(on_duplicate.unwrap_or_default().answer(taken));
     }
-    let dependencies = match load_dependencies(tx, unit)? {
+    let state_of = |needs| dependency_state(tx, unit, needs);
+    let dependencies = match UnitDependencies::resolve(&unit.after, state_of)? {
         Ok(dependencies) => dependencies,
         Err(refusal) => return Ok(Sent::Refused(refusal)),
     };
@@ -78,8 +76,8 @@ fn send_one(
     {
         return Ok(Sent::Refused(full));
     }
-    if insert(tx, unit, &InitialState::of(tx.now, unit, &dependencies), stream, lane, dedup)? {
-        dependencies.record(tx, unit)?;
+    if insert(tx, unit, dependencies.open.len(), stream, lane, dedup)? {
+        record_dependencies(tx, unit, &dependencies)?;
         if dependencies.failed.is_some() && admission == Admission::Bounded {
             capacity.release(lane, unit);
         }
@@ -108,44 +106,18 @@ fn key_holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<Un
     let id = UnitId::from_bytes(id);
     let place = Timestamp::from_micros(place);
     let ended = state(code)?.is_final().then_some(place);
-    // Its own time does not matter once it has ended.
-    let own = match flags & flag::KEY_SINCE {
-        0 => DedupWindow::WhileKept,
-        _ => DedupWindow::Since(place),
-    };
-    if own.holds_against(ended, window) {
+    if dedup_window(flags, place).holds_against(ended, window) {
         return Ok(Some(id));
     }
     finish::release_dedup_key(tx, id)?;
     Ok(None)
 }
 
-/// The state in which a new unit starts.
-struct InitialState {
-    state: UnitState,
-    place: Timestamp,
-    waits_for: usize,
-}
-
-impl InitialState {
-    fn of(now: Timestamp, unit: &NewUnit, dependencies: &Dependencies) -> Self {
-        let later = unit.not_before.filter(|at| *at > now);
-        let (state, place) = match later {
-            _ if !dependencies.open.is_empty() => {
-                (UnitState::Blocked, unit.not_before.unwrap_or(Timestamp::ZERO))
-            }
-            Some(at) => (UnitState::Scheduled, at),
-            None => (UnitState::Ready, unit.priority.rank(now)),
-        };
-        Self { state, place, waits_for: dependencies.open.len() }
-    }
-}
-
 /// Inserts the row; false if the id exists already.
 fn insert(
     tx: &mut Tx<'_>,
     unit: &NewUnit,
-    initial: &InitialState,
+    waits_for: usize,
     stream: i64,
     lane: i64,
     dedup: Option<String>,
@@ -154,19 +126,20 @@ fn insert(
     let overflow = if inline.is_some() { 0 } else { ValueKind::Payload.flag() };
     let bytes = i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
     let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
+    let (state, place) = unit.initial_state(waits_for > 0, tx.now);
     let now = tx.now.as_micros();
     let inserted = tx
         .prepared(PreparedSql::Insert)?
         .execute((
             unit.id.as_bytes(),
             stream,
-            code(initial.state),
-            initial.place.as_micros(),
+            code(state),
+            place.as_micros(),
             unit.priority.level(),
             now,
             unit.deadline.map(Timestamp::as_micros),
             flags(unit) | overflow,
-            initial.waits_for,
+            waits_for,
             bytes,
             dedup,
             cap_key,
@@ -177,73 +150,48 @@ fn insert(
     if inserted == 1 {
         // Only now: the id may belong to another unit, and its payload must not be overwritten.
         overflow_values::store(tx.db, unit.id, ValueKind::Payload, &unit.payload)?;
-        tx.count_transition(stream, None, Some(initial.state), bytes);
+        tx.count_transition(stream, None, Some(state), bytes);
     }
     Ok(inserted == 1)
 }
 
-/// The dependencies of a new unit.
-#[derive(Default)]
-struct Dependencies {
-    open: Vec<UnitId>,
-    failed: Option<UnitId>,
+/// The state of a unit that a new one depends on, if it belongs to the same tenant.
+fn dependency_state(tx: &Tx<'_>, unit: &NewUnit, needs: UnitId) -> Result<Option<UnitState>> {
+    let found: Option<u8> = tx
+        .db
+        .prepare_cached(
+            "SELECT u.state FROM longshore_unit u JOIN longshore_stream s ON s.num = u.stream
+             JOIN longshore_lane l ON l.num = s.lane WHERE u.id = ?1 AND l.tenant = ?2",
+        )
+        .or_translate()?
+        .query_row((needs.as_bytes(), unit.tenant.as_str()), |row| row.get(0))
+        .optional()
+        .or_translate()?;
+    found.map(state).transpose()
 }
 
-fn load_dependencies(tx: &Tx<'_>, unit: &NewUnit) -> Result<Result<Dependencies, Refusal>> {
-    let mut dependencies = Dependencies::default();
-    let release = unit.after.on_failure == OnDependencyFailure::Release;
-    for needs in &unit.after.units {
-        let found: Option<u8> = tx
-            .db
-            .prepare_cached(
-                "SELECT u.state FROM longshore_unit u JOIN longshore_stream s ON s.num = u.stream
-                 JOIN longshore_lane l ON l.num = s.lane WHERE u.id = ?1 AND l.tenant = ?2",
-            )
+fn record_dependencies(
+    tx: &mut Tx<'_>,
+    unit: &NewUnit,
+    dependencies: &UnitDependencies,
+) -> Result<()> {
+    for needs in &dependencies.open {
+        tx.db
+            .prepare_cached("INSERT INTO longshore_dependency (depends_on, unit) VALUES (?1, ?2)")
             .or_translate()?
-            .query_row((needs.as_bytes(), unit.tenant.as_str()), |row| row.get(0))
-            .optional()
+            .execute((needs.as_bytes(), unit.id.as_bytes()))
             .or_translate()?;
-        match found.map(state).transpose()? {
-            None => return Ok(Err(Refusal::UnknownDependency(*needs))),
-            Some(UnitState::Done) => {}
-            Some(state) if state.is_final() => {
-                if !release {
-                    dependencies.failed = Some(*needs);
-                }
-            }
-            Some(_) if dependencies.open.contains(needs) => {}
-            Some(_) => dependencies.open.push(*needs),
-        }
+        tx.db
+            .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")
+            .or_translate()?
+            .execute((needs.as_bytes(), flag::WAITED_ON))
+            .or_translate()?;
     }
-    if dependencies.failed.is_some() {
-        // It ends at once, so it waits for nothing.
-        dependencies.open.clear();
-    }
-    Ok(Ok(dependencies))
-}
-
-impl Dependencies {
-    fn record(&self, tx: &mut Tx<'_>, unit: &NewUnit) -> Result<()> {
-        for needs in &self.open {
-            tx.db
-                .prepare_cached(
-                    "INSERT INTO longshore_dependency (depends_on, unit) VALUES (?1, ?2)",
-                )
-                .or_translate()?
-                .execute((needs.as_bytes(), unit.id.as_bytes()))
-                .or_translate()?;
-            tx.db
-                .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")
-                .or_translate()?
-                .execute((needs.as_bytes(), flag::WAITED_ON))
-                .or_translate()?;
-        }
-        let Some(failed) = self.failed else { return Ok(()) };
-        let row = finish::load(tx, unit.id)?;
-        let head = Head { state: UnitState::Blocked, ..row.transition_input()? };
-        let step = next(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
-        finish::apply(tx, &row, &step, row.fence, None)
-    }
+    let Some(failed) = dependencies.failed else { return Ok(()) };
+    let row = finish::load(tx, unit.id)?;
+    let head = Head { state: UnitState::Blocked, ..row.transition_input()? };
+    let step = next(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
+    finish::apply(tx, &row, &step, row.fence, None)
 }
 
 /// Streams, looked up once per call.

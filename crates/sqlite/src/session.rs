@@ -6,12 +6,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use longshore_core::machine::{Event, next};
-use longshore_core::session::{Lease, NewSession, Order, Session};
+use longshore_core::session::{Lease, NewSession, Order, Session, SessionEnd};
 use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
 use longshore_core::store::{Beat, BeatAnswer, HeldUnit, ProgressNote};
-use longshore_core::{
-    Error, Kind, Outcome, Policy, Result, SessionId, Timestamp, UnitId, UnitState,
-};
+use longshore_core::{Error, Kind, Policy, Result, SessionId, Timestamp, UnitId, UnitState};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::{Translate, damaged};
@@ -129,15 +127,6 @@ pub(crate) fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) ->
     Ok(())
 }
 
-/// How a session ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SessionEnd {
-    /// In good order: no attempt is used.
-    Closed,
-    /// Its worker died.
-    Lost,
-}
-
 /// Ends a session; returns how many of its units run again and how many failed.
 pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) -> Result<(u64, u64)> {
     let Some(num) = find(tx.db, session)? else { return Ok((0, 0)) };
@@ -145,12 +134,7 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) -> Resul
     let (mut rescued, mut failed) = (0, 0);
     for lease in leases(tx.db, num)? {
         let Some(row) = find_unit(tx, lease.unit)? else { continue };
-        let interrupted = Outcome::Interrupted;
-        let event = match how {
-            SessionEnd::Lost => Event::Lost,
-            SessionEnd::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
-            SessionEnd::Closed => Event::Released,
-        };
+        let event = how.event(row.started_at.is_some());
         let policy = policies.of(tx, &row)?;
         let step = next(&row.transition_input()?, &event, &policy, tx.now)?;
         apply(tx, &row, &step, row.fence + 1, Some(session))?;

@@ -5,7 +5,6 @@
 //! lanes of the same claim count: other workers serve the others, at another speed.
 
 use longshore_core::Result;
-use longshore_core::fair::{LaneShare, entry_pass};
 use rusqlite::Connection;
 
 use crate::error::Translate;
@@ -23,25 +22,11 @@ pub(crate) fn mark_if_joining(db: &Connection, lane: i64, stream: i64) -> Result
     Ok(())
 }
 
-/// The pass at which joining lanes start: that of the next lane, or, if all are joining, the
-/// largest.
-pub(crate) fn entry_level<'l>(
-    lanes: impl Iterator<Item = (&'l LaneShare, bool)> + Clone,
-) -> Option<u64> {
-    let settled = lanes.clone().filter(|(_, joins)| !joins).map(|(share, _)| share.pass);
-    settled.min().or_else(|| lanes.map(|(share, _)| share.pass).max())
-}
-
-/// Moves a joining lane level with the others.
-pub(crate) fn level_up(share: &mut LaneShare, level: Option<u64>) {
-    share.pass = entry_pass(share.pass, level);
-}
-
 /// Stores a lane's pass.
-pub(crate) fn save(db: &Connection, lane: i64, share: LaneShare) -> Result<()> {
+pub(crate) fn save(db: &Connection, lane: i64, pass: u64) -> Result<()> {
     db.prepare_cached("UPDATE longshore_lane SET pass = ?2, pass_stale = 0 WHERE num = ?1")
         .or_translate()?
-        .execute((lane, share.pass))
+        .execute((lane, pass))
         .or_translate()?;
     Ok(())
 }

@@ -26,10 +26,7 @@ pub(crate) struct ChangeBroadcasts(Mutex<HashMap<Option<TenantId>, Weak<ChangeBr
 impl ChangeBroadcasts {
     /// The broadcast of a scope.
     pub(crate) fn of(&self, scope: &Scope) -> Arc<ChangeBroadcast> {
-        let key = match scope {
-            Scope::All => None,
-            Scope::Tenant(tenant) => Some(tenant.clone()),
-        };
+        let key = scope.tenant().cloned();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(broadcast) = all.get(&key).and_then(Weak::upgrade) {
             return broadcast;

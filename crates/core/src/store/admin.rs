@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::batch::{Batch, BatchAction};
+use crate::machine::Event;
 use crate::name::{BatchId, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::session::Order;
 use crate::unit::UnitState;
@@ -21,6 +22,17 @@ pub enum UnitAction {
     /// Makes scheduled units ready, with the attempts they have left: the event they wait for has
     /// occurred.
     Wake,
+}
+
+impl UnitAction {
+    /// The event of a unit that is not running.
+    pub fn event(self) -> Event<'static> {
+        match self {
+            Self::Cancel => Event::Cancel,
+            Self::Retry => Event::Retry,
+            Self::Wake => Event::Wake,
+        }
+    }
 }
 
 /// Selects units.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::Result;
 use crate::name::{ScheduleName, Scope, TenantId};
+use crate::page::invalid_cursor;
 use crate::schedule::{NewSchedule, Schedule, Step};
 use crate::store::{Page, Refusal, Sent};
 use crate::time::Timestamp;
@@ -29,6 +30,26 @@ pub enum Placed {
     Replaced(Schedule),
     /// A schedule with the same name exists and was kept.
     Kept(Schedule),
+}
+
+impl Placed {
+    /// The result of putting `new` where `found` has its name. The store writes the schedule, unless
+    /// it was kept.
+    pub fn decide(
+        new: NewSchedule,
+        found: Option<Schedule>,
+        if_there: IfThere,
+        now: Timestamp,
+    ) -> Self {
+        match found {
+            Some(found) if if_there == IfThere::Keep => Self::Kept(found),
+            Some(mut found) => {
+                found.replace(new);
+                Self::Replaced(found)
+            }
+            None => Self::Created(Schedule::new(new, now)),
+        }
+    }
 }
 
 /// Pauses or resumes a schedule.
@@ -75,14 +96,24 @@ impl Firing {
         }
     }
 
+    /// The answer if there is nothing to write: the schedule has changed since it was read, or this
+    /// firing is a repeat.
+    pub fn answer_without_send(&self, schedule: &Schedule) -> Option<Fired> {
+        if !self.holds(schedule) {
+            return Some(Fired::Moved);
+        }
+        let again = self.units.iter().map(|unit| Sent::Created(unit.id));
+        self.is_repeat(schedule).then(|| Fired::Committed(again.collect()))
+    }
+
     /// Whether `schedule` has not changed since it was read.
-    pub fn holds(&self, schedule: &Schedule) -> bool {
+    fn holds(&self, schedule: &Schedule) -> bool {
         self.revision == schedule.revision && self.expected == schedule.next_fire
     }
 
     /// Whether this firing is stored already: it does not move the next time (a manual firing) and
     /// is repeated after a lost answer.
-    pub fn is_repeat(&self, schedule: &Schedule) -> bool {
+    fn is_repeat(&self, schedule: &Schedule) -> bool {
         let stays = self.step.next == self.expected;
         stays && self.step.at.is_some() && self.step.at == schedule.last_fire
     }
@@ -162,7 +193,7 @@ pub trait Schedules: Send + Sync + 'static {
     ) -> Result<Schedule>;
 
     /// Takes one step of a schedule and sends its units, both or neither, if it has not changed
-    /// since it was read ([`Firing::holds`]): one firing per time, with any number of competitors.
+    /// since it was read ([`Firing::answer_without_send`]): one firing per time, with any number of competitors.
     /// If a unit is rejected, nothing is written.
     async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired>;
 
@@ -193,6 +224,5 @@ pub fn schedule_cursor(schedule: &Schedule) -> String {
 
 /// Parses a cursor into tenant and name.
 pub fn read_schedule_cursor(cursor: &str) -> Result<(&str, &str)> {
-    let parts = cursor.split_once('/');
-    parts.ok_or_else(|| crate::Error::Invalid(format!("`{cursor}` is not a cursor of this list")))
+    cursor.split_once('/').ok_or_else(|| invalid_cursor(cursor))
 }

@@ -12,7 +12,7 @@ use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
 use crate::session::{Lease, NewSession, Order};
 use crate::time::Timestamp;
-use crate::unit::{Payload, Progress, Unit, UnitState};
+use crate::unit::{Payload, Progress, Unit, UnitState, check_size};
 
 /// The queues that a worker claims from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -131,6 +131,32 @@ impl Finish {
     /// An outcome without effects, checkpoint and calls.
     pub fn new(lease: Lease, outcome: Outcome) -> Self {
         Self { lease, outcome, effects: Vec::new(), checkpoint: None, calls: Vec::new() }
+    }
+
+    /// Rejects a result or checkpoint that is too large.
+    pub fn check_sizes(&self) -> Result<()> {
+        if let Outcome::Done(Some(result)) = &self.outcome {
+            check_size("result", result)?;
+        }
+        self.checkpoint.as_ref().map_or(Ok(()), |state| check_size("checkpoint", state))
+    }
+
+    /// The answer if there is nothing to write, from the unit's fence, state and holder: the lease
+    /// is lost; or the fence is unchanged and the unit has no holder, so this lease has ended the
+    /// run already and the answer was lost. `H` identifies a session in the store.
+    pub fn answer_without_write<H: PartialEq>(
+        &self,
+        session: Option<H>,
+        fence: u64,
+        state: UnitState,
+        holder: Option<H>,
+    ) -> Option<Finished> {
+        match holder {
+            _ if fence != self.lease.fence => Some(Finished::LeaseLost),
+            None => Some(Finished::Recorded(state)),
+            holder if holder != session => Some(Finished::LeaseLost),
+            Some(_) => None,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Admin operations on units, batches, queues, lanes and workers.
 
 use async_trait::async_trait;
-use longshore_core::batch::{BatchAction, act, nothing_to_retry, reopen};
+use longshore_core::batch::{BatchAction, act, reopen};
 use longshore_core::machine::Event;
 use longshore_core::session::Order;
 use longshore_core::store::{
@@ -13,6 +13,7 @@ use longshore_core::{
 };
 
 use super::MemoryStore;
+use super::record::UnitRecord;
 use super::state::State;
 
 #[async_trait]
@@ -25,12 +26,7 @@ impl Operate for MemoryStore {
     ) -> Result<Operated> {
         self.write(|state, now| {
             let ids = state.select(scope, units)?;
-            match action {
-                UnitAction::Cancel => Ok(state.cancel(&ids, now)),
-                UnitAction::Retry => Ok(state.retry(&ids, now)),
-                UnitAction::Wake => Ok(state.wake(&ids, now)),
-                _ => Err(Error::Unsupported("the memory store does not know this action".into())),
-            }
+            Ok(state.operate(&ids, action, now))
         })
     }
 
@@ -45,13 +41,13 @@ impl Operate for MemoryStore {
             let retry =
                 if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
             let acted = act(state.batch_mut(scope, batch)?, &action);
-            let ended = found.status.is_final() && found.counts.failed > 0;
-            if acted.is_ok() && action == BatchAction::RetryFailed && retry.is_empty() && ended {
-                let refusal = nothing_to_retry(&found);
+            acted?;
+            if action == BatchAction::RetryFailed
+                && let Err(refusal) = found.check_retried(retry.len())
+            {
                 *state.batch_mut(scope, batch)? = found;
                 return Err(refusal.into());
             }
-            acted?;
             for id in retry {
                 _ = state.apply_event(id, &Event::Retry, now);
             }
@@ -67,7 +63,7 @@ impl Operate for MemoryStore {
         queue: &QueueName,
         change: QueueChange,
     ) -> Result<()> {
-        require_queue_access(scope, queue)?;
+        scope.check_queue_change(queue)?;
         self.write(|state, _| {
             let found = state.queues.entry(queue.clone()).or_default();
             found.paused = change.paused.unwrap_or(found.paused);
@@ -88,11 +84,7 @@ impl Operate for MemoryStore {
         tenant: &TenantId,
         change: LaneChange,
     ) -> Result<()> {
-        require_lane_access(scope, queue, tenant, change)?;
-        if !queue.admits(tenant) || change.weight == Some(0) {
-            let problem = format!("lane `{tenant}` of `{queue}` cannot be changed like this");
-            return Err(Error::Invalid(problem));
-        }
+        scope.check_lane_change(queue, tenant, &change)?;
         self.write(|state, _| {
             let lane = state.lanes.entry((queue.clone(), tenant.clone())).or_default();
             lane.rejoins |= change.paused == Some(false);
@@ -112,29 +104,6 @@ impl Operate for MemoryStore {
             state.dirty.sessions.insert(session);
             Ok(())
         })
-    }
-}
-
-/// A tenant may change its own queues; shared queues need the scope of all tenants.
-fn require_queue_access(scope: &Scope, queue: &QueueName) -> Result<()> {
-    let own = match scope {
-        Scope::All => true,
-        Scope::Tenant(tenant) => queue.owner() == Some(tenant.as_str()),
-    };
-    if own { Ok(()) } else { Err(Error::not_found("queue", queue)) }
-}
-
-/// In a shared queue a tenant may pause its own lane, but not change its weight, cap or capacity.
-fn require_lane_access(
-    scope: &Scope,
-    queue: &QueueName,
-    tenant: &TenantId,
-    change: LaneChange,
-) -> Result<()> {
-    let only_pauses = LaneChange { paused: change.paused, ..LaneChange::default() } == change;
-    match scope {
-        Scope::Tenant(own) if own == tenant && queue.owner().is_none() && only_pauses => Ok(()),
-        _ => require_queue_access(scope, queue),
     }
 }
 
@@ -160,42 +129,26 @@ impl State {
         }
     }
 
-    pub(super) fn cancel(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
+    /// Applies an action to units. Retried units of an ended batch open its next generation
+    /// together.
+    pub(super) fn operate(
+        &mut self,
+        ids: &[UnitId],
+        action: UnitAction,
+        now: Timestamp,
+    ) -> Operated {
         let mut done = Operated::default();
         for &id in ids {
-            if self.units.get(&id).is_some_and(|record| record.unit.state == UnitState::Leased) {
+            let leased = |record: &UnitRecord| record.unit.state == UnitState::Leased;
+            if action == UnitAction::Cancel && self.units.get(&id).is_some_and(leased) {
                 self.update(id, |record| record.unit.cancel_requested = true);
                 done.requested += 1;
-            } else if self.apply_event(id, &Event::Cancel, now).is_ok() {
-                done.changed += 1;
-            } else {
-                done.skipped += 1;
+                continue;
             }
-        }
-        done
-    }
-
-    fn wake(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
-        let mut done = Operated::default();
-        for &id in ids {
-            let changed = self.apply_event(id, &Event::Wake, now).is_ok();
+            let may = action != UnitAction::Retry || self.may_retry(id) && self.reopen_batch_of(id);
+            let changed = may && self.apply_event(id, &action.event(), now).is_ok();
             done.changed += u64::from(changed);
             done.skipped += u64::from(!changed);
-        }
-        done
-    }
-
-    /// Retries units. Retried units of an ended batch open its next generation together.
-    fn retry(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
-        let mut done = Operated::default();
-        for &id in ids {
-            if self.may_retry(id) && self.reopen_batch_of(id) {
-                let changed = self.apply_event(id, &Event::Retry, now).is_ok();
-                done.changed += u64::from(changed);
-                done.skipped += u64::from(!changed);
-            } else {
-                done.skipped += 1;
-            }
         }
         done
     }
@@ -218,14 +171,7 @@ impl State {
         let Some(record) = batch.and_then(|id| self.batches.get_mut(id)) else {
             return true;
         };
-        if !record.batch.status.is_final() {
-            return true;
-        }
-        let ended = record.batch.counts.live() == 0;
-        if ended {
-            reopen(&mut record.batch);
-        }
-        ended
+        !record.batch.status.is_final() || reopen(&mut record.batch).is_ok()
     }
 
     /// The failed units of a batch that can be retried.

@@ -1,15 +1,16 @@
 //! Enqueueing: admission, dedup, dependencies, and batches with their cursor.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use async_trait::async_trait;
-use longshore_core::batch::{BatchRefusal, Sums};
+use longshore_core::admission::{LimitUsage, UnitDependencies};
+use longshore_core::batch::Sums;
 use longshore_core::machine::Event;
-use longshore_core::store::{Added, BatchChunk, Bound, Capacity, Intake, Opened, Refusal, Sent};
-use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
+use longshore_core::store::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
+use longshore_core::unit::DedupWindow;
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp,
-    UnitId, UnitState,
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp, UnitId,
 };
 
 use super::MemoryStore;
@@ -20,7 +21,7 @@ use super::state::{BatchRecord, State};
 #[async_trait]
 impl Intake for MemoryStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
-        check_units(scope, &units)?;
+        scope.check_units(&units)?;
         Ok(self.write(|state, now| {
             units.into_iter().map(|unit| state.enqueue(unit, None, now)).collect()
         }))
@@ -31,7 +32,7 @@ impl Intake for MemoryStore {
     }
 
     async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
-        check_units(scope, &chunk.units)?;
+        scope.check_units(&chunk.units)?;
         self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
     }
 
@@ -42,23 +43,6 @@ impl Intake for MemoryStore {
             state.advance_batch(scope, id, now)
         })
     }
-}
-
-pub(super) fn check_units(scope: &Scope, units: &[NewUnit]) -> Result<()> {
-    for unit in units {
-        unit.check()?;
-        if !scope.covers(&unit.tenant) {
-            return Err(Error::Invalid(format!("no access to tenant `{}`", unit.tenant)));
-        }
-    }
-    Ok(())
-}
-
-/// The state of a new unit's dependencies. Units of another tenant count as unknown.
-enum Dependencies {
-    Pending(BTreeSet<UnitId>),
-    Failed(UnitId),
-    Unknown(UnitId),
 }
 
 impl State {
@@ -78,16 +62,20 @@ impl State {
         if let Some(answer) = self.duplicate(&unit) {
             return answer;
         }
-        let (pending, failed) = match self.dependencies(&unit) {
-            Dependencies::Pending(pending) => (pending, None),
-            Dependencies::Failed(on) => (BTreeSet::new(), Some(on)),
-            Dependencies::Unknown(on) => return Sent::Refused(Refusal::UnknownDependency(on)),
+        let state_of = |id: UnitId| {
+            let found = self.units.get(&id).filter(|found| found.unit.tenant == unit.tenant);
+            Ok::<_, Infallible>(found.map(|found| found.unit.state))
+        };
+        let Ok(dependencies) = UnitDependencies::resolve(&unit.after, state_of);
+        let UnitDependencies { open, failed } = match dependencies {
+            Ok(dependencies) => dependencies,
+            Err(unknown) => return Sent::Refused(unknown),
         };
         if let Some(refusal) = self.capacity_refusal(&unit) {
             return Sent::Refused(refusal);
         }
-        let (id, free) = (unit.id, pending.is_empty());
-        self.insert(UnitRecord::new(unit, batch.cloned(), pending, now));
+        let (id, free) = (unit.id, open.is_empty());
+        self.insert(UnitRecord::new(unit, batch.cloned(), open.into_iter().collect(), now));
         let event = failed.map_or(Event::Unblocked, Event::DependencyFailed);
         if free {
             // It was just inserted as blocked, and a blocked unit accepts both events.
@@ -106,31 +94,7 @@ impl State {
             self.amend(first, |record| record.window = DedupWindow::WhileLive);
             return None;
         }
-        Some(match dedup.on_duplicate {
-            OnDuplicate::Existing => Sent::Existing(first),
-            OnDuplicate::Refused => Sent::Refused(Refusal::Duplicate(first)),
-        })
-    }
-
-    fn dependencies(&self, unit: &NewUnit) -> Dependencies {
-        let mut pending = BTreeSet::new();
-        let mut failed = None;
-        for &on in &unit.after.units {
-            let found = self.units.get(&on).filter(|found| found.unit.tenant == unit.tenant);
-            let Some(found) = found else {
-                return Dependencies::Unknown(on);
-            };
-            match found.unit.state {
-                UnitState::Failed | UnitState::Cancelled
-                    if unit.after.on_failure == OnDependencyFailure::Cancel =>
-                {
-                    failed = Some(on);
-                }
-                state if state.is_final() => {}
-                _ => _ = pending.insert(on),
-            }
-        }
-        failed.map_or(Dependencies::Pending(pending), Dependencies::Failed)
+        Some(dedup.on_duplicate.answer(first))
     }
 
     /// Whether the lane, the queue or the tenant has no capacity for this unit.
@@ -138,32 +102,30 @@ impl State {
         let add = unit.payload.len() as u64;
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
         let of_lane = lane.and_then(|lane| {
-            exceeded(Bound::Lane, lane.capacity, lane.counts.live(), lane.bytes, add)
+            let (live, bytes) = (lane.counts.live(), lane.bytes);
+            LimitUsage { bound: Bound::Lane, capacity: lane.capacity, live, bytes }.refuse(add)
         });
         let of_queue = || {
-            let capacity = self.queues.get(&unit.queue)?.capacity;
-            if capacity == Capacity::default() {
-                return None;
+            let mut usage = LimitUsage::new(Bound::Queue, self.queues.get(&unit.queue)?.capacity);
+            if usage.is_limited() {
+                for (_, lane) in self.lanes.iter().filter(|(key, _)| key.0 == unit.queue) {
+                    usage.live += lane.counts.live();
+                    usage.bytes += lane.bytes;
+                }
             }
-            let lanes = self.lanes.iter().filter(|(key, _)| key.0 == unit.queue);
-            let (live, bytes) = lanes.fold((0, 0), |(live, bytes), (_, lane)| {
-                (live + lane.counts.live(), bytes + lane.bytes)
-            });
-            exceeded(Bound::Queue, capacity, live, bytes, add)
+            usage.refuse(add)
         };
         let of_tenant = || {
             let capacity = self.tenants.get(&unit.tenant)?.capacity;
             let (counts, bytes) = self.tenant_counts(&unit.tenant);
-            exceeded(Bound::Tenant, capacity, counts.live(), bytes, add)
+            LimitUsage { bound: Bound::Tenant, capacity, live: counts.live(), bytes }.refuse(add)
         };
         of_lane.or_else(of_queue).or_else(of_tenant)
     }
 
     fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<Opened> {
         new.check()?;
-        if !scope.covers(&new.tenant) {
-            return Err(Error::Invalid(format!("no access to tenant `{}`", new.tenant)));
-        }
+        scope.require(&new.tenant)?;
         if let Some(found) = self.batches.get(&new.id) {
             if found.batch.tenant != new.tenant {
                 return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
@@ -187,22 +149,14 @@ impl State {
         now: Timestamp,
     ) -> Result<Added> {
         let batch = self.batch_mut(scope, id)?;
-        if chunk.units.iter().any(|unit| unit.tenant != batch.tenant) {
-            let tenant = &batch.tenant;
-            return Err(Error::Invalid(format!("batch `{id}` takes units of `{tenant}` only")));
-        }
-        if batch.cursor != chunk.expected {
-            return Ok(Added::CursorMoved(batch.cursor.clone()));
-        }
-        if batch.sealed || batch.status.is_final() {
-            let (batch, status) = (id.clone(), batch.status);
-            return Err(BatchRefusal { batch, status, wanted: "added to" }.into());
+        if let Some(moved) = batch.check_chunk(&chunk)? {
+            return Ok(moved);
         }
         let known = chunk.units.iter().filter(|unit| self.units.contains_key(&unit.id));
         let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();
         let enqueue = |unit| self.enqueue(unit, Some(id), now);
         let mut answers: Vec<Sent> = chunk.units.into_iter().map(enqueue).collect();
-        if let Some(full) = answers.iter().find(|sent| rejects_chunk(sent)).cloned() {
+        if let Some(full) = answers.iter().find(|sent| sent.keeps_chunk_out()).cloned() {
             self.roll_back_chunk(&mut answers, &full, &known);
         } else {
             self.batch_mut(scope, id)?.cursor = chunk.next;
@@ -244,21 +198,6 @@ impl State {
         self.advance_dirty_batches(now);
         self.batch_mut(scope, id).cloned()
     }
-}
-
-fn rejects_chunk(sent: &Sent) -> bool {
-    matches!(sent, Sent::Refused(refusal) if refusal.keeps_chunk_out())
-}
-
-fn exceeded(bound: Bound, capacity: Capacity, live: u64, bytes: u64, add: u64) -> Option<Refusal> {
-    let units = capacity.units.filter(|most| live + 1 > *most);
-    let size = capacity.bytes.filter(|most| bytes + add > *most);
-    let limit = match (units, size) {
-        (Some(most), _) => format!("{most} units"),
-        (None, Some(most)) => format!("{most} bytes"),
-        (None, None) => return None,
-    };
-    Some(Refusal::Full { bound, live, bytes, limit })
 }
 
 fn new_batch(new: NewBatch, now: Timestamp) -> Batch {

@@ -6,7 +6,7 @@ use longshore_core::batch::advance;
 use longshore_core::machine::Event;
 use longshore_core::store::Topic;
 use longshore_core::{
-    Batch, BatchId, NewUnit, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
+    Batch, BatchId, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
 };
 
 use super::record::UnitRecord;
@@ -65,12 +65,7 @@ impl State {
 
     /// The callback belongs to no batch and is exempt from capacity limits.
     fn enqueue_callback(&mut self, batch: &Batch, now: Timestamp) {
-        let Some(callback) = &batch.callback else {
-            return;
-        };
-        let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(batch));
-        unit.tenant = batch.tenant.clone();
-        unit.queue = callback.queue.clone();
+        let Some(unit) = batch.callback_unit() else { return };
         let id = unit.id;
         self.insert(UnitRecord::new(unit, None, BTreeSet::new(), now));
         _ = self.apply_event(id, &Event::Unblocked, now);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use longshore_core::page::{UnitCursor, invalid_cursor, parse_cursor};
 use longshore_core::session::Session;
 use longshore_core::store::{
     ChangeSet, Inspect, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
@@ -29,13 +30,13 @@ impl Inspect for MemoryStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Unit>> {
-        let after = after.map(|text| text.parse::<UnitId>().map_err(|_| bad_cursor(text)));
-        let after = after.transpose()?;
+        let after = UnitCursor::parse(after)?;
         Ok(self.read(|state, _| {
             let newest_first = state.units.values().rev();
-            let rest = newest_first.filter(|found| after.is_none_or(|after| found.unit.id < after));
+            let rest = newest_first.filter(|found| found.unit.id < after.id);
             let listed = rest.filter(|found| is_listed(&found.unit, scope, filter));
-            page(listed.map(|found| shown(&found.unit)), limit, |unit| unit.id.to_string())
+            let units = listed.map(|found| shown(&found.unit));
+            Page::first(units, limit, |unit| UnitCursor::by_id(unit.id).to_string())
         }))
     }
 
@@ -84,7 +85,7 @@ impl Inspect for MemoryStore {
                 });
                 rest && scope.covers(&batch.tenant) && status.is_none_or(|s| s == batch.status)
             });
-            page(listed.cloned(), limit, |batch| {
+            Page::first(listed.cloned(), limit, |batch| {
                 format!("{}/{}", batch.initiated_at.as_micros(), batch.id)
             })
         }))
@@ -149,26 +150,9 @@ impl Inspect for MemoryStore {
     }
 }
 
-fn bad_cursor(text: &str) -> Error {
-    Error::Invalid(format!("`{text}` is not a cursor of this list"))
-}
-
 fn batch_cursor(text: &str) -> Result<(Timestamp, String)> {
-    let parts = text.split_once('/');
-    let cursor =
-        parts.and_then(|(at, id)| Some((Timestamp::from_micros(at.parse().ok()?), id.to_owned())));
-    cursor.ok_or_else(|| bad_cursor(text))
-}
-
-/// The first `limit` items, and a cursor if there are more.
-pub(super) fn page<T>(
-    mut items: impl Iterator<Item = T>,
-    limit: u32,
-    cursor: impl Fn(&T) -> String,
-) -> Page<T> {
-    let first: Vec<T> = items.by_ref().take(limit.max(1) as usize).collect();
-    let next = items.next().and(first.last().map(cursor));
-    Page { items: first, next }
+    let (at, id) = text.split_once('/').ok_or_else(|| invalid_cursor(text))?;
+    Ok((Timestamp::from_micros(parse_cursor(at)?), id.to_owned()))
 }
 
 fn is_listed(unit: &Unit, scope: &Scope, filter: &UnitFilter) -> bool {

@@ -26,9 +26,7 @@ impl Schedules for MemoryStore {
         if_there: IfThere,
     ) -> Result<Placed> {
         new.check()?;
-        if !scope.covers(&new.tenant) {
-            return Err(Error::not_found("tenant", &new.tenant));
-        }
+        scope.require(&new.tenant)?;
         Ok(self.write(|state, now| state.put_schedule(new, if_there, now)))
     }
 
@@ -96,18 +94,11 @@ impl Schedules for MemoryStore {
 impl State {
     fn put_schedule(&mut self, new: NewSchedule, if_there: IfThere, now: Timestamp) -> Placed {
         let key = (new.tenant.clone(), new.name.clone());
-        match self.schedules.get_mut(&key) {
-            Some(found) if if_there == IfThere::Keep => Placed::Kept(found.clone()),
-            Some(found) => {
-                found.replace(new);
-                Placed::Replaced(found.clone())
-            }
-            None => {
-                let schedule = Schedule::new(new, now);
-                self.schedules.insert(key, schedule.clone());
-                Placed::Created(schedule)
-            }
+        let placed = Placed::decide(new, self.schedules.get(&key).cloned(), if_there, now);
+        if let Placed::Created(schedule) | Placed::Replaced(schedule) = &placed {
+            self.schedules.insert(key, schedule.clone());
         }
+        placed
     }
 
     fn schedule_mut(
@@ -124,12 +115,8 @@ impl State {
 
     fn fire(&mut self, scope: &Scope, firing: &Firing, now: Timestamp) -> Result<Fired> {
         let schedule = self.schedule_mut(scope, &firing.tenant, &firing.name)?;
-        if !firing.holds(schedule) {
-            return Ok(Fired::Moved);
-        }
-        if firing.is_repeat(schedule) {
-            let again = firing.units.iter().map(|unit| Sent::Created(unit.id));
-            return Ok(Fired::Committed(again.collect()));
+        if let Some(answer) = firing.answer_without_send(schedule) {
+            return Ok(answer);
         }
         let known: Vec<_> =
             firing.units.iter().map(|unit| self.units.contains_key(&unit.id)).collect();
@@ -137,7 +124,7 @@ impl State {
         for unit in &firing.units {
             answers.push(self.enqueue(unit.clone(), None, now));
         }
-        if let Some(refusal) = answers.iter().find_map(refusal) {
+        if let Some(refusal) = answers.iter().find_map(Sent::refusal).cloned() {
             // All units or none; nothing is published.
             let taken = answers.iter().zip(known).filter(|(_, known)| !known);
             for id in taken.filter_map(|(answer, _)| created(answer)).collect::<Vec<_>>() {
@@ -161,28 +148,13 @@ impl State {
             Some((tenant, name)) => Bound::Excluded((parse_name(tenant)?, parse_name(name)?)),
         };
         let rest = self.schedules.range::<ScheduleKey, _>((start, Bound::Unbounded));
-        let mut items: Vec<Schedule> = rest
-            .map(|(_, schedule)| schedule)
-            .filter(|schedule| wanted(schedule))
-            .take(limit as usize + 1)
-            .cloned()
-            .collect();
-        let more = items.len() > limit as usize;
-        items.truncate(limit as usize);
-        let next = items.last().filter(|_| more).map(schedule_cursor);
-        Ok(Page { items, next })
+        let items = rest.map(|(_, schedule)| schedule).filter(|schedule| wanted(schedule));
+        Ok(Page::first(items.cloned(), limit, schedule_cursor))
     }
 }
 
 fn parse_name<T: TryFrom<String, Error: std::fmt::Display>>(text: &str) -> Result<T> {
     T::try_from(text.to_owned()).map_err(|error| Error::Invalid(error.to_string()))
-}
-
-fn refusal(sent: &Sent) -> Option<longshore_core::store::Refusal> {
-    match sent {
-        Sent::Refused(refusal) => Some(refusal.clone()),
-        Sent::Created(_) | Sent::Existing(_) => None,
-    }
 }
 
 fn created(sent: &Sent) -> Option<longshore_core::UnitId> {

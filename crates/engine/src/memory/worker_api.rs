@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use longshore_core::machine::Event;
-use longshore_core::session::{Lease, NewSession, Order};
+use longshore_core::session::{Lease, NewSession, Order, SessionEnd};
 use longshore_core::store::Kept;
 use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
 };
 use longshore_core::unit::check_size;
-use longshore_core::{Error, Failure, Outcome, Result, SessionId, Timestamp, UnitId, UnitState};
+use longshore_core::{Error, Failure, Result, SessionId, Timestamp, UnitId, UnitState};
 
 use super::MemoryStore;
 use super::claim::held_unit;
@@ -86,12 +86,7 @@ impl Leases for MemoryStore {
 
     async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
         for finish in &finishes {
-            if let Outcome::Done(Some(result)) = &finish.outcome {
-                check_size("result", result)?;
-            }
-            if let Some(state) = &finish.checkpoint {
-                check_size("checkpoint", state)?;
-            }
+            finish.check_sizes()?;
             check_calls(&finish.calls)?;
         }
         Ok(self.write(|state, now| {
@@ -139,9 +134,7 @@ impl State {
     fn close_session(&mut self, session: SessionId, now: Timestamp) {
         for id in self.held_by(session) {
             let started = self.units.get(&id).is_some_and(UnitRecord::is_started);
-            let interrupted = Event::Finished(&Outcome::Interrupted);
-            let event = if started { interrupted } else { Event::Released };
-            self.revoke(id, &event, now);
+            self.revoke(id, &SessionEnd::Closed.event(started), now);
         }
         self.end_session(session, now);
     }
@@ -224,8 +217,13 @@ impl State {
 
     fn finish(&mut self, session: SessionId, finish: &Finish, now: Timestamp) -> Finished {
         let lease = finish.lease;
-        if self.leased_record(session, lease).is_none() {
-            return self.previous_finish(lease);
+        let Some(unit) = self.units.get(&lease.unit).map(|record| &record.unit) else {
+            return Finished::LeaseLost;
+        };
+        let (fence, state) = (unit.fence, unit.state);
+        if let Some(answer) = finish.answer_without_write(Some(session), fence, state, unit.session)
+        {
+            return answer;
         }
         if !finish.effects.is_empty() {
             let message = "the memory store has no database for SQL effects";
@@ -241,17 +239,6 @@ impl State {
         };
         self.settle_calls(finish.calls.clone(), now);
         Finished::Recorded(state)
-    }
-
-    /// A repeated finish is recognised by its fence, which changes only when the unit is claimed
-    /// again.
-    fn previous_finish(&self, lease: Lease) -> Finished {
-        match self.units.get(&lease.unit).map(|record| &record.unit) {
-            Some(unit) if unit.fence == lease.fence && unit.session.is_none() => {
-                Finished::Recorded(unit.state)
-            }
-            _ => Finished::LeaseLost,
-        }
     }
 
     /// The unit's record, if this session holds it under this lease.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longshore_core::fair::share;
 use longshore_core::store::{Claim, Queues};
-use longshore_core::{BatchId, Error, Kind, QueueName, Result, Scope};
+use longshore_core::{BatchId, Error, Kind, QueueName, Result, TenantId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -71,10 +71,7 @@ impl<'c> ClaimParams<'c> {
                 Queues::All => Vec::new(),
                 Queues::Named(names) => names.iter().map(QueueName::as_str).collect(),
             },
-            tenant: match &claim.scope {
-                Scope::All => None,
-                Scope::Tenant(tenant) => Some(tenant.as_str()),
-            },
+            tenant: claim.scope.tenant().map(TenantId::as_str),
             batch: claim.batch.as_ref().map(BatchId::as_str),
             resumed,
             all_queues: claim.queues == Queues::All,

@@ -64,14 +64,10 @@ impl ConcurrencyKeys {
         Ok(free)
     }
 
-    /// Whether another transaction holds the key's lock.
-    pub(super) fn is_busy(&self, key: &[u8]) -> bool {
-        self.busy.contains(key)
-    }
-
-    /// How many units of a key are leased.
-    pub(super) fn leased_units(&self, key: &[u8]) -> u32 {
-        self.leased.get(key).copied().unwrap_or(0)
+    /// How many units of a key are leased; `None` if another transaction holds the key's lock.
+    pub(super) fn leased_units(&self, key: &[u8]) -> Option<u32> {
+        let leased = self.leased.get(key).copied().unwrap_or(0);
+        (!self.busy.contains(key)).then_some(leased)
     }
 
     /// Counts one more leased unit of a key.

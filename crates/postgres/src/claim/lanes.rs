@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use longshore_core::Result;
-use longshore_core::fair::LaneShare;
+use longshore_core::fair::{LaneShare, StrideCursor};
 
 use super::candidate_streams::{CandidateStream, cap};
 use super::plan::RoundPlan;
@@ -149,6 +149,11 @@ impl ClaimLanes {
         lane.remaining.min(tenants)
     }
 
+    /// A cursor over these shares of the lanes, within the tenants' caps.
+    pub(super) fn stride_cursor(&self, shares: Vec<LaneShare>) -> StrideCursor {
+        StrideCursor::new(shares, self.tenant_remaining.clone())
+    }
+
     /// Finds the streams of the next `wanted` units. With only one stream no statement is needed.
     pub(super) async fn plan_windows(&mut self, tx: &mut Tx<'_>, wanted: u64) -> Result<()> {
         let open: Vec<usize> = (0..self.lanes.len())
@@ -256,6 +261,6 @@ impl ClaimLane {
 
     /// The lane's stride share with `available` units.
     pub(super) fn share(&self, available: u64) -> LaneShare {
-        LaneShare { pass: 0, weight: self.weight, available }
+        LaneShare { pass: 0, weight: self.weight, available, tenant: self.tenant }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::fair::{LaneShare, turn};
+use longshore_core::fair::{LaneShare, StrideCursor};
 
 use super::lanes::ClaimLanes;
 use super::rows::CandidateUnit;
@@ -29,43 +29,6 @@ pub(super) struct StreamQuota {
     pub(super) started: u64,
 }
 
-/// Walks lanes in stride order, within their caps.
-pub(super) struct StrideCursor<'l> {
-    lanes: &'l ClaimLanes,
-    pub(super) shares: Vec<LaneShare>,
-    tenant_remaining: Vec<u64>,
-}
-
-impl<'l> StrideCursor<'l> {
-    /// Starts from `shares`.
-    pub(super) fn new(lanes: &'l ClaimLanes, shares: Vec<LaneShare>) -> Self {
-        Self { lanes, shares, tenant_remaining: lanes.tenant_remaining.clone() }
-    }
-
-    /// The index of the next lane.
-    pub(super) fn next(&self) -> Option<usize> {
-        turn(self.shares.iter())
-    }
-
-    /// Counts a unit of the lane, and lowers what its tenant's cap allows for all the tenant's
-    /// lanes.
-    pub(super) fn serve(&mut self, at: usize) {
-        self.shares[at].serve();
-        let Some(tenant) = self.lanes.lanes[at].tenant else { return };
-        self.tenant_remaining[tenant] = self.tenant_remaining[tenant].saturating_sub(1);
-        for (lane, share) in self.lanes.lanes.iter().zip(&mut self.shares) {
-            if lane.tenant == Some(tenant) {
-                share.available = share.available.min(self.tenant_remaining[tenant]);
-            }
-        }
-    }
-
-    /// Takes nothing more from the lane.
-    pub(super) fn drop_lane(&mut self, at: usize) {
-        self.shares[at].available = 0;
-    }
-}
-
 impl RoundPlan {
     /// Divides `wanted` units, of which the first `free` can start, plus `spare` more, by the
     /// lanes' shares.
@@ -87,8 +50,8 @@ impl RoundPlan {
         let mut shares: Vec<(i64, LaneShare)> = shares.collect();
         stride.plan(&mut shares, |shares| {
             let before: Vec<LaneShare> = shares.iter().map(|(_, share)| *share).collect();
-            let mut cursor = StrideCursor::new(lanes, before.clone());
-            let order = order(&mut cursor, free, wanted, spare);
+            let mut cursor = lanes.stride_cursor(before.clone());
+            let order = order(&mut cursor, lanes, free, wanted, spare);
             for ((_, share), after) in shares.iter_mut().zip(&cursor.shares) {
                 share.pass = after.pass;
             }
@@ -130,7 +93,13 @@ impl RoundPlan {
     }
 }
 
-fn order(cursor: &mut StrideCursor<'_>, free: u64, wanted: u64, spare: u64) -> Vec<usize> {
+fn order(
+    cursor: &mut StrideCursor,
+    lanes: &ClaimLanes,
+    free: u64,
+    wanted: u64,
+    spare: u64,
+) -> Vec<usize> {
     let total = wanted + spare;
     // Nothing is claimed ahead from a capped lane. How many slots the spare units would need is
     // unknown.
@@ -138,9 +107,9 @@ fn order(cursor: &mut StrideCursor<'_>, free: u64, wanted: u64, spare: u64) -> V
     let mut order = Vec::new();
     let mut used = 0;
     while used < total {
-        let Some(at) = cursor.next() else { break };
-        if used >= free && cursor.lanes.lanes[at].capped {
-            cursor.drop_lane(at);
+        let Some(at) = cursor.next_lane() else { break };
+        if used >= free && lanes.lanes[at].capped {
+            cursor.close(at);
             continue;
         }
         cursor.serve(at);

@@ -1,15 +1,16 @@
-//! Decides which units fit a worker's free slots and resources.
+//! Passes candidates to the claim's budget, and leases those that it admits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use longshore_core::fair::LaneShare;
+use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
+use longshore_core::fair::{LaneShare, StrideCursor};
 use longshore_core::machine::{Event, next};
-use longshore_core::store::{Claim, Claimed};
-use longshore_core::{Policy, Result, UnitState};
+use longshore_core::store::Claim;
+use longshore_core::{Policy, Result, Timestamp, UnitState};
 
 use super::concurrency_keys::ConcurrencyKeys;
 use super::lanes::ClaimLanes;
-use super::plan::{RoundPlan, StrideCursor};
+use super::plan::RoundPlan;
 use super::rows::{self, CandidateUnit};
 use crate::finish::{self, UnitChange};
 use crate::row::{Spec, UnitRow, flag};
@@ -20,11 +21,8 @@ use crate::typed_params::uuid;
 pub(super) struct Selection<'c> {
     claim: &'c Claim,
     pub(super) session: i64,
-    pub(super) free: u32,
-    ahead: u32,
-    resources: BTreeMap<String, u32>,
+    pub(super) budget: ClaimBudget<'c>,
     keys: ConcurrencyKeys,
-    pub(super) claimed: Claimed,
     /// No further unit may be claimed.
     pub(super) stopped: bool,
     /// Some unit was not plain.
@@ -45,43 +43,10 @@ impl RoundResult {
     }
 }
 
-/// What to do with one unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FitDecision {
-    /// Claim and start it.
-    Start,
-    /// Claim it ahead.
-    Ahead,
-    /// Leave it and go on.
-    Skip,
-    /// Fail it: its deadline has passed.
-    Expire,
-    /// Park it: its cap is reached.
-    Park,
-    /// Leave it and take nothing more from its lane.
-    LeaveLane,
-    /// Leave it and claim nothing after it.
-    Stop,
-}
-
 impl<'c> Selection<'c> {
     pub(super) fn new(claim: &'c Claim, session: i64) -> Self {
-        Self {
-            claim,
-            session,
-            free: claim.free,
-            ahead: claim.ahead,
-            resources: claim.resources.clone(),
-            keys: ConcurrencyKeys::default(),
-            claimed: Claimed::default(),
-            stopped: false,
-            checked: false,
-        }
-    }
-
-    /// How many more units it can claim.
-    pub(super) fn capacity(&self) -> u64 {
-        u64::from(self.free) + u64::from(self.ahead)
+        let (budget, keys) = (ClaimBudget::new(claim), ConcurrencyKeys::default());
+        Self { claim, session, budget, keys, stopped: false, checked: false }
     }
 
     /// Accepts the rows of a plan, which are all claimed.
@@ -98,10 +63,7 @@ impl<'c> Selection<'c> {
             // Fewer than planned if other claims were faster.
             let Some(row) = waiting[*at].pop_front() else { continue };
             result.units[*at] += 1;
-            match row.row.started_at {
-                Some(_) => self.free = self.free.saturating_sub(1),
-                None => self.ahead = self.ahead.saturating_sub(1),
-            }
+            self.budget.record_plain(row.row.started_at.is_some());
             self.push(tx, lanes, row, false)?;
         }
         Ok(result)
@@ -122,13 +84,13 @@ impl<'c> Selection<'c> {
         let mut result = RoundResult::none(lanes);
         let (mut leases, mut parked, mut expired) = (Vec::new(), Vec::new(), Vec::new());
         let mut skipped = Vec::new();
-        while self.capacity() > 0 && !self.stopped {
-            let Some(at) = cursor.next() else { break };
+        while self.budget.remaining() > 0 && !self.stopped {
+            let Some(at) = cursor.next_lane() else { break };
             let Some(mut row) = waiting[at].pop_front() else {
-                cursor.drop_lane(at);
+                cursor.close(at);
                 continue;
             };
-            match self.fit(&row.row, lanes.lanes[at].capped, tx.now.as_micros())? {
+            match self.fit(&row.row, lanes.lanes[at].capped, tx.now)? {
                 fit @ (FitDecision::Start | FitDecision::Ahead) => {
                     leases.push((uuid(row.row.id), fit == FitDecision::Start));
                     row.lease(tx.now.as_micros(), fit == FitDecision::Start);
@@ -142,7 +104,7 @@ impl<'c> Selection<'c> {
                     skipped.push(row);
                     self.stopped |= fit == FitDecision::Stop;
                     if fit == FitDecision::LeaveLane {
-                        cursor.drop_lane(at);
+                        cursor.close(at);
                     }
                 }
             }
@@ -173,13 +135,11 @@ impl<'c> Selection<'c> {
             false => tx.count_transition(row.stream, Some(from), Some(to), row.bytes),
         }
         let stream = &lanes.sources[candidate.source].stream;
-        self.claimed.units.push(candidate.into_held(self.claim, stream, alone)?);
+        self.budget.claimed.units.push(candidate.into_held(self.claim, stream, alone)?);
         Ok(())
     }
 
-    /// Claims a unit that must run alone before any other, if the worker holds nothing: while other
-    /// units keep coming, the worker would never be empty again. If the worker holds units, it only
-    /// learns that such a unit waits.
+    /// Claims a unit that must run alone, if there is one and the worker holds nothing.
     pub(super) async fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &ClaimLanes) -> Result<bool> {
         let open = lanes.lanes.iter().filter(|lane| lanes.remaining(lane) > 0);
         let sources = open.flat_map(|lane| &lane.sources).copied();
@@ -194,105 +154,44 @@ impl<'c> Selection<'c> {
         let mut expired = Vec::new();
         let mut claimed_one = false;
         for mut row in rows {
-            if is_late(&row.row, tx.now.as_micros()) {
-                if empty_handed {
-                    expired.push(expire(tx, row.row)?);
-                }
-                continue;
-            }
             let spec = Spec::parse(row.row.spec.as_deref())?;
-            if self.is_capped(&row.row, &spec) || !self.could_run(&spec) {
-                continue;
+            let needs = UnitNeeds::from_columns(&spec, row.row.deadline);
+            let leased = || leased_with_key(&self.keys, &row.row);
+            match self.budget.admit_alone(&needs, tx.now, leased)? {
+                FitDecision::Start => {
+                    rows::lease(tx, self.session, &[(uuid(row.row.id), true)]).await?;
+                    row.lease(tx.now.as_micros(), true);
+                    self.push(tx, lanes, row, true)?;
+                    claimed_one = true;
+                    break;
+                }
+                FitDecision::Stop => break,
+                // A row that may not be claimed is not locked.
+                FitDecision::Expire if empty_handed => expired.push(expire(tx, row.row)?),
+                _ => {}
             }
-            claimed_one = empty_handed && self.fits_now(&spec);
-            self.claimed.alone_waiting = !claimed_one;
-            if claimed_one {
-                rows::lease(tx, self.session, &[(uuid(row.row.id), true)]).await?;
-                row.lease(tx.now.as_micros(), true);
-                self.push(tx, lanes, row, true)?;
-            }
-            break;
         }
         finish::apply(tx, expired).await?;
         Ok(claimed_one)
     }
 
-    fn fit(&mut self, row: &UnitRow, capped: bool, now: i64) -> Result<FitDecision> {
+    fn fit(&mut self, row: &UnitRow, lane_capped: bool, now: Timestamp) -> Result<FitDecision> {
         if !row.has(flag::SPECIAL) {
-            return Ok(self.fit_plain(capped));
-        }
-        if is_late(row, now) {
-            return Ok(FitDecision::Expire);
+            return Ok(self.budget.admit_plain(lane_capped));
         }
         let spec = Spec::parse(row.spec.as_deref())?;
-        if !self.could_run(&spec) {
-            return Ok(FitDecision::Skip);
-        }
-        if row.cap_key.as_deref().is_some_and(|key| self.keys.is_busy(key)) {
-            return Ok(FitDecision::Skip);
-        }
-        if self.is_capped(row, &spec) {
-            return Ok(FitDecision::Park);
-        }
-        if !self.fits_now(&spec) {
-            return Ok(self.decide_without_room(capped, &spec));
-        }
-        self.free -= spec.slots.unwrap_or(1);
-        for (name, amount) in &spec.resources {
-            if let Some(left) = self.resources.get_mut(name) {
-                *left -= amount;
-            }
-        }
-        if let Some(key) = &row.cap_key {
+        let needs = UnitNeeds::from_columns(&spec, row.deadline);
+        let leased = || leased_with_key(&self.keys, row);
+        let fit = self.budget.admit(&needs, lane_capped, now, leased)?;
+        if let (FitDecision::Start, Some(key)) = (fit, &row.cap_key) {
             self.keys.lease(key);
         }
-        Ok(FitDecision::Start)
+        Ok(fit)
     }
+}
 
-    fn fit_plain(&mut self, capped: bool) -> FitDecision {
-        if self.free > 0 {
-            self.free -= 1;
-            return FitDecision::Start;
-        }
-        if capped || self.ahead == 0 {
-            return FitDecision::LeaveLane;
-        }
-        self.ahead -= 1;
-        FitDecision::Ahead
-    }
-
-    /// Decides on a unit that does not fit now. If no slot is free, a unit of one slot may be
-    /// claimed ahead. For a heavier one the claim stops and keeps slots and resources free; else
-    /// other units would overtake it for ever.
-    fn decide_without_room(&mut self, capped: bool, spec: &Spec) -> FitDecision {
-        if spec.slots.unwrap_or(1) > 1 || self.free > 0 {
-            self.claimed.heavy_waiting = true;
-            return FitDecision::Stop;
-        }
-        let later = spec.cap.is_none() && spec.resources.is_empty();
-        if later { self.fit_plain(capped) } else { FitDecision::Skip }
-    }
-
-    /// Whether the worker has enough slots and resources in total, free or not.
-    fn could_run(&self, spec: &Spec) -> bool {
-        let all = &self.claim.all_resources;
-        spec.slots.unwrap_or(1) <= self.claim.slots
-            && spec.resources.iter().all(|(name, amount)| all.get(name) >= Some(amount))
-    }
-
-    fn fits_now(&self, spec: &Spec) -> bool {
-        let has = |(name, amount): (&String, &u32)| self.resources.get(name) >= Some(amount);
-        spec.slots.unwrap_or(1) <= self.free && spec.resources.iter().all(has)
-    }
-
-    fn is_capped(&self, row: &UnitRow, spec: &Spec) -> bool {
-        match (&spec.cap, &row.cap_key) {
-            (Some(cap), Some(key)) => {
-                self.keys.is_busy(key) || self.keys.leased_units(key) >= cap.limit
-            }
-            _ => false,
-        }
-    }
+fn leased_with_key(keys: &ConcurrencyKeys, row: &UnitRow) -> Result<Option<u32>> {
+    Ok(row.cap_key.as_deref().map_or(Some(0), |key| keys.leased_units(key)))
 }
 
 /// Groups units by lane, in the order of their ranks.
@@ -311,21 +210,17 @@ fn by_lane(lanes: &ClaimLanes, mut rows: Vec<CandidateUnit>) -> Vec<VecDeque<Can
 }
 
 /// A cursor that starts where the plan did, limited to the rows that were read.
-fn resume_cursor<'l>(
-    lanes: &'l ClaimLanes,
+fn resume_cursor(
+    lanes: &ClaimLanes,
     plan: &RoundPlan,
     waiting: &[VecDeque<CandidateUnit>],
-) -> StrideCursor<'l> {
+) -> StrideCursor {
     let share = |(at, before): (usize, &LaneShare)| {
         let there = u64::try_from(waiting[at].len()).unwrap_or(u64::MAX);
         let available = there.min(lanes.remaining(&lanes.lanes[at]));
         LaneShare { available, ..*before }
     };
-    StrideCursor::new(lanes, plan.before.iter().enumerate().map(share).collect())
-}
-
-fn is_late(row: &UnitRow, now: i64) -> bool {
-    row.deadline.is_some_and(|deadline| deadline <= now)
+    lanes.stride_cursor(plan.before.iter().enumerate().map(share).collect())
 }
 
 fn expire(tx: &Tx<'_>, row: UnitRow) -> Result<UnitChange> {

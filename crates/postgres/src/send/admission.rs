@@ -1,11 +1,14 @@
 //! Decides on each unit of a send, in order, from data that was read and locked together.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use longshore_core::admission::UnitDependencies;
+use longshore_core::columns::dedup_window;
 use longshore_core::machine::{Event, Head, next};
 use longshore_core::store::{Refusal, Sent};
-use longshore_core::unit::{Dedup, DedupWindow, OnDependencyFailure, OnDuplicate};
+use longshore_core::unit::{Dedup, DedupWindow};
 use longshore_core::{NewUnit, Policy, Result, TenantId, Timestamp, UnitId, UnitState};
 use uuid::Uuid;
 
@@ -14,7 +17,7 @@ use super::insert::{self, NewRow};
 use crate::dependency_outbox;
 use crate::error::conflict;
 use crate::finish::{self, UnitChange};
-use crate::queue_limits::CapacityCheck;
+use crate::queue_limits::QueueLimits;
 use crate::row::{flag, state, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
@@ -25,7 +28,7 @@ pub(super) enum CapacityPolicy {
     /// It is not checked.
     Unlimited,
     /// Against these limits, which are locked.
-    Checked(CapacityCheck),
+    Checked(QueueLimits),
     /// It was checked beforehand: the refusal of each unit, if any. Capacity for the others is
     /// reserved.
     Reserved(Vec<Option<Refusal>>),
@@ -35,7 +38,7 @@ impl CapacityPolicy {
     fn refuse_suspended(&self, at: usize, stream: &Stream) -> Option<Refusal> {
         match self {
             Self::Unlimited => None,
-            Self::Checked(capacity) => capacity.refuse_suspended(stream),
+            Self::Checked(limits) => limits.refuse_suspended(stream),
             Self::Reserved(refusals) => {
                 let refusal = refusals.get(at).cloned().flatten();
                 refusal.filter(|refusal| matches!(refusal, Refusal::Suspended(_)))
@@ -46,14 +49,14 @@ impl CapacityPolicy {
     fn admit(&mut self, at: usize, lane: i64, unit: &NewUnit) -> Option<Refusal> {
         match self {
             Self::Unlimited => None,
-            Self::Checked(capacity) => capacity.admit(lane, unit.payload.len() as u64),
+            Self::Checked(limits) => limits.capacity.admit(lane, unit.payload.len() as u64),
             Self::Reserved(refusals) => refusals.get(at).cloned().flatten(),
         }
     }
 
     fn release(&mut self, lane: i64, unit: &NewUnit) {
-        if let Self::Checked(capacity) = self {
-            capacity.release(lane, unit.payload.len() as u64);
+        if let Self::Checked(limits) = self {
+            limits.capacity.release(lane, unit.payload.len() as u64);
         }
     }
 }
@@ -81,13 +84,6 @@ struct KeyHolder {
     id: UnitId,
     window: DedupWindow,
     ended: Option<Timestamp>,
-}
-
-/// Dependencies of a new unit.
-#[derive(Default)]
-struct UnitDependencies {
-    open: Vec<UnitId>,
-    failed: Option<UnitId>,
 }
 
 impl<'u> AdmissionPlan<'u> {
@@ -157,12 +153,7 @@ impl<'u> AdmissionPlan<'u> {
             if let Some(stream) = streams.get(&value(row, 1)?) {
                 self.awaited.insert(id, (stream.tenant.clone(), state));
             }
-            // For a unit that has ended, `place` is its end and the window's own time is
-            // irrelevant.
-            let window = match value::<i64>(row, 4)? & flag::KEY_SINCE {
-                0 => DedupWindow::WhileKept,
-                _ => DedupWindow::Since(place),
-            };
+            let window = dedup_window(value(row, 4)?, place);
             if let Some(key) = value::<Option<Vec<u8>>>(row, 5)? {
                 let ended = state.is_final().then_some(place);
                 self.holders.insert(key, KeyHolder { id, window, ended });
@@ -182,14 +173,16 @@ impl<'u> AdmissionPlan<'u> {
             && let Some(taken) = self.holder(&dedup_key(stream.lane, &dedup.key), dedup)
             && taken != unit.id
         {
-            return match dedup.on_duplicate {
-                OnDuplicate::Refused => Sent::Refused(Refusal::Duplicate(taken)),
-                OnDuplicate::Existing => Sent::Existing(taken),
-            };
+            return dedup.on_duplicate.answer(taken);
         }
-        let dependencies = match self.dependencies(unit) {
+        let state_of = |needs: UnitId| {
+            let found = self.awaited.get(&needs).filter(|(tenant, _)| *tenant == unit.tenant);
+            Ok::<_, Infallible>(found.map(|(_, state)| *state))
+        };
+        let Ok(dependencies) = UnitDependencies::resolve(&unit.after, state_of);
+        let dependencies = match dependencies {
             Ok(dependencies) => dependencies,
-            Err(unknown) => return Sent::Refused(Refusal::UnknownDependency(unknown)),
+            Err(unknown) => return Sent::Refused(unknown),
         };
         if existing {
             return Sent::Created(unit.id);
@@ -214,31 +207,6 @@ impl<'u> AdmissionPlan<'u> {
             None => self.freed.push(uuid(id)),
         }
         None
-    }
-
-    /// The open and failed dependencies of a unit; an error names a dependency that does not exist.
-    fn dependencies(&self, unit: &NewUnit) -> Result<UnitDependencies, UnitId> {
-        let mut dependencies = UnitDependencies::default();
-        let release = unit.after.on_failure == OnDependencyFailure::Release;
-        for needs in &unit.after.units {
-            let known = self.awaited.get(needs).filter(|(tenant, _)| *tenant == unit.tenant);
-            match known.map(|(_, state)| *state) {
-                None => return Err(*needs),
-                Some(UnitState::Done) => {}
-                Some(state) if state.is_final() => {
-                    if !release {
-                        dependencies.failed = Some(*needs);
-                    }
-                }
-                Some(_) if dependencies.open.contains(needs) => {}
-                Some(_) => dependencies.open.push(*needs),
-            }
-        }
-        if dependencies.failed.is_some() {
-            // The unit is cancelled at once and waits for nothing.
-            dependencies.open.clear();
-        }
-        Ok(dependencies)
     }
 
     fn admit(&mut self, unit: &'u NewUnit, stream: &Stream, dependencies: UnitDependencies) {

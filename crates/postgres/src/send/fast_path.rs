@@ -7,7 +7,7 @@ use longshore_core::store::Sent;
 use longshore_core::{NewUnit, Result, Scope, UnitState};
 
 use super::insert::{self, MAX_CHUNK_UNITS, NewRow, chunk_end};
-use super::{check, created, is_plain, key, lanes, same_stream};
+use super::{created, is_plain, key, lanes, same_stream};
 use crate::store::StoreInner;
 use crate::streams::{Stream, StreamCache};
 use crate::tx::PostCommit;
@@ -18,7 +18,7 @@ pub(crate) async fn try_fast_path(
     scope: &Scope,
     units: &Arc<Vec<NewUnit>>,
 ) -> Result<Option<Vec<Sent>>> {
-    check(scope, units)?;
+    scope.check_units(units)?;
     let simple = !units.is_empty() && units.iter().all(is_plain);
     if !simple || chunk_end(units, 0, MAX_CHUNK_UNITS) < units.len() {
         return Ok(None);

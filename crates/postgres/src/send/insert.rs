@@ -51,12 +51,7 @@ impl<'u> NewRow<'u> {
         stream: &Stream,
         waits_for: usize,
     ) -> Self {
-        let later = unit.not_before.filter(|at| *at > now);
-        let (state, place) = match later {
-            _ if waits_for > 0 => (UnitState::Blocked, unit.not_before.unwrap_or(Timestamp::ZERO)),
-            Some(at) => (UnitState::Scheduled, at),
-            None => (UnitState::Ready, unit.priority.rank(now)),
-        };
+        let (state, place) = unit.initial_state(waits_for > 0, now);
         Self {
             unit,
             stream: stream.num,

@@ -14,12 +14,10 @@ use longshore_core::{NewUnit, Result, Scope, UnitId};
 use tokio_postgres::Transaction;
 
 use super::admission::CapacityPolicy;
-use super::{
-    LimitPolicy, check, created, is_plain, lanes, send_plain, send_with_admission, streams,
-};
+use super::{LimitPolicy, created, is_plain, lanes, send_plain, send_with_admission, streams};
 use crate::commit_guard::CommitGuard;
 use crate::error::is_conflict;
-use crate::queue_limits::{CapacityCheck, active_reservation_sql};
+use crate::queue_limits::{QueueLimits, active_reservation_sql};
 use crate::row::value;
 use crate::store::{StoreInner, TransactionResult, retry_transaction};
 use crate::streams::Stream;
@@ -45,7 +43,7 @@ pub(crate) async fn send_in(
     scope: &Scope,
     units: &[NewUnit],
 ) -> Result<TransactionResult<Vec<Sent>>> {
-    check(scope, units)?;
+    scope.check_units(units)?;
     let (streams, reserved) = prepare(store, transaction, units).await?;
     let mut tries = 0;
     loop {
@@ -64,12 +62,12 @@ async fn prepare(
 ) -> Result<(Vec<Arc<Stream>>, ReservedCapacity)> {
     let prepared = retry_transaction!(store, Durable, tx => async {
         let streams = streams(&mut tx, units, 0, LimitPolicy::Enforce).await?;
-        let capacity = CapacityCheck::load(&mut tx, &lanes(&streams)).await?;
-        Ok((streams, capacity))
+        let limits = QueueLimits::load(&mut tx, &lanes(&streams)).await?;
+        Ok((streams, limits))
     });
-    let ((streams, capacity), _) = prepared.await?;
-    let refusals = streams.iter().map(|stream| capacity.refuse_suspended(stream)).collect();
-    if !capacity.has_limits() {
+    let ((streams, limits), _) = prepared.await?;
+    let refusals = streams.iter().map(|stream| limits.refuse_suspended(stream)).collect();
+    if !limits.has_limits() {
         return Ok((streams, ReservedCapacity { refusals, ..ReservedCapacity::default() }));
     }
     let mut tx = Tx::in_caller_transaction(
@@ -94,15 +92,15 @@ async fn reserve(
 ) -> Result<ReservedCapacity> {
     // The caller's transaction is open meanwhile: refusing is better than a long wait.
     tx.batch("SET LOCAL lock_timeout = '2s'").await?;
-    let mut capacity = CapacityCheck::load(tx, &lanes(streams)).await?;
-    capacity.count(tx).await?;
+    let mut limits = QueueLimits::load(tx, &lanes(streams)).await?;
+    limits.count(tx).await?;
     let existing = existing_ids(tx, units).await?;
     let mut by_lane: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
     for (at, (unit, stream)) in units.iter().zip(streams).enumerate() {
         if refusals[at].is_some() || existing.contains(&unit.id) {
             continue;
         }
-        refusals[at] = capacity.admit(stream.lane, unit.payload.len() as u64);
+        refusals[at] = limits.capacity.admit(stream.lane, unit.payload.len() as u64);
         if refusals[at].is_none() {
             let (units, bytes) = by_lane.entry(stream.lane).or_default();
             *units += 1;

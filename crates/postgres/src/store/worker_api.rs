@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore_core::ledger::CallRecord;
-use longshore_core::session::{Lease, NewSession};
+use longshore_core::session::{Lease, NewSession, SessionEnd};
 use longshore_core::store::Kept;
 use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
@@ -13,7 +13,6 @@ use longshore_core::unit::check_size;
 use longshore_core::{Result, SessionId, Timestamp, UnitState};
 
 use super::{PostgresStore, operation, operation_without_timeout};
-use crate::session::SessionEnd;
 use crate::tx::Tx;
 use crate::{checkpoint, claim, finish, session, start_log};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use longshore_core::fair::share;
-use longshore_core::store::{Claim, Queues};
-use longshore_core::{BatchId, Kind, QueueName, Result, Scope, TenantId};
+use longshore_core::store::Claim;
+use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
@@ -48,7 +48,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &Claim) -> Result<Vec<Str
         };
         let (tenant, queue) = (as_text(4)?, as_text(8)?);
         let batch: Option<String> = row.get(9).or_translate()?;
-        if !matches_claim(claim, tenant, queue, batch.as_deref()) {
+        if !claim.covers_lane(queue, tenant) || !claim.covers_batch(batch.as_deref()) {
             continue;
         }
         streams.push(Stream {
@@ -64,22 +64,6 @@ pub(super) fn eligible_streams(db: &Connection, claim: &Claim) -> Result<Vec<Str
         });
     }
     Ok(streams)
-}
-
-pub(super) fn matches_claim(claim: &Claim, tenant: &str, queue: &str, batch: Option<&str>) -> bool {
-    let in_scope = match &claim.scope {
-        Scope::All => true,
-        Scope::Tenant(own) => own.as_str() == tenant,
-    };
-    let queue_matches = match &claim.queues {
-        Queues::All => true,
-        Queues::Named(names) => names.iter().any(|name| name.as_str() == queue),
-    };
-    let excluded = claim.except.iter().any(|other| other.as_str() == tenant);
-    in_scope
-        && queue_matches
-        && !excluded
-        && claim.batch.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == batch)
 }
 
 pub(super) fn names(

@@ -1,26 +1,21 @@
 //! Lanes, and the next units of each.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-use longshore_core::fair::LaneShare;
+use longshore_core::fair::{LaneShare, StrideCursor, entry_level, entry_pass};
 use longshore_core::{Result, TenantId, UnitState};
 use rusqlite::Connection;
 
 use super::candidate_streams::Stream;
 use crate::error::Translate;
 use crate::row::code;
-use crate::stride_state;
 use crate::tenants;
 
 /// One lane in a claim.
 pub(super) struct Lane<'s> {
     pub(super) num: i64,
-    pub(super) share: LaneShare,
     pub(super) joins: bool,
     pub(super) capped: bool,
-    /// How many more units its tenant may lease, over all its lanes; `None` without a cap.
-    pub(super) tenant_remaining: Option<u64>,
     pub(super) taken: u64,
     pub(super) streams: Vec<&'s Stream>,
     /// Its next units, and where to continue.
@@ -28,58 +23,45 @@ pub(super) struct Lane<'s> {
     pub(super) after: Candidate,
 }
 
-pub(super) fn group_by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> {
+/// The lanes of these streams, and their stride order within the caps of lanes and tenants.
+pub(super) fn group_by_lane<'s>(
+    db: &Connection,
+    streams: &'s [Stream],
+) -> Result<(Vec<Lane<'s>>, StrideCursor)> {
     let mut lanes: Vec<Lane<'s>> = Vec::new();
+    let mut shares: Vec<LaneShare> = Vec::new();
     let mut index_by_lane: HashMap<i64, usize> = HashMap::new();
     for stream in streams {
         let at = *index_by_lane.entry(stream.lane).or_insert_with(|| {
             lanes.push(Lane::new(stream));
+            let Stream { pass, weight, .. } = *stream;
+            shares.push(LaneShare { pass, weight, available: 0, tenant: None });
             lanes.len() - 1
         });
-        lanes[at].share.available += stream.ready;
+        shares[at].available += stream.ready;
         lanes[at].streams.push(stream);
     }
-    let level = stride_state::entry_level(lanes.iter().map(|lane| (&lane.share, lane.joins)));
-    for lane in &mut lanes {
+    let joins = lanes.iter().map(|lane| lane.joins);
+    let level = entry_level(shares.iter().map(|share| share.pass).zip(joins));
+    let mut allowed: Vec<u64> = Vec::new();
+    let mut index_by_tenant: HashMap<&TenantId, usize> = HashMap::new();
+    for (lane, share) in lanes.iter().zip(&mut shares) {
+        let stream = lane.streams[0];
         if lane.joins {
-            stride_state::level_up(&mut lane.share, level);
+            share.pass = entry_pass(share.pass, level);
         }
-        if let Some(cap) = lane.streams.first().and_then(|stream| stream.cap) {
-            let free = cap.saturating_sub(leased(db, lane.num)?);
-            lane.share.available = lane.share.available.min(free);
+        if let Some(cap) = stream.cap {
+            share.available = share.available.min(cap.saturating_sub(leased(db, lane.num)?));
         }
-    }
-    limit_by_tenant_caps(db, &mut lanes)?;
-    Ok(lanes)
-}
-
-/// Sets what capped tenants may still lease, on each of their lanes.
-pub(super) fn limit_by_tenant_caps(db: &Connection, lanes: &mut [Lane<'_>]) -> Result<()> {
-    let mut remaining_by_tenant: HashMap<&TenantId, u64> = HashMap::new();
-    for lane in lanes {
-        let Some(stream) = lane.streams.first() else { continue };
         let Some(cap) = stream.tenant_cap else { continue };
-        let remaining = match remaining_by_tenant.entry(&stream.names.tenant) {
-            Entry::Occupied(cached) => *cached.get(),
-            Entry::Vacant(new) => {
-                let leased = tenants::leased(db, &stream.names.tenant)?;
-                *new.insert(cap.saturating_sub(leased))
-            }
-        };
-        lane.limit_by_tenant(remaining);
+        let tenant = &stream.names.tenant;
+        if !index_by_tenant.contains_key(tenant) {
+            index_by_tenant.insert(tenant, allowed.len());
+            allowed.push(cap.saturating_sub(tenants::leased(db, tenant)?));
+        }
+        share.tenant = index_by_tenant.get(tenant).copied();
     }
-    Ok(())
-}
-
-/// Reduces what the tenant may still lease, on all its lanes, after a unit of one lane was taken.
-pub(super) fn charge_tenant(lanes: &mut [Lane<'_>], at: usize) {
-    let Some(left) = lanes[at].tenant_remaining.map(|remaining| remaining.saturating_sub(1)) else {
-        return;
-    };
-    let tenant = lanes[at].tenant().cloned();
-    for lane in lanes.iter_mut().filter(|lane| lane.tenant() == tenant.as_ref()) {
-        lane.limit_by_tenant(left);
-    }
+    Ok((lanes, StrideCursor::new(shares, allowed)))
 }
 
 pub(super) fn leased(db: &Connection, lane: i64) -> Result<u64> {
@@ -96,24 +78,13 @@ impl<'s> Lane<'s> {
     pub(super) fn new(stream: &Stream) -> Self {
         Self {
             num: stream.lane,
-            share: LaneShare { pass: stream.pass, weight: stream.weight, available: 0 },
             joins: stream.joins,
             capped: stream.cap.is_some() || stream.tenant_cap.is_some(),
-            tenant_remaining: None,
             taken: 0,
             streams: Vec::new(),
             window: VecDeque::new(),
             after: Candidate::FIRST,
         }
-    }
-
-    pub(super) fn tenant(&self) -> Option<&'s TenantId> {
-        self.streams.first().map(|stream| &stream.names.tenant)
-    }
-
-    pub(super) fn limit_by_tenant(&mut self, remaining: u64) {
-        self.tenant_remaining = Some(remaining);
-        self.share.available = self.share.available.min(remaining);
     }
 
     /// The lane's next unit by rank; reads up to `limit` units at once.

@@ -6,7 +6,6 @@ use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::page;
 use crate::error::Translate;
 use crate::queries::tenant_filter;
 use crate::row::Columns;
@@ -168,5 +167,5 @@ pub(crate) fn list(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_key(&Columns(row))?);
     }
-    Ok(page(items, limit, cursor::after_key))
+    Ok(Page::first(items, limit, cursor::after_key))
 }

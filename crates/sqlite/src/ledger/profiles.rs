@@ -6,7 +6,6 @@ use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 use rusqlite::Connection;
 
-use super::page;
 use crate::error::Translate;
 use crate::queries::tenant_filter;
 use crate::row::Columns;
@@ -99,7 +98,7 @@ pub(crate) fn list(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_profile(&Columns(row))?);
     }
-    Ok(page(items, limit, cursor::after_profile))
+    Ok(Page::first(items, limit, cursor::after_profile))
 }
 
 /// Whether a tenant within the scope is suspended.

@@ -6,7 +6,6 @@ use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::page;
 use crate::error::Translate;
 use crate::queries::tenant_filter;
 use crate::row::Columns;
@@ -134,5 +133,5 @@ pub(crate) fn audit_entries(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_audit_entry(&Columns(row))?);
     }
-    Ok(page(items, limit, cursor::after_deed))
+    Ok(Page::first(items, limit, cursor::after_deed))
 }

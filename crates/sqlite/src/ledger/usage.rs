@@ -6,7 +6,7 @@ use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
-use super::{call_row, page};
+use super::call_row;
 use crate::error::Translate;
 use crate::queries::tenant_filter;
 
@@ -70,7 +70,7 @@ pub(crate) fn list(
     let rest = conditions.sql + " ORDER BY opened_at DESC, id DESC LIMIT ?";
     conditions.values.push(Value::from(i64::from(limit) + 1));
     let items = call_row::select(db, &rest, params_from_iter(conditions.values))?;
-    Ok(page(items, limit, cursor::after_call))
+    Ok(Page::first(items, limit, cursor::after_call))
 }
 
 fn group(by: UsageBy) -> &'static str {

@@ -1,7 +1,7 @@
 //! Implements [`Leases`], each operation as one transaction.
 
 use async_trait::async_trait;
-use longshore_core::session::{Lease, NewSession};
+use longshore_core::session::{Lease, NewSession, SessionEnd};
 use longshore_core::store::Kept;
 use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, ProgressNote,
@@ -24,7 +24,7 @@ impl Leases for SqliteStore {
     }
 
     async fn close_session(&self, id: SessionId) -> Result<()> {
-        let how = session::SessionEnd::Closed;
+        let how = SessionEnd::Closed;
         self.writer.call(Durable, move |tx| session::end(tx, id, how).map(drop)).await
     }
 

@@ -213,6 +213,7 @@ macro_rules! __with_cases {
                 a_unit_too_heavy_for_this_worker_is_passed_over
                 a_resource_that_is_not_there_is_passed_over
                 resources_are_not_given_twice
+                a_unit_that_waits_is_not_overtaken_by_units_claimed_ahead
                 a_unit_waits_for_a_resource_that_is_in_use
                 a_unit_lost_twice_runs_alone
                 a_unit_lost_once_runs_among_others

@@ -118,6 +118,19 @@ pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &World) {
     assert_eq!(ids(&world.claim_with(claim_with_gpus(session, 2, 2)).await.units), [greedy]);
 }
 
+pub(super) async fn a_unit_that_waits_is_not_overtaken_by_units_claimed_ahead(world: &World) {
+    let session = world.session().await;
+    let ahead = || Claim { ahead: 5, free: 0, slots: 4, ..claim_with_gpus(session, 0, 1) };
+    for waiting in [heavy_unit(4), gpu_unit(1)] {
+        let waiting = world.send(waiting).await;
+        let plain = world.send(unit()).await;
+        let claimed = world.claim_with(ahead()).await;
+        assert_eq!((ids(&claimed.units), claimed.heavy_waiting), (vec![], true));
+        let claimed = world.claim_with(claim_with_gpus(session, 1, 1)).await;
+        assert_eq!(ids(&claimed.units), [waiting, plain]);
+    }
+}
+
 /// A unit that was lost twice with its worker, so that it must run alone.
 async fn suspect(world: &World) -> UnitId {
     suspect_like(world, unit()).await

@@ -13,7 +13,6 @@ use longshore_core::{Error, Result, Scope, SessionId, Timestamp};
 
 use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::queries::page;
 use crate::memory::state::State;
 
 /// Rejects the list if any record is invalid.
@@ -54,7 +53,7 @@ impl Calls for MemoryStore {
             let mut matching: Vec<&Call> =
                 state.ledger.matching(scope, filter).filter(rest).collect();
             matching.sort_by_key(|call| Reverse(sort_key(call)));
-            page(matching.into_iter().cloned(), limit, cursor::after_call)
+            Page::first(matching.into_iter().cloned(), limit, cursor::after_call)
         }))
     }
 

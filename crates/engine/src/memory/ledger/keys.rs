@@ -9,7 +9,6 @@ use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 
 use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::queries::page;
 
 #[async_trait]
 impl Keys for MemoryStore {
@@ -78,7 +77,7 @@ impl Keys for MemoryStore {
             let rest = state.ledger.keys.range((start, Bound::Unbounded));
             let visible =
                 rest.map(|(_, record)| record).filter(|record| scope.covers(&record.key.tenant));
-            page(visible.cloned(), limit, cursor::after_key)
+            Page::first(visible.cloned(), limit, cursor::after_key)
         }))
     }
 

@@ -8,7 +8,6 @@ use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 
 use crate::memory::MemoryStore;
-use crate::memory::queries::page;
 
 #[async_trait]
 impl Profiles for MemoryStore {
@@ -64,7 +63,7 @@ impl Profiles for MemoryStore {
             let rest = state.ledger.profiles.range((start, Bound::Unbounded));
             let visible =
                 rest.map(|(_, record)| record).filter(|record| scope.covers(&record.tenant));
-            page(visible.cloned(), limit, cursor::after_profile)
+            Page::first(visible.cloned(), limit, cursor::after_profile)
         }))
     }
 

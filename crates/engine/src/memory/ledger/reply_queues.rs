@@ -2,14 +2,13 @@
 
 use async_trait::async_trait;
 use longshore_core::ledger::Replies;
-use longshore_core::store::Sent;
+use longshore_core::store::{Sent, UnitAction};
 use longshore_core::{
     Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
 };
 
 use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::enqueue::check_units;
 use crate::memory::state::State;
 
 #[async_trait]
@@ -48,7 +47,7 @@ impl Replies for MemoryStore {
     }
 
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
-        check_units(scope, std::slice::from_ref(&unit))?;
+        scope.check_units(std::slice::from_ref(&unit))?;
         Ok(self.write(|state, now| {
             let key = (unit.tenant.clone(), unit.queue.clone());
             let open = state.ledger.replies.contains_key(&key);
@@ -97,6 +96,6 @@ impl State {
             unit.tenant == *tenant && unit.queue == *queue && !unit.state.is_final()
         });
         let left: Vec<UnitId> = left.map(|unit| unit.id).collect();
-        self.cancel(&left, now);
+        self.operate(&left, UnitAction::Cancel, now);
     }
 }

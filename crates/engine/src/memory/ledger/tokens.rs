@@ -9,7 +9,6 @@ use longshore_core::{Error, Result, Scope, Timestamp, TokenId};
 
 use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::queries::page;
 
 #[async_trait]
 impl Tokens for MemoryStore {
@@ -86,7 +85,7 @@ impl Audit for MemoryStore {
             };
             let newest = state.ledger.audit_log.iter().rev().filter(own);
             let older = newest.filter(|deed| deed.seq < before).cloned();
-            page(older, limit, cursor::after_deed)
+            Page::first(older, limit, cursor::after_deed)
         }))
     }
 }

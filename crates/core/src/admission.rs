@@ -1,0 +1,219 @@
+//! What becomes of a new unit: one decision for all stores.
+//!
+//! A store looks up the holder of the unit's dedup key, the states of its dependencies and the live
+//! units under its limits. These functions say whether it is stored, and in which state.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::name::UnitId;
+use crate::store::{Bound, Capacity, Refusal, Sent};
+use crate::time::Timestamp;
+use crate::unit::{After, NewUnit, OnDependencyFailure, OnDuplicate, UnitState};
+
+/// The live units under one capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitUsage {
+    /// What the capacity applies to.
+    pub bound: Bound,
+    /// The limits.
+    pub capacity: Capacity,
+    /// Live units.
+    pub live: u64,
+    /// Their payload bytes.
+    pub bytes: u64,
+}
+
+impl LimitUsage {
+    /// A capacity of which nothing is used.
+    pub fn new(bound: Bound, capacity: Capacity) -> Self {
+        Self { bound, capacity, live: 0, bytes: 0 }
+    }
+
+    /// Whether there is a limit at all.
+    pub fn is_limited(&self) -> bool {
+        self.capacity != Capacity::default()
+    }
+
+    /// Why there is no room for a unit with a payload of `bytes`.
+    pub fn refuse(&self, bytes: u64) -> Option<Refusal> {
+        let limit = match self.capacity {
+            Capacity { units: Some(max), .. } if self.live + 1 > max => format!("{max} units"),
+            Capacity { bytes: Some(max), .. } if self.bytes + bytes > max => format!("{max} bytes"),
+            _ => return None,
+        };
+        Some(Refusal::Full { bound: self.bound, live: self.live, bytes: self.bytes, limit })
+    }
+}
+
+/// The limits that apply to one send, and how much of them is used. `S` identifies a lane, queue or
+/// tenant in a store; lanes are numbered.
+#[derive(Debug)]
+pub struct CapacityCheck<S> {
+    /// The limits that apply to the units of each lane, in the order of their checks.
+    pub lanes: HashMap<i64, Vec<S>>,
+    /// The usage of each limit.
+    pub limits: BTreeMap<S, LimitUsage>,
+}
+
+impl<S> Default for CapacityCheck<S> {
+    fn default() -> Self {
+        Self { lanes: HashMap::new(), limits: BTreeMap::new() }
+    }
+}
+
+impl<S: Ord> CapacityCheck<S> {
+    /// Counts a unit with a payload of `bytes`, or returns the refusal if a limit is reached.
+    pub fn admit(&mut self, lane: i64, bytes: u64) -> Option<Refusal> {
+        let scopes = self.lanes.get(&lane)?;
+        let mut limits = scopes.iter().filter_map(|scope| self.limits.get(scope));
+        if let Some(refusal) = limits.find_map(|usage| usage.refuse(bytes)) {
+            return Some(refusal);
+        }
+        for scope in scopes {
+            if let Some(usage) = self.limits.get_mut(scope) {
+                usage.live += 1;
+                usage.bytes += bytes;
+            }
+        }
+        None
+    }
+
+    /// Uncounts a unit that ended as soon as it was stored.
+    pub fn release(&mut self, lane: i64, bytes: u64) {
+        for scope in self.lanes.get(&lane).into_iter().flatten() {
+            if let Some(usage) = self.limits.get_mut(scope) {
+                usage.live -= 1;
+                usage.bytes -= bytes;
+            }
+        }
+    }
+}
+
+/// The dependencies of a new unit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct UnitDependencies {
+    /// Those that have not ended. Empty if one has failed: the unit ends at once.
+    pub open: Vec<UnitId>,
+    /// One that failed or was cancelled, if that cancels the unit.
+    pub failed: Option<UnitId>,
+}
+
+impl UnitDependencies {
+    /// Looks up the state of each dependency. `state_of` returns `None` for a unit that does not
+    /// exist or belongs to another tenant, which refuses the new unit.
+    pub fn resolve<E>(
+        after: &After,
+        mut state_of: impl FnMut(UnitId) -> Result<Option<UnitState>, E>,
+    ) -> Result<Result<Self, Refusal>, E> {
+        let mut dependencies = Self::default();
+        for needs in &after.units {
+            match state_of(*needs)? {
+                None => return Ok(Err(Refusal::UnknownDependency(*needs))),
+                Some(UnitState::Failed | UnitState::Cancelled)
+                    if after.on_failure == OnDependencyFailure::Cancel =>
+                {
+                    dependencies.failed = Some(*needs);
+                }
+                Some(state) if state.is_final() || dependencies.open.contains(needs) => {}
+                Some(_) => dependencies.open.push(*needs),
+            }
+        }
+        if dependencies.failed.is_some() {
+            dependencies.open.clear();
+        }
+        Ok(Ok(dependencies))
+    }
+}
+
+impl OnDuplicate {
+    /// The answer to a unit with a dedup key that `holder` has.
+    pub fn answer(self, holder: UnitId) -> Sent {
+        match self {
+            Self::Existing => Sent::Existing(holder),
+            Self::Refused => Sent::Refused(Refusal::Duplicate(holder)),
+        }
+    }
+}
+
+impl NewUnit {
+    /// The state in which it starts, and its sort key in that state.
+    pub fn initial_state(&self, blocked: bool, now: Timestamp) -> (UnitState, Timestamp) {
+        match self.not_before {
+            not_before if blocked => (UnitState::Blocked, not_before.unwrap_or(Timestamp::ZERO)),
+            Some(at) if at > now => (UnitState::Scheduled, at),
+            _ => (UnitState::Ready, self.priority.rank(now)),
+        }
+    }
+}
+
+impl Sent {
+    /// Why the unit was rejected.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Created(_) | Self::Existing(_) => None,
+        }
+    }
+
+    /// Whether it rejects the whole chunk of a batch.
+    pub fn keeps_chunk_out(&self) -> bool {
+        self.refusal().is_some_and(Refusal::keeps_chunk_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    fn limited(bound: Bound, units: Option<u64>, bytes: Option<u64>) -> LimitUsage {
+        LimitUsage::new(bound, Capacity { units, bytes })
+    }
+
+    #[test]
+    fn a_refused_unit_uses_no_capacity() {
+        let mut check = CapacityCheck::default();
+        check.lanes.insert(7, vec!["lane", "queue"]);
+        check.limits.insert("lane", limited(Bound::Lane, Some(2), None));
+        check.limits.insert("queue", limited(Bound::Queue, None, Some(10)));
+        assert_eq!(check.admit(7, 8), None);
+        let full = |bound, limit: &str| {
+            let limit = limit.to_owned();
+            Some(Refusal::Full { bound, live: 1, bytes: 8, limit })
+        };
+        assert_eq!(check.admit(7, 3), full(Bound::Queue, "10 bytes"));
+        assert_eq!(check.limits["lane"].live, 1, "the lane does not count it");
+        check.release(7, 8);
+        assert_eq!([check.admit(7, 1), check.admit(7, 1)], [None, None]);
+        assert!(matches!(check.admit(7, 1), Some(Refusal::Full { bound: Bound::Lane, .. })));
+        assert_eq!(check.admit(8, 99), None, "no limit applies to this lane");
+    }
+
+    #[test]
+    fn a_unit_waits_for_open_dependencies_or_ends_with_a_failed_one() {
+        let [open, done, failed] = [UnitId::new(), UnitId::new(), UnitId::new()];
+        let resolve = |units: Vec<UnitId>, on_failure| {
+            let after = After { units, on_failure };
+            let state = |id| {
+                let states = [
+                    (open, UnitState::Ready),
+                    (done, UnitState::Done),
+                    (failed, UnitState::Failed),
+                ];
+                Ok::<_, Infallible>(states.iter().find(|(one, _)| *one == id).map(|(_, s)| *s))
+            };
+            let Ok(found) = UnitDependencies::resolve(&after, state);
+            found.map(|found| (found.open, found.failed))
+        };
+        let (cancel, release) = (OnDependencyFailure::Cancel, OnDependencyFailure::Release);
+        assert_eq!(resolve(vec![open, done, open], cancel), Ok((vec![open], None)));
+        assert_eq!(resolve(vec![open, failed], cancel), Ok((vec![], Some(failed))));
+        assert_eq!(resolve(vec![open, failed], release), Ok((vec![open], None)));
+        let stranger = UnitId::new();
+        assert_eq!(
+            resolve(vec![open, stranger], release),
+            Err(Refusal::UnknownDependency(stranger))
+        );
+    }
+}
