@@ -38,7 +38,6 @@ pub(crate) struct Run {
 pub(crate) fn serve(folder: &Path) -> Result<()> {
     runtime()?.block_on(async {
         let store = SqliteStore::open(&folder.join("units.db"), SqliteOptions::default())?;
-        store.migrate().await?;
         let server = Server::bind(Options {
             folder: folder.to_path_buf(),
             state: folder.join("state"),

@@ -113,6 +113,20 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     open_at(&settings.store, settings).await
 }
 
+/// Brings the schema of the settings' store up to date, and returns its version.
+pub async fn migrate(settings: &Settings) -> anyhow::Result<u32> {
+    #[cfg(feature = "standard")]
+    if settings.server.is_some() {
+        return Err(usage("a store cannot be migrated over HTTP"));
+    }
+    require_persistent(&settings.store)?;
+    Ok(match &settings.store {
+        StoreUrl::Sqlite(path) => open_sqlite(path, settings.synchronous)?.migrate().await?,
+        StoreUrl::Postgres(url) => url.open(&settings.postgres).await?.migrate().await?,
+        StoreUrl::Memory => 0,
+    })
+}
+
 /// A store and its ledger.
 pub type StoreAndLedger = (Arc<dyn Store>, Arc<dyn Ledger>);
 

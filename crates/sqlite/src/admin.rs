@@ -2,7 +2,9 @@
 
 use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::machine::{Event, next};
-use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
+use longshore_core::store::{
+    Capacity, LaneChange, Operated, QueueChange, SettingsChange, UnitAction,
+};
 use longshore_core::{
     Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
@@ -157,6 +159,9 @@ pub(crate) fn batch(
     id: &BatchId,
     action: &BatchAction,
 ) -> Result<Batch> {
+    if *action == BatchAction::Seal {
+        return batch::seal(tx, scope, id);
+    }
     let before = batch::load(tx.db, batch::number(tx.db, scope, id)?)?;
     let num = batch::act(tx, scope, id, action)?;
     if *action == BatchAction::RetryFailed
@@ -197,8 +202,21 @@ fn failed_units(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {
     .or_translate()
 }
 
+/// Changes the settings of a queue or a lane.
+pub(crate) fn settings(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    name: &QueueName,
+    change: &SettingsChange,
+) -> Result<()> {
+    match change {
+        SettingsChange::Queue(change) => queue(tx, scope, name, *change),
+        SettingsChange::Lane(tenant, change) => lane(tx, scope, name, tenant, *change),
+    }
+}
+
 /// Changes a queue, which need not exist yet.
-pub(crate) fn queue(
+fn queue(
     tx: &mut Tx<'_>,
     scope: &Scope,
     name: &QueueName,
@@ -223,7 +241,7 @@ pub(crate) fn queue(
 }
 
 /// Changes one tenant's lane.
-pub(crate) fn lane(
+fn lane(
     tx: &mut Tx<'_>,
     scope: &Scope,
     name: &QueueName,

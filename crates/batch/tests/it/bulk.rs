@@ -61,7 +61,7 @@ async fn rows_that_are_parked_hold_no_slot_and_use_no_attempt() {
     for unit in fixture.units(&id).await {
         assert_eq!((unit.state, unit.attempt), (UnitState::Scheduled, 0));
     }
-    let parked = fixture.ledger.parked(&id).await.unwrap();
+    let parked = fixture.parked(&id).await;
     assert_eq!((parked.waiting, parked.out, parked.answered), (0, 5, 0));
 }
 

@@ -17,7 +17,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     match typed {
         Typed::Add(typed) => add(typed, settings).await?,
         Typed::List => {
-            let tokens = ledger(settings).await?.tokens(&settings.scope()).await?;
+            let tokens = ledger(settings).await?.tokens(&settings.scope(), None, u32::MAX).await?;
             settings.output.list(&tokens, || table(&tokens))?;
         }
         Typed::Revoke { id } => {

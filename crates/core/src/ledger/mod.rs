@@ -24,6 +24,7 @@ mod keys;
 mod profiles;
 mod provider_batches;
 mod reply_queues;
+mod shorthands;
 mod tokens;
 mod usage;
 
@@ -33,19 +34,21 @@ pub use budget::{Budget, BudgetState};
 pub use calls::{
     Admission, Call, CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall, Recost,
 };
-pub use keys::{KeyRecord, KeyStatus, Keys, NewKey};
-pub use profiles::{ProfileRecord, Profiles, PutProfile};
+pub use keys::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
+pub use profiles::{ProfileChange, ProfileRecord, Profiles, PutProfile};
 pub use provider_batches::{
-    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Parking, Return,
+    Shipment, ProviderBatchChange,
 };
 pub use reply_queues::Replies;
-pub use tokens::{MAX_LABEL, NewToken, Role, TokenHash, TokenRecord, Tokens};
+pub use tokens::{MAX_LABEL, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens};
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
 use async_trait::async_trait;
 
 use crate::Result;
 use crate::name::{Scope, TenantId};
+use crate::store::Tenants;
 
 /// Limits and budgets.
 #[async_trait]
@@ -68,10 +71,14 @@ pub trait Limits: Send + Sync + 'static {
     async fn budget(&self, scope: &Scope, tenant: &TenantId) -> Result<BudgetState>;
 }
 
-/// All traits of this module. Implemented by every type that implements them.
-pub trait Ledger: Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit {}
+/// All traits of this module, and the tenants that accounts belong to. Implemented by every type
+/// that implements them.
+pub trait Ledger:
+    Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit + Tenants
+{
+}
 
 impl<T> Ledger for T where
-    T: Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit + ?Sized
+    T: Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit + Tenants + ?Sized
 {
 }

@@ -198,9 +198,6 @@ pub trait Leases: Send + Sync + 'static {
     /// repeat, and adds nothing.
     async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool>;
 
-    /// Stores the progress of runs, without a heartbeat. Need not survive a power failure.
-    async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()>;
-
     /// Records the ends of runs; counters, dependants and callbacks are updated in the same
     /// transaction. Finishing a unit that was claimed ahead and not started counts its attempt now.
     /// If an effect fails only at commit (a deferred key), the whole call is

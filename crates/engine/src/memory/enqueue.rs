@@ -34,14 +34,6 @@ impl Intake for MemoryStore {
         check_units(scope, &chunk.units)?;
         self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
     }
-
-    async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
-        self.write(|state, now| {
-            state.batch_mut(scope, id)?.sealed = true;
-            state.dirty.batches.insert(id.clone());
-            state.advance_batch(scope, id, now)
-        })
-    }
 }
 
 pub(super) fn check_units(scope: &Scope, units: &[NewUnit]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Sealed keys with all their versions.
 
-use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_core::ledger::{KeyChange, KeyRecord, KeyStatus, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
@@ -15,8 +15,20 @@ use crate::typed_params::replace_nul;
 const COLUMNS: &str = "tenant, name, version, provider, sealed, wrapped, master, status, \
     created_at, retires_at";
 
+/// Adds, revokes or rewraps a key.
+pub(crate) async fn change(tx: &mut Tx<'_>, scope: &Scope, change: &KeyChange) -> Result<bool> {
+    match change {
+        KeyChange::Add { key, retires_at } => add(tx, scope, key, *retires_at).await?,
+        KeyChange::Revoke { tenant, name, version } => {
+            revoke(tx, scope, tenant, name, *version).await?;
+        }
+        KeyChange::Rewrap { from, key } => return rewrap(tx, scope, from, key).await,
+    }
+    Ok(true)
+}
+
 /// Adds a new version, and retires the active one.
-pub(crate) async fn add(
+async fn add(
     tx: &mut Tx<'_>,
     scope: &Scope,
     key: &NewKey,
@@ -69,7 +81,7 @@ fn announce(tx: &mut Tx<'_>, tenant: &TenantId) {
 }
 
 /// Revokes one version, or all.
-pub(crate) async fn revoke(
+async fn revoke(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
@@ -88,28 +100,11 @@ pub(crate) async fn revoke(
     Ok(())
 }
 
-/// All versions of one key, the newest first.
-pub(crate) async fn one(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &KeyName,
-) -> Result<Vec<KeyRecord>> {
-    let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_key WHERE tenant = $1 AND name = $2
-         ORDER BY version DESC"
-    );
-    let rows = match scope.covers(tenant) {
-        true => tx.query(&sql, &[&tenant.as_str(), &name.as_str()]).await?,
-        false => Vec::new(),
-    };
-    rows.iter().map(read).collect()
-}
-
-/// Keys by tenant, name and version.
+/// Keys by tenant, name and version: all, or the ones with this name.
 pub(crate) async fn list(
     tx: &mut Tx<'_>,
     scope: &Scope,
+    only: Option<&KeyName>,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
@@ -119,16 +114,18 @@ pub(crate) async fn list(
     });
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_key WHERE (tenant, name, version) > ($1, $2, $3)
-         AND ($4 IS NULL OR tenant = $4) ORDER BY tenant, name, version LIMIT $5"
+         AND ($4 IS NULL OR tenant = $4) AND ($5 IS NULL OR name = $5)
+         ORDER BY tenant, name, version LIMIT $6"
     );
-    let most = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&tenant, &name, &version, &queries::tenant(scope), &most]).await?;
+    let (own, only, most) =
+        (queries::tenant(scope), only.map(KeyName::as_str), i64::from(limit) + 1);
+    let rows = tx.query(&sql, &[&tenant, &name, &version, &own, &only, &most]).await?;
     page(&rows, limit, "a key", read, cursor::after_key)
 }
 
 /// Replaces a data key that was wrapped by master key `from`. Returns false if it was wrapped by
 /// another.
-pub(crate) async fn rewrap(
+async fn rewrap(
     tx: &mut Tx<'_>,
     scope: &Scope,
     from: &str,

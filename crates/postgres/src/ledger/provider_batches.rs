@@ -1,7 +1,8 @@
 //! Parked requests, and the shipments that send them to a provider as one batch.
 
 use longshore_core::ledger::{
-    Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
+    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
+    ProviderBatchChange,
 };
 use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use tokio_postgres::Row;
@@ -12,10 +13,22 @@ use crate::row::{count, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
 
-const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
+/// Parks, answers or removes requests.
+pub(crate) async fn change(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    change: &PendingChange,
+) -> Result<Vec<UnitId>> {
+    match change {
+        PendingChange::Add(items) => park(tx, batch, items).await?,
+        PendingChange::Answer(deliveries) => return deliver(tx, batch, deliveries).await,
+        PendingChange::Remove(custom_id) => remove(tx, batch, custom_id).await?,
+    }
+    Ok(Vec::new())
+}
 
 /// Parks requests that are not parked yet.
-pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
+async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
     let ids: Vec<&str> = items.iter().map(|item| item.custom_id.as_str()).collect();
     let units: Vec<Uuid> = items.iter().map(|item| uuid(item.unit)).collect();
     let prompts: Vec<&[u8]> = items.iter().map(|item| item.prompt.as_bytes()).collect();
@@ -30,18 +43,44 @@ pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) 
     Ok(())
 }
 
-/// Waiting requests, oldest first.
-pub(crate) async fn waiting(tx: &mut Tx<'_>, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
+/// Requests, longest parked first.
+pub(crate) async fn list(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    filter: &PendingFilter,
+    limit: u32,
+) -> Result<Vec<Parked>> {
+    let (condition, name) = match filter {
+        PendingFilter::CustomId(id) => ("custom_id = $3", Some(id)),
+        PendingFilter::Waiting => ("shipment IS NULL AND reply IS NULL AND $3 IS NULL", None),
+        PendingFilter::ProviderBatch(mark) => ("shipment = $3", Some(mark)),
+        PendingFilter::Answered => ("reply IS NOT NULL AND $3 IS NULL", None),
+    };
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked
-         WHERE batch = $1 AND shipment IS NULL AND reply IS NULL ORDER BY num LIMIT $2"
+        "SELECT custom_id, unit, prompt, parked_at, tries, reply FROM longshore_parked
+         WHERE batch = $1 AND {condition} ORDER BY num LIMIT $2"
     );
-    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
+    let name = name.map(String::as_str);
+    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit), &name]).await?;
     rows.iter().map(read).collect()
 }
 
+/// Seals, ships or closes a shipment.
+pub(crate) async fn change_provider_batch(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    mark: &str,
+    change: &ProviderBatchChange,
+) -> Result<()> {
+    match change {
+        ProviderBatchChange::Create(ids) => seal(tx, batch, mark, ids).await,
+        ProviderBatchChange::SetProviderId(ticket) => ship(tx, batch, mark, ticket).await,
+        ProviderBatchChange::Close(how) => close(tx, batch, mark, *how).await,
+    }
+}
+
 /// Moves waiting requests into a new shipment.
-pub(crate) async fn seal(
+async fn seal(
     tx: &mut Tx<'_>,
     batch: &BatchId,
     mark: &str,
@@ -66,28 +105,24 @@ pub(crate) async fn seal(
     Ok(())
 }
 
-/// The shipments that are not closed.
-pub(crate) async fn shipments(tx: &mut Tx<'_>, batch: &BatchId) -> Result<Vec<Shipment>> {
+/// The shipments that are not closed, and the number of requests.
+pub(crate) async fn shipments(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+) -> Result<(Vec<Shipment>, ParkedCounts)> {
     let sql =
         "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = $1 ORDER BY num";
     let read = |row: &Row| {
         let sealed_at = Timestamp::from_micros(value(row, 1)?);
         Ok(Shipment { mark: value(row, 0)?, sealed_at, ticket: value(row, 2)? })
     };
-    tx.query(sql, &[&batch.as_str()]).await?.iter().map(read).collect()
-}
-
-/// The unanswered requests of a shipment.
-pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
-    let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked WHERE batch = $1 AND shipment = $2 ORDER BY num"
-    );
-    let rows = tx.query(&sql, &[&batch.as_str(), &mark]).await?;
-    rows.iter().map(read).collect()
+    let rows = tx.query(sql, &[&batch.as_str()]).await?;
+    let open = rows.iter().map(read).collect::<Result<_>>()?;
+    Ok((open, counts(tx, batch).await?))
 }
 
 /// Records a shipment's ticket, the provider's id of the batch.
-pub(crate) async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
+async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_shipment SET ticket = $3 WHERE batch = $1 AND mark = $2";
     tx.execute(sql, &[&batch.as_str(), &mark, &ticket]).await?;
     Ok(())
@@ -95,7 +130,7 @@ pub(crate) async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &
 
 /// Records replies. They are written one by one, so that the first of two replies to the same
 /// request is kept.
-pub(crate) async fn deliver(
+async fn deliver(
     tx: &mut Tx<'_>,
     batch: &BatchId,
     deliveries: &[Delivery],
@@ -113,7 +148,7 @@ pub(crate) async fn deliver(
 }
 
 /// Closes a shipment. Its unanswered requests wait again.
-pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
+async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
     let tried = i64::from(how == Return::Tried);
     tx.execute(
         "UPDATE longshore_parked SET shipment = NULL, tries = tries + $3
@@ -126,40 +161,8 @@ pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Ret
     Ok(())
 }
 
-/// The status of a request.
-pub(crate) async fn standing(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    custom_id: &str,
-) -> Result<Standing> {
-    let sql = "SELECT reply FROM longshore_parked WHERE batch = $1 AND custom_id = $2";
-    let Some(row) = tx.query_opt(sql, &[&batch.as_str(), &custom_id]).await? else {
-        return Ok(Standing::Unknown);
-    };
-    let reply: Option<Vec<u8>> = value(&row, 0)?;
-    Ok(reply.map_or(Standing::Parked, |reply| Standing::Answered(Payload::from(reply))))
-}
-
-/// Answered requests with their replies.
-pub(crate) async fn answered(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    limit: u32,
-) -> Result<Vec<(Parked, Payload)>> {
-    let sql = format!(
-        "SELECT {COLUMNS}, reply FROM longshore_parked
-         WHERE batch = $1 AND reply IS NOT NULL ORDER BY num LIMIT $2"
-    );
-    let read_answered = |row: &Row| {
-        let reply: Vec<u8> = value(row, 5)?;
-        Ok((read(row)?, Payload::from(reply)))
-    };
-    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
-    rows.iter().map(read_answered).collect()
-}
-
 /// How many requests wait, are shipped, and are answered.
-pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
+async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
     let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
                  count(shipment), count(reply)
                FROM longshore_parked WHERE batch = $1";
@@ -169,7 +172,7 @@ pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCou
 }
 
 /// Deletes a request.
-pub(crate) async fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
+async fn remove(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
     let sql = "DELETE FROM longshore_parked WHERE batch = $1 AND custom_id = $2";
     tx.execute(sql, &[&batch.as_str(), &custom_id]).await?;
     Ok(())
@@ -182,5 +185,6 @@ fn read(row: &Row) -> Result<Parked> {
         prompt: String::from_utf8(value(row, 2)?).map_err(damaged)?,
     };
     let parked_at = Timestamp::from_micros(value(row, 3)?);
-    Ok(Parked { new, parked_at, tries: count(row, 4)? })
+    let reply: Option<Vec<u8>> = value(row, 5)?;
+    Ok(Parked { new, parked_at, tries: count(row, 4)?, reply: reply.map(Payload::from) })
 }

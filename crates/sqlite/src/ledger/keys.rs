@@ -1,6 +1,6 @@
 //! Encrypted keys, by tenant, name and version.
 
-use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_core::ledger::{KeyChange, KeyRecord, KeyStatus, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -10,8 +10,19 @@ use crate::error::{Translate, damaged};
 use crate::queries::tenant_filter;
 use crate::tx::Tx;
 
+/// Adds, revokes or rewraps a key.
+pub(crate) fn change(tx: &mut Tx<'_>, scope: &Scope, change: &KeyChange) -> Result<bool> {
+    match change {
+        KeyChange::Add { key, retires_at } => add(tx, scope, key, *retires_at).map(|()| true),
+        KeyChange::Revoke { tenant, name, version } => {
+            revoke(tx, scope, tenant, name, *version).map(|()| true)
+        }
+        KeyChange::Rewrap { from, key } => rewrap(tx, scope, from, key),
+    }
+}
+
 /// Adds a new version; the active one retires.
-pub(crate) fn add(
+fn add(
     tx: &mut Tx<'_>,
     scope: &Scope,
     key: &NewKey,
@@ -64,7 +75,7 @@ pub(crate) fn add(
 }
 
 /// Revokes one version, or all.
-pub(crate) fn revoke(
+fn revoke(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
@@ -91,7 +102,7 @@ pub(crate) fn revoke(
 }
 
 /// Replaces a data key that `from` had encrypted.
-pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
+fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
     let place = (key.tenant.as_str(), key.name.as_str(), key.version);
     let master: Option<String> = tx
         .db
@@ -114,6 +125,7 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
         .or_translate()?
         .execute((place.0, place.1, place.2, &key.wrapped, &key.master))
         .or_translate()?;
+    tx.announce("setting", "key", Some(place.0));
     Ok(true)
 }
 
@@ -145,44 +157,31 @@ fn read(row: &Row<'_>) -> Result<KeyRecord> {
     })
 }
 
-/// All versions of one key, newest first.
-pub(crate) fn versions(
-    db: &Connection,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &KeyName,
-) -> Result<Vec<KeyRecord>> {
-    if !scope.covers(tenant) {
-        return Ok(Vec::new());
-    }
-    let sql = format!("{SELECT} WHERE tenant = ?1 AND name = ?2 ORDER BY version DESC");
-    let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
-    let mut versions = Vec::new();
-    while let Some(row) = rows.next().or_translate()? {
-        versions.push(read(row)?);
-    }
-    Ok(versions)
-}
-
-/// Keys by tenant, name and version.
+/// Keys by tenant, name and version: all, or the ones with this name.
 pub(crate) fn list(
     db: &Connection,
     scope: &Scope,
+    only: Option<&KeyName>,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
     let after = after.map(cursor::key).transpose()?;
     let (tenant, name, version) =
         after.as_ref().map_or(("", "", 0), |(t, n, v)| (t.as_str(), n.as_str(), *v));
+    let (own, only) = (tenant_filter(scope), only.map(KeyName::as_str));
+    // Two statements, so that one key is found by the index.
+    let condition = match own.and(only) {
+        Some(_) => "tenant = ?4 AND name = ?5",
+        None => "(?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR name = ?5)",
+    };
     let mut statement = db
         .prepare_cached(&format!(
-            "{SELECT} WHERE (tenant, name, version) > (?1, ?2, ?3)
-             AND (?4 IS NULL OR tenant = ?4) ORDER BY tenant, name, version LIMIT ?5"
+            "{SELECT} WHERE (tenant, name, version) > (?1, ?2, ?3) AND {condition}
+             ORDER BY tenant, name, version LIMIT ?6"
         ))
         .or_translate()?;
     let mut rows = statement
-        .query((tenant, name, version, tenant_filter(scope), u64::from(limit) + 1))
+        .query((tenant, name, version, own, only, u64::from(limit) + 1))
         .or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {

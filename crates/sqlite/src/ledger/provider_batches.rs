@@ -1,7 +1,8 @@
 //! Parked requests and their shipments to a provider's batch API.
 
 use longshore_core::ledger::{
-    Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
+    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
+    ProviderBatchChange,
 };
 use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
@@ -9,10 +10,22 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 use crate::error::Translate;
 use crate::tx::Tx;
 
-const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
+/// Parks, answers or removes requests.
+pub(crate) fn change(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    change: &PendingChange,
+) -> Result<Vec<UnitId>> {
+    match change {
+        PendingChange::Add(items) => park(tx, batch, items)?,
+        PendingChange::Answer(deliveries) => return deliver(tx, batch, deliveries),
+        PendingChange::Remove(custom_id) => remove(tx, batch, custom_id)?,
+    }
+    Ok(Vec::new())
+}
 
 /// Parks requests that are not parked yet.
-pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
+fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
     for item in items {
         let NewParked { custom_id, unit, prompt } = item;
         execute(
@@ -25,17 +38,42 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
     Ok(())
 }
 
-/// Waiting requests, longest waiting first.
-pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
+/// Requests, longest parked first.
+pub(crate) fn list(
+    db: &Connection,
+    batch: &BatchId,
+    filter: &PendingFilter,
+    limit: u32,
+) -> Result<Vec<Parked>> {
+    let (condition, name) = match filter {
+        PendingFilter::CustomId(id) => ("custom_id = ?3", Some(id)),
+        PendingFilter::Waiting => ("shipment IS NULL AND reply IS NULL AND ?3 IS NULL", None),
+        PendingFilter::ProviderBatch(mark) => ("shipment = ?3", Some(mark)),
+        PendingFilter::Answered => ("reply IS NOT NULL AND ?3 IS NULL", None),
+    };
     let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked
-         WHERE batch = ?1 AND shipment IS NULL AND reply IS NULL ORDER BY num LIMIT ?2"
+        "SELECT custom_id, unit, prompt, parked_at, tries, reply FROM longshore_parked
+         WHERE batch = ?1 AND {condition} ORDER BY num LIMIT ?2"
     );
-    list(db, &sql, (batch.as_str(), limit), read)
+    rows(db, &sql, (batch.as_str(), limit, name), read)
+}
+
+/// Seals, ships or closes a shipment.
+pub(crate) fn change_provider_batch(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    mark: &str,
+    change: &ProviderBatchChange,
+) -> Result<()> {
+    match change {
+        ProviderBatchChange::Create(ids) => seal(tx, batch, mark, ids),
+        ProviderBatchChange::SetProviderId(ticket) => ship(tx, batch, mark, ticket),
+        ProviderBatchChange::Close(how) => close(tx, batch, mark, *how),
+    }
 }
 
 /// Puts waiting requests into a new shipment.
-pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
+fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = execute(
         tx.db,
         "INSERT INTO longshore_shipment (batch, mark, sealed_at) VALUES (?1, ?2, ?3)
@@ -56,32 +94,28 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
     Ok(())
 }
 
-/// The open shipments.
-pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment>> {
+/// The open shipments, and the number of requests.
+pub(crate) fn shipments(
+    db: &Connection,
+    batch: &BatchId,
+) -> Result<(Vec<Shipment>, ParkedCounts)> {
     let sql =
         "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = ?1 ORDER BY num";
-    list(db, sql, [batch.as_str()], |row| {
+    let open = rows(db, sql, [batch.as_str()], |row| {
         let sealed_at = Timestamp::from_micros(row.get(1)?);
         Ok(Shipment { mark: row.get(0)?, sealed_at, ticket: row.get(2)? })
-    })
-}
-
-/// The unanswered requests of a shipment.
-pub(crate) fn contents(db: &Connection, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
-    let sql = format!(
-        "SELECT {COLUMNS} FROM longshore_parked WHERE batch = ?1 AND shipment = ?2 ORDER BY num"
-    );
-    list(db, &sql, (batch.as_str(), mark), read)
+    })?;
+    Ok((open, counts(db, batch)?))
 }
 
 /// Stores the provider's id of a shipment.
-pub(crate) fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
+fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_shipment SET ticket = ?3 WHERE batch = ?1 AND mark = ?2";
     execute(tx.db, sql, (batch.as_str(), mark, ticket)).map(drop)
 }
 
 /// Stores the first answer to each request.
-pub(crate) fn deliver(
+fn deliver(
     tx: &mut Tx<'_>,
     batch: &BatchId,
     deliveries: &[Delivery],
@@ -104,7 +138,7 @@ pub(crate) fn deliver(
 }
 
 /// Deletes a shipment; its unanswered requests wait again.
-pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
+fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
     let tried = i64::from(how == Return::Tried);
     execute(
         tx.db,
@@ -116,40 +150,8 @@ pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -
     execute(tx.db, sql, (batch.as_str(), mark)).map(drop)
 }
 
-/// The status of a request.
-pub(crate) fn standing(db: &Connection, batch: &BatchId, custom_id: &str) -> Result<Standing> {
-    let sql = "SELECT reply FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
-    let found: Option<Option<Vec<u8>>> = db
-        .prepare_cached(sql)
-        .or_translate()?
-        .query_row((batch.as_str(), custom_id), |row| row.get(0))
-        .optional()
-        .or_translate()?;
-    Ok(match found {
-        None => Standing::Unknown,
-        Some(None) => Standing::Parked,
-        Some(Some(reply)) => Standing::Answered(Payload::from(reply)),
-    })
-}
-
-/// Answered requests, with their answers.
-pub(crate) fn answered(
-    db: &Connection,
-    batch: &BatchId,
-    limit: u32,
-) -> Result<Vec<(Parked, Payload)>> {
-    let sql = format!(
-        "SELECT {COLUMNS}, reply FROM longshore_parked
-         WHERE batch = ?1 AND reply IS NOT NULL ORDER BY num LIMIT ?2"
-    );
-    list(db, &sql, (batch.as_str(), limit), |row| {
-        let reply: Vec<u8> = row.get(5)?;
-        Ok((read(row)?, Payload::from(reply)))
-    })
-}
-
 /// The number of requests that wait, were sent, and were answered.
-pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
+fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
     let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
                  count(shipment), count(reply)
                FROM longshore_parked WHERE batch = ?1";
@@ -160,7 +162,7 @@ pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
 }
 
 /// Deletes a request.
-pub(crate) fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
+fn remove(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
     let sql = "DELETE FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
     execute(tx.db, sql, (batch.as_str(), custom_id)).map(drop)
 }
@@ -172,20 +174,21 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Parked> {
         prompt: row.get(2)?,
     };
     let parked_at = Timestamp::from_micros(row.get(3)?);
-    Ok(Parked { new, parked_at, tries: row.get(4)? })
+    let reply: Option<Vec<u8>> = row.get(5)?;
+    Ok(Parked { new, parked_at, tries: row.get(4)?, reply: reply.map(Payload::from) })
 }
 
 fn execute(db: &Connection, sql: &str, params: impl Params) -> Result<usize> {
     db.prepare_cached(sql).or_translate()?.execute(params).or_translate()
 }
 
-fn list<T>(
+fn rows<T>(
     db: &Connection,
     sql: &str,
     params: impl Params,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>> {
     let mut statement = db.prepare_cached(sql).or_translate()?;
-    let rows = statement.query_map(params, read).or_translate()?;
-    rows.collect::<rusqlite::Result<_>>().or_translate()
+    let found = statement.query_map(params, read).or_translate()?;
+    found.collect::<rusqlite::Result<_>>().or_translate()
 }

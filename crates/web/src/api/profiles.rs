@@ -58,7 +58,7 @@ pub(crate) async fn page(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<ProfileView>> {
-    let page = app.ledger.profiles(scope, after, limit).await?;
+    let page = app.ledger.profiles(scope, None, after, limit).await?;
     let own = page.items.into_iter().filter(|record| record.name.as_str() != TENANT_SHEET);
     Ok(Page { items: own.map(ProfileView::from).collect(), next: page.next })
 }
