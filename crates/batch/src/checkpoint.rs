@@ -4,7 +4,7 @@
 //! model or goes straight to POST ([`Checkpoint::resume_point`]). Pure; the handler writes.
 
 use longshore::batch::Sums;
-use longshore::ledger::NewCall;
+use longshore::accounts::NewCall;
 use longshore::{Payload, Unit};
 use longshore_ai::{Answer, Cost};
 use serde::{Deserialize, Serialize};

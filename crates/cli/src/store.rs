@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{MemoryStore, Permits, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 

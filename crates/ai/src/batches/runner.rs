@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore::ledger::{
+use longshore::accounts::{
     Delivery, Parked, PendingChange, PendingFilter, Parking, Return, Shipment, ProviderBatchChange,
 };
 use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};

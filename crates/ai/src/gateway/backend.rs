@@ -1,7 +1,7 @@
 //! The gateway's backend: inference, or a test's fake.
 
 use async_trait::async_trait;
-use longshore::ledger::CallRecord;
+use longshore::accounts::CallRecord;
 use longshore::{ProfileName, TenantId};
 use tokio::sync::mpsc;
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use longshore::ledger::{Admission, CallEnd, CallMode, CallRecord, Ledger, NewCall};
+use longshore::accounts::{Admission, CallEnd, CallMode, CallRecord, Ledger, NewCall};
 use longshore::{CallId, ProfileName, TenantId, UnitId};
 
 use super::profile_cache::{ResolvedProfile, ledger_error};
@@ -146,7 +146,7 @@ impl BatchReply {
     }
 }
 
-pub(super) fn used_up(month: &longshore::ledger::BudgetState) -> AskError {
+pub(super) fn used_up(month: &longshore::accounts::BudgetState) -> AskError {
     let message = format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month);
     AskError::new(Code::OverBudget, message)
 }

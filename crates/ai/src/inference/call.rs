@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
+use longshore::accounts::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
 use longshore::{Went, trace};
 use tokio::sync::mpsc;
 use tokio::time::Instant;

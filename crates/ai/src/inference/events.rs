@@ -3,7 +3,7 @@
 //!
 //! Prompts, answers and error messages are never logged: providers quote prompts in their errors.
 
-use longshore::ledger::{CallEnd, NewCall};
+use longshore::accounts::{CallEnd, NewCall};
 
 /// Logs that a call starts.
 pub(super) fn log_start(call: &NewCall) {

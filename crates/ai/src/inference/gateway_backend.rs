@@ -1,7 +1,7 @@
 //! Inference as the gateway's backend.
 
 use async_trait::async_trait;
-use longshore::ledger::{CallRecord, ProfileRecord};
+use longshore::accounts::{CallRecord, ProfileRecord};
 use longshore::{ProfileName, Scope, TenantId};
 use tokio::sync::mpsc;
 

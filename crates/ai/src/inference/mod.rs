@@ -27,7 +27,7 @@ mod yielding_wait;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
+use longshore::accounts::{CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
 use longshore::store::Topic;
 use longshore::{
     CallId, Clock, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,

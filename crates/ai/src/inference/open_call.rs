@@ -1,6 +1,6 @@
 //! A call in flight. If it is dropped without an end, it is recorded as "maybe billed".
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+use longshore::accounts::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 
 use super::{Inner, events};
 

@@ -1,6 +1,6 @@
 //! The input and the outcome of an inference call.
 
-use longshore::ledger::{Call, CallRecord};
+use longshore::accounts::{Call, CallRecord};
 use longshore::{BatchId, Context, ProfileName, SessionId, TenantId, UnitId};
 
 use super::fallback_may_help;

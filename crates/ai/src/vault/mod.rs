@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{KeyChange, KeyRecord, KeyStatus, Keys};
+use longshore::accounts::{KeyChange, KeyRecord, KeyStatus, Keys};
 use longshore::store::Page;
 use longshore::{Clock, KeyName, Scope, SystemClock, TenantId, Timestamp};
 use secrecy::{ExposeSecret, SecretString};

@@ -5,7 +5,7 @@
 //! master keys are loaded, and every key can be opened.
 
 use longshore::Scope;
-use longshore::ledger::{KeyChange, KeyRecord};
+use longshore::accounts::{KeyChange, KeyRecord};
 
 use super::envelope::{self, KeyVersion};
 use super::error::VaultError;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::session::NewSession;
 use longshore::store::{Claim, Finish, Queues};
 use longshore::{Kind, Outcome, Payload, QueueName, Scope, SessionId, Store, TenantId};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::ledger::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
+use longshore::accounts::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
 use longshore::store::Page;
 use longshore::{Clock, Error, KeyName, Result, Scope, TenantId, Timestamp};
 use longshore_ai::{MasterKey, MasterSource, SecretString, Vault};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{
+use longshore::accounts::{
     CallRecord, CallStatus, Delivery, Ledger, NewCall, Parked, PendingChange, PendingFilter, Return,
     ProviderBatchChange, UsageBy, UsageFilter,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{Delivery, Ledger, Parked, PendingChange, PendingFilter};
+use longshore::accounts::{Delivery, Ledger, Parked, PendingChange, PendingFilter};
 use longshore::store::{UnitAction, UnitSelection};
 use longshore::{
     Batch, BatchId, BatchStatus, Clock, Context, Error, HandlerResult, Payload, Reply, Scope,

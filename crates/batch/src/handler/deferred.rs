@@ -9,7 +9,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use longshore::ledger::{NewCall, NewParked, Parked, PendingChange, PendingFilter, UsageFilter};
+use longshore::accounts::{NewCall, NewParked, Parked, PendingChange, PendingFilter, UsageFilter};
 use longshore::{Error, Scope, UnitId, Verdict};
 use longshore_ai::batches::BatchReply;
 use longshore_ai::{AskError, Desk, Errand};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use longshore::batch::Sums;
-use longshore::ledger::CallRecord;
+use longshore::accounts::CallRecord;
 use longshore::store::Kept;
 use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,

@@ -6,7 +6,7 @@ mod fixture;
 mod kills;
 
 use longshore::UnitState;
-use longshore::ledger::{CallMode, CallStatus};
+use longshore::accounts::{CallMode, CallStatus};
 use longshore_testkit::fake_ai::{BatchPlan, Fate};
 
 use self::fixture::{BulkFixture, PROVIDERS};

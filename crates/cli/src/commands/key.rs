@@ -3,7 +3,7 @@
 
 mod master_key;
 
-use longshore::ledger::KeyStatus;
+use longshore::accounts::KeyStatus;
 use longshore::{KeyName, TenantId};
 use longshore_ai::{KeyEntry, KeyRef, Vault};
 use serde::Serialize;

@@ -15,7 +15,7 @@ mod test;
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use longshore::ledger::{Keys, Ledger, ProfileChange, ProfileRecord, PutProfile};
+use longshore::accounts::{Keys, Ledger, ProfileChange, ProfileRecord, PutProfile};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use longshore_ai::TENANT_SHEET;
 use serde_json::{Value, json};

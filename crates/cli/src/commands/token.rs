@@ -1,7 +1,7 @@
 //! `token`: manages API tokens with their tenants and roles.
 
 use longshore::TokenId;
-use longshore::ledger::{NewToken, TokenRecord};
+use longshore::accounts::{NewToken, TokenRecord};
 use longshore_web::FreshToken;
 use serde::Serialize;
 

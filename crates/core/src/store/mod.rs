@@ -12,6 +12,7 @@ mod admin;
 mod enqueue;
 mod maintenance;
 mod queries;
+mod reply_queues;
 mod schedules;
 mod shorthands;
 mod tenants;
@@ -26,6 +27,7 @@ pub use maintenance::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
 pub use queries::{
     Change, ChangeSet, Inspect, Page, QueueInfo, Topic, Totals, UnitFailure, UnitFilter, Violation,
 };
+pub use reply_queues::Replies;
 pub use schedules::{
     Fired, Firing, IfThere, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
     read_schedule_cursor, schedule_cursor,

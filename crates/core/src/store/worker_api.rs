@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::Result;
 use crate::batch::Sums;
-use crate::ledger::CallRecord;
+use crate::call::CallRecord;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
 use crate::session::{Lease, NewSession, Order};

@@ -1,6 +1,6 @@
 //! Rows of `longshore_call`: how they become [`Call`]s, and how calls become arrays of a statement.
 
-use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+use longshore_accounts::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 use longshore_core::{BatchId, ProfileName, Result, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;

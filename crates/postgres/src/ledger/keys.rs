@@ -1,6 +1,6 @@
 //! Sealed keys with all their versions.
 
-use longshore_core::ledger::{KeyChange, KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_accounts::{KeyChange, KeyRecord, KeyStatus, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;

@@ -1,6 +1,6 @@
 //! Profiles: documents with an owner and a revision.
 
-use longshore_core::ledger::{ProfileChange, ProfileRecord, PutProfile, cursor};
+use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Parked requests, and the shipments that send them to a provider as one batch.
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
     ProviderBatchChange,
 };

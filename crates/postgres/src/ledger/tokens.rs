@@ -1,6 +1,6 @@
 //! API tokens by their hash, and the audit log.
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Deed, NewDeed, NewToken, TokenChange, TokenHash, TokenRecord, cursor,
 };
 use longshore_core::store::Page;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_core::ledger::CallRecord;
+use longshore_accounts::CallRecord;
 use longshore_core::session::{Lease, NewSession};
 use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Kept, Leases,

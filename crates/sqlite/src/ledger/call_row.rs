@@ -1,6 +1,6 @@
 //! Rows of `longshore_call`. Columns instead of JSON, because they are written often.
 
-use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+use longshore_accounts::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 use longshore_core::{
     BatchId, CallId, ProfileName, Result, SessionId, TenantId, Timestamp, UnitId,
 };

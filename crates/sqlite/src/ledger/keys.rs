@@ -1,6 +1,6 @@
 //! Encrypted keys, by tenant, name and version.
 
-use longshore_core::ledger::{KeyChange, KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_accounts::{KeyChange, KeyRecord, KeyStatus, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};

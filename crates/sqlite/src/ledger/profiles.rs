@@ -1,6 +1,6 @@
 //! Profiles, by tenant and name.
 
-use longshore_core::ledger::{ProfileChange, ProfileRecord, PutProfile, cursor};
+use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, Row};

@@ -1,6 +1,6 @@
 //! Parked requests and their shipments to a provider's batch API.
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
     ProviderBatchChange,
 };

@@ -1,12 +1,12 @@
-//! Implements the traits of [`longshore_core::ledger`].
+//! Implements the traits of [`longshore_accounts`] and [`Replies`].
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Draw, Drawn, KeyChange,
     KeyRecord, Keys, Limits, NewCall, NewDeed, Parked, PendingChange, ParkedCounts, PendingFilter,
-    Parking, ProfileChange, ProfileRecord, Profiles, Recost, Replies, Shipment,
+    Parking, ProfileChange, ProfileRecord, Profiles, Recost, Shipment,
     ProviderBatchChange, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
-use longshore_core::store::{Page, Sent};
+use longshore_core::store::{Page, Replies, Sent};
 use longshore_core::{
     BatchId, KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, UnitId,
 };

@@ -1,7 +1,7 @@
 //! Sealed keys: versions, their retirement, and rewrapped data keys.
 
-use longshore_core::ledger::KeyStatus::{self, Active, Retiring, Revoked};
-use longshore_core::ledger::{KeyChange, KeyRecord, Keys, NewKey};
+use longshore_accounts::KeyStatus::{self, Active, Retiring, Revoked};
+use longshore_accounts::{KeyChange, KeyRecord, Keys, NewKey};
 use longshore_core::{Error, KeyName};
 
 use super::helpers::*;

@@ -1,6 +1,6 @@
 //! Requests for provider batches: waiting, in a provider batch, answered. Each step is idempotent.
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
     ProviderBatchChange,
 };

@@ -1,6 +1,6 @@
 //! API tokens and the audit log.
 
-use longshore_core::ledger::{NewDeed, NewToken, Role, TokenHash};
+use longshore_accounts::{NewDeed, NewToken, Role, TokenHash};
 use longshore_core::store::Retention;
 use longshore_core::{Error, Scope, TenantId, TokenId};
 

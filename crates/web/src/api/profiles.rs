@@ -1,6 +1,6 @@
 //! AI profiles: provider, model, limits. Never keys, nor fields that may contain one.
 
-use longshore::ledger::ProfileRecord;
+use longshore::accounts::ProfileRecord;
 use longshore::store::Page;
 use longshore::{ProfileName, Result, Scope, TenantId, Timestamp};
 use longshore_ai::TENANT_SHEET;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
-use longshore::ledger::{Role, UsageBy, UsageFilter};
+use longshore::accounts::{Role, UsageBy, UsageFilter};
 use longshore::session::Order;
 use longshore::store::{
     Capacity, Inspect, Intake, Operate, QueueChange, Refusal, ScheduleFilter, Schedules, Sent,

@@ -1,6 +1,6 @@
 //! Two tenants' tokens against every endpoint: nothing leaks, nothing is changed.
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::{ScheduleFilter, UnitFilter};
 use longshore::{PoolName, Scope};
 use longshore_web::Lock;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use longshore::ledger::{
+use longshore::accounts::{
     Parked, PendingChange, ParkedCounts, PendingFilter, Parking, Shipment, ProviderBatchChange,
 };
 use longshore::{BatchId, MemoryStore, Result, UnitId};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{NewParked, PendingChange, PendingFilter, Parking};
+use longshore::accounts::{NewParked, PendingChange, PendingFilter, Parking};
 use longshore::{BatchId, Clock, MemoryStore, UnitId};
 use longshore_ai::batches::{BatchReply, Conductor, Gathering, Turn};
 use longshore_ai::{Code, ProviderName, Question};
@@ -45,7 +45,7 @@ impl RunnerFixture {
         let parking = Arc::new(Killable { wire: wire(), inner: self.store.clone() });
         let provider = Arc::new(Killable { wire: wire(), inner: self.fixture.provider.clone() });
         let until = Instant::now() + Duration::from_secs(60);
-        let ask = move |parked: &longshore::ledger::Parked| {
+        let ask = move |parked: &longshore::accounts::Parked| {
             Question::new(parked.new.custom_id.as_str(), parked.new.prompt.as_str(), until)
         };
         Conductor::new(self.batch.clone(), parking, provider, Arc::new(ask), self.clock.clone())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{
+use longshore::accounts::{
     Call, Calls, Ledger, Limits, ProfileChange, Profiles, PutProfile, UsageFilter,
 };
 use longshore::store::{TenantChange, Tenants};

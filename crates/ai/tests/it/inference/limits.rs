@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use longshore::Scope;
-use longshore::ledger::{Budget, Limits};
+use longshore::accounts::{Budget, Limits};
 use longshore_ai::Code;
 use serde_json::json;
 use tokio::time::Instant;

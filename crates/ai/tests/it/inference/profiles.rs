@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use longshore::ledger::{ProfileChange, Profiles, PutProfile};
+use longshore::accounts::{ProfileChange, Profiles, PutProfile};
 use longshore::{ProfileName, Scope};
 use longshore_ai::{Code, Profile, ProviderName};
 use serde_json::json;

@@ -1,4 +1,4 @@
-use longshore::ledger::{Budget, Limits, ProfileChange, Profiles, PutProfile};
+use longshore::accounts::{Budget, Limits, ProfileChange, Profiles, PutProfile};
 use longshore::{ProfileName, Scope};
 use longshore_ai::contract::Said;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-use longshore::ledger::CallStatus;
-use longshore::ledger::Replies;
+use longshore::accounts::CallStatus;
+use longshore::store::Replies;
 use longshore::store::{Operate, UnitAction, UnitSelection};
 use longshore::{NewUnit, QueueName, Scope, UnitId, UnitState};
 use longshore_ai::FinishReason;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
-use longshore::ledger::{Budget, CallStatus};
+use longshore::accounts::{Budget, CallStatus};
 use longshore::{BatchId, BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;

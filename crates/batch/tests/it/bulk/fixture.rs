@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::Batch;
-use longshore::ledger::{Call, CallEnd, Ledger, ParkedCounts, PutProfile, UsageFilter};
+use longshore::accounts::{Call, CallEnd, Ledger, ParkedCounts, PutProfile, UsageFilter};
 use longshore::stall::Dead;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{

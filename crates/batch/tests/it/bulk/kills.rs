@@ -1,7 +1,7 @@
 //! Workers killed at every step: before and after each call of the store and the ledger.
 
 use longshore::OnLost;
-use longshore::ledger::CallStatus;
+use longshore::accounts::CallStatus;
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
 use longshore_testkit::fake_ai::{BatchPlan, Fate};

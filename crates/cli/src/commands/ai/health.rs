@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{ProfileName, TenantId};
 use longshore_ai::{Desk, TENANT_SHEET};
 use serde::Serialize;

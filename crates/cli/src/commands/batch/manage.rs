@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use longshore::batch::BatchAction;
-use longshore::ledger::ParkedCounts;
+use longshore::accounts::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use longshore_dispatch::request::ArrayAction;
 

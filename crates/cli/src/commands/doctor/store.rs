@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::Store;
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 
 use super::check_result::CheckResult;
 use crate::commands::now;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use async_trait::async_trait;
-use longshore_core::ledger::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey, cursor};
+use longshore_accounts::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 

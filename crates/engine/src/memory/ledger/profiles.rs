@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use async_trait::async_trait;
-use longshore_core::ledger::{ProfileChange, ProfileRecord, Profiles, cursor};
+use longshore_accounts::{ProfileChange, ProfileRecord, Profiles, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_core::ledger::{
+use longshore_accounts::{
     Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Parking, Return,
     Shipment, ProviderBatchChange,
 };

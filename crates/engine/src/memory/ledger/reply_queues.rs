@@ -1,8 +1,7 @@
 //! Reply queues, each with the session that owns it.
 
 use async_trait::async_trait;
-use longshore_core::ledger::Replies;
-use longshore_core::store::Sent;
+use longshore_core::store::{Replies, Sent};
 use longshore_core::{
     Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
 };

@@ -1,7 +1,7 @@
 //! API tokens by hash, and the audit log.
 
 use async_trait::async_trait;
-use longshore_core::ledger::{
+use longshore_accounts::{
     Audit, Deed, NewDeed, TokenChange, TokenHash, TokenRecord, Tokens, cursor,
 };
 use longshore_core::store::Page;

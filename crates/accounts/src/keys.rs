@@ -3,12 +3,9 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
+use longshore_core::store::Page;
 use serde::{Deserialize, Serialize};
-
-use crate::name::{KeyName, Scope, TenantId};
-use crate::store::Page;
-use crate::time::Timestamp;
-use crate::{Error, Result};
 
 /// Whether a version of a key may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,8 +99,9 @@ pub enum KeyChange {
 /// Encrypted keys. Every operation sees only keys within `scope`.
 #[async_trait]
 pub trait Keys: Send + Sync + 'static {
-    /// Adds, revokes or rewraps a key. Announced as [`crate::store::Topic::Setting`] `key`. False
-    /// if a key to rewrap is encrypted by another master key: a concurrent call was faster.
+    /// Adds, revokes or rewraps a key. Announced as [`longshore_core::store::Topic::Setting`]
+    /// `key`. False if a key to rewrap is encrypted by another master key: a concurrent call was
+    /// faster.
     async fn change_key(&self, scope: &Scope, change: KeyChange) -> Result<bool>;
 
     /// Keys by tenant, name and version: all, or the ones with this name.

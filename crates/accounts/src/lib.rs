@@ -1,19 +1,20 @@
-//! Storage of accounts and billing: profiles, keys, calls with their cost, limits, budgets, reply
-//! queues, requests that wait for a provider's batch API, API tokens and the audit log.
+//! Longshore's accounts: profiles, keys, calls with their cost, limits, budgets, requests that wait
+//! for a provider's batch API, API tokens and the audit log. Vocabulary and store traits, beside
+//! `longshore-core`. Does no I/O, reads no clock and spawns nothing.
 //!
-//! Independent of [`crate::Store`], which suffices to move units. A store that implements both
-//! commits the calls of a unit together with its finish ([`crate::store::Finish::calls`]), and
-//! marks the open calls of a dead session as [`CallStatus::MaybeBilled`] in the transaction that
-//! takes back its units.
+//! Independent of [`longshore_core::Store`], which suffices to move units. A store that implements
+//! both commits the calls of a unit together with its finish
+//! ([`longshore_core::store::Finish::calls`]), and marks the open calls of a dead session as
+//! [`CallStatus::MaybeBilled`] in the transaction that takes back its units.
 //!
 //! Calls are never pruned: they are the accounts. A call that stays open (its caller had no
 //! session, and died) keeps its reservation in the month in which it was opened, and has no other
 //! effect.
 //!
-//! Contract for implementers: as for [`crate::Store`]. Every operation is atomic, and durable when
-//! it returns unless its documentation says otherwise; operations on many items answer in the order
-//! of the items; a repeat after a lost answer does no harm. Decisions come from [`bucket`] and
-//! [`budget`].
+//! Contract for implementers: as for [`longshore_core::Store`]. Every operation is atomic, and
+//! durable when it returns unless its documentation says otherwise; operations on many items answer
+//! in the order of the items; a repeat after a lost answer does no harm. Decisions come from
+//! [`bucket`] and [`budget`].
 
 mod audit_log;
 pub mod bucket;
@@ -23,7 +24,6 @@ pub mod cursor;
 mod keys;
 mod profiles;
 mod provider_batches;
-mod reply_queues;
 mod shorthands;
 mod tokens;
 mod usage;
@@ -40,15 +40,12 @@ pub use provider_batches::{
     Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Parking, Return,
     Shipment, ProviderBatchChange,
 };
-pub use reply_queues::Replies;
 pub use tokens::{MAX_LABEL, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens};
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
 use async_trait::async_trait;
-
-use crate::Result;
-use crate::name::{Scope, TenantId};
-use crate::store::Tenants;
+use longshore_core::{Result, Scope, TenantId};
+use longshore_core::store::{Replies, Tenants};
 
 /// Limits and budgets.
 #[async_trait]
@@ -58,8 +55,8 @@ pub trait Limits: Send + Sync + 'static {
     async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>>;
 
     /// Sets or removes a tenant's monthly budget. Spent and reserved amounts stay counted.
-    /// Announced as [`crate::store::Topic::Setting`] `budget`. Needs [`Scope::All`]: a tenant must
-    /// not lift its own budget.
+    /// Announced as [`longshore_core::store::Topic::Setting`] `budget`. Needs [`Scope::All`]: a
+    /// tenant must not lift its own budget.
     async fn put_budget(
         &self,
         scope: &Scope,
@@ -71,8 +68,8 @@ pub trait Limits: Send + Sync + 'static {
     async fn budget(&self, scope: &Scope, tenant: &TenantId) -> Result<BudgetState>;
 }
 
-/// All traits of this module, and the tenants that accounts belong to. Implemented by every type
-/// that implements them.
+/// All traits of this crate, reply queues, and the tenants that accounts belong to. Implemented by
+/// every type that implements them.
 pub trait Ledger:
     Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit + Tenants
 {

@@ -4,11 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use async_trait::async_trait;
+use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use serde::{Deserialize, Serialize};
-
-use crate::name::{Scope, TenantId, TokenId};
-use crate::time::Timestamp;
-use crate::{Error, Result};
 
 /// What a token permits. Each role includes the ones before it.
 #[derive(

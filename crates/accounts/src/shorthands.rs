@@ -1,11 +1,11 @@
 //! Shorthands for callers of a ledger. A store does not implement them.
 
-use super::{
+use longshore_core::{Error, KeyName, ProfileName, Result, Scope, TenantId, TokenId};
+
+use crate::{
     KeyRecord, Keys, Ledger, NewToken, ProfileChange, ProfileRecord, PutProfile, TokenChange,
     TokenHash, TokenRecord,
 };
-use crate::name::{KeyName, ProfileName, Scope, TenantId, TokenId};
-use crate::{Error, Result};
 
 impl dyn Ledger + '_ {
     /// One profile.

@@ -6,12 +6,8 @@
 //! batch is closed without its answer.
 
 use async_trait::async_trait;
+use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
-
-use crate::Result;
-use crate::name::{BatchId, UnitId};
-use crate::time::Timestamp;
-use crate::unit::Payload;
 
 /// A request to park.
 #[derive(Debug, Clone, PartialEq)]

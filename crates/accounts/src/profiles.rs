@@ -1,13 +1,10 @@
 //! Profiles: documents that belong to a tenant. The store does not interpret them.
 
 use async_trait::async_trait;
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
+use longshore_core::store::Page;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::name::{ProfileName, Scope, TenantId};
-use crate::store::Page;
-use crate::time::Timestamp;
-use crate::{Error, Result};
 
 /// A profile as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,8 +79,8 @@ pub enum ProfileChange {
 /// Profiles. Every operation sees only profiles within `scope`.
 #[async_trait]
 pub trait Profiles: Send + Sync + 'static {
-    /// Writes or removes a profile, and returns it. Announced as [`crate::store::Topic::Setting`]
-    /// `profile`.
+    /// Writes or removes a profile, and returns it. Announced as
+    /// [`longshore_core::store::Topic::Setting`] `profile`.
     async fn change_profile(&self, scope: &Scope, change: ProfileChange) -> Result<ProfileRecord>;
 
     /// Profiles by tenant and name: all, or the ones with this name.
