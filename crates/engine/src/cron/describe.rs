@@ -70,6 +70,9 @@ fn repeated(field: &Field, unit: &str) -> String {
         {
             format!("every {step} {unit}s")
         }
+        [Term::Range { first, last, step }] if *step > 1 => {
+            format!("every {step} {unit}s from {first} to {last}")
+        }
         terms => format!(
             "at {unit} {}",
             join(&terms.iter().map(|term| term.describe(&[])).collect::<Vec<_>>(), "and")

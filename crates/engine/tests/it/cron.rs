@@ -136,7 +136,7 @@ fn an_expression_in_words() {
             "At 00:00, on the last day of the month or on the second Friday of the month.",
         ),
         ("0 9,12 * jan-mar *", "At 09:00 and 12:00, in January to March."),
-        ("0-30/5 * * * *", "At minute every 5 from 0 to 30."),
+        ("0-30/5 * * * *", "Every 5 minutes from 0 to 30."),
         ("@hourly", "At minute 0 past every hour."),
         ("* * * * * *", "Every second."),
         ("* * * * *", "Every minute."),

@@ -12,7 +12,7 @@ const NODES: usize = 3;
 const PACKAGES: &str = "slurmctld, slurmd and slurm-client";
 
 /// Where `./test` unpacks Slurm's Torque wrappers: their package conflicts with Grid Engine's.
-const TORQUE: &str = "/opt/slurm-wlm-torque/usr/bin";
+const TORQUE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/slurm-wlm-torque/usr/bin");
 
 const GUARD_SCRIPT: &str = r#"nodes=$1
 start() { SLURM_CONF="$folder/slurm.conf" "$@" </dev/null >>"$folder/log/main" 2>&1 & }
@@ -59,7 +59,7 @@ impl PrivateSlurm {
 
     /// A folder with Slurm's Torque wrappers. They need the [`env`](Self::env), too.
     pub fn torque(&self) -> io::Result<PathBuf> {
-        let package = "slurm-wlm-torque, unpacked below /opt/slurm-wlm-torque";
+        let package = "slurm-wlm-torque, unpacked below target/slurm-wlm-torque";
         let folder = self.guard.path().join("torque");
         std::fs::create_dir_all(&folder)?;
         let own = ["sbatch", "salloc", "srun", "scancel", "scontrol", "squeue", "sinfo"];
