@@ -38,7 +38,8 @@ pub(crate) async fn open(folder: &Path, profiles: &[(&str, Value)]) -> Result<Ho
             suspended: None,
             expected: None,
         };
-        longshore::accounts::Profiles::put_profile(&*store, &Scope::All, put).await?;
+        let ledger: &dyn longshore::Ledger = &*store;
+        ledger.put_profile(&Scope::All, put).await?;
     }
     let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
     let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));

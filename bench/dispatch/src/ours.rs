@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use longshore::store::{Inspect, Retention};
+use longshore::store::Retention;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, TenantId, UnitId};
 use longshore_dispatch::client::Client;
 use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Status, Submission};

@@ -2,8 +2,8 @@
 //! old ones ([`longshore_core::store::Retention::deeds`]).
 
 use async_trait::async_trait;
-use longshore_core::{Result, Scope, TenantId, Timestamp, TokenId};
 use longshore_core::store::Page;
+use longshore_core::{Result, Scope, TenantId, Timestamp, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// A change that was requested.

@@ -1,9 +1,9 @@
 //! Calls to providers: one row each, written before the call and settled after it.
 
 use async_trait::async_trait;
-use longshore_core::{CallId, Error, Result, Scope, Timestamp};
 use longshore_core::call::check_cost;
 use longshore_core::store::Page;
+use longshore_core::{CallId, Error, Result, Scope, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::usage::{Usage, UsageBy, UsageFilter};

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use longshore_core::store::Page;
+use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Whether a version of a key may be used.

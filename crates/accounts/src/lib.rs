@@ -37,15 +37,15 @@ pub use calls::{
 pub use keys::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
 pub use profiles::{ProfileChange, ProfileRecord, Profiles, PutProfile};
 pub use provider_batches::{
-    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Parking, Return,
-    Shipment, ProviderBatchChange,
+    Delivery, NewParked, Parked, ParkedCounts, Parking, PendingChange, PendingFilter,
+    ProviderBatchChange, Return, Shipment,
 };
 pub use tokens::{MAX_LABEL, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens};
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
 use async_trait::async_trait;
-use longshore_core::{Result, Scope, TenantId};
 use longshore_core::store::{Replies, Tenants};
+use longshore_core::{Result, Scope, TenantId};
 
 /// Limits and budgets.
 #[async_trait]

@@ -1,8 +1,8 @@
 //! Profiles: documents that belong to a tenant. The store does not interpret them.
 
 use async_trait::async_trait;
-use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use longshore_core::store::Page;
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

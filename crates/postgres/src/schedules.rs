@@ -155,11 +155,7 @@ fn read(row: &Row) -> Result<Schedule> {
 }
 
 /// A schedule, locked for a change.
-async fn find(
-    tx: &mut Tx<'_>,
-    tenant: &TenantId,
-    name: &ScheduleName,
-) -> Result<Option<Schedule>> {
+async fn find(tx: &mut Tx<'_>, tenant: &TenantId, name: &ScheduleName) -> Result<Option<Schedule>> {
     let sql = format!("{SELECT} WHERE tenant = $1 AND name = $2 FOR UPDATE");
     let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
     row.as_ref().map(read).transpose()

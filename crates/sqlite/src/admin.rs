@@ -216,12 +216,7 @@ pub(crate) fn settings(
 }
 
 /// Changes a queue, which need not exist yet.
-fn queue(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    name: &QueueName,
-    change: QueueChange,
-) -> Result<()> {
+fn queue(tx: &mut Tx<'_>, scope: &Scope, name: &QueueName, change: QueueChange) -> Result<()> {
     let owner =
         name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
     let allowed = match (&owner, scope) {

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use longshore_core::Store;
 use longshore_accounts::{
     Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Draw, Drawn, KeyChange,
-    KeyRecord, Keys, Ledger, Limits, NewCall, NewDeed, Parked, PendingChange, ParkedCounts,
-    PendingFilter, Parking, ProfileChange, ProfileRecord, Profiles, Recost, Shipment,
-    ProviderBatchChange, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+    KeyRecord, Keys, Ledger, Limits, NewCall, NewDeed, Parked, ParkedCounts, Parking,
+    PendingChange, PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange,
+    Recost, Shipment, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
+use longshore_core::Store;
 use longshore_core::store::Replies;
 use longshore_core::{KeyName, ProfileName};
 use tokio::sync::Notify;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore::accounts::{
-    Delivery, Parked, PendingChange, PendingFilter, Parking, Return, Shipment, ProviderBatchChange,
+    Delivery, Parked, Parking, PendingChange, PendingFilter, ProviderBatchChange, Return, Shipment,
 };
 use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,8 @@ impl Conductor {
         let limits = self.provider.limits().bounded();
         let max = u32::try_from(limits.items).unwrap_or(u32::MAX);
         loop {
-            let waiting = self.parking.pending_requests(&self.batch, &PendingFilter::Waiting, max).await?;
+            let waiting =
+                self.parking.pending_requests(&self.batch, &PendingFilter::Waiting, max).await?;
             let Some(first) = waiting.first() else { return Ok(None) };
             let (now, due) = (self.clock.now(), first.parked_at + self.pace.gather);
             if now < self.memory.no_seal_before {
@@ -174,7 +175,9 @@ impl Conductor {
             // Recorded before the store's write, so that a provider batch with a record was surely
             // formed by this run.
             self.memory.notes.insert(mark.clone(), BatchProgress::unsubmitted());
-            self.parking.change_provider_batch(&self.batch, &mark, ProviderBatchChange::Create(ids)).await?;
+            self.parking
+                .change_provider_batch(&self.batch, &mark, ProviderBatchChange::Create(ids))
+                .await?;
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{
-    CallRecord, CallStatus, Delivery, Ledger, NewCall, Parked, PendingChange, PendingFilter, Return,
-    ProviderBatchChange, UsageBy, UsageFilter,
+    CallRecord, CallStatus, Delivery, Ledger, NewCall, Parked, PendingChange, PendingFilter,
+    ProviderBatchChange, Return, UsageBy, UsageFilter,
 };
 use longshore::{Batch, BatchId, Error, Payload, Result, Scope, Store, Timestamp, UnitId};
 use longshore_ai::batches::BatchReply;
@@ -30,11 +30,13 @@ impl Cleanup<'_> {
             return Ok(false);
         }
         let mut pending = false;
-        let waiting = self.ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
+        let waiting =
+            self.ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
         for parked in waiting {
             pending |= !self.settle_one(&parked, Bulk::forgo).await?;
         }
-        let answered = self.ledger.pending_requests(self.id, &PendingFilter::Answered, PAGE as u32).await?;
+        let answered =
+            self.ledger.pending_requests(self.id, &PendingFilter::Answered, PAGE as u32).await?;
         for parked in answered {
             let Some(reply) = &parked.reply else { continue };
             let reply: BatchReply =

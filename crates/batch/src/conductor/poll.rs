@@ -199,7 +199,8 @@ impl<'a> PollRun<'a> {
         let (ledger, mut units) = (self.ledger(), Vec::new());
         let reply = Payload::json(reply).map_err(|error| Error::Invalid(error.to_string()))?;
         loop {
-            let waiting = ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
+            let waiting =
+                ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
             if waiting.is_empty() {
                 return Ok(units);
             }

@@ -100,7 +100,8 @@ impl<'a> ProfileStore<'a> {
     }
 
     async fn list(&self, page: &PageArgs) -> anyhow::Result<()> {
-        let found = self.ledger.profiles(&self.scope, None, page.after.as_deref(), page.limit).await?;
+        let found =
+            self.ledger.profiles(&self.scope, None, page.after.as_deref(), page.limit).await?;
         let (sheets, profiles): (Vec<_>, Vec<_>) =
             found.items.into_iter().partition(|record| record.name.as_str() == TENANT_SHEET);
         let output = self.settings.output;

@@ -19,8 +19,7 @@ mod tenants;
 mod worker_api;
 
 pub use admin::{
-    Capacity, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction,
-    UnitSelection,
+    Capacity, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
 };
 pub use enqueue::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
 pub use maintenance::{Promoted, Pruned, Reclaimed, Retention, Upkeep};

@@ -15,7 +15,10 @@ use crate::harness::{Harness, Script, unit};
 async fn bound(harness: &Harness, units: u64) {
     let capacity = Some(Capacity { units: Some(units), bytes: None });
     let change = QueueChange { capacity, ..QueueChange::default() };
-    (&*harness.store as &dyn longshore::Store).change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
+    (&*harness.store as &dyn longshore::Store)
+        .change_queue(&Scope::All, &QueueName::default(), change)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]

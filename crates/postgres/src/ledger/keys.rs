@@ -125,12 +125,7 @@ pub(crate) async fn list(
 
 /// Replaces a data key that was wrapped by master key `from`. Returns false if it was wrapped by
 /// another.
-async fn rewrap(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    from: &str,
-    key: &NewKey,
-) -> Result<bool> {
+async fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
     let (tenant, name, version) = (key.tenant.as_str(), key.name.as_str(), i64::from(key.version));
     let sql = "SELECT master FROM longshore_key WHERE tenant = $1 AND name = $2 AND version = $3
         FOR UPDATE";

@@ -1,8 +1,8 @@
 //! Parked requests, and the shipments that send them to a provider as one batch.
 
 use longshore_accounts::{
-    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
-    ProviderBatchChange,
+    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    Return, Shipment,
 };
 use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use tokio_postgres::Row;
@@ -80,12 +80,7 @@ pub(crate) async fn change_provider_batch(
 }
 
 /// Moves waiting requests into a new shipment.
-async fn seal(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    mark: &str,
-    ids: &[String],
-) -> Result<()> {
+async fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = tx
         .execute(
             "INSERT INTO longshore_shipment (batch, mark, sealed_at) VALUES ($1, $2, $3)
@@ -130,11 +125,7 @@ async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Res
 
 /// Records replies. They are written one by one, so that the first of two replies to the same
 /// request is kept.
-async fn deliver(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    deliveries: &[Delivery],
-) -> Result<Vec<UnitId>> {
+async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
     for Delivery { custom_id, reply } in deliveries {
         let sql = "UPDATE longshore_parked SET reply = coalesce(reply, $3), shipment = NULL

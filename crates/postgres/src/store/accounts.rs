@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use longshore_accounts::{
     Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Draw, Drawn, KeyChange,
-    KeyRecord, Keys, Limits, NewCall, NewDeed, Parked, PendingChange, ParkedCounts, PendingFilter,
-    Parking, ProfileChange, ProfileRecord, Profiles, Recost, Shipment,
-    ProviderBatchChange, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+    KeyRecord, Keys, Limits, NewCall, NewDeed, Parked, ParkedCounts, Parking, PendingChange,
+    PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange, Recost, Shipment,
+    TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
 use longshore_core::store::{Page, Replies, Sent};
 use longshore_core::{

@@ -112,7 +112,10 @@ impl OrderApp {
     async fn bound(&self, units: u64) {
         let capacity = Some(Capacity { units: Some(units), bytes: None });
         let change = QueueChange { paused: None, capacity };
-        (&*self.store as &dyn longshore::Store).change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
+        (&*self.store as &dyn longshore::Store)
+            .change_queue(&Scope::All, &QueueName::default(), change)
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn live(&self) -> u64 {

@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, block_in_place};
 
-use crate::helpers::{LONG, ask, granted, open, open_redis, pool, retry_until_ok, server, until_granted, wait};
+use crate::helpers::{
+    LONG, ask, granted, open, open_redis, pool, retry_until_ok, server, until_granted, wait,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {

@@ -22,12 +22,7 @@ pub(crate) fn change(tx: &mut Tx<'_>, scope: &Scope, change: &KeyChange) -> Resu
 }
 
 /// Adds a new version; the active one retires.
-fn add(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    key: &NewKey,
-    retires_at: Option<Timestamp>,
-) -> Result<()> {
+fn add(tx: &mut Tx<'_>, scope: &Scope, key: &NewKey, retires_at: Option<Timestamp>) -> Result<()> {
     if !scope.covers(&key.tenant) {
         return Err(Error::not_found("tenant", &key.tenant));
     }
@@ -180,9 +175,8 @@ pub(crate) fn list(
              ORDER BY tenant, name, version LIMIT ?6"
         ))
         .or_translate()?;
-    let mut rows = statement
-        .query((tenant, name, version, own, only, u64::from(limit) + 1))
-        .or_translate()?;
+    let mut rows =
+        statement.query((tenant, name, version, own, only, u64::from(limit) + 1)).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         items.push(read(row)?);

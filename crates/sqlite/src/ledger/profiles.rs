@@ -112,9 +112,8 @@ pub(crate) fn list(
         ))
         .or_translate()?;
     let (own, only) = (tenant_filter(scope), only.map(ProfileName::as_str));
-    let mut rows = statement
-        .query((tenant, name, own, only, u64::from(limit) + 1))
-        .or_translate()?;
+    let mut rows =
+        statement.query((tenant, name, own, only, u64::from(limit) + 1)).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         items.push(read(row)?);

@@ -1,8 +1,8 @@
 //! Parked requests and their shipments to a provider's batch API.
 
 use longshore_accounts::{
-    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
-    ProviderBatchChange,
+    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    Return, Shipment,
 };
 use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
@@ -95,10 +95,7 @@ fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<
 }
 
 /// The open shipments, and the number of requests.
-pub(crate) fn shipments(
-    db: &Connection,
-    batch: &BatchId,
-) -> Result<(Vec<Shipment>, ParkedCounts)> {
+pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)> {
     let sql =
         "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = ?1 ORDER BY num";
     let open = rows(db, sql, [batch.as_str()], |row| {
@@ -115,11 +112,7 @@ fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()
 }
 
 /// Stores the first answer to each request.
-fn deliver(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    deliveries: &[Delivery],
-) -> Result<Vec<UnitId>> {
+fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
     for Delivery { custom_id, reply } in deliveries {
         let unit = tx

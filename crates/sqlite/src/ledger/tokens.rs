@@ -1,8 +1,6 @@
 //! API tokens by their hashes, and the audit log.
 
-use longshore_accounts::{
-    Deed, NewDeed, NewToken, TokenChange, TokenHash, TokenRecord, cursor,
-};
+use longshore_accounts::{Deed, NewDeed, NewToken, TokenChange, TokenHash, TokenRecord, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use rusqlite::{Connection, Row};

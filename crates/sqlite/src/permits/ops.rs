@@ -228,11 +228,7 @@ pub(crate) fn release(
 }
 
 /// Creates, resizes or resets a pool.
-pub(crate) fn change(
-    tx: &mut Tx<'_>,
-    name: &PoolName,
-    change: PoolChange,
-) -> Result<Option<u32>> {
+pub(crate) fn change(tx: &mut Tx<'_>, name: &PoolName, change: PoolChange) -> Result<Option<u32>> {
     match change {
         PoolChange::Create(max) => init(tx, name, max),
         PoolChange::Resize(max) => resize(tx, name, max).map(|()| None),

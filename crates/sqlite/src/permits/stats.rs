@@ -57,10 +57,7 @@ fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()
 }
 
 /// The states of all pools, or of one.
-pub(crate) fn list(
-    db: &Connection,
-    only: Option<&PoolName>,
-) -> Result<Vec<(PoolName, PoolStats)>> {
+pub(crate) fn list(db: &Connection, only: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>> {
     let names = only.map_or_else(|| names(db), |name| Ok(vec![name.clone()]))?;
     let found = names.into_iter().map(|name| Ok(stats(db, &name)?.map(|stats| (name, stats))));
     found.filter_map(Result::transpose).collect()

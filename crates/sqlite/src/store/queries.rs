@@ -7,9 +7,7 @@ use longshore_core::session::Session;
 use longshore_core::store::{
     ChangeSet, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
-use longshore_core::{
-    Batch, BatchId, BatchStatus, Inspect, Payload, Result, Scope, Unit, UnitId,
-};
+use longshore_core::{Batch, BatchId, BatchStatus, Inspect, Payload, Result, Scope, Unit, UnitId};
 use tokio::sync::watch;
 
 use super::operations;

@@ -162,5 +162,8 @@ pub(super) async fn another_tenants_key_does_not_exist(world: &World) {
         not_there(world.ledger.change_key(&other, change).await.map(drop));
     }
     assert_eq!(world.key_statuses("k").await, [(1, Active)]);
-    assert_eq!(world.ledger.keys(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(), 1);
+    assert_eq!(
+        world.ledger.keys(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(),
+        1
+    );
 }

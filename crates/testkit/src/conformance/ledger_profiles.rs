@@ -1,8 +1,6 @@
 //! Profiles: stored by tenant and name, changed by compare-and-set; changes are announced to caches.
 
-use longshore_accounts::{
-    KeyChange, KeyStatus, Keys, NewKey, ProfileChange, PutProfile,
-};
+use longshore_accounts::{KeyChange, KeyStatus, Keys, NewKey, ProfileChange, PutProfile};
 use longshore_core::store::{TenantChange, Topic};
 use longshore_core::{Error, KeyName, ProfileName};
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! Requests for provider batches: waiting, in a provider batch, answered. Each step is idempotent.
 
 use longshore_accounts::{
-    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Return, Shipment,
-    ProviderBatchChange,
+    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    Return, Shipment,
 };
 use longshore_core::{BatchId, Payload, UnitId};
 
@@ -90,7 +90,10 @@ pub(super) async fn parked_questions_wait_in_their_order(world: &World) {
     assert_eq!(ids(&waiting), ["b", "a", "c"]);
     assert_eq!(waiting[1].new, items[1]);
     assert_eq!((waiting[0].parked_at, waiting[0].tries), (world.now(), 0));
-    assert_eq!(world.ledger.pending_requests(&batch(), &PendingFilter::Waiting, 2).await.unwrap().len(), 2);
+    assert_eq!(
+        world.ledger.pending_requests(&batch(), &PendingFilter::Waiting, 2).await.unwrap().len(),
+        2
+    );
 }
 
 pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &World) {
@@ -103,7 +106,9 @@ pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &Worl
     assert_eq!(ids(&world.contents("m-1").await), ["a", "b"]);
     assert_eq!(ids(&world.contents("m-2").await), ["c"]);
     for _ in 0..2 {
-        world.change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned())).await;
+        world
+            .change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned()))
+            .await;
     }
     let (shipments, _) = world.shipments().await;
     let told: Vec<_> = shipments.iter().map(|s| (s.mark.as_str(), s.ticket.as_deref())).collect();

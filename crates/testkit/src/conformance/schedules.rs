@@ -114,7 +114,11 @@ pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &World) {
         matches!(&refused, Err(Error::Invalid(why)) if why.contains("1 schedule")),
         "{refused:?}"
     );
-    world.store.switch_schedule(&ALL, &tenant, &name("nightly"), ScheduleSwitch::Remove).await.unwrap();
+    world
+        .store
+        .switch_schedule(&ALL, &tenant, &name("nightly"), ScheduleSwitch::Remove)
+        .await
+        .unwrap();
     world.store.remove_tenant(&ALL, &tenant).await.unwrap();
 }
 
@@ -216,7 +220,11 @@ pub(super) async fn a_schedule_put_again_does_not_send_the_same_time_twice(world
     let schedule = world.put(nightly(world, 0)).await;
     let send = firing(&schedule, None, world.now());
     world.fire(&send).await;
-    world.store.switch_schedule(&ALL, &schedule.tenant, &schedule.name, ScheduleSwitch::Remove).await.unwrap();
+    world
+        .store
+        .switch_schedule(&ALL, &schedule.tenant, &schedule.name, ScheduleSwitch::Remove)
+        .await
+        .unwrap();
     let anew = world.put(nightly(world, 0)).await;
     assert_eq!(anew.next_fire, schedule.next_fire);
     world.fire(&firing(&anew, None, world.now())).await;
@@ -255,7 +263,9 @@ pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &Worl
         (2, 1, 0)
     );
     assert!(world.store.schedule(&other, &acme, &night).await.is_err());
-    assert!(world.store.switch_schedule(&other, &acme, &night, ScheduleSwitch::Remove).await.is_err());
+    assert!(
+        world.store.switch_schedule(&other, &acme, &night, ScheduleSwitch::Remove).await.is_err()
+    );
     let pause = ScheduleSwitch::Pause;
     assert!(world.store.switch_schedule(&other, &acme, &night, pause).await.is_err());
     let firing = firing(&acmes, None, world.now());

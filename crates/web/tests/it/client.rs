@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::batch::BatchAction;
 use longshore::accounts::{Role, UsageBy, UsageFilter};
+use longshore::batch::BatchAction;
 use longshore::session::Order;
 use longshore::store::{
     Capacity, Inspect, Intake, Operate, QueueChange, Refusal, ScheduleFilter, Schedules, Sent,
@@ -36,7 +36,8 @@ async fn serve(site: &TestSite, lock: Lock) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (end, ended) = oneshot::channel();
-    let pools = site.permits.pools(None).await.unwrap().into_iter().map(|(name, _)| (name, 3)).collect();
+    let pools =
+        site.permits.pools(None).await.unwrap().into_iter().map(|(name, _)| (name, 3)).collect();
     let web = site.web(lock).pools(site.permits.clone(), pools);
     let serving = tokio::spawn(web.serve(listener, None, async {
         let _ = ended.await;
@@ -90,8 +91,10 @@ async fn looks_the_same(site: TestSite) {
         );
         assert_eq!(one.unwrap(), other.unwrap());
         let all = ScheduleFilter::All;
-        let (one, other) =
-            (far.schedules(&scope, &all, None, 9).await, near.schedules(&scope, &all, None, 9).await);
+        let (one, other) = (
+            far.schedules(&scope, &all, None, 9).await,
+            near.schedules(&scope, &all, None, 9).await,
+        );
         assert_eq!(one.unwrap().page, other.unwrap().page);
         let filter = UnitFilter { batch: Some(batch.clone()), ..UnitFilter::default() };
         let (one, other) =
@@ -158,7 +161,10 @@ async fn what_is_steered_through_a_server_is_steered() {
     assert_eq!(site.store.unit(&all, data.unit).await.unwrap().state, UnitState::Ready);
     let change = |paused| QueueChange { paused: Some(paused), ..QueueChange::default() };
     for paused in [true, false] {
-        (&far as &dyn longshore::Store).change_queue(&all, &data.queue, change(paused)).await.unwrap();
+        (&far as &dyn longshore::Store)
+            .change_queue(&all, &data.queue, change(paused))
+            .await
+            .unwrap();
         let queues = site.store.queues(&all).await.unwrap();
         assert_eq!(queues.iter().find(|q| q.queue == data.queue).unwrap().paused, paused);
     }

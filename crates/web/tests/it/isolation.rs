@@ -43,7 +43,8 @@ async fn inventory(site: &TestSite, data: &TenantData) -> String {
     let units = site.store.units(&scope, &UnitFilter::default(), None, 1_000).await.unwrap();
     let batch = site.store.batch(&scope, &data.batch).await.unwrap();
     let queues = site.store.queues(&scope).await.unwrap();
-    let schedules = site.store.schedules(&scope, &ScheduleFilter::All, None, 100).await.unwrap().page;
+    let schedules =
+        site.store.schedules(&scope, &ScheduleFilter::All, None, 100).await.unwrap().page;
     let sessions = site.store.sessions().await.unwrap();
     let deeds = site.ledger.deeds(&scope, None, 100).await.unwrap();
     let mut held = Vec::new();

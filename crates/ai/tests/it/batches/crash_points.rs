@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use longshore::accounts::{
-    Parked, PendingChange, ParkedCounts, PendingFilter, Parking, Shipment, ProviderBatchChange,
+    Parked, ParkedCounts, Parking, PendingChange, PendingFilter, ProviderBatchChange, Shipment,
 };
 use longshore::{BatchId, MemoryStore, Result, UnitId};
 use longshore_ai::AskError;

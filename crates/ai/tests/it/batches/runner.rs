@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::{NewParked, PendingChange, PendingFilter, Parking};
+use longshore::accounts::{NewParked, Parking, PendingChange, PendingFilter};
 use longshore::{BatchId, Clock, MemoryStore, UnitId};
 use longshore_ai::batches::{BatchReply, Conductor, Gathering, Turn};
 use longshore_ai::{Code, ProviderName, Question};
@@ -80,7 +80,8 @@ impl RunnerFixture {
         let mut replies = BTreeMap::new();
         for id in IDS {
             let asked = PendingFilter::CustomId(id.to_owned());
-            let parked = self.store.pending_requests(&self.batch, &asked, 1).await.unwrap().remove(0);
+            let parked =
+                self.store.pending_requests(&self.batch, &asked, 1).await.unwrap().remove(0);
             replies.insert(id, parked.reply.expect(id).parse().unwrap());
         }
         replies

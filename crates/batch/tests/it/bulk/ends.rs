@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::batch::BatchAction;
 use longshore::accounts::{Budget, CallStatus};
+use longshore::batch::BatchAction;
 use longshore::{BatchId, BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::batch::Batch;
 use longshore::accounts::{Call, CallEnd, Ledger, ParkedCounts, PutProfile, UsageFilter};
+use longshore::batch::Batch;
 use longshore::stall::Dead;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{

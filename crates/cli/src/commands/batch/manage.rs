@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use longshore::batch::BatchAction;
 use longshore::accounts::ParkedCounts;
+use longshore::batch::BatchAction;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use longshore_dispatch::request::ArrayAction;
 

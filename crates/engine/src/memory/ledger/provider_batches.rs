@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use longshore_accounts::{
-    Delivery, NewParked, Parked, PendingChange, ParkedCounts, PendingFilter, Parking, Return,
-    Shipment, ProviderBatchChange,
+    Delivery, NewParked, Parked, ParkedCounts, Parking, PendingChange, PendingFilter,
+    ProviderBatchChange, Return, Shipment,
 };
 use longshore_core::{BatchId, Result, Timestamp, UnitId};
 

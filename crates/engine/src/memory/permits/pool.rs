@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
-use longshore_core::permits::{
-    self, Answer, Ask, Grant, Holder, Otherwise, PoolStats, Waits,
-};
+use longshore_core::permits::{self, Answer, Ask, Grant, Holder, Otherwise, PoolStats, Waits};
 use longshore_core::{PermitId, Priority, Timestamp};
 use tokio::sync::Notify;
 

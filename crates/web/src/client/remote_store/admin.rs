@@ -4,8 +4,7 @@ use async_trait::async_trait;
 use longshore::batch::BatchAction;
 use longshore::session::Order;
 use longshore::store::{
-    Inspect, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction,
-    UnitSelection,
+    Inspect, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
 };
 use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId};
 
