@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use longshore::ledger::{Ledger, PutProfile};
+use longshore::accounts::{Ledger, PutProfile};
 use longshore::{ProfileName, Scope, Store, TenantId};
 use longshore_ai::gateway::{Gateway, OneTenant};
 use longshore_ai::{Desk, Http, TENANT_SHEET, Vault};
@@ -38,7 +38,8 @@ pub(crate) async fn open(folder: &Path, profiles: &[(&str, Value)]) -> Result<Ho
             suspended: None,
             expected: None,
         };
-        longshore::ledger::Profiles::put_profile(&*store, &Scope::All, put).await?;
+        let ledger: &dyn longshore::Ledger = &*store;
+        ledger.put_profile(&Scope::All, put).await?;
     }
     let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
     let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));

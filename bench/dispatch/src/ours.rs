@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use longshore::store::{Inspect, Retention};
+use longshore::store::Retention;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, TenantId, UnitId};
 use longshore_dispatch::client::Client;
 use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Status, Submission};
@@ -38,7 +38,6 @@ pub(crate) struct Run {
 pub(crate) fn serve(folder: &Path) -> Result<()> {
     runtime()?.block_on(async {
         let store = SqliteStore::open(&folder.join("units.db"), SqliteOptions::default())?;
-        store.migrate().await?;
         let server = Server::bind(Options {
             folder: folder.to_path_buf(),
             state: folder.join("state"),

@@ -60,7 +60,7 @@ impl Pair for User {
                 other => bail!("not in line but {other:?}"),
             }
         }
-        Ok(self.permits.release(&self.pool, &[ask.id]).await?)
+        Ok(self.permits.release(&self.pool, &[ask.id], false).await?)
     }
 }
 

@@ -3,8 +3,8 @@
 //! Owns the record in a unit's checkpoint and the decision made from it: whether the run asks the
 //! model or goes straight to POST ([`Checkpoint::resume_point`]). Pure; the handler writes.
 
+use longshore::accounts::NewCall;
 use longshore::batch::Sums;
-use longshore::ledger::NewCall;
 use longshore::{Payload, Unit};
 use longshore_ai::{Answer, Cost};
 use serde::{Deserialize, Serialize};

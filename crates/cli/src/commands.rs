@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{Client, Store};
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{Store, TenantId};
 use longshore_ai::{Desk, Http};
 

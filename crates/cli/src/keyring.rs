@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore_ai::{MasterKey, MasterSource, Vault};
 
 use crate::config::VaultConfig;

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{MemoryStore, Permits, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
@@ -102,6 +102,20 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
         return Ok(Arc::new(store));
     }
     open_at(&settings.store, settings).await
+}
+
+/// Brings the schema of the settings' store up to date, and returns its version.
+pub async fn migrate(settings: &Settings) -> anyhow::Result<u32> {
+    #[cfg(feature = "standard")]
+    if settings.server.is_some() {
+        return Err(usage("a store cannot be migrated over HTTP"));
+    }
+    require_persistent(&settings.store)?;
+    Ok(match &settings.store {
+        StoreUrl::Sqlite(path) => open_sqlite(path, settings.synchronous)?.migrate().await?,
+        StoreUrl::Postgres(url) => url.open(&settings.postgres).await?.migrate().await?,
+        StoreUrl::Memory => 0,
+    })
 }
 
 /// A store and its ledger.

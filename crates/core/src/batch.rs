@@ -323,6 +323,8 @@ fn threshold_exceeded(limit: FailureLimit, failed: u64, batch: &Batch) -> Option
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchAction {
+    /// Mark that all its units are sent, so that it can end. Sealing twice has no effect.
+    Seal,
     /// Stop claiming its units.
     Pause {
         /// Why, for people.
@@ -405,6 +407,7 @@ impl Batch {
 pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> {
     use BatchStatus::{Cancelled, Complete, Failed, Paused, Running};
     match action {
+        BatchAction::Seal => batch.sealed = true,
         BatchAction::Pause { reason } => match batch.status {
             status if status.is_open() => {
                 batch.status = Paused;

@@ -7,14 +7,16 @@
 //! A store implements [`Store`], seven small traits grouped by a unit's life: [`Intake`] (send),
 //! [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune), [`Operate`] (cancel, retry,
 //! pause), [`Inspect`] (read, changes, verify), [`Tenants`] (weights, caps and capacities per
-//! tenant) and [`Schedules`] (put, fire). Two further traits are independent of it: [`Ledger`]
-//! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
+//! tenant) and [`Schedules`] (put, fire). Two further traits are independent of it:
+//! [`store::Replies`] (reply queues) and [`Permits`] (bounded pools). Profiles, keys, calls and
+//! their cost, budgets, API tokens and the audit log are in `longshore-accounts`.
 
 pub mod access;
 pub mod adaptive;
 pub mod admission;
 pub mod batch;
 pub mod byte_size;
+pub mod call;
 pub mod claim;
 pub mod coalescer;
 pub mod columns;
@@ -22,7 +24,6 @@ pub mod counts;
 pub mod duration;
 pub mod error;
 pub mod fair;
-pub mod ledger;
 pub mod machine;
 pub mod migration;
 pub mod name;
@@ -45,7 +46,6 @@ pub use coalescer::Gather;
 pub use counts::Counts;
 pub use duration::HumanDuration;
 pub use error::{Error, Result};
-pub use ledger::Ledger;
 pub use name::{
     BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName,
     Scope, SessionId, TenantId, TokenId, UnitId,

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
 
-use longshore_core::ledger::CallRecord;
+use longshore_accounts::CallRecord;
 use longshore_core::{Effect, Failure, Outcome, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -2,7 +2,8 @@
 //!
 //! [`Client`] sends units and waits for them; [`Worker`] claims units and runs their handlers.
 //! Both work on any [`Store`]; [`MemoryStore`] needs nothing else. Everything of
-//! `longshore-core` (the vocabulary, the policies, the seams) is re-exported here.
+//! `longshore-core` (the vocabulary, the policies, the seams) is re-exported here, and
+//! `longshore-accounts` as [`accounts`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -76,6 +77,7 @@ pub use handler::{
     Answer, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
 };
 pub use heartbeat_thread::Heartbeat;
+pub use longshore_accounts::{self as accounts, Ledger};
 pub use longshore_core::*;
 pub use memory::{MemoryPermits, MemoryStore};
 pub use services::Services;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use longshore_core::batch::BatchAction;
 use longshore_core::machine::{Event, Transition, next};
-use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
+use longshore_core::store::{
+    Capacity, LaneChange, Operated, QueueChange, SettingsChange, UnitAction,
+};
 use longshore_core::{
     BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
@@ -244,6 +246,9 @@ pub(crate) async fn batch(
     id: &BatchId,
     action: &BatchAction,
 ) -> Result<Option<RetryCursor>> {
+    if *action == BatchAction::Seal {
+        return batch::seal(tx, scope, id).await.map(|()| None);
+    }
     let num = batch::number(tx, scope, id).await?;
     let before = batch::lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
     batch::act(tx, scope, id, action).await?;
@@ -312,8 +317,21 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
     Ok((retried, next_cursor))
 }
 
+/// Changes the settings of a queue or a lane.
+pub(crate) async fn settings(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    name: &QueueName,
+    change: &SettingsChange,
+) -> Result<()> {
+    match change {
+        SettingsChange::Queue(change) => queue(tx, scope, name, *change).await,
+        SettingsChange::Lane(tenant, change) => lane(tx, scope, name, tenant, *change).await,
+    }
+}
+
 /// Changes a queue, and creates it if it does not exist.
-pub(crate) async fn queue(
+async fn queue(
     tx: &mut Tx<'_>,
     scope: &Scope,
     name: &QueueName,
@@ -330,7 +348,7 @@ pub(crate) async fn queue(
 }
 
 /// Changes one tenant's lane.
-pub(crate) async fn lane(
+async fn lane(
     tx: &mut Tx<'_>,
     scope: &Scope,
     name: &QueueName,

@@ -91,7 +91,7 @@ pub(crate) async fn add(
 
 /// Seals a batch, so that no more units can be added. Returns its number, to read it after it has
 /// advanced.
-pub(crate) async fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<i64> {
+pub(crate) async fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<()> {
     let num = number(tx, scope, id).await?;
     let sql = "UPDATE longshore_batch SET sealed = true WHERE num = $1 AND NOT sealed
         RETURNING tenant";
@@ -99,7 +99,7 @@ pub(crate) async fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result
         tx.announce("batch", id.as_str(), Some(value(&row, 0)?));
     }
     tx.touch_batch(num);
-    Ok(num)
+    Ok(())
 }
 
 /// Applies an operator's action to the record.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use longshore_core::ledger::CallRecord;
+use longshore_accounts::CallRecord;
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Finish, Finished};
 use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};

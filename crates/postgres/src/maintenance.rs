@@ -66,7 +66,7 @@ pub(crate) struct ChangeSeq {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdleUntil {
     /// When the next scheduled unit is due.
-    pub(crate) next_due: Option<Timestamp>,
+    next_due: Option<Timestamp>,
     next_deadline: Option<Timestamp>,
     /// The time until the next schedule fires, by the server's clock at the time of the query.
     next_fire_in: Option<Duration>,
@@ -121,6 +121,11 @@ impl MaintenanceCache {
 }
 
 impl IdleUntil {
+    /// The time until the next scheduled unit is due.
+    pub(crate) fn next_due_in(&self, now: Timestamp) -> Option<Duration> {
+        self.next_due.map(|due| due.since(now))
+    }
+
     /// Whether nothing is due yet.
     pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
         [self.next_due, self.next_deadline].iter().flatten().all(|at| *at > now)
@@ -164,7 +169,14 @@ pub(crate) async fn promote(
     let Promoted { due, expired, swept, .. } = promoted;
     promoted.more =
         long_log || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
-    Ok((promoted, pending.is_empty().then_some(pending.idle)))
+    if pending.is_empty() {
+        promoted.next_due = pending.idle.next_due_in(tx.now);
+        return Ok((promoted, Some(pending.idle)));
+    }
+    if !promoted.more {
+        promoted.next_due = next_due(tx).await?;
+    }
+    Ok((promoted, None))
 }
 
 /// Checks whether there is anything to promote, as part of the leader's renewal. Batches that a
@@ -369,7 +381,7 @@ async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<(
 }
 
 /// When the next scheduled unit is due.
-pub(crate) async fn next_due(tx: &mut Tx<'_>) -> Result<Option<Duration>> {
+async fn next_due(tx: &mut Tx<'_>) -> Result<Option<Duration>> {
     let sql = "SELECT sort_key FROM longshore_unit WHERE state = 1 ORDER BY sort_key LIMIT 1";
     let Some(row) = tx.query_opt(sql, &[]).await? else { return Ok(None) };
     Ok(Some(Timestamp::from_micros(value(&row, 0)?).since(tx.now)))

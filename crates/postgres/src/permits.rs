@@ -11,7 +11,7 @@ mod wakeups;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Job, Leaving, Otherwise, STEP};
+use longshore_core::permits::{Answer, Ask, Grant, Job, Otherwise, PoolChange, STEP};
 use longshore_core::{Error, PermitId, PoolName, Result};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -21,7 +21,7 @@ use crate::row::value;
 use crate::store::StoreInner;
 use crate::typed_params::replace_nul;
 pub(crate) use batched::PoolCoalescers;
-pub(crate) use stats::{names, stats};
+pub(crate) use stats::list;
 pub(crate) use wakeups::PermitWakeups;
 
 fn uuid(id: PermitId) -> Uuid {
@@ -138,9 +138,10 @@ pub(crate) async fn release(
     inner: &Arc<StoreInner>,
     pool: &PoolName,
     ids: &[PermitId],
+    timed_out: bool,
 ) -> Result<()> {
     inner.notifier.permit_wakeups.close(ids).await;
-    let job = Job::Release { ids: ids.to_vec(), late: false };
+    let job = Job::Release { ids: ids.to_vec(), late: timed_out };
     batched::submit(inner, pool, job).await.map(drop)
 }
 
@@ -154,20 +155,28 @@ async fn release_one(
     run_and_wake(inner, sql, &[&pool.as_str(), &uuids(ids), &late]).await
 }
 
-/// Removes a request from the queue.
-pub(crate) async fn leave(
-    inner: &Arc<StoreInner>,
+/// Creates, resizes or resets a pool.
+pub(crate) async fn change(
+    inner: &StoreInner,
     pool: &PoolName,
-    id: PermitId,
-    why: Leaving,
-) -> Result<()> {
-    inner.notifier.permit_wakeups.close(&[id]).await;
-    let job = Job::Release { ids: vec![id], late: why == Leaving::TimedOut };
-    batched::submit(inner, pool, job).await.map(drop)
+    change: PoolChange,
+) -> Result<Option<u32>> {
+    match change {
+        PoolChange::Create(max) => return init(inner, pool, max).await,
+        PoolChange::Resize(max) => {
+            let sql = "SELECT longshore_permit_resize($1, $2)";
+            run_and_wake(inner, sql, &[&pool.as_str(), &i64::from(max)]).await?;
+        }
+        PoolChange::Reset => {
+            let sql = "SELECT longshore_permit_reset($1)";
+            run_and_wake(inner, sql, &[&pool.as_str()]).await?;
+        }
+    }
+    Ok(None)
 }
 
 /// Creates a pool. If it exists, returns its maximum.
-pub(crate) async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u32>> {
     let sql = "WITH made AS (INSERT INTO longshore_bounded_pool (name, max_weight) VALUES ($1, $2)
         ON CONFLICT DO NOTHING RETURNING 1)
         SELECT EXISTS (SELECT FROM made), (SELECT p.max_weight FROM longshore_bounded_pool p WHERE
@@ -185,17 +194,6 @@ pub(crate) async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Resul
                 .map_err(|_| damaged("an invalid maximum of a pool"));
         }
     }
-}
-
-/// Sets the maximum.
-pub(crate) async fn resize(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<()> {
-    let sql = "SELECT longshore_permit_resize($1, $2)";
-    run_and_wake(inner, sql, &[&pool.as_str(), &i64::from(max)]).await
-}
-
-/// Removes all permits and requests of a pool, and keeps its maximum.
-pub(crate) async fn reset(inner: &StoreInner, pool: &PoolName) -> Result<()> {
-    run_and_wake(inner, "SELECT longshore_permit_reset($1)", &[&pool.as_str()]).await
 }
 
 /// Whether an alert may be sent now. If so, records it.

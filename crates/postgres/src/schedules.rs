@@ -3,13 +3,15 @@
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
-    DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Sent, read_schedule_cursor,
+    Fired, Firing, IfThere, Page, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Sent,
+    read_schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
 use crate::connect::ClockSource;
 use crate::error::{conflict, damaged};
+use crate::queries;
 use crate::row::{Columns, readable, value};
 use crate::send::{LimitPolicy, send};
 use crate::tx::Tx;
@@ -23,7 +25,7 @@ pub(crate) async fn put(
 ) -> Result<Placed> {
     new.check()?;
     scope.require(&new.tenant)?;
-    let found = find(tx, &new.tenant, &new.name, RowLock::ForUpdate).await?;
+    let found = find(tx, &new.tenant, &new.name).await?;
     let placed = Placed::decide(new.clone(), found, if_there, tx.now);
     match &placed {
         Placed::Created(schedule) => insert(tx, schedule).await?,
@@ -34,20 +36,7 @@ pub(crate) async fn put(
     Ok(placed)
 }
 
-/// Removes a schedule.
-pub(crate) async fn remove(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ScheduleName,
-) -> Result<()> {
-    show_locked(tx, scope, tenant, name).await?;
-    let sql = "DELETE FROM longshore_schedule WHERE tenant = $1 AND name = $2";
-    tx.execute(sql, &[&tenant.as_str(), &name.as_str()]).await?;
-    Ok(())
-}
-
-/// Pauses or resumes a schedule.
+/// Pauses, resumes or removes a schedule.
 pub(crate) async fn switch(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -56,7 +45,10 @@ pub(crate) async fn switch(
     switch: ScheduleSwitch,
 ) -> Result<Schedule> {
     let mut schedule = show_locked(tx, scope, tenant, name).await?;
-    if schedule.switch(switch) {
+    if switch == ScheduleSwitch::Remove {
+        let sql = "DELETE FROM longshore_schedule WHERE tenant = $1 AND name = $2";
+        tx.execute(sql, &[&tenant.as_str(), &name.as_str()]).await?;
+    } else if schedule.switch(switch) {
         update(tx, &schedule).await?;
         announce(tx, tenant);
     }
@@ -124,54 +116,23 @@ async fn write(tx: &mut Tx<'_>, sql: &str, schedule: &Schedule) -> Result<u64> {
     .await
 }
 
-/// Whether the row of a schedule is locked for a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RowLock {
-    ForUpdate,
-    None,
-}
-
-async fn find(
-    tx: &mut Tx<'_>,
-    tenant: &TenantId,
-    name: &ScheduleName,
-    lock: RowLock,
-) -> Result<Option<Schedule>> {
-    let lock = if lock == RowLock::ForUpdate { "FOR UPDATE" } else { "" };
+/// A schedule, locked for a change.
+async fn find(tx: &mut Tx<'_>, tenant: &TenantId, name: &ScheduleName) -> Result<Option<Schedule>> {
     let sql = format!(
-        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE tenant = $1 AND name = $2 {lock}"
+        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE tenant = $1 AND name = $2 FOR UPDATE"
     );
     let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
     row.as_ref().map(|row| read_schedule(&Columns(row))).transpose()
 }
 
-/// One schedule within the scope.
-pub(crate) async fn show(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ScheduleName,
-) -> Result<Schedule> {
-    find_in_scope(tx, scope, tenant, name, RowLock::None).await
-}
-
+/// One schedule within the scope, locked.
 async fn show_locked(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     name: &ScheduleName,
 ) -> Result<Schedule> {
-    find_in_scope(tx, scope, tenant, name, RowLock::ForUpdate).await
-}
-
-async fn find_in_scope(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ScheduleName,
-    lock: RowLock,
-) -> Result<Schedule> {
-    let found = if scope.covers(tenant) { find(tx, tenant, name, lock).await? } else { None };
+    let found = if scope.covers(tenant) { find(tx, tenant, name).await? } else { None };
     found.ok_or_else(|| Error::not_found("schedule", name))
 }
 
@@ -179,42 +140,50 @@ async fn find_in_scope(
 pub(crate) async fn list(
     tx: &mut Tx<'_>,
     scope: &Scope,
+    filter: &ScheduleFilter,
+    clock_source: ClockSource,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Schedule>> {
-    let own = scope.tenant().map(TenantId::as_str);
+) -> Result<ScheduleList> {
+    let own = queries::tenant(scope);
+    let only = match filter {
+        ScheduleFilter::All => None,
+        ScheduleFilter::Named(name) => Some(name.as_str()),
+        ScheduleFilter::Due => return due(tx, own, clock_source, after, limit).await,
+    };
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     let sql = format!(
-        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > ($1, $2) AND ($3
-         IS NULL OR tenant = $3)
-         ORDER BY tenant, name LIMIT $4"
+        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > ($1, $2) AND ($3 IS NULL OR tenant = $3)
+         AND ($4 IS NULL OR name = $4) ORDER BY tenant, name LIMIT $5"
     );
-    let rows = tx.query(&sql, &[&tenant, &name, &own, &(i64::from(limit) + 1)]).await?;
-    page(&rows, limit)
+    let max_rows = i64::from(limit) + 1;
+    let rows = tx.query(&sql, &[&tenant, &name, &own, &only, &max_rows]).await?;
+    Ok(ScheduleList { page: page(&rows, limit)?, now: tx.now, next_due: None })
 }
 
 /// Due schedules, and the time until the next one.
-pub(crate) async fn due(
+async fn due(
     tx: &mut Tx<'_>,
+    own: Option<&str>,
+    clock_source: ClockSource,
     after: Option<&str>,
     limit: u32,
-    clock_source: ClockSource,
-) -> Result<DueSchedules> {
+) -> Result<ScheduleList> {
     let now = tx.clock_now(clock_source).await?;
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     // By the index on the time, since few schedules are due.
     let sql = format!(
-        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE NOT paused AND next_fire IS NOT
-         NULL AND next_fire <= $3
-         AND (tenant, name) > ($1, $2) ORDER BY tenant, name LIMIT $4"
+        "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE NOT paused AND next_fire IS NOT NULL AND next_fire <= $3
+         AND (tenant, name) > ($1, $2) AND ($5 IS NULL OR tenant = $5)
+         ORDER BY tenant, name LIMIT $4"
     );
     let max_rows = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&tenant, &name, &now.as_micros(), &max_rows]).await?;
+    let rows = tx.query(&sql, &[&tenant, &name, &now.as_micros(), &max_rows, &own]).await?;
     let sql = "SELECT min(next_fire) FROM longshore_schedule
         WHERE NOT paused AND next_fire IS NOT NULL AND next_fire > $1";
     let next: Option<i64> = value(&tx.query_one(sql, &[&now.as_micros()]).await?, 0)?;
-    let next = next.map(|at| Timestamp::from_micros(at).since(now));
-    Ok(DueSchedules { now, due: page(&rows, limit)?, next })
+    let next_due = next.map(|at| Timestamp::from_micros(at).since(now));
+    Ok(ScheduleList { page: page(&rows, limit)?, now, next_due })
 }
 
 fn page(rows: &[Row], limit: u32) -> Result<Page<Schedule>> {

@@ -24,7 +24,7 @@ use crate::typed_params::{replace_nul, session_uuid, unit_id, uuids};
 mod heartbeat;
 mod takeover;
 
-pub(crate) use heartbeat::{beat, progress, release};
+pub(crate) use heartbeat::{beat, release};
 pub(crate) use takeover::adopt;
 
 /// The streams from which nothing may start, as an array that is computed once per statement.

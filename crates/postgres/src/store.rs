@@ -23,17 +23,17 @@ use crate::stride::StrideState;
 use crate::tx::{Durability, PostCommit, Tx};
 use crate::{batch, counter_rollup, dependency_outbox, finish, migrate, send};
 
+mod accounts;
 mod admin;
 mod enqueue;
-mod ledger;
 mod maintenance;
+mod operations;
 mod permits;
-mod provider_batches;
 mod queries;
 mod schedules;
-mod tenants;
-mod tokens;
 mod worker_api;
+
+pub(crate) use operations::operations;
 
 /// How long after a claim the store checks for ready units that the claim skipped because they were
 /// locked.
@@ -172,7 +172,7 @@ impl PostgresStore {
             pool_coalescers: crate::permits::PoolCoalescers::default(),
         };
         let store = Self { inner: Arc::new(inner), _tasks: tasks };
-        store.migrate_schema().await?;
+        store.migrate().await?;
         Ok(store.listen(listen_at))
     }
 
@@ -189,8 +189,9 @@ impl PostgresStore {
         self.inner.notifier.is_listening()
     }
 
-    /// Has no time limit: a migration that is cut short starts from the beginning the next time.
-    pub(crate) async fn migrate_schema(&self) -> Result<u32> {
+    /// Brings the schema up to date, as [`Self::open`] does, and returns its version. Has no time
+    /// limit: a migration that is cut short starts from the beginning the next time.
+    pub async fn migrate(&self) -> Result<u32> {
         operation_without_timeout!(self, Durable, tx => migrate::migrate(&mut tx)).await
     }
 

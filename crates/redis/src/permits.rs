@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{Answer, Ask, Done, Job, Leaving, Otherwise, Permits, PoolStats};
+use longshore_core::permits::{Answer, Ask, Done, Job, Otherwise, Permits, PoolChange, PoolStats};
 use longshore_core::{Error, PermitId, PoolName, Result, SessionId};
 use redis::cmd;
 use tokio::sync::OnceCell;
@@ -96,9 +96,75 @@ impl RedisPermits {
             .unwrap_or_else(|| Err(damaged("a request ended without a reply")))
     }
 
-    async fn release_ids(&self, pool: &PoolName, ids: &[PermitId], late: bool) -> Result<()> {
-        ids.iter().for_each(|id| self.inner.notifications.remove(pool, *id));
-        self.submit(pool, Job::Release { ids: ids.to_vec(), late }).await.map(drop)
+    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+        let entry = self.registry.entry(pool);
+        let known_created_at = entry.created_at();
+        let (created_at, known_max): (String, String) = self
+            .inner
+            .connection
+            .script(&INIT, &entry.keys, |server, command| {
+                command.arg(NO_ID).arg(max).arg(&server.run_id).arg(server.started_at);
+                command.arg(u8::from(server.keeps_data)).arg(&known_created_at);
+            })
+            .await?;
+        self.inner.register_pool(pool, &entry, created_at).await;
+        Ok(known_max.parse().ok())
+    }
+
+    async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
+        let entry = self.registry.entry(pool);
+        let known_created_at = entry.created_at();
+        let created_at: String = self
+            .inner
+            .connection
+            .script(&RESIZE, &entry.keys, |server, command| {
+                command.arg(NO_ID).arg(max).arg(&server.run_id).arg(server.started_at);
+                command.arg(u8::from(server.keeps_data)).arg(&known_created_at);
+            })
+            .await?;
+        self.inner.register_pool(pool, &entry, created_at).await;
+        Ok(())
+    }
+
+    async fn reset(&self, pool: &PoolName) -> Result<()> {
+        let entry = self.registry.entry(pool);
+        self.inner
+            .connection
+            .script(&RESET, &entry.keys, |_, command| {
+                command.arg(NO_ID);
+            })
+            .await
+    }
+
+    async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
+        let entry = self.registry.entry(pool);
+        let raw = self.inner.connection.script(&STATS, &entry.keys, |_, command| {
+            command.arg(NO_ID);
+        });
+        let raw = raw.await?;
+        stats::parse(raw)
+    }
+
+    async fn names(&self) -> Result<Vec<PoolName>> {
+        let listed = self.inner.connection.run(|_| {
+            let mut command = cmd("SMEMBERS");
+            command.arg(registry::POOL_NAMES_KEY);
+            command
+        });
+        let listed: Vec<String> = listed.await?;
+        let mut names = Vec::new();
+        for name in listed.iter().filter_map(|name| name.parse::<PoolName>().ok()) {
+            let exists = self.inner.connection.run(|_| {
+                let mut command = cmd("HEXISTS");
+                command.arg(registry::pool_key(&name)).arg("state");
+                command
+            });
+            if exists.await? {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 }
 
@@ -161,83 +227,30 @@ impl Permits for RedisPermits {
             .collect())
     }
 
-    async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        self.release_ids(pool, ids, false).await
+    async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
+        ids.iter().for_each(|id| self.inner.notifications.remove(pool, *id));
+        self.submit(pool, Job::Release { ids: ids.to_vec(), late: timed_out }).await.map(drop)
     }
 
-    async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        self.release_ids(pool, &[id], why == Leaving::TimedOut).await
-    }
-
-    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-        let entry = self.registry.entry(pool);
-        let known_created_at = entry.created_at();
-        let (created_at, known_max): (String, String) = self
-            .inner
-            .connection
-            .script(&INIT, &entry.keys, |server, command| {
-                command.arg(NO_ID).arg(max).arg(&server.run_id).arg(server.started_at);
-                command.arg(u8::from(server.keeps_data)).arg(&known_created_at);
-            })
-            .await?;
-        self.inner.register_pool(pool, &entry, created_at).await;
-        Ok(known_max.parse().ok())
-    }
-
-    async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        let entry = self.registry.entry(pool);
-        let known_created_at = entry.created_at();
-        let created_at: String = self
-            .inner
-            .connection
-            .script(&RESIZE, &entry.keys, |server, command| {
-                command.arg(NO_ID).arg(max).arg(&server.run_id).arg(server.started_at);
-                command.arg(u8::from(server.keeps_data)).arg(&known_created_at);
-            })
-            .await?;
-        self.inner.register_pool(pool, &entry, created_at).await;
-        Ok(())
-    }
-
-    async fn reset(&self, pool: &PoolName) -> Result<()> {
-        let entry = self.registry.entry(pool);
-        self.inner
-            .connection
-            .script(&RESET, &entry.keys, |_, command| {
-                command.arg(NO_ID);
-            })
-            .await
-    }
-
-    async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        let entry = self.registry.entry(pool);
-        let raw = self.inner.connection.script(&STATS, &entry.keys, |_, command| {
-            command.arg(NO_ID);
-        });
-        let raw = raw.await?;
-        stats::parse(raw)
-    }
-
-    async fn pools(&self) -> Result<Vec<PoolName>> {
-        let listed = self.inner.connection.run(|_| {
-            let mut command = cmd("SMEMBERS");
-            command.arg(registry::POOL_NAMES_KEY);
-            command
-        });
-        let listed: Vec<String> = listed.await?;
-        let mut names = Vec::new();
-        for name in listed.iter().filter_map(|name| name.parse::<PoolName>().ok()) {
-            let exists = self.inner.connection.run(|_| {
-                let mut command = cmd("HEXISTS");
-                command.arg(registry::pool_key(&name)).arg("state");
-                command
-            });
-            if exists.await? {
-                names.push(name);
-            }
+    async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {
+        match change {
+            PoolChange::Create(max) => return self.init(pool, max).await,
+            PoolChange::Resize(max) => self.resize(pool, max).await?,
+            PoolChange::Reset => self.reset(pool).await?,
         }
-        names.sort();
-        Ok(names)
+        Ok(None)
+    }
+
+    async fn pools(&self, name: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>> {
+        let names = match name {
+            Some(name) => vec![name.clone()],
+            None => self.names().await?,
+        };
+        let mut pools = Vec::new();
+        for name in names {
+            pools.extend(self.stats(&name).await?.map(|stats| (name, stats)));
+        }
+        Ok(pools)
     }
 
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {

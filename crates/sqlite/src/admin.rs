@@ -2,7 +2,9 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::machine::{Event, next};
-use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
+use longshore_core::store::{
+    Capacity, LaneChange, Operated, QueueChange, SettingsChange, UnitAction,
+};
 use longshore_core::{
     Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
@@ -152,6 +154,9 @@ pub(crate) fn batch(
     id: &BatchId,
     action: &BatchAction,
 ) -> Result<Batch> {
+    if *action == BatchAction::Seal {
+        return batch::seal(tx, scope, id);
+    }
     let before = batch::load(tx.db, batch::number(tx.db, scope, id)?)?;
     let num = batch::act(tx, scope, id, action)?;
     if *action == BatchAction::RetryFailed {
@@ -188,13 +193,21 @@ fn failed_units(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {
     .or_translate()
 }
 
-/// Changes a queue, which need not exist yet.
-pub(crate) fn queue(
+/// Changes the settings of a queue or a lane.
+pub(crate) fn settings(
     tx: &mut Tx<'_>,
     scope: &Scope,
     name: &QueueName,
-    change: QueueChange,
+    change: &SettingsChange,
 ) -> Result<()> {
+    match change {
+        SettingsChange::Queue(change) => queue(tx, scope, name, *change),
+        SettingsChange::Lane(tenant, change) => lane(tx, scope, name, tenant, *change),
+    }
+}
+
+/// Changes a queue, which need not exist yet.
+fn queue(tx: &mut Tx<'_>, scope: &Scope, name: &QueueName, change: QueueChange) -> Result<()> {
     let owner = scope.check_queue_change(name)?;
     // Create a lane too, so that the queue is listed before its first unit.
     send::lane(tx, name.as_str(), owner.as_str())?;
@@ -205,7 +218,7 @@ pub(crate) fn queue(
 }
 
 /// Changes one tenant's lane.
-pub(crate) fn lane(
+fn lane(
     tx: &mut Tx<'_>,
     scope: &Scope,
     name: &QueueName,

@@ -1,4 +1,4 @@
-//! Implements the traits of [`longshore_core::ledger`], each group of operations in a file of its
+//! Implements the traits of [`longshore_accounts`], each group of operations in a file of its
 //! own.
 
 pub(crate) mod budgets;

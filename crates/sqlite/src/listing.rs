@@ -8,8 +8,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use longshore_core::sql_row::BATCH_COLUMNS;
 use longshore_core::page::{UnitCursor, parse_cursor};
+use longshore_core::sql_row::BATCH_COLUMNS;
 use longshore_core::store::{Page, UnitFilter};
 use longshore_core::{Batch, BatchStatus, Result, Scope, Unit, UnitId, UnitState};
 use rusqlite::Connection;

@@ -41,7 +41,8 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<Promoted> {
     let swept = cancel_given_up(tx, limit)?;
     unpark_uncapped(tx)?;
     let more = [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
-    Ok(Promoted { due, expired, swept, more })
+    let next_due = if more { None } else { next_due(tx)? };
+    Ok(Promoted { due, expired, swept, more, next_due })
 }
 
 /// Few streams have scheduled units; the index provides the first due ones of each.
@@ -128,8 +129,9 @@ fn unpark_uncapped(tx: &mut Tx<'_>) -> Result<()> {
 }
 
 /// Time until the next scheduled unit is due.
-pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duration>> {
-    let due: Option<i64> = db
+fn next_due(tx: &Tx<'_>) -> Result<Option<Duration>> {
+    let due: Option<i64> = tx
+        .db
         .prepare_cached(
             "SELECT min((SELECT sort_key FROM longshore_unit u INDEXED BY longshore_unit_sort
              WHERE u.stream = s.num AND u.state = 1 ORDER BY sort_key LIMIT 1))
@@ -139,7 +141,7 @@ pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duratio
         .or_translate()?
         .query_row([], |row| row.get(0))
         .or_translate()?;
-    Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
+    Ok(due.map(|due| Timestamp::from_micros(due).since(tx.now)))
 }
 
 /// Removes records that exceed the retention.

@@ -10,5 +10,5 @@ mod pool;
 mod stats;
 mod wakeups;
 
-pub(crate) use stats::{names, stats};
+pub(crate) use stats::list;
 pub(crate) use wakeups::PermitWakeups;

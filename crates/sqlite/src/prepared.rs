@@ -5,8 +5,8 @@
 
 use std::sync::LazyLock;
 
+use longshore_accounts::rows::CALL_COLUMNS;
 use longshore_core::Result;
-use longshore_core::ledger::rows::CALL_COLUMNS;
 use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;

@@ -3,8 +3,8 @@
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
-    DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Sent, read_schedule_cursor,
-    schedule_cursor,
+    Fired, Firing, IfThere, Page, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Sent,
+    read_schedule_cursor, schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -31,23 +31,7 @@ pub(crate) fn put(
     Ok(placed)
 }
 
-/// Removes a schedule.
-pub(crate) fn remove(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ScheduleName,
-) -> Result<()> {
-    show(tx.db, scope, tenant, name)?;
-    tx.db
-        .prepare_cached("DELETE FROM longshore_schedule WHERE tenant = ?1 AND name = ?2")
-        .or_translate()?
-        .execute((tenant.as_str(), name.as_str()))
-        .or_translate()?;
-    Ok(())
-}
-
-/// Pauses or resumes a schedule.
+/// Pauses, resumes or removes a schedule.
 pub(crate) fn switch(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -56,7 +40,13 @@ pub(crate) fn switch(
     switch: ScheduleSwitch,
 ) -> Result<Schedule> {
     let mut schedule = show(tx.db, scope, tenant, name)?;
-    if schedule.switch(switch) {
+    if switch == ScheduleSwitch::Remove {
+        tx.db
+            .prepare_cached("DELETE FROM longshore_schedule WHERE tenant = ?1 AND name = ?2")
+            .or_translate()?
+            .execute((tenant.as_str(), name.as_str()))
+            .or_translate()?;
+    } else if schedule.switch(switch) {
         write(tx.db, &schedule)?;
     }
     Ok(schedule)
@@ -121,7 +111,7 @@ fn find(db: &Connection, tenant: &TenantId, name: &ScheduleName) -> Result<Optio
 }
 
 /// One schedule within the scope.
-pub(crate) fn show(
+fn show(
     db: &Connection,
     scope: &Scope,
     tenant: &TenantId,
@@ -135,32 +125,39 @@ pub(crate) fn show(
 pub(crate) fn list(
     db: &Connection,
     scope: &Scope,
-    after: Option<&str>,
-    limit: u32,
-) -> Result<Page<Schedule>> {
-    let own = scope.tenant().map(TenantId::as_str);
-    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
-    let rows = db
-        .prepare_cached(&format!(
-            "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > (?1, ?2) AND
-             (?3 IS NULL OR tenant = ?3)
-             ORDER BY tenant, name LIMIT ?4"
-        ))
-        .or_translate()?
-        .query_map((tenant, name, own, u64::from(limit) + 1), read)
-        .or_translate()?
-        .collect::<rusqlite::Result<Result<Vec<_>>>>()
-        .or_translate()??;
-    Ok(Page::first(rows, limit, schedule_cursor))
-}
-
-/// Schedules that are due, and when the next one is.
-pub(crate) fn due(
-    db: &Connection,
+    filter: &ScheduleFilter,
     now: Timestamp,
     after: Option<&str>,
     limit: u32,
-) -> Result<DueSchedules> {
+) -> Result<ScheduleList> {
+    let own = scope.tenant().map(TenantId::as_str);
+    let only = match filter {
+        ScheduleFilter::All => None,
+        ScheduleFilter::Named(name) => Some(name.as_str()),
+        ScheduleFilter::Due => return due(db, own, now, after, limit),
+    };
+    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
+    let rows = db
+        .prepare_cached(&format!(
+            "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > (?1, ?2) AND (?3 IS NULL OR tenant = ?3)
+             AND (?4 IS NULL OR name = ?4) ORDER BY tenant, name LIMIT ?5"
+        ))
+        .or_translate()?
+        .query_map((tenant, name, own, only, u64::from(limit) + 1), read)
+        .or_translate()?
+        .collect::<rusqlite::Result<Result<Vec<_>>>>()
+        .or_translate()??;
+    Ok(ScheduleList { page: Page::first(rows, limit, schedule_cursor), now, next_due: None })
+}
+
+/// Schedules that are due, and when the next one is.
+fn due(
+    db: &Connection,
+    own: Option<&str>,
+    now: Timestamp,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<ScheduleList> {
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     // By the index on the time: few schedules are due, independent of their total number.
     let rows = db
@@ -168,10 +165,10 @@ pub(crate) fn due(
             "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule INDEXED BY longshore_schedule_due
              WHERE paused = 0
              AND next_fire IS NOT NULL AND next_fire <= ?3 AND (tenant, name) > (?1, ?2)
-             ORDER BY tenant, name LIMIT ?4"
+             AND (?5 IS NULL OR tenant = ?5) ORDER BY tenant, name LIMIT ?4"
         ))
         .or_translate()?
-        .query_map((tenant, name, now.as_micros(), u64::from(limit) + 1), read)
+        .query_map((tenant, name, now.as_micros(), u64::from(limit) + 1, own), read)
         .or_translate()?
         .collect::<rusqlite::Result<Result<Vec<_>>>>()
         .or_translate()??;
@@ -183,6 +180,6 @@ pub(crate) fn due(
         .or_translate()?
         .query_row([now.as_micros()], |row| row.get(0))
         .or_translate()?;
-    let next = next.map(|at| Timestamp::from_micros(at).since(now));
-    Ok(DueSchedules { now, due: Page::first(rows, limit, schedule_cursor), next })
+    let next_due = next.map(|at| Timestamp::from_micros(at).since(now));
+    Ok(ScheduleList { page: Page::first(rows, limit, schedule_cursor), now, next_due })
 }

@@ -1,16 +1,14 @@
 //! [`SqliteStore`]: opens the file. The submodules implement the store traits with the writer or a
 //! reader.
 
+mod accounts;
 mod admin;
 mod enqueue;
-mod ledger;
 mod maintenance;
+mod operations;
 mod permits;
-mod provider_batches;
 mod queries;
 mod schedules;
-mod tenants;
-mod tokens;
 mod worker_api;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +29,8 @@ use crate::tx::Tx;
 use crate::wal_sync::WalSyncer;
 use crate::writer::{Signals, Writer};
 use crate::{filesystem_check, finish, migrate, send, wal_watcher};
+
+pub(crate) use operations::operations;
 
 /// How durable a commit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
@@ -161,6 +161,15 @@ impl SqliteStore {
         };
         transaction.execute_batch(end).or_translate()?;
         done
+    }
+
+    /// Brings the schema up to date, as [`Self::open`] does, and returns its version.
+    pub async fn migrate(&self) -> Result<u32> {
+        let (path, options) = (self.path.clone(), self.options.clone());
+        let run = move || migrate::migrate(&connect(&path, &options, Access::Write)?);
+        tokio::task::spawn_blocking(run)
+            .await
+            .map_err(|_| Error::unavailable("the thread of a migration panicked"))?
     }
 
     /// A connection for the caller, configured like the store's.

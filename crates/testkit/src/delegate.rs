@@ -11,7 +11,6 @@ macro_rules! delegate {
             send(scope: &Scope, units: Vec<NewUnit>) -> Vec<Sent>;
             open_batch(scope: &Scope, batch: NewBatch) -> Opened;
             add_to_batch(scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Added;
-            seal_batch(scope: &Scope, id: &BatchId) -> Batch;
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Leases {
             open_session(session: NewSession) -> ();
@@ -22,22 +21,19 @@ macro_rules! delegate {
             start(session: SessionId, leases: &[Lease]) -> Vec<Option<Timestamp>>;
             release(session: SessionId, leases: &[Lease]) -> ();
             checkpoint(session: SessionId, lease: Lease, kept: Kept) -> bool;
-            progress(session: SessionId, notes: Vec<ProgressNote>) -> ();
             finish(session: SessionId, finishes: Vec<Finish>) -> Vec<Finished>;
             held(session: SessionId) -> Vec<Lease>;
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Upkeep {
             reclaim(dead: &[Dead]) -> Reclaimed;
             promote(limit: u32) -> Promoted;
-            next_due() -> Option<Duration>;
             prune(retention: Retention, limit: u32) -> Pruned;
             lead(role: &str, session: SessionId, ttl: Duration) -> bool;
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Operate {
             operate_units(scope: &Scope, units: UnitSelection, action: UnitAction) -> Operated;
             operate_batch(scope: &Scope, batch: &BatchId, action: BatchAction) -> Batch;
-            change_queue(scope: &Scope, queue: &QueueName, change: QueueChange) -> ();
-            change_lane(scope: &Scope, queue: &QueueName, tenant: &TenantId, change: LaneChange) -> ();
+            change_settings(scope: &Scope, queue: &QueueName, change: SettingsChange) -> ();
             order(session: SessionId, order: Order) -> ();
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Tenants {
@@ -47,14 +43,13 @@ macro_rules! delegate {
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Schedules {
             put_schedule(scope: &Scope, new: NewSchedule, if_there: IfThere) -> Placed;
-            remove_schedule(scope: &Scope, tenant: &TenantId, name: &ScheduleName) -> ();
             switch_schedule(
                 scope: &Scope, tenant: &TenantId, name: &ScheduleName, switch: ScheduleSwitch
             ) -> Schedule;
             fire_schedule(scope: &Scope, firing: Firing) -> Fired;
-            schedule(scope: &Scope, tenant: &TenantId, name: &ScheduleName) -> Schedule;
-            schedules(scope: &Scope, after: Option<&str>, limit: u32) -> Page<Schedule>;
-            due_schedules(after: Option<&str>, limit: u32) -> DueSchedules;
+            schedules(
+                scope: &Scope, filter: &ScheduleFilter, after: Option<&str>, limit: u32
+            ) -> ScheduleList;
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Inspect {
             unit(scope: &Scope, id: UnitId) -> Unit;
@@ -69,7 +64,6 @@ macro_rules! delegate {
             sessions() -> Vec<Session>;
             totals(scope: &Scope, queues: &Queues) -> Totals;
             changes(scope: &Scope, since: u64, wait: Duration) -> ChangeSet;
-            migrate() -> u32;
             verify() -> Vec<Violation>;
         } {
             // The only method that returns no `Result`.
@@ -104,12 +98,12 @@ pub(crate) mod store_types {
     pub(crate) use longshore_core::store::Kept;
     pub(crate) use longshore_core::store::{
         Added, BatchChunk, Beat, BeatAnswer, ChangeSet, Claim, Claimed, Finish, Finished, HeldUnit,
-        LaneChange, Opened, Operated, Page, ProgressNote, Promoted, Pruned, QueueChange, QueueInfo,
-        Queues, Reclaimed, Retention, Sent, Tenant, TenantChange, Totals, UnitAction, UnitFailure,
-        UnitFilter, UnitSelection, Violation,
+        Opened, Operated, Page, Promoted, Pruned, QueueInfo, Queues, Reclaimed, Retention, Sent,
+        SettingsChange, Tenant, TenantChange, Totals, UnitAction, UnitFailure, UnitFilter,
+        UnitSelection, Violation,
     };
     pub(crate) use longshore_core::store::{
-        DueSchedules, Fired, Firing, IfThere, Placed, ScheduleSwitch, Schedules,
+        Fired, Firing, IfThere, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
     };
     pub(crate) use longshore_core::{
         Batch, BatchId, BatchStatus, Inspect, Intake, Leases, NewBatch, NewUnit, Operate, Payload,

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use longshore_core::permits::{Answer, Ask, Leaving, PoolStats};
+use longshore_core::permits::{Answer, Ask, PoolChange, PoolStats};
 use longshore_core::{Error, PermitId, Permits, PoolName, Result};
+
+use crate::delegate::delegate;
 
 /// Injects outages and lost answers. It does not implement the synchronous fast paths, like a back end
 /// across a network.
 pub struct FaultyPermits {
-    permits: Arc<dyn Permits>,
+    inner: Arc<dyn Permits>,
     outage: AtomicBool,
     /// How many answers to requests are still to be lost.
     answers_to_lose: AtomicU64,
@@ -19,8 +20,8 @@ pub struct FaultyPermits {
 
 impl FaultyPermits {
     /// Wraps permits, without faults.
-    pub fn new(permits: Arc<dyn Permits>) -> Self {
-        Self { permits, outage: AtomicBool::new(false), answers_to_lose: AtomicU64::new(0) }
+    pub fn new(inner: Arc<dyn Permits>) -> Self {
+        Self { inner, outage: AtomicBool::new(false), answers_to_lose: AtomicU64::new(0) }
     }
 
     /// Begins or ends an outage: every call fails.
@@ -33,11 +34,19 @@ impl FaultyPermits {
         self.answers_to_lose.store(asks, Ordering::SeqCst);
     }
 
-    fn backend(&self) -> Result<&dyn Permits> {
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
+        &self,
+        method: &'static str,
+        call: impl Fn() -> F + Send + Sync,
+    ) -> Result<T> {
         if self.outage.load(Ordering::SeqCst) {
             return Err(Error::unavailable("injected fault: outage"));
         }
-        Ok(&*self.permits)
+        let answer = call().await;
+        if method == "ask" && self.loses_answer() {
+            return Err(Error::unavailable("injected fault: lost answer"));
+        }
+        answer
     }
 
     fn loses_answer(&self) -> bool {
@@ -46,62 +55,18 @@ impl FaultyPermits {
     }
 }
 
-#[async_trait]
-impl Permits for FaultyPermits {
-    async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
-        let answer = self.backend()?.ask(pool, ask).await;
-        if self.loses_answer() {
-            Err(Error::unavailable("injected fault: lost answer"))
-        } else {
-            answer
-        }
-    }
-
+delegate!(@trait FaultyPermits, Permits {
+    ask(pool: &PoolName, ask: &Ask) -> Answer;
+    extend(pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Vec<PermitId>;
+    release(pool: &PoolName, ids: &[PermitId], timed_out: bool) -> ();
+    change_pool(pool: &PoolName, change: PoolChange) -> Option<u32>;
+    pools(name: Option<&PoolName>) -> Vec<(PoolName, PoolStats)>;
+    may_alert(pool: &PoolName, alert: &str, every: Duration) -> bool;
+} {
     async fn turn(&self, pool: &PoolName, id: PermitId) {
-        match self.backend() {
-            Ok(permits) => permits.turn(pool, id).await,
-            Err(_) => std::future::pending().await,
+        match self.outage.load(Ordering::SeqCst) {
+            false => self.inner.turn(pool, id).await,
+            true => std::future::pending().await,
         }
     }
-
-    async fn extend(
-        &self,
-        pool: &PoolName,
-        ids: &[PermitId],
-        ttl: Duration,
-    ) -> Result<Vec<PermitId>> {
-        self.backend()?.extend(pool, ids, ttl).await
-    }
-
-    async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        self.backend()?.release(pool, ids).await
-    }
-
-    async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        self.backend()?.leave(pool, id, why).await
-    }
-
-    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-        self.backend()?.init(pool, max).await
-    }
-
-    async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        self.backend()?.resize(pool, max).await
-    }
-
-    async fn reset(&self, pool: &PoolName) -> Result<()> {
-        self.backend()?.reset(pool).await
-    }
-
-    async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        self.backend()?.stats(pool).await
-    }
-
-    async fn pools(&self) -> Result<Vec<PoolName>> {
-        self.backend()?.pools().await
-    }
-
-    async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
-        self.backend()?.may_alert(pool, alert, every).await
-    }
-}
+});

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use longshore_core::{Clock, Ledger, Store, Timestamp};
+use longshore_accounts::Ledger;
+use longshore_core::{Clock, Store, Timestamp};
 
 use crate::ManualClock;
 

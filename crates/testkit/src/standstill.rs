@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use longshore_core::Store;
-use longshore_core::ledger::{
-    Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Delivery, Draw, Drawn,
-    KeyRecord, Keys, Ledger, Limits, NewCall, NewDeed, NewKey, NewParked, NewToken, Parked,
-    ParkedCounts, Parking, ProfileRecord, Profiles, PutProfile, Recost, Replies, Return, Shipment,
-    Standing, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+use longshore_accounts::{
+    Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Draw, Drawn, KeyChange,
+    KeyRecord, Keys, Ledger, Limits, NewCall, NewDeed, Parked, ParkedCounts, Parking,
+    PendingChange, PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange,
+    Recost, Shipment, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
-use longshore_core::{KeyName, ProfileName, TokenId};
+use longshore_core::Store;
+use longshore_core::store::Replies;
+use longshore_core::{KeyName, ProfileName};
 use tokio::sync::Notify;
 
 use crate::delegate::{delegate, store_types::*};
@@ -121,19 +122,17 @@ impl StandstillLedger {
 }
 
 delegate!(@trait StandstillLedger, Profiles {
-    put_profile(scope: &Scope, put: PutProfile) -> ProfileRecord;
-    remove_profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ();
-    profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ProfileRecord;
-    profiles(scope: &Scope, after: Option<&str>, limit: u32) -> Page<ProfileRecord>;
-    is_suspended(scope: &Scope, tenant: &TenantId) -> bool;
+    change_profile(scope: &Scope, change: ProfileChange) -> ProfileRecord;
+    profiles(
+        scope: &Scope, name: Option<ProfileName>, after: Option<&str>, limit: u32
+    ) -> Page<ProfileRecord>;
 } {});
 
 delegate!(@trait StandstillLedger, Keys {
-    add_key(scope: &Scope, key: NewKey, retires_at: Option<Timestamp>) -> ();
-    revoke_key(scope: &Scope, tenant: &TenantId, name: &KeyName, version: Option<u32>) -> ();
-    key(scope: &Scope, tenant: &TenantId, name: &KeyName) -> Vec<KeyRecord>;
-    keys(scope: &Scope, after: Option<&str>, limit: u32) -> Page<KeyRecord>;
-    rewrap_key(scope: &Scope, from: &str, key: NewKey) -> bool;
+    change_key(scope: &Scope, change: KeyChange) -> bool;
+    keys(
+        scope: &Scope, name: Option<KeyName>, after: Option<&str>, limit: u32
+    ) -> Page<KeyRecord>;
 } {});
 
 delegate!(@trait StandstillLedger, Calls {
@@ -151,36 +150,31 @@ delegate!(@trait StandstillLedger, Limits {
 } {});
 
 delegate!(@trait StandstillLedger, Replies {
-    open_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName, session: SessionId) -> ();
-    close_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> ();
+    assign_reply_queue(
+        scope: &Scope, tenant: &TenantId, queue: &QueueName, session: Option<SessionId>
+    ) -> ();
     reply(scope: &Scope, unit: NewUnit) -> Option<Sent>;
-    replies_open(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> bool;
 } {});
 
 delegate!(@trait StandstillLedger, Parking {
-    park(batch: &BatchId, items: Vec<NewParked>) -> ();
-    waiting(batch: &BatchId, limit: u32) -> Vec<Parked>;
-    seal(batch: &BatchId, mark: &str, ids: Vec<String>) -> ();
-    shipments(batch: &BatchId) -> Vec<Shipment>;
-    contents(batch: &BatchId, mark: &str) -> Vec<Parked>;
-    ship(batch: &BatchId, mark: &str, ticket: &str) -> ();
-    deliver(batch: &BatchId, deliveries: Vec<Delivery>) -> Vec<UnitId>;
-    close_shipment(batch: &BatchId, mark: &str, how: Return) -> ();
-    standing(batch: &BatchId, custom_id: &str) -> Standing;
-    answered(batch: &BatchId, limit: u32) -> Vec<(Parked, Payload)>;
-    parked(batch: &BatchId) -> ParkedCounts;
-    unpark(batch: &BatchId, custom_id: &str) -> ();
+    change_pending(batch: &BatchId, change: PendingChange) -> Vec<UnitId>;
+    pending_requests(batch: &BatchId, filter: &PendingFilter, limit: u32) -> Vec<Parked>;
+    provider_batches(batch: &BatchId) -> (Vec<Shipment>, ParkedCounts);
+    change_provider_batch(batch: &BatchId, mark: &str, change: ProviderBatchChange) -> ();
 } {});
 
 delegate!(@trait StandstillLedger, Tokens {
-    add_token(scope: &Scope, token: NewToken) -> TokenRecord;
-    revoke_token(scope: &Scope, id: TokenId) -> TokenRecord;
-    token(hash: TokenHash) -> Option<TokenRecord>;
-    tokens(scope: &Scope) -> Vec<TokenRecord>;
-    is_locked() -> bool;
+    change_token(scope: &Scope, change: TokenChange) -> TokenRecord;
+    tokens(scope: &Scope, hash: Option<TokenHash>, limit: u32) -> Vec<TokenRecord>;
 } {});
 
 delegate!(@trait StandstillLedger, Audit {
     note(deed: NewDeed) -> ();
     deeds(scope: &Scope, after: Option<&str>, limit: u32) -> Page<Deed>;
+} {});
+
+delegate!(@trait StandstillLedger, Tenants {
+    put_tenant(scope: &Scope, id: &TenantId, change: TenantChange) -> Tenant;
+    remove_tenant(scope: &Scope, id: &TenantId) -> ();
+    tenants(scope: &Scope) -> Vec<Tenant>;
 } {});

@@ -4,7 +4,7 @@
 //! between leaves a superfluous entry, never a missing one.
 
 use longshore::TenantId;
-use longshore::ledger::NewDeed;
+use longshore::accounts::NewDeed;
 
 use crate::problem::Problem;
 use crate::request_context::RequestContext;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Uri};
-use longshore::ledger::{Role, TokenHash};
+use longshore::accounts::{Role, TokenHash};
 use longshore::{Ledger, Scope, TenantId, Timestamp, TokenId};
 
 use crate::app_state::Limits;

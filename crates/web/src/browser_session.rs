@@ -10,7 +10,7 @@ use axum::http::header::COOKIE;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longshore::Timestamp;
-use longshore::ledger::TokenHash;
+use longshore::accounts::TokenHash;
 
 use crate::token;
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use axum::http::Method;
 use axum::response::Response;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 
 use crate::problem::Problem;
 use crate::request_context::RequestContext;

@@ -13,7 +13,7 @@ use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use longshore::TenantId;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore_ai::gateway::{Announced, Counter, Gateway, Guest};
 use tracing::Instrument;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longshore::SessionId;
-use longshore::ledger::TokenHash;
+use longshore::accounts::TokenHash;
 use sha2::{Digest, Sha256};
 
 /// The prefix of every token.

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore::ledger::{Delivery, Parked, Parking, Return, Shipment};
+use longshore::accounts::{
+    Delivery, Parked, Parking, PendingChange, PendingFilter, ProviderBatchChange, Return, Shipment,
+};
 use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -134,7 +136,7 @@ impl Conductor {
     pub async fn turn(&mut self, gathering: Gathering) -> longshore::Result<Turn> {
         let mut turn = Turn::default();
         let next_seal = self.seal(gathering).await?;
-        let shipments = self.parking.shipments(&self.batch).await?;
+        let (shipments, _) = self.parking.provider_batches(&self.batch).await?;
         let exists = |mark: &String| shipments.iter().any(|shipment| shipment.mark == *mark);
         self.memory.notes.retain(|mark, _| exists(mark));
         let mut next_times = Vec::new();
@@ -154,7 +156,8 @@ impl Conductor {
         let limits = self.provider.limits().bounded();
         let max = u32::try_from(limits.items).unwrap_or(u32::MAX);
         loop {
-            let waiting = self.parking.waiting(&self.batch, max).await?;
+            let waiting =
+                self.parking.pending_requests(&self.batch, &PendingFilter::Waiting, max).await?;
             let Some(first) = waiting.first() else { return Ok(None) };
             let (now, due) = (self.clock.now(), first.parked_at + self.pace.gather);
             if now < self.memory.no_seal_before {
@@ -172,7 +175,9 @@ impl Conductor {
             // Recorded before the store's write, so that a provider batch with a record was surely
             // formed by this run.
             self.memory.notes.insert(mark.clone(), BatchProgress::unsubmitted());
-            self.parking.seal(&self.batch, &mark, ids).await?;
+            self.parking
+                .change_provider_batch(&self.batch, &mark, ProviderBatchChange::Create(ids))
+                .await?;
         }
     }
 
@@ -258,7 +263,8 @@ impl Conductor {
         let kind = match update {
             BatchUpdate::Nothing => return Ok(StillOpen::Yes),
             BatchUpdate::Ship(ticket) => {
-                self.parking.ship(&self.batch, &shipment.mark, &ticket.0).await?;
+                let ship = ProviderBatchChange::SetProviderId(ticket.0.clone());
+                self.parking.change_provider_batch(&self.batch, &shipment.mark, ship).await?;
                 shipment.ticket = Some(ticket.0);
                 return Ok(StillOpen::Yes);
             }
@@ -289,7 +295,8 @@ impl Conductor {
                 Return::Untried
             }
         };
-        self.parking.close_shipment(&self.batch, &shipment.mark, kind).await?;
+        let close = ProviderBatchChange::Close(kind);
+        self.parking.change_provider_batch(&self.batch, &shipment.mark, close).await?;
         Ok(StillOpen::No)
     }
 
@@ -301,11 +308,21 @@ impl Conductor {
         which: impl Fn(&Parked) -> bool,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<()> {
-        let left = self.parking.contents(&self.batch, mark).await?;
+        let left = self.contents(mark).await?;
         let left = left.into_iter().filter(|parked| which(parked));
         let deliveries = left.filter_map(|parked| delivery(parked.new.custom_id, reply)).collect();
-        wake.extend(self.parking.deliver(&self.batch, deliveries).await?);
+        wake.extend(self.deliver(deliveries).await?);
         Ok(())
+    }
+
+    async fn deliver(&self, deliveries: Vec<Delivery>) -> longshore::Result<Vec<UnitId>> {
+        self.parking.change_pending(&self.batch, PendingChange::Answer(deliveries)).await
+    }
+
+    /// The unanswered questions of a provider batch.
+    async fn contents(&self, mark: &str) -> longshore::Result<Vec<Parked>> {
+        let inside = PendingFilter::ProviderBatch(mark.to_owned());
+        self.parking.pending_requests(&self.batch, &inside, u32::MAX).await
     }
 
     /// Delivers results as they arrive. The inner error is the provider's.
@@ -324,7 +341,7 @@ impl Conductor {
             let mut page = Vec::new();
             while received.recv_many(&mut page, PAGE).await > 0 {
                 let deliveries = page.drain(..).filter_map(|one| self.delivery(one)).collect();
-                wake.extend(self.parking.deliver(&self.batch, deliveries).await?);
+                wake.extend(self.deliver(deliveries).await?);
             }
             // Tells the sender to stop.
             drop(received);
@@ -349,12 +366,12 @@ impl Conductor {
     }
 
     async fn items(&self, shipment: &Shipment) -> longshore::Result<Vec<BatchItem>> {
-        let contents = self.parking.contents(&self.batch, &shipment.mark).await?;
+        let contents = self.contents(&shipment.mark).await?;
         Ok(contents.iter().map(|parked| self.item(parked)).collect())
     }
 
     async fn mark(&self, shipment: &Shipment) -> longshore::Result<Option<BatchMark>> {
-        let contents = self.parking.contents(&self.batch, &shipment.mark).await?;
+        let contents = self.contents(&shipment.mark).await?;
         let ids: Vec<String> = contents.into_iter().map(|parked| parked.new.custom_id).collect();
         let mark = BatchMark { name: shipment.mark.clone(), since: shipment.sealed_at, ids };
         Ok((!mark.ids.is_empty()).then_some(mark))

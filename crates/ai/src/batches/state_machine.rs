@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use longshore::Timestamp;
-use longshore::ledger::{Return, Shipment};
+use longshore::accounts::{Return, Shipment};
 use serde::{Deserialize, Serialize};
 
 use super::{BatchState, BatchTicket, Found, was_refused};

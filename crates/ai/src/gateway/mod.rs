@@ -21,7 +21,7 @@ mod server;
 mod sse;
 
 use async_trait::async_trait;
-use longshore::ledger::CallRecord;
+use longshore::accounts::CallRecord;
 use longshore::{ProfileName, TenantId};
 use tokio::sync::mpsc;
 

@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::Call;
+use longshore::accounts::Call;
 use longshore::{Context, Permit};
 use scopeguard::{ScopeGuard, guard};
 use tokio::sync::OwnedSemaphorePermit;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, Ledger, NewCall};
+use longshore::accounts::{CallEnd, CallMode, CallRecord, Ledger, NewCall};
 use longshore::{CallId, ProfileName, TenantId, UnitId};
 
 use super::admission::AdmissionError;

@@ -3,7 +3,7 @@
 //! A `call_start` event without `call_complete` is a call in flight, or its process died. Prompts,
 //! answers and error messages are never logged: providers quote prompts in their errors.
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+use longshore::accounts::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 use longshore::{CallId, ProfileName};
 
 use super::call::ProfileCall;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use longshore::ledger::{CallRecord, ProfileRecord};
+use longshore::accounts::{CallRecord, ProfileRecord};
 use longshore::{ProfileName, Scope, TenantId, Went, trace};
 use tokio::sync::mpsc;
 use tokio::time::Instant;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use longshore::CallId;
-use longshore::ledger::{CallRecord, Calls};
+use longshore::accounts::{CallRecord, Calls};
 use tokio::sync::Notify;
 
 /// Buffered calls above which callers wait for the writer.

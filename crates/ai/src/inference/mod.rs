@@ -20,7 +20,7 @@ mod session_heartbeat;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longshore::ledger::{Call, CallRecord, Ledger};
+use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
     BatchId, Clock, Context, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foldhash::HashMap;
-use longshore::ledger::{Ledger, ProfileRecord};
+use longshore::accounts::{Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use secrecy::SecretString;
 use tokio::sync::Semaphore;

@@ -4,7 +4,7 @@
 //! belongs to the owner of the document that names it, so a template can lend its key without
 //! showing it. The lender sets the prices.
 
-use longshore::ledger::ProfileRecord;
+use longshore::accounts::ProfileRecord;
 use longshore::{ProfileName, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

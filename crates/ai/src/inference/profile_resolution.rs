@@ -2,7 +2,7 @@
 //!
 //! The only place that does so: for calls, and for commands that show or check profiles.
 
-use longshore::ledger::{Ledger, ProfileRecord};
+use longshore::accounts::{Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
 
 use super::profile_document::Sheet;

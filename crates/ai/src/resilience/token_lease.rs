@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::Draw;
+use longshore::accounts::Draw;
 use longshore::{ProfileName, TenantId};
 use tokio::time::Instant;
 

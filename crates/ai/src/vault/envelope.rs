@@ -6,7 +6,7 @@
 
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce};
-use longshore::ledger::NewKey;
+use longshore::accounts::NewKey;
 use longshore::{KeyName, TenantId};
 use zeroize::Zeroizing;
 

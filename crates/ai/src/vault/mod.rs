@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{KeyRecord, KeyStatus, Keys};
+use longshore::accounts::{KeyChange, KeyRecord, KeyStatus, Keys};
 use longshore::store::Page;
 use longshore::{Clock, KeyName, Scope, SystemClock, TenantId, Timestamp};
 use secrecy::{ExposeSecret, SecretString};
@@ -151,7 +151,7 @@ impl Vault {
     ) -> Result<u32, VaultError> {
         let secret = external_secrets::validate(secret.expose_secret())?;
         let key = envelope::seal(self.master()?, version, provider, secret.as_bytes())?;
-        self.keys.add_key(scope, key, retires_at).await?;
+        self.keys.change_key(scope, KeyChange::Add { key, retires_at }).await?;
         self.clear();
         Ok(version.version)
     }
@@ -164,7 +164,8 @@ impl Vault {
         name: &KeyName,
         version: Option<u32>,
     ) -> Result<(), VaultError> {
-        self.keys.revoke_key(scope, tenant, name, version).await?;
+        let (tenant, name) = (tenant.clone(), name.clone());
+        self.keys.change_key(scope, KeyChange::Revoke { tenant, name, version }).await?;
         self.clear();
         Ok(())
     }
@@ -176,7 +177,7 @@ impl Vault {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<KeyEntry>, VaultError> {
-        let page = self.keys.keys(scope, after, limit).await?;
+        let page = self.keys.keys(scope, None, after, limit).await?;
         Ok(Page { items: page.items.iter().map(KeyEntry::of).collect(), next: page.next })
     }
 
@@ -192,7 +193,7 @@ impl Vault {
         tenant: &TenantId,
         name: &KeyName,
     ) -> Result<Vec<KeyRecord>, VaultError> {
-        match self.keys.key(scope, tenant, name).await {
+        match self.keys.versions(scope, tenant, name).await {
             Err(longshore::Error::NotFound { .. }) => Ok(Vec::new()),
             versions => Ok(versions?),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::ledger::{KeyRecord, KeyStatus};
+use longshore::accounts::{KeyRecord, KeyStatus};
 use longshore::{KeyName, Scope, TenantId, Timestamp};
 use secrecy::SecretString;
 

@@ -5,7 +5,7 @@
 //! master keys are loaded, and every key can be opened.
 
 use longshore::Scope;
-use longshore::ledger::KeyRecord;
+use longshore::accounts::{KeyChange, KeyRecord};
 
 use super::envelope::{self, KeyVersion};
 use super::error::VaultError;
@@ -56,7 +56,7 @@ impl Vault {
     async fn rewrap_once(&self, scope: &Scope) -> Result<(Rewrapped, u64), VaultError> {
         let (mut pass, mut overtaken, mut after) = (Rewrapped::default(), 0, None::<String>);
         loop {
-            let page = self.keys.keys(scope, after.as_deref(), PAGE).await?;
+            let page = self.keys.keys(scope, None, after.as_deref(), PAGE).await?;
             for record in page.items {
                 match self.rewrap_one(scope, &record).await {
                     Ok(RewrapStep::Moved) => pass.moved += 1,
@@ -85,7 +85,8 @@ impl Vault {
         }
         let old = self.master_of(KeyVersion::of(key), &key.master)?;
         let rewrapped = envelope::rewrap(old, new, key)?;
-        match self.keys.rewrap_key(scope, &key.master, rewrapped).await? {
+        let rewrap = KeyChange::Rewrap { from: key.master.clone(), key: rewrapped };
+        match self.keys.change_key(scope, rewrap).await? {
             true => Ok(RewrapStep::Moved),
             false => Ok(RewrapStep::Overtaken),
         }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{CallRecord, Ledger};
+use longshore::accounts::{CallRecord, Ledger};
 use longshore::store::Kept;
 use longshore::{
     Answer, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, Verdict,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::session::NewSession;
 use longshore::store::{Claim, Finish, Queues};
 use longshore::{Kind, Outcome, Payload, QueueName, Scope, SessionId, Store, TenantId};
@@ -49,7 +49,8 @@ impl Inbox {
         store.open_session(new).await?;
         let inbox = Self { store, ledger, session, tenant, queue, kind };
         let scope = inbox.scope();
-        inbox.ledger.open_replies(&scope, &inbox.tenant, &inbox.queue, session).await?;
+        let Self { ledger, tenant, queue, .. } = &inbox;
+        ledger.assign_reply_queue(&scope, tenant, queue, Some(session)).await?;
         Ok(inbox)
     }
 
@@ -75,7 +76,7 @@ impl Inbox {
 
     /// Closes the queue. Unread replies are cancelled.
     pub async fn close(self) -> longshore::Result<()> {
-        self.ledger.close_replies(&self.scope(), &self.tenant, &self.queue).await?;
+        self.ledger.assign_reply_queue(&self.scope(), &self.tenant, &self.queue, None).await?;
         self.store.close_session(self.session).await
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{Context, Payload};
 use tokio::sync::mpsc;
 

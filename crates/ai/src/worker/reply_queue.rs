@@ -1,6 +1,6 @@
 //! Sends replies to reply queues.
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::store::{Refusal, Sent};
 use longshore::{Kind, NewUnit, Payload, QueueName, Scope, TenantId, Unit, UnitId, Verdict};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::ledger::{KeyRecord, KeyStatus, Keys, NewKey};
+use longshore::accounts::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
 use longshore::store::Page;
 use longshore::{Clock, Error, KeyName, Result, Scope, TenantId, Timestamp};
 use longshore_ai::{MasterKey, MasterSource, SecretString, Vault};
@@ -58,21 +58,8 @@ impl FakeKeys {
     pub(crate) fn masters(&self) -> Vec<String> {
         self.with(|records| records.iter().map(|record| record.key.master.clone()).collect())
     }
-}
 
-fn same(record: &KeyRecord, key: &NewKey) -> bool {
-    let kept = &record.key;
-    (&kept.tenant, &kept.name, kept.version) == (&key.tenant, &key.name, key.version)
-}
-
-#[async_trait]
-impl Keys for FakeKeys {
-    async fn add_key(
-        &self,
-        _scope: &Scope,
-        key: NewKey,
-        retires_at: Option<Timestamp>,
-    ) -> Result<()> {
+    fn add(&self, key: NewKey, retires_at: Option<Timestamp>) -> Result<()> {
         self.with(|records| {
             let of_key = |r: &&mut KeyRecord| r.key.tenant == key.tenant && r.key.name == key.name;
             let newest = records.iter_mut().filter(of_key).max_by_key(|r| r.key.version);
@@ -89,58 +76,7 @@ impl Keys for FakeKeys {
         })
     }
 
-    async fn revoke_key(
-        &self,
-        _scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-        version: Option<u32>,
-    ) -> Result<()> {
-        self.with(|records| {
-            for record in records.iter_mut() {
-                let which = version.is_none_or(|version| version == record.key.version);
-                if which && record.key.tenant == *tenant && record.key.name == *name {
-                    record.status = KeyStatus::Revoked;
-                }
-            }
-        });
-        Ok(())
-    }
-
-    async fn key(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-    ) -> Result<Vec<KeyRecord>> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        let mut found = self.with(|records| records.clone());
-        let asked_for =
-            |r: &KeyRecord| r.key.tenant == *tenant && r.key.name == *name && scope.covers(tenant);
-        found.retain(|record| self.confused.load(Ordering::SeqCst) || asked_for(record));
-        found.sort_by_key(|record| std::cmp::Reverse(record.key.version));
-        // An answer may be outdated when it arrives.
-        tokio::task::yield_now().await;
-        Ok(found)
-    }
-
-    async fn keys(
-        &self,
-        scope: &Scope,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Page<KeyRecord>> {
-        let mut found = self.with(|records| records.clone());
-        found.retain(|record| scope.covers(&record.key.tenant));
-        let begin = after.map_or(0, |after| after.parse::<usize>().unwrap());
-        let end = (begin + limit as usize).min(found.len());
-        let next = (end < found.len()).then(|| end.to_string());
-        Ok(Page { items: found[begin..end].to_vec(), next })
-    }
-
-    async fn rewrap_key(&self, _scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
-        // So that concurrent runs interfere.
-        tokio::task::yield_now().await;
+    fn rewrap(&self, from: &str, key: NewKey) -> Result<bool> {
         if self.rewraps_left.fetch_sub(1, Ordering::SeqCst) <= 0 {
             return Err(Error::unavailable("killed in the middle"));
         }
@@ -152,6 +88,60 @@ impl Keys for FakeKeys {
             }
             Ok(still)
         })
+    }
+}
+
+fn same(record: &KeyRecord, key: &NewKey) -> bool {
+    let kept = &record.key;
+    (&kept.tenant, &kept.name, kept.version) == (&key.tenant, &key.name, key.version)
+}
+
+#[async_trait]
+impl Keys for FakeKeys {
+    async fn change_key(&self, _scope: &Scope, change: KeyChange) -> Result<bool> {
+        match change {
+            KeyChange::Add { key, retires_at } => self.add(key, retires_at).map(|()| true),
+            KeyChange::Revoke { tenant, name, version } => {
+                self.with(|records| {
+                    for record in records.iter_mut() {
+                        let which = version.is_none_or(|version| version == record.key.version);
+                        if which && record.key.tenant == tenant && record.key.name == name {
+                            record.status = KeyStatus::Revoked;
+                        }
+                    }
+                });
+                Ok(true)
+            }
+            KeyChange::Rewrap { from, key } => {
+                // So that concurrent runs interfere.
+                tokio::task::yield_now().await;
+                self.rewrap(&from, key)
+            }
+        }
+    }
+
+    async fn keys(
+        &self,
+        scope: &Scope,
+        name: Option<KeyName>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<KeyRecord>> {
+        let mut found = self.with(|records| records.clone());
+        let asked_for = |r: &KeyRecord| {
+            scope.covers(&r.key.tenant) && name.as_ref().is_none_or(|name| r.key.name == *name)
+        };
+        found.retain(|record| self.confused.load(Ordering::SeqCst) || asked_for(record));
+        if name.is_some() {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            found.sort_by_key(|record| record.key.version);
+            // An answer may be outdated when it arrives.
+            tokio::task::yield_now().await;
+        }
+        let begin = after.map_or(0, |after| after.parse::<usize>().unwrap());
+        let end = begin.saturating_add(limit as usize).min(found.len());
+        let next = (end < found.len()).then(|| end.to_string());
+        Ok(Page { items: found[begin..end].to_vec(), next })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longshore::Scope;
-use longshore::ledger::{KeyRecord, KeyStatus};
+use longshore::accounts::{KeyRecord, KeyStatus};
 use longshore_ai::{ExposeSecret, KeyRef, Vault, VaultError};
 use proptest::prelude::*;
 use tokio::time::advance;

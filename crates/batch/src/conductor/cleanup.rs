@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{
-    CallRecord, CallStatus, Delivery, Ledger, NewCall, Parked, Return, UsageBy, UsageFilter,
+use longshore::accounts::{
+    CallRecord, CallStatus, Delivery, Ledger, NewCall, Parked, PendingChange, PendingFilter,
+    ProviderBatchChange, Return, UsageBy, UsageFilter,
 };
 use longshore::{Batch, BatchId, Error, Payload, Result, Scope, Store, Timestamp, UnitId};
 use longshore_ai::batches::BatchReply;
@@ -29,11 +30,15 @@ impl Cleanup<'_> {
             return Ok(false);
         }
         let mut pending = false;
-        let waiting = self.ledger.waiting(self.id, PAGE as u32).await?;
+        let waiting =
+            self.ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
         for parked in waiting {
             pending |= !self.settle_one(&parked, Bulk::forgo).await?;
         }
-        for (parked, reply) in self.ledger.answered(self.id, PAGE as u32).await? {
+        let answered =
+            self.ledger.pending_requests(self.id, &PendingFilter::Answered, PAGE as u32).await?;
+        for parked in answered {
+            let Some(reply) = &parked.reply else { continue };
             let reply: BatchReply =
                 reply.parse().map_err(|error| Error::Invalid(error.to_string()))?;
             pending |= !self.settle_one(&parked, |call| reply.settle(call)).await?;
@@ -54,7 +59,7 @@ impl Cleanup<'_> {
         if let Some(call) = self.call(id, parked.new.unit).await? {
             self.ledger.record_calls(vec![settle(call)]).await?;
         }
-        self.ledger.unpark(self.id, id).await?;
+        self.ledger.change_pending(self.id, PendingChange::Remove(id.clone())).await?;
         Ok(true)
     }
 
@@ -67,15 +72,18 @@ impl Cleanup<'_> {
             maybe_billed: true,
         };
         let reply = Payload::json(&delivery).map_err(|error| Error::Invalid(error.to_string()))?;
-        for shipment in self.ledger.shipments(self.id).await? {
+        for shipment in self.ledger.provider_batches(self.id).await?.0 {
             if now.since(shipment.sealed_at) < age {
                 continue;
             }
-            let contents = self.ledger.contents(self.id, &shipment.mark).await?;
+            let inside = PendingFilter::ProviderBatch(shipment.mark.clone());
+            let contents = self.ledger.pending_requests(self.id, &inside, u32::MAX).await?;
             let delivery =
                 |parked: Parked| Delivery { custom_id: parked.new.custom_id, reply: reply.clone() };
-            self.ledger.deliver(self.id, contents.into_iter().map(delivery).collect()).await?;
-            self.ledger.close_shipment(self.id, &shipment.mark, Return::Untried).await?;
+            let deliver = PendingChange::Answer(contents.into_iter().map(delivery).collect());
+            self.ledger.change_pending(self.id, deliver).await?;
+            let close = ProviderBatchChange::Close(Return::Untried);
+            self.ledger.change_provider_batch(self.id, &shipment.mark, close).await?;
         }
         Ok(())
     }

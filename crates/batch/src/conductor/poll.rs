@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{Delivery, Ledger, Parked};
+use longshore::accounts::{Delivery, Ledger, Parked, PendingChange, PendingFilter};
 use longshore::store::{UnitAction, UnitSelection};
 use longshore::{
     Batch, BatchId, BatchStatus, Clock, Context, Error, HandlerResult, Payload, Reply, Scope,
@@ -199,22 +199,24 @@ impl<'a> PollRun<'a> {
         let (ledger, mut units) = (self.ledger(), Vec::new());
         let reply = Payload::json(reply).map_err(|error| Error::Invalid(error.to_string()))?;
         loop {
-            let waiting = ledger.waiting(self.id, PAGE as u32).await?;
+            let waiting =
+                ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
             if waiting.is_empty() {
                 return Ok(units);
             }
             let reply =
                 |parked: Parked| Delivery { custom_id: parked.new.custom_id, reply: reply.clone() };
-            let deliveries = waiting.into_iter().map(reply).collect();
-            units.extend(ledger.deliver(self.id, deliveries).await?);
+            let deliver = PendingChange::Answer(waiting.into_iter().map(reply).collect());
+            units.extend(ledger.change_pending(self.id, deliver).await?);
         }
     }
 
     /// Wakes the rows of answered questions, including rows that an earlier run missed. Returns
     /// whether there are any.
     async fn wake(&self, woken: Vec<UnitId>) -> longshore::Result<bool> {
-        let waiting = self.ledger().answered(self.id, PAGE as u32).await?;
-        let missed = waiting.iter().map(|(parked, _)| parked.new.unit);
+        let answered = PendingFilter::Answered;
+        let waiting = self.ledger().pending_requests(self.id, &answered, PAGE as u32).await?;
+        let missed = waiting.iter().map(|parked| parked.new.unit);
         let units: Vec<UnitId> =
             woken.into_iter().chain(missed).collect::<BTreeSet<_>>().into_iter().collect();
         for chunk in units.chunks(PAGE) {
@@ -242,9 +244,8 @@ impl<'a> PollRun<'a> {
     }
 
     async fn is_empty(&self) -> longshore::Result<bool> {
-        let ledger = self.ledger();
-        let parked = ledger.parked(self.id).await?;
-        Ok(parked.total() == 0 && ledger.shipments(self.id).await?.is_empty())
+        let (shipments, parked) = self.ledger().provider_batches(self.id).await?;
+        Ok(parked.total() == 0 && shipments.is_empty())
     }
 
     fn cleanup(&self) -> Cleanup<'_> {

@@ -9,7 +9,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use longshore::ledger::{NewCall, NewParked, Standing, UsageFilter};
+use longshore::accounts::{NewCall, NewParked, Parked, PendingChange, PendingFilter, UsageFilter};
 use longshore::{Error, Scope, UnitId, Verdict};
 use longshore_ai::batches::BatchReply;
 use longshore_ai::{AskError, Desk, Errand};
@@ -29,28 +29,30 @@ impl RowExecution<'_> {
         &mut self,
         client: &DeferredClient,
     ) -> Result<RowReply, Verdict> {
-        let status = self.parking_status(&client.inference).await?;
-        if status == Standing::Unknown && self.checkpoint.parked.is_some() {
+        let parked = self.parked(&client.inference).await?;
+        if parked.is_none() && self.checkpoint.parked.is_some() {
             // The row had been given up, so the question was settled and removed: the next one is
             // new.
             self.checkpoint = self.checkpoint.for_retry(1);
         }
-        match status {
-            Standing::Answered(reply) => {
+        match parked.map(|parked| parked.reply) {
+            Some(Some(reply)) => {
                 let reply = reply.parse().map_err(|error| Verdict::fail("bulk", error))?;
                 self.receive(reply, &client.inference).await
             }
-            Standing::Parked => {
+            Some(None) => {
                 let call = self.journalled_call(&client.inference).await?;
                 Err(self.sleep_until_answer(call, client).await)
             }
-            Standing::Unknown => self.park(client).await,
+            None => self.park(client).await,
         }
     }
 
-    async fn parking_status(&self, inference: &Desk) -> Result<Standing, Verdict> {
-        let ledger = inference.ledger();
-        ledger.standing(self.row.batch, &self.request_id()).await.map_err(store_error)
+    /// The row's question, if it is parked.
+    async fn parked(&self, inference: &Desk) -> Result<Option<Parked>, Verdict> {
+        let question = PendingFilter::CustomId(self.request_id());
+        let found = inference.ledger().pending_requests(self.row.batch, &question, 1).await;
+        Ok(found.map_err(store_error)?.pop())
     }
 
     /// Runs PRE, journals the call, parks the question.
@@ -68,8 +70,9 @@ impl RowExecution<'_> {
         // The runner comes first: a parked question must have one that sends or settles it.
         self.start_runner(client).await;
         let (custom_id, unit) = (call.request_id.clone(), self.row.unit);
-        let item = NewParked { custom_id, unit, prompt };
-        client.inference.ledger().park(self.row.batch, vec![item]).await.map_err(store_error)?;
+        let park = PendingChange::Add(vec![NewParked { custom_id, unit, prompt }]);
+        let parked = client.inference.ledger().change_pending(self.row.batch, park).await;
+        parked.map_err(store_error)?;
         Err(self.sleep_until_answer(call, client).await)
     }
 
@@ -100,7 +103,8 @@ impl RowExecution<'_> {
                 self.save_error(ReplyError { retryable, ..error }).await?
             }
         };
-        if let Err(error) = inference.ledger().unpark(self.row.batch, &request_id).await {
+        let remove = PendingChange::Remove(request_id.clone());
+        if let Err(error) = inference.ledger().change_pending(self.row.batch, remove).await {
             // The runner's cleanup removes it when the batch is over.
             tracing::warn!(%error, request_id, "a saved answer could not be removed from the parked questions");
         }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use longshore::accounts::CallRecord;
 use longshore::batch::Sums;
-use longshore::ledger::CallRecord;
 use longshore::store::Kept;
 use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,

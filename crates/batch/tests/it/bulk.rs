@@ -6,7 +6,7 @@ mod fixture;
 mod kills;
 
 use longshore::UnitState;
-use longshore::ledger::{CallMode, CallStatus};
+use longshore::accounts::{CallMode, CallStatus};
 use longshore_testkit::fake_ai::{BatchPlan, Fate};
 
 use self::fixture::{BulkFixture, PROVIDERS};
@@ -61,7 +61,7 @@ async fn rows_that_are_parked_hold_no_slot_and_use_no_attempt() {
     for unit in fixture.units(&id).await {
         assert_eq!((unit.state, unit.attempt), (UnitState::Scheduled, 0));
     }
-    let parked = fixture.ledger.parked(&id).await.unwrap();
+    let parked = fixture.parked(&id).await;
     assert_eq!((parked.waiting, parked.out, parked.answered), (0, 5, 0));
 }
 

@@ -1,7 +1,7 @@
 //! Arguments of a tenant's monthly budget. A value that is not given stays as it is.
 
 use clap::Args;
-use longshore::ledger::Budget;
+use longshore::accounts::Budget;
 
 use super::limit::LimitArg;
 use crate::amount_args::{Dollars, Fraction, TokenCount};

@@ -1,7 +1,7 @@
 //! Arguments of `longshore usage …`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use longshore::ledger::{UsageBy, UsageFilter};
+use longshore::accounts::{UsageBy, UsageFilter};
 use longshore::{BatchId, ProfileName, TenantId, Timestamp};
 
 use super::server::ServerArgs;

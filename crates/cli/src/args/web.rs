@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::{HumanDuration, TenantId, TokenId};
 
 /// Serves the API.

@@ -6,7 +6,7 @@ mod times;
 
 use anyhow::Context;
 use longshore::schedule::{Schedule, Step};
-use longshore::store::{Fired, Firing, ScheduleSwitch, Sent};
+use longshore::store::{Fired, Firing, ScheduleFilter, ScheduleSwitch, Sent};
 use longshore::{ScheduleName, Scope, Store, TenantId, Timestamp, UnitId};
 use serde::Serialize;
 
@@ -77,7 +77,8 @@ impl ScheduleStore {
 
 async fn list(page: &PageArgs, settings: &Settings) -> anyhow::Result<()> {
     let (store, _) = connect(settings).await?;
-    let found = store.schedules(&settings.scope(), page.after.as_deref(), page.limit).await?;
+    let (scope, all) = (settings.scope(), ScheduleFilter::All);
+    let found = store.schedules(&scope, &all, page.after.as_deref(), page.limit).await?.page;
     settings.output.list(&found.items, || show::table(&found.items))?;
     if let Some(next) = found.next {
         settings.output.note(format!("there are more: --after {next}"));
@@ -122,8 +123,7 @@ async fn remove(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> 
         removed: bool,
     }
     let schedules = ScheduleStore::open(settings).await?;
-    let removed = schedules.store.remove_schedule(&schedules.scope, &schedules.tenant, name).await;
-    removed.hint(schedules.where_else())?;
+    schedules.switch(name, ScheduleSwitch::Remove).await?;
     let answer = RemoveResult { schedule: name, removed: true };
     settings.output.answer(&answer, || format!("schedule `{name}` is removed"))
 }

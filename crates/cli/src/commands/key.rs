@@ -3,8 +3,8 @@
 
 mod master_key;
 
+use longshore::accounts::KeyStatus;
 use longshore::duration::{self, format_ago};
-use longshore::ledger::KeyStatus;
 use longshore::{HumanDuration, KeyName, TenantId};
 use longshore_ai::{KeyEntry, KeyRef, Vault};
 use serde::Serialize;

@@ -1,13 +1,12 @@
 //! `migrate`: migrates the store's schema.
 
-use super::connect;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
+use crate::store;
 
 /// Runs the command.
 pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings).await?;
-    let version = store.migrate().await?;
+    let version = store::migrate(settings).await?;
     let answer = serde_json::json!({ "schema": version });
     settings
         .output

@@ -15,7 +15,7 @@ mod test;
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use longshore::ledger::{Ledger, ProfileRecord, PutProfile};
+use longshore::accounts::{Keys, Ledger, ProfileChange, ProfileRecord, PutProfile};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use longshore_ai::TENANT_SHEET;
 use serde_json::{Value, json};
@@ -93,13 +93,15 @@ impl<'a> ProfileStore<'a> {
 
     async fn remove(&self, name: &ProfileName) -> anyhow::Result<()> {
         self.require(check_name(name)?).await?;
-        self.ledger.remove_profile(&self.scope, &self.tenant, name).await?;
+        let remove = ProfileChange::Remove(self.tenant.clone(), name.clone());
+        self.ledger.change_profile(&self.scope, remove).await?;
         let answer = json!({ "tenant": self.tenant, "profile": name, "removed": true });
         self.settings.output.answer(&answer, || format!("profile `{name}` is removed"))
     }
 
     async fn list(&self, page: &PageArgs) -> anyhow::Result<()> {
-        let found = self.ledger.profiles(&self.scope, page.after.as_deref(), page.limit).await?;
+        let found =
+            self.ledger.profiles(&self.scope, None, page.after.as_deref(), page.limit).await?;
         let (sheets, profiles): (Vec<_>, Vec<_>) =
             found.items.into_iter().partition(|record| record.name.as_str() == TENANT_SHEET);
         let output = self.settings.output;
@@ -130,11 +132,9 @@ impl<'a> ProfileStore<'a> {
     /// this only warns.
     async fn check_others(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
         if let Some(key) = check::vault_key(body) {
-            match self.ledger.key(&self.scope, &self.tenant, &key).await {
-                Err(Error::NotFound { .. }) => self.no_key(&key),
-                Ok(versions) if versions.is_empty() => self.no_key(&key),
-                Ok(_) => {}
-                Err(error) => return Err(error.into()),
+            let keys: &dyn Keys = &*self.ledger;
+            if keys.versions(&self.scope, &self.tenant, &key).await?.is_empty() {
+                self.no_key(&key);
             }
         }
         for other in check::fallback(body) {
@@ -191,7 +191,7 @@ impl<'a> ProfileStore<'a> {
 
     async fn not_found(&self, name: &ProfileName) -> anyhow::Result<anyhow::Error> {
         let own = Scope::Tenant(self.tenant.clone());
-        let found = self.ledger.profiles(&own, None, MAX_NAMES).await?.items;
+        let found = self.ledger.profiles(&own, None, None, MAX_NAMES).await?.items;
         let names = found.iter().map(|record| record.name.as_str());
         let hint = match did_you_mean(name.as_str(), names) {
             Some(suggestion) => format!("did you mean `{suggestion}`?"),

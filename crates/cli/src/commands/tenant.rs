@@ -3,7 +3,7 @@
 mod monthly_usage;
 
 use anyhow::anyhow;
-use longshore::ledger::{BudgetState, Ledger};
+use longshore::accounts::{BudgetState, Ledger};
 use longshore::store::{Capacity, Tenant, TenantChange};
 use longshore::{Error, Store, TenantId, byte_size};
 use serde::Serialize;

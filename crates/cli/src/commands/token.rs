@@ -1,8 +1,8 @@
 //! `token`: manages API tokens with their tenants and roles.
 
 use longshore::TokenId;
+use longshore::accounts::{NewToken, TokenRecord};
 use longshore::duration::format_ago;
-use longshore::ledger::{NewToken, TokenRecord};
 use longshore_web::FreshToken;
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     match typed {
         Typed::Add(typed) => add(typed, settings).await?,
         Typed::List => {
-            let tokens = ledger(settings).await?.tokens(&settings.scope()).await?;
+            let tokens = ledger(settings).await?.tokens(&settings.scope(), None, u32::MAX).await?;
             settings.output.list(&tokens, || table(&tokens))?;
         }
         Typed::Revoke { id } => {

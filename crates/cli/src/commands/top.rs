@@ -61,14 +61,10 @@ async fn load(
     settings: &Settings,
 ) -> anyhow::Result<Snapshot> {
     let scope = settings.scope();
-    let mut pools = Vec::new();
-    for name in permits.pools().await? {
-        pools.extend(permits.stats(&name).await?.map(|stats| (name, stats)));
-    }
     Ok(Snapshot {
         lanes: store.queues(&scope).await?,
         sessions: store.sessions().await?,
         batches: store.batches(&scope, None, None, MAX_BATCHES).await?.items,
-        pools,
+        pools: permits.pools(None).await?,
     })
 }

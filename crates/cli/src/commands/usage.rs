@@ -6,7 +6,7 @@ mod csv;
 mod recost;
 mod totals;
 
-use longshore::ledger::{Usage, UsageFilter};
+use longshore::accounts::{Usage, UsageFilter};
 use longshore_web::client::ApiClient;
 
 use super::{ledger, now};

@@ -1,6 +1,6 @@
 //! `usage`: calls summed by group, listed one by one, as CSV and JSON, and costs recomputed.
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall};
+use longshore::accounts::{CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall};
 use longshore::{BatchId, CallId, ProfileName, TenantId};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::json;

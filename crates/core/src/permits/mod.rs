@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::name::{PermitId, PoolName};
@@ -35,7 +34,7 @@ use crate::priority::Priority;
 pub struct Ask {
     /// Made by the client and kept while it asks, so that a repeat is recognised.
     pub id: PermitId,
-    /// The pool's maximum if it does not exist yet. Ignored later: see [`Permits::resize`].
+    /// The pool's maximum if it does not exist yet. Ignored later: see [`PoolChange::Resize`].
     pub max: u32,
     /// How much of the pool it takes; at least 1.
     pub weight: u32,
@@ -90,14 +89,18 @@ pub struct Grant {
     pub waited: Duration,
 }
 
-/// Why a waiter leaves the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Leaving {
-    /// The wait timed out: counted in [`PoolStats::timeouts`].
-    TimedOut,
-    /// The client does not want the permit any more.
-    CalledOff,
+/// A change of a pool by an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolChange {
+    /// Creates it with this maximum. If it exists, changes nothing.
+    Create(u32),
+    /// Sets the maximum, creating the pool if necessary. A higher maximum takes effect at once; a
+    /// lower one as permits are released: held permits stay held.
+    Resize(u32),
+    /// Removes holders, waiters and counters, but not the maximum: for operators that know that the
+    /// holders are gone. A live holder learns at its next renewal that it holds nothing. Fences
+    /// keep growing.
+    Reset,
 }
 
 /// Permits of pools, by name.
@@ -131,8 +134,8 @@ pub trait Permits: Send + Sync + 'static {
     ) -> Result<Vec<PermitId>>;
 
     /// Releases permits. An id that is not held (any more) is no error and changes nothing; a
-    /// waiter leaves the queue.
-    async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()>;
+    /// waiter leaves the queue, counted in [`PoolStats::timeouts`] if its wait timed out.
+    async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()>;
 
     /// Releases a permit without waiting for the back end, as a dropped guard must: true if that is
     /// as good as [`Self::release`]. False, without effect, if the back end cannot answer
@@ -141,28 +144,36 @@ pub trait Permits: Send + Sync + 'static {
         false
     }
 
-    /// Leaves the wait queue, and releases a permit that was granted meanwhile.
-    async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()>;
+    /// Changes a pool. Returns the maximum of a pool that was to be created and exists.
+    async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>>;
 
-    /// Creates a pool with this maximum; if it exists, changes nothing and returns its maximum.
-    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>>;
-
-    /// Sets the maximum, creating the pool if necessary. A higher maximum takes effect at once; a
-    /// lower one as permits are released: held permits stay held.
-    async fn resize(&self, pool: &PoolName, max: u32) -> Result<()>;
-
-    /// Removes holders, waiters and counters, but not the maximum: for operators that know that the
-    /// holders are gone. A live holder learns at its next renewal that it holds nothing. Fences
-    /// keep growing.
-    async fn reset(&self, pool: &PoolName) -> Result<()>;
-
-    /// The state of a pool; `None` if it does not exist.
-    async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>>;
-
-    /// The names of all pools, in order.
-    async fn pools(&self) -> Result<Vec<PoolName>>;
+    /// The states of all pools, by name, or of the pool with this name if it exists.
+    async fn pools(&self, name: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>>;
 
     /// Rate-limits an alert: true for one caller, across all processes, and then for no caller
     /// until `every` has passed.
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool>;
+}
+
+/// Shorthands for callers. A back end does not implement them.
+impl dyn Permits + '_ {
+    /// The state of a pool; `None` if it does not exist.
+    pub async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
+        Ok(self.pools(Some(pool)).await?.pop().map(|(_, stats)| stats))
+    }
+
+    /// Creates a pool with this maximum; if it exists, changes nothing and returns its maximum.
+    pub async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+        self.change_pool(pool, PoolChange::Create(max)).await
+    }
+
+    /// Sets the maximum: [`PoolChange::Resize`].
+    pub async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
+        self.change_pool(pool, PoolChange::Resize(max)).await.map(drop)
+    }
+
+    /// Removes holders, waiters and counters: [`PoolChange::Reset`].
+    pub async fn reset(&self, pool: &PoolName) -> Result<()> {
+        self.change_pool(pool, PoolChange::Reset).await.map(drop)
+    }
 }

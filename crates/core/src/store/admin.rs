@@ -86,6 +86,16 @@ pub struct LaneChange {
     pub capacity: Option<Capacity>,
 }
 
+/// A change of the settings of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingsChange {
+    /// Changes the queue, which need not exist yet. A tenant may change its own queues; a shared
+    /// queue needs [`Scope::All`].
+    Queue(QueueChange),
+    /// Changes one tenant's lane of the queue.
+    Lane(TenantId, LaneChange),
+}
+
 /// Administration.
 #[async_trait]
 pub trait Operate: Send + Sync + 'static {
@@ -98,7 +108,7 @@ pub trait Operate: Send + Sync + 'static {
         action: UnitAction,
     ) -> Result<Operated>;
 
-    /// Pauses, resumes, cancels, fails or retries a batch.
+    /// Seals, pauses, resumes, cancels, fails or retries a batch.
     async fn operate_batch(
         &self,
         scope: &Scope,
@@ -106,22 +116,12 @@ pub trait Operate: Send + Sync + 'static {
         action: BatchAction,
     ) -> Result<Batch>;
 
-    /// Changes a queue, which need not exist yet. A tenant may change its own queues; a shared
-    /// queue needs [`Scope::All`].
-    async fn change_queue(
+    /// Changes the settings of a queue or a lane.
+    async fn change_settings(
         &self,
         scope: &Scope,
         queue: &QueueName,
-        change: QueueChange,
-    ) -> Result<()>;
-
-    /// Changes one tenant's lane of a queue.
-    async fn change_lane(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        tenant: &TenantId,
-        change: LaneChange,
+        change: SettingsChange,
     ) -> Result<()>;
 
     /// Commands a worker to work, go quiet, drain or stop. It receives the command with its next

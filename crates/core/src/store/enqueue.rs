@@ -122,7 +122,4 @@ pub trait Intake: Send + Sync + 'static {
     /// Stores a chunk and moves the cursor, both or neither: an initiator that was killed continues
     /// without gap or repeat. Fails once the batch is sealed or has ended.
     async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added>;
-
-    /// Marks that all units are sent. Sealing twice has no effect.
-    async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch>;
 }

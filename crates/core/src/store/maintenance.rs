@@ -32,6 +32,9 @@ pub struct Promoted {
     pub swept: u64,
     /// Whether more work is left.
     pub more: bool,
+    /// Time until the next scheduled unit is due. `None` if there is none, or while more work is
+    /// left.
+    pub next_due: Option<Duration>,
 }
 
 /// How long ended records are kept.
@@ -86,9 +89,6 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Makes due units ready, fails expired ones, cancels units of batches that failed or were
     /// cancelled.
     async fn promote(&self, limit: u32) -> Result<Promoted>;
-
-    /// Time until the next scheduled unit is due.
-    async fn next_due(&self) -> Result<Option<Duration>>;
 
     /// Removes records that exceed the retention.
     async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned>;

@@ -12,19 +12,24 @@ mod admin;
 mod enqueue;
 mod maintenance;
 mod queries;
+mod reply_queues;
 mod schedules;
+mod shorthands;
 mod tenants;
 mod worker_api;
 
-pub use admin::{Capacity, LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection};
+pub use admin::{
+    Capacity, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
+};
 pub use enqueue::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
 pub use maintenance::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
 pub use queries::{
     Change, ChangeSet, Inspect, Page, QueueInfo, Topic, Totals, UnitFailure, UnitFilter, Violation,
 };
+pub use reply_queues::Replies;
 pub use schedules::{
-    DueSchedules, Fired, Firing, IfThere, Placed, ScheduleSwitch, Schedules, read_schedule_cursor,
-    schedule_cursor,
+    Fired, Firing, IfThere, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
+    read_schedule_cursor, schedule_cursor,
 };
 pub use tenants::{Tenant, TenantChange, Tenants, in_charge_of_tenants};
 pub use worker_api::{

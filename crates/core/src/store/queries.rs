@@ -191,9 +191,6 @@ pub trait Inspect: Send + Sync + 'static {
     /// commit made after the call that returned `seen`.
     async fn wake(&self, seen: u64, wait: Duration) -> u64;
 
-    /// Brings the store's schema up to date. No effect if it is.
-    async fn migrate(&self) -> Result<u32>;
-
     /// Recounts everything, compares with the stored counters, and checks the invariants.
     async fn verify(&self) -> Result<Vec<Violation>>;
 }

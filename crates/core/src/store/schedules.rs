@@ -52,7 +52,7 @@ impl Placed {
     }
 }
 
-/// Pauses or resumes a schedule.
+/// An action on a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleSwitch {
     /// It does not fire until it is resumed.
@@ -62,6 +62,8 @@ pub enum ScheduleSwitch {
         /// The first of its times after now.
         next: Option<Timestamp>,
     },
+    /// It is removed. Units that it sent stay.
+    Remove,
 }
 
 /// One step of a schedule, based on the state that was read.
@@ -153,15 +155,26 @@ pub enum Fired {
     Refused(Refusal),
 }
 
-/// Schedules that are due, and when the next one is.
+/// Selects schedules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScheduleFilter {
+    /// All.
+    All,
+    /// The ones with this name.
+    Named(ScheduleName),
+    /// The ones that are due by the store's clock and not paused.
+    Due,
+}
+
+/// Schedules, by tenant and name.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DueSchedules {
+pub struct ScheduleList {
+    /// The schedules.
+    pub page: Page<Schedule>,
     /// The store's time, which decides what is due.
     pub now: Timestamp,
-    /// Schedules that are due and not paused.
-    pub due: Page<Schedule>,
-    /// Time until the next schedule is due.
-    pub next: Option<Duration>,
+    /// Time until the next schedule is due; known for [`ScheduleFilter::Due`].
+    pub next_due: Option<Duration>,
 }
 
 /// Schedules. Every operation sees only schedules within `scope`.
@@ -175,15 +188,8 @@ pub trait Schedules: Send + Sync + 'static {
         if_there: IfThere,
     ) -> Result<Placed>;
 
-    /// Removes a schedule. Units that it sent stay.
-    async fn remove_schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-    ) -> Result<()>;
-
-    /// Pauses or resumes a schedule. No effect if it already is paused or active.
+    /// Pauses, resumes or removes a schedule, and returns it. No effect if it already is paused or
+    /// active.
     async fn switch_schedule(
         &self,
         scope: &Scope,
@@ -197,24 +203,14 @@ pub trait Schedules: Send + Sync + 'static {
     /// If a unit is rejected, nothing is written.
     async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired>;
 
-    /// One schedule.
-    async fn schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-    ) -> Result<Schedule>;
-
-    /// Schedules by tenant and name.
+    /// Schedules, by tenant and name.
     async fn schedules(
         &self,
         scope: &Scope,
+        filter: &ScheduleFilter,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Page<Schedule>>;
-
-    /// Schedules of all tenants that are due by the store's clock, by tenant and name.
-    async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules>;
+    ) -> Result<ScheduleList>;
 }
 
 /// The cursor after a schedule. Names contain no `/`.

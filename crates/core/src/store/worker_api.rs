@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::Result;
 use crate::batch::Sums;
-use crate::ledger::CallRecord;
+use crate::call::CallRecord;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
 use crate::session::{Lease, NewSession, Order};
@@ -223,9 +223,6 @@ pub trait Leases: Send + Sync + 'static {
     /// nothing. False if the lease is lost. If the stored checkpoint is identical, this is a
     /// repeat, and adds nothing.
     async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool>;
-
-    /// Stores the progress of runs, without a heartbeat. Need not survive a power failure.
-    async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()>;
 
     /// Records the ends of runs; counters, dependants and callbacks are updated in the same
     /// transaction. Finishing a unit that was claimed ahead and not started counts its attempt now.

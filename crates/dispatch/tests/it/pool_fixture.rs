@@ -44,7 +44,6 @@ impl Pool {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("units.db");
         let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
-        store.migrate().await.unwrap();
         let server = Server::bind(options(folder.path(), &store)).await.unwrap();
         let control = server.control();
         Self { folder, store, control, server: Some(spawn(server.run())) }

@@ -144,7 +144,7 @@ impl Permit {
         let PermitOrigin::Pool { id, .. } = &self.origin else { return Ok(()) };
         let (permits, pool) = (&self.inner.permits, &self.inner.name);
         if !permits.release_at_once(pool, *id) {
-            permits.release(pool, &[*id]).await?;
+            permits.release(pool, &[*id], false).await?;
         }
         self.is_released = true;
         Ok(())

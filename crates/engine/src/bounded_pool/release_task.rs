@@ -48,7 +48,7 @@ pub(super) async fn run(
 async fn release(permits: &dyn Permits, pool: &PoolName, ids: &[PermitId], ttl: Duration) {
     let until = Instant::now() + ttl;
     let mut backoff = Backoff::store();
-    while !matches!(timeout(ttl, permits.release(pool, ids)).await, Ok(Ok(()))) {
+    while !matches!(timeout(ttl, permits.release(pool, ids, false)).await, Ok(Ok(()))) {
         if Instant::now() >= until {
             tracing::warn!(%pool, permits = ids.len(), "cannot release; the leases will expire");
             return;

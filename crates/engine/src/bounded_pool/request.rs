@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::poll;
-use longshore_core::permits::{Answer, Ask, Leaving, Otherwise};
+use longshore_core::permits::{Answer, Ask, Otherwise};
 use longshore_core::{Error, PermitId, Priority};
 use tokio::time::{Instant, timeout};
 
@@ -255,7 +255,8 @@ impl<'p> PendingAsk<'p> {
         if let Some(source) = last_error {
             return AcquireError::Unavailable { pool, source };
         }
-        let leave = self.inner.permits.leave(&pool, self.id, Leaving::TimedOut);
+        let ids = [self.id];
+        let leave = self.inner.permits.release(&pool, &ids, true);
         self.open = !matches!(timeout(LEAVE_TIMEOUT, leave).await, Ok(Ok(())));
         self.inner.alert(PoolAlertKind::TimedOut, "");
         AcquireError::TimedOut { pool, limit }

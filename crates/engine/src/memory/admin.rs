@@ -5,7 +5,7 @@ use longshore_core::batch::{BatchAction, act, reopen};
 use longshore_core::machine::Event;
 use longshore_core::session::Order;
 use longshore_core::store::{
-    LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection,
+    LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
 };
 use longshore_core::{
     Batch, BatchId, Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
@@ -57,12 +57,30 @@ impl Operate for MemoryStore {
         })
     }
 
-    async fn change_queue(
+    async fn change_settings(
         &self,
         scope: &Scope,
         queue: &QueueName,
-        change: QueueChange,
+        change: SettingsChange,
     ) -> Result<()> {
+        match change {
+            SettingsChange::Queue(change) => self.change_queue(scope, queue, change),
+            SettingsChange::Lane(tenant, change) => self.change_lane(scope, queue, tenant, change),
+        }
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
+        self.write(|state, _| {
+            let found = state.sessions.get_mut(&session);
+            found.ok_or_else(|| Error::not_found("session", session))?.order = order;
+            state.dirty.sessions.insert(session);
+            Ok(())
+        })
+    }
+}
+
+impl MemoryStore {
+    fn change_queue(&self, scope: &Scope, queue: &QueueName, change: QueueChange) -> Result<()> {
         scope.check_queue_change(queue)?;
         self.write(|state, _| {
             let found = state.queues.entry(queue.clone()).or_default();
@@ -77,16 +95,16 @@ impl Operate for MemoryStore {
         Ok(())
     }
 
-    async fn change_lane(
+    fn change_lane(
         &self,
         scope: &Scope,
         queue: &QueueName,
-        tenant: &TenantId,
+        tenant: TenantId,
         change: LaneChange,
     ) -> Result<()> {
-        scope.check_lane_change(queue, tenant, &change)?;
+        scope.check_lane_change(queue, &tenant, &change)?;
         self.write(|state, _| {
-            let lane = state.lanes.entry((queue.clone(), tenant.clone())).or_default();
+            let lane = state.lanes.entry((queue.clone(), tenant)).or_default();
             lane.rejoins |= change.paused == Some(false);
             lane.paused = change.paused.unwrap_or(lane.paused);
             lane.weight = change.weight.unwrap_or(lane.weight);
@@ -95,15 +113,6 @@ impl Operate for MemoryStore {
             state.mark_queue_changed(queue);
         });
         Ok(())
-    }
-
-    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
-        self.write(|state, _| {
-            let found = state.sessions.get_mut(&session);
-            found.ok_or_else(|| Error::not_found("session", session))?.order = order;
-            state.dirty.sessions.insert(session);
-            Ok(())
-        })
     }
 }
 

@@ -35,14 +35,6 @@ impl Intake for MemoryStore {
         scope.check_units(&chunk.units)?;
         self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
     }
-
-    async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
-        self.write(|state, now| {
-            state.batch_mut(scope, id)?.sealed = true;
-            state.dirty.batches.insert(id.clone());
-            state.advance_batch(scope, id, now)
-        })
-    }
 }
 
 impl State {

@@ -27,10 +27,6 @@ impl Upkeep for MemoryStore {
         Ok(self.write(|state, now| state.promote(limit as usize, now)))
     }
 
-    async fn next_due(&self) -> Result<Option<Duration>> {
-        Ok(self.read(|state, now| state.index.scheduled.first().map(|(due, _)| due.since(now))))
-    }
-
     async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned> {
         Ok(self.write(|state, now| state.prune(retention, limit as usize, now)))
     }
@@ -91,6 +87,8 @@ impl State {
             left = left.saturating_sub(usize::try_from(swept).unwrap_or(usize::MAX));
         }
         done.more = left == 0;
+        let next = self.index.scheduled.first().filter(|_| !done.more);
+        done.next_due = next.map(|(due, _)| due.since(now));
         done
     }
 

@@ -141,10 +141,6 @@ impl Inspect for MemoryStore {
         *claimable.borrow()
     }
 
-    async fn migrate(&self) -> Result<u32> {
-        Ok(1)
-    }
-
     async fn verify(&self) -> Result<Vec<Violation>> {
         Ok(self.read(|state, _| state.verify()))
     }

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::store::{
-    DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Schedules, Sent,
-    read_schedule_cursor, schedule_cursor,
+    Fired, Firing, IfThere, Page, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
+    Sent, read_schedule_cursor, schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 
@@ -30,19 +30,6 @@ impl Schedules for MemoryStore {
         Ok(self.write(|state, now| state.put_schedule(new, if_there, now)))
     }
 
-    async fn remove_schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-    ) -> Result<()> {
-        self.write(|state, _| {
-            state.schedule_mut(scope, tenant, name)?;
-            state.schedules.remove(&(tenant.clone(), name.clone()));
-            Ok(())
-        })
-    }
-
     async fn switch_schedule(
         &self,
         scope: &Scope,
@@ -53,7 +40,11 @@ impl Schedules for MemoryStore {
         self.write(|state, _| {
             let schedule = state.schedule_mut(scope, tenant, name)?;
             schedule.switch(switch);
-            Ok(schedule.clone())
+            let schedule = schedule.clone();
+            if switch == ScheduleSwitch::Remove {
+                state.schedules.remove(&(tenant.clone(), name.clone()));
+            }
+            Ok(schedule)
         })
     }
 
@@ -62,31 +53,25 @@ impl Schedules for MemoryStore {
         self.write(|state, now| state.fire(scope, &firing, now))
     }
 
-    async fn schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-    ) -> Result<Schedule> {
-        self.write(|state, _| state.schedule_mut(scope, tenant, name).cloned())
-    }
-
     async fn schedules(
         &self,
         scope: &Scope,
+        filter: &ScheduleFilter,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Page<Schedule>> {
-        self.read(|state, _| state.schedule_page(after, limit, |s| scope.covers(&s.tenant)))
-    }
-
-    async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
+    ) -> Result<ScheduleList> {
         self.read(|state, now| {
-            let active = || state.schedules.values().filter(|schedule| !schedule.paused);
+            let active = state.schedules.values().filter(|schedule| !schedule.paused);
+            let later = active.filter_map(|schedule| schedule.next_fire).filter(|at| *at > now);
+            let next_due = later.min().map(|at| at.since(now));
             let is_due = |s: &Schedule| !s.paused && s.next_fire.is_some_and(|at| at <= now);
-            let later = active().filter_map(|schedule| schedule.next_fire).filter(|at| *at > now);
-            let next = later.min().map(|at| at.since(now));
-            Ok(DueSchedules { now, due: state.schedule_page(after, limit, is_due)?, next })
+            let wanted = |s: &Schedule| match filter {
+                ScheduleFilter::All => true,
+                ScheduleFilter::Named(name) => s.name == *name,
+                ScheduleFilter::Due => is_due(s),
+            };
+            let wanted = |s: &Schedule| scope.covers(&s.tenant) && wanted(s);
+            Ok(ScheduleList { page: state.schedule_page(after, limit, wanted)?, now, next_due })
         })
     }
 }

@@ -79,11 +79,6 @@ impl Leases for MemoryStore {
         }))
     }
 
-    async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()> {
-        self.write(|state, _| state.note_progress(session, &notes));
-        Ok(())
-    }
-
     async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
         for finish in &finishes {
             finish.check_sizes()?;

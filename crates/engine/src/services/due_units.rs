@@ -41,7 +41,7 @@ impl Service for Promoter {
         if promoted.more {
             return Ok(ServiceReport { moved, more: true, next: None });
         }
-        let due = self.store.next_due().await?.filter(|due| *due < self.interval());
+        let due = promoted.next_due.filter(|due| *due < self.interval());
         Ok(ServiceReport { moved, more: false, next: due.map(|due| due.max(MIN_INTERVAL)) })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longshore_core::schedule::{Decision, Overlap, Previous, Schedule, Starts, batch_of, unit_of};
 use longshore_core::schedule::{Step, decide};
-use longshore_core::store::{Fired, Firing};
+use longshore_core::store::{Fired, Firing, ScheduleFilter};
 use longshore_core::{Error, Result, ScheduleName, Scope, Store, TenantId, Timestamp};
 use tokio::time::Instant;
 
@@ -115,9 +115,10 @@ impl Service for Scheduler {
         let (mut after, mut soonest) = (None, None::<Duration>);
         let mut soon = |wait: Duration| soonest = Some(soonest.map_or(wait, |now| now.min(wait)));
         loop {
-            let found = self.store.due_schedules(after.as_deref(), PAGE_SIZE).await?;
-            found.next.into_iter().for_each(&mut soon);
-            for schedule in found.due.items {
+            let (all, due) = (Scope::All, ScheduleFilter::Due);
+            let found = self.store.schedules(&all, &due, after.as_deref(), PAGE_SIZE).await?;
+            found.next_due.into_iter().for_each(&mut soon);
+            for schedule in found.page.items {
                 let name = schedule.name.clone();
                 let (fired, progress) = match self.advance(schedule, found.now).await {
                     // A schedule that cannot fire must not block the others.
@@ -136,7 +137,7 @@ impl Service for Scheduler {
                     ScheduleProgress::Behind => report.more = true,
                 }
             }
-            after = found.due.next;
+            after = found.page.next;
             if after.is_none() {
                 break;
             }

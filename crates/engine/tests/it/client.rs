@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::store::{Capacity, Inspect, Operate, QueueChange, Refusal, Sent};
+use longshore::store::{Capacity, Inspect, QueueChange, Refusal, Sent};
 use longshore::{
     BatchId, BatchStatus, NewBatch, NewUnit, QueueName, Scope, SendError, UnitState, WaitError,
     WhenFull,
@@ -15,7 +15,10 @@ use crate::harness::{Harness, Script, unit};
 async fn bound(harness: &Harness, units: u64) {
     let capacity = Some(Capacity { units: Some(units), bytes: None });
     let change = QueueChange { capacity, ..QueueChange::default() };
-    harness.store.change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
+    (&*harness.store as &dyn longshore::Store)
+        .change_queue(&Scope::All, &QueueName::default(), change)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]

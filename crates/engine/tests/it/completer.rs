@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
+use longshore::accounts::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
 use longshore::outcome::Params;
 use longshore::{
     CallId, Context, Effect, Heartbeat, Intake as _, MemoryStore, NewUnit, Policy, ProfileName,

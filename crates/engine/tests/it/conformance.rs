@@ -29,17 +29,15 @@ fn doubling(store: Arc<dyn Store>) -> FaultyStore {
     let store = FaultyStore::new(store);
     for verb in [
         "send",
-        "seal_batch",
+        "operate_batch",
         "open_session",
         "close_session",
         "start",
         "release",
         "checkpoint",
-        "progress",
         "finish",
         "lead",
-        "change_queue",
-        "change_lane",
+        "change_settings",
         "put_tenant",
         "order",
     ] {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use longshore::batch::BatchAction;
 use longshore::session::{Lease, NewSession, Order};
 use longshore::store::{
-    Claim, Finish, Finished, Inspect, LaneChange, Leases, Operate, QueueChange, Queues, UnitAction,
-    UnitSelection,
+    Claim, Finish, Finished, Inspect, LaneChange, Leases, Operate, QueueChange, Queues,
+    SettingsChange, UnitAction, UnitSelection,
 };
 use longshore::{
     BatchId, BatchStatus, Counts, Error, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName,
@@ -24,11 +24,10 @@ use serde_json::json;
 use crate::harness::{Harness, Script, kind, unit};
 
 /// Every call that can fail.
-const VERBS: [&str; 36] = [
+const VERBS: [&str; 31] = [
     "send",
     "open_batch",
-    "add_to_batch",
-    "seal_batch", // Intake
+    "add_to_batch", // Intake
     "open_session",
     "beat",
     "close_session",
@@ -37,18 +36,15 @@ const VERBS: [&str; 36] = [
     "start",
     "release",
     "checkpoint",
-    "progress",
     "finish",
     "held", // Leases
     "reclaim",
     "promote",
-    "next_due",
     "prune",
     "lead", // Upkeep
     "operate_units",
     "operate_batch",
-    "change_queue",
-    "change_lane",
+    "change_settings",
     "order", // Operate
     "unit",
     "units",
@@ -59,19 +55,19 @@ const VERBS: [&str; 36] = [
     "sessions",
     "totals",
     "changes",
-    "migrate",
     "verify", // Inspect
 ];
 
 /// Calls that are made repeatedly: later ones are broken too.
-const FREQUENT_VERBS: [&str; 9] = [
+const FREQUENT_VERBS: [&str; 10] = [
     "add_to_batch",
     "beat",
     "claim",
     "finish",
     "promote",
-    "next_due",
     "lead",
+    "operate_batch",
+    "change_settings",
     "sessions",
     "totals",
 ];
@@ -246,7 +242,6 @@ impl Scenario {
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             }
         };
-        retry(|| store.progress(new, Vec::new())).await;
         let done = |lease| Finish::new(lease, Outcome::Done(None));
         let finishes: Vec<Finish> = leases.into_iter().map(done).collect();
         let answers = retry(|| store.finish(new, finishes.clone())).await;
@@ -261,11 +256,12 @@ impl Scenario {
         self.0.until(async || self.0.log.runs() > 3).await;
         for paused in [true, false] {
             let change = QueueChange { paused: Some(paused), ..QueueChange::default() };
-            retry(|| store.change_queue(scope, queue, change)).await;
+            let change = SettingsChange::Queue(change);
+            retry(|| store.change_settings(scope, queue, change.clone())).await;
         }
         let change = LaneChange { weight: Some(2), ..LaneChange::default() };
-        let (tenant, batch) = (&TenantId::default(), &batch_id());
-        retry(|| store.change_lane(scope, queue, tenant, change)).await;
+        let (change, batch) = (SettingsChange::Lane(TenantId::default(), change), &batch_id());
+        retry(|| store.change_settings(scope, queue, change.clone())).await;
         let pause = BatchAction::Pause { reason: "tea".to_owned() };
         for action in [pause, BatchAction::Resume] {
             retry(|| store.operate_batch(scope, batch, action.clone())).await;
@@ -293,7 +289,6 @@ impl Scenario {
         assert_eq!(retry(|| store.queues(scope)).await.len(), 1);
         assert_eq!(retry(|| store.batches(scope, None, None, 10)).await.items.len(), 1);
         assert!(!retry(|| store.changes(scope, 0, Duration::ZERO)).await.changes.is_empty());
-        retry(|| store.migrate()).await;
         assert_eq!(retry(|| store.verify()).await, []);
     }
 

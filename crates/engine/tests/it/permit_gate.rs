@@ -12,10 +12,10 @@ use serde_json::json;
 use crate::harness::{Harness, Script, kind, unit};
 
 /// A pool and its backend.
-fn pool(max: u32, wait: Duration) -> (BoundedPool, Arc<MemoryPermits>) {
-    let permits = Arc::new(MemoryPermits::default());
+fn pool(max: u32, wait: Duration) -> (BoundedPool, Arc<dyn Permits>) {
+    let permits: Arc<dyn Permits> = Arc::new(MemoryPermits::default());
     let name = PoolName::new("licence").unwrap();
-    let pool = BoundedPool::builder(Arc::clone(&permits) as Arc<dyn Permits>, name, max).wait(wait);
+    let pool = BoundedPool::builder(Arc::clone(&permits), name, max).wait(wait);
     (pool.build(), permits)
 }
 

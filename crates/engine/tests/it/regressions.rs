@@ -111,7 +111,10 @@ async fn slots_are_not_kept_idle_for_a_unit_that_another_worker_took() {
     die_with_one(&harness).await;
     let pause = async |paused| {
         let change = QueueChange { paused: Some(paused), capacity: None };
-        harness.store.change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
+        (&*harness.store as &dyn longshore::Store)
+            .change_queue(&Scope::All, &QueueName::default(), change)
+            .await
+            .unwrap();
     };
     let send = async || {
         let queue = QueueName::new("other").unwrap();
@@ -316,7 +319,10 @@ async fn a_chunk_larger_than_its_lane_is_refused_instead_of_waiting_for_ever() {
     let capacity = Some(Capacity { units: Some(2), bytes: None });
     let change = LaneChange { capacity, ..LaneChange::default() };
     let (queue, tenant) = (QueueName::default(), TenantId::default());
-    harness.store.change_lane(&Scope::All, &queue, &tenant, change).await.unwrap();
+    (&*harness.store as &dyn longshore::Store)
+        .change_lane(&Scope::All, &queue, &tenant, change)
+        .await
+        .unwrap();
     let mut writer = harness.client.open_batch(NewBatch::new("b".parse().unwrap())).await.unwrap();
     let units = (0..3).map(|_| unit(&Script::Ok(json!(1)))).collect();
     let adding = tokio::time::timeout(Duration::from_secs(60), writer.add(units, "3".into()));

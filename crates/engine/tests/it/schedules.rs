@@ -52,7 +52,10 @@ impl Harness {
     }
 
     async fn look(&self, label: &str) -> Schedule {
-        self.store.schedule(&ALL, &TenantId::default(), &name(label)).await.unwrap()
+        (&*self.store as &dyn longshore::Store)
+            .schedule(&ALL, &TenantId::default(), &name(label))
+            .await
+            .unwrap()
     }
 
     /// The units that schedules sent, oldest first.
@@ -188,7 +191,11 @@ async fn a_schedule_may_be_removed_or_paused_while_it_fires() {
             tokio::time::sleep(secs(1)).await;
             let (tenant, name) = (TenantId::default(), name("s"));
             if removed {
-                harness.store.remove_schedule(&ALL, &tenant, &name).await.unwrap();
+                harness
+                    .store
+                    .switch_schedule(&ALL, &tenant, &name, ScheduleSwitch::Remove)
+                    .await
+                    .unwrap();
             } else {
                 let pause = ScheduleSwitch::Pause;
                 harness.store.switch_schedule(&ALL, &tenant, &name, pause).await.unwrap();
@@ -263,7 +270,7 @@ async fn a_batch_that_was_started_is_live_until_it_has_ended() {
     tokio::time::sleep(secs(60)).await;
     assert_eq!(harness.round().await, 0, "the unit has ended, its batch has not");
     assert_eq!(harness.look("s").await.skipped, 1);
-    harness.store.seal_batch(&ALL, &id).await.unwrap();
+    (&*harness.store as &dyn longshore::Store).seal_batch(&ALL, &id).await.unwrap();
     tokio::time::sleep(secs(60)).await;
     assert_eq!(harness.round().await, 1);
 }
@@ -288,7 +295,10 @@ async fn a_schedule_fires_late_when_its_queue_was_full() {
     let bound = async |units| {
         let capacity = Some(Capacity { units, bytes: None });
         let change = QueueChange { capacity, ..QueueChange::default() };
-        harness.store.change_queue(&ALL, &QueueName::default(), change).await.unwrap();
+        (&*harness.store as &dyn longshore::Store)
+            .change_queue(&ALL, &QueueName::default(), change)
+            .await
+            .unwrap();
     };
     bound(Some(0)).await;
     tokio::time::sleep(secs(60)).await;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use longshore::ledger::bucket::{Draw, Level, draw};
+use longshore::accounts::bucket::{Draw, Level, draw};
 use longshore::{Priority, Timestamp};
 
 /// The rate for messages to one domain.

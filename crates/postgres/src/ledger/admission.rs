@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_core::ledger::budget::Verdict;
-use longshore_core::ledger::rows::{CALL_COLUMNS, read_call};
-use longshore_core::ledger::{Admission, BudgetState, Call, NewCall};
+use longshore_accounts::budget::Verdict;
+use longshore_accounts::rows::{CALL_COLUMNS, read_call};
+use longshore_accounts::{Admission, BudgetState, Call, NewCall};
 use longshore_core::{CallId, Error, Result, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;

@@ -1,6 +1,6 @@
 //! Monthly budgets, and the totals of months.
 
-use longshore_core::ledger::{Budget, BudgetState};
+use longshore_accounts::{Budget, BudgetState};
 use longshore_core::store::in_charge_of_tenants;
 use longshore_core::{Result, Scope, TenantId};
 use tokio_postgres::Row;

@@ -1,7 +1,7 @@
 //! Rows of `longshore_call` as parameters of a statement: one array per column.
 
-use longshore_core::ledger::rows::{call_mode_code, call_status_code};
-use longshore_core::ledger::{CallEnd, CallRecord, CallStatus, NewCall};
+use longshore_accounts::rows::{call_mode_code, call_status_code};
+use longshore_accounts::{CallEnd, CallRecord, CallStatus, NewCall};
 use uuid::Uuid;
 
 use crate::typed_params::{SqlParam, call_uuid, replace_nul, session_uuid, uuid as unit_uuid};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore_core::ledger::{BudgetState, CallRecord, Recost};
+use longshore_accounts::{BudgetState, CallRecord, Recost};
 use longshore_core::{CallId, Error, Result, Scope, SessionId, Timestamp};
 use uuid::Uuid;
 

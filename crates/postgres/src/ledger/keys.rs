@@ -1,7 +1,7 @@
 //! Sealed keys with all their versions.
 
-use longshore_core::ledger::rows::{KEY_COLUMNS, read_key};
-use longshore_core::ledger::{KeyRecord, NewKey, cursor};
+use longshore_accounts::rows::{KEY_COLUMNS, read_key};
+use longshore_accounts::{KeyChange, KeyRecord, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 
@@ -12,8 +12,20 @@ use crate::row::{Columns, count, value};
 use crate::tx::Tx;
 use crate::typed_params::replace_nul;
 
+/// Adds, revokes or rewraps a key.
+pub(crate) async fn change(tx: &mut Tx<'_>, scope: &Scope, change: &KeyChange) -> Result<bool> {
+    match change {
+        KeyChange::Add { key, retires_at } => add(tx, scope, key, *retires_at).await?,
+        KeyChange::Revoke { tenant, name, version } => {
+            revoke(tx, scope, tenant, name, *version).await?;
+        }
+        KeyChange::Rewrap { from, key } => return rewrap(tx, scope, from, key).await,
+    }
+    Ok(true)
+}
+
 /// Adds a new version, and retires the active one.
-pub(crate) async fn add(
+async fn add(
     tx: &mut Tx<'_>,
     scope: &Scope,
     key: &NewKey,
@@ -67,7 +79,7 @@ fn announce(tx: &mut Tx<'_>, tenant: &TenantId) {
 }
 
 /// Revokes one version, or all.
-pub(crate) async fn revoke(
+async fn revoke(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
@@ -86,28 +98,11 @@ pub(crate) async fn revoke(
     Ok(())
 }
 
-/// All versions of one key, the newest first.
-pub(crate) async fn one(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &KeyName,
-) -> Result<Vec<KeyRecord>> {
-    let sql = format!(
-        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE tenant = $1 AND name = $2
-         ORDER BY version DESC"
-    );
-    let rows = match scope.covers(tenant) {
-        true => tx.query(&sql, &[&tenant.as_str(), &name.as_str()]).await?,
-        false => Vec::new(),
-    };
-    rows.iter().map(|row| read_key(&Columns(row))).collect()
-}
-
-/// Keys by tenant, name and version.
+/// Keys by tenant, name and version: all, or the ones with this name.
 pub(crate) async fn list(
     tx: &mut Tx<'_>,
     scope: &Scope,
+    only: Option<&KeyName>,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
@@ -116,23 +111,19 @@ pub(crate) async fn list(
         (tenant.as_str(), name.as_str(), i64::from(*version))
     });
     let sql = format!(
-        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > ($1, $2,
-         $3)
-         AND ($4 IS NULL OR tenant = $4) ORDER BY tenant, name, version LIMIT $5"
+        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > ($1, $2, $3)
+         AND ($4 IS NULL OR tenant = $4) AND ($5 IS NULL OR name = $5)
+         ORDER BY tenant, name, version LIMIT $6"
     );
-    let most = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&tenant, &name, &version, &queries::tenant(scope), &most]).await?;
+    let (own, only, most) =
+        (queries::tenant(scope), only.map(KeyName::as_str), i64::from(limit) + 1);
+    let rows = tx.query(&sql, &[&tenant, &name, &version, &own, &only, &most]).await?;
     page(&rows, limit, "a key", |row| read_key(&Columns(row)), cursor::after_key)
 }
 
 /// Replaces a data key that was wrapped by master key `from`. Returns false if it was wrapped by
 /// another.
-pub(crate) async fn rewrap(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    from: &str,
-    key: &NewKey,
-) -> Result<bool> {
+async fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
     let (tenant, name, version) = (key.tenant.as_str(), key.name.as_str(), i64::from(key.version));
     let sql = "SELECT master_key_id FROM longshore_provider_key WHERE tenant = $1 AND name = $2
                AND version = $3

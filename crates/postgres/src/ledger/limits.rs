@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_core::ledger::bucket::{Level, draw as decide};
-use longshore_core::ledger::{Draw, Drawn};
+use longshore_accounts::bucket::{Level, draw as decide};
+use longshore_accounts::{Draw, Drawn};
 use longshore_core::{Result, Timestamp};
 
 use crate::connect::ClockSource;

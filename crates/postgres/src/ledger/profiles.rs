@@ -1,7 +1,7 @@
 //! Profiles: documents with an owner and a revision.
 
-use longshore_core::ledger::rows::{PROFILE_COLUMNS, read_profile};
-use longshore_core::ledger::{ProfileRecord, PutProfile, cursor};
+use longshore_accounts::rows::{PROFILE_COLUMNS, read_profile};
+use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 
@@ -9,11 +9,22 @@ use super::{check_scope, page};
 use crate::error::{conflict, damaged};
 use crate::queries;
 use crate::row::{Columns, to_json};
-use crate::tenants;
 use crate::tx::Tx;
 
+/// Writes or removes a profile.
+pub(crate) async fn change(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    change: &ProfileChange,
+) -> Result<ProfileRecord> {
+    match change {
+        ProfileChange::Put(profile) => put(tx, scope, profile.clone()).await,
+        ProfileChange::Remove(tenant, name) => remove(tx, scope, tenant, name).await,
+    }
+}
+
 /// Writes a profile, if its revision is the expected one.
-pub(crate) async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
+async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
     check_scope(scope, &put.tenant)?;
     let sql = format!(
         "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE"
@@ -59,40 +70,29 @@ async fn write(tx: &mut Tx<'_>, profile: &ProfileRecord) -> Result<()> {
 }
 
 /// Removes a profile.
-pub(crate) async fn remove(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ProfileName,
-) -> Result<()> {
-    let sql = "DELETE FROM longshore_profile WHERE tenant = $1 AND name = $2";
-    if !scope.covers(tenant) || tx.execute(sql, &[&tenant.as_str(), &name.as_str()]).await? == 0 {
-        return Err(Error::not_found("profile", name));
-    }
-    tx.announce("setting", "profile", Some(tenant.as_str()));
-    Ok(())
-}
-
-/// One profile.
-pub(crate) async fn one(
+async fn remove(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     name: &ProfileName,
 ) -> Result<ProfileRecord> {
-    if !scope.covers(tenant) {
-        return Err(Error::not_found("profile", name));
-    }
-    let sql =
-        format!("SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2");
-    let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
-    read_profile(&Columns(&row.ok_or_else(|| Error::not_found("profile", name))?))
+    let sql = format!(
+        "DELETE FROM longshore_profile WHERE tenant = $1 AND name = $2 RETURNING {PROFILE_COLUMNS}"
+    );
+    let removed = match scope.covers(tenant) {
+        true => tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?,
+        false => None,
+    };
+    let removed = removed.ok_or_else(|| Error::not_found("profile", name))?;
+    tx.announce("setting", "profile", Some(tenant.as_str()));
+    read_profile(&Columns(&removed))
 }
 
-/// Profiles by tenant and name.
+/// Profiles by tenant and name: all, or the ones with this name.
 pub(crate) async fn list(
     tx: &mut Tx<'_>,
     scope: &Scope,
+    only: Option<&ProfileName>,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<ProfileRecord>> {
@@ -101,19 +101,11 @@ pub(crate) async fn list(
         after.as_ref().map_or(("", ""), |(tenant, name)| (tenant.as_str(), name.as_str()));
     let sql = format!(
         "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE (tenant, name) > ($1, $2)
-         AND ($3 IS NULL OR tenant = $3) ORDER BY tenant, name LIMIT $4"
+         AND ($3 IS NULL OR tenant = $3) AND ($4 IS NULL OR name = $4)
+         ORDER BY tenant, name LIMIT $5"
     );
-    let most = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&tenant, &name, &queries::tenant(scope), &most]).await?;
+    let (own, only, most) =
+        (queries::tenant(scope), only.map(ProfileName::as_str), i64::from(limit) + 1);
+    let rows = tx.query(&sql, &[&tenant, &name, &own, &only, &most]).await?;
     page(&rows, limit, "a profile", |row| read_profile(&Columns(row)), cursor::after_profile)
-}
-
-/// Whether a tenant within the scope is suspended and may not use its profiles.
-pub(crate) async fn is_suspended(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-) -> Result<bool> {
-    check_scope(scope, tenant)?;
-    tenants::is_suspended(tx, tenant).await
 }

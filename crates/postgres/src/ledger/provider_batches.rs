@@ -1,21 +1,35 @@
 //! Parked requests, and the shipments that send them to a provider as one batch.
 
-use longshore_core::ledger::rows::{
+use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
-use longshore_core::ledger::{
-    Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
+use longshore_accounts::{
+    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    Return, Shipment,
 };
-use longshore_core::{BatchId, Payload, Result, UnitId};
-use tokio_postgres::Row;
+use longshore_core::{BatchId, Result, UnitId};
 use uuid::Uuid;
 
 use crate::row::{Columns, count, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
 
+/// Parks, answers or removes requests.
+pub(crate) async fn change(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    change: &PendingChange,
+) -> Result<Vec<UnitId>> {
+    match change {
+        PendingChange::Add(items) => park(tx, batch, items).await?,
+        PendingChange::Answer(deliveries) => return deliver(tx, batch, deliveries).await,
+        PendingChange::Remove(custom_id) => remove(tx, batch, custom_id).await?,
+    }
+    Ok(Vec::new())
+}
+
 /// Parks requests that are not parked yet.
-pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
+async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
     let ids: Vec<&str> = items.iter().map(|item| item.custom_id.as_str()).collect();
     let units: Vec<Uuid> = items.iter().map(|item| uuid(item.unit)).collect();
     let prompts: Vec<&[u8]> = items.iter().map(|item| item.prompt.as_bytes()).collect();
@@ -30,23 +44,46 @@ pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) 
     Ok(())
 }
 
-/// Waiting requests, oldest first.
-pub(crate) async fn waiting(tx: &mut Tx<'_>, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
+/// Requests, longest parked first.
+pub(crate) async fn list(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    filter: &PendingFilter,
+    limit: u32,
+) -> Result<Vec<Parked>> {
+    let (condition, name) = match filter {
+        PendingFilter::CustomId(id) => ("custom_id = $3", Some(id)),
+        PendingFilter::Waiting => {
+            ("provider_batch IS NULL AND answer IS NULL AND $3 IS NULL", None)
+        }
+        PendingFilter::ProviderBatch(mark) => ("provider_batch = $3", Some(mark)),
+        PendingFilter::Answered => ("answer IS NOT NULL AND $3 IS NULL", None),
+    };
     let sql = format!(
         "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
-         WHERE batch = $1 AND provider_batch IS NULL AND answer IS NULL ORDER BY num LIMIT $2"
+         WHERE batch = $1 AND {condition} ORDER BY num LIMIT $2"
     );
-    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
+    let name = name.map(String::as_str);
+    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit), &name]).await?;
     rows.iter().map(|row| read_pending_request(&Columns(row))).collect()
 }
 
-/// Moves waiting requests into a new shipment.
-pub(crate) async fn seal(
+/// Seals, ships or closes a shipment.
+pub(crate) async fn change_provider_batch(
     tx: &mut Tx<'_>,
     batch: &BatchId,
     mark: &str,
-    ids: &[String],
+    change: &ProviderBatchChange,
 ) -> Result<()> {
+    match change {
+        ProviderBatchChange::Create(ids) => seal(tx, batch, mark, ids).await,
+        ProviderBatchChange::SetProviderId(ticket) => ship(tx, batch, mark, ticket).await,
+        ProviderBatchChange::Close(how) => close(tx, batch, mark, *how).await,
+    }
+}
+
+/// Moves waiting requests into a new shipment.
+async fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = tx
         .execute(
             "INSERT INTO longshore_provider_batch (batch, name, created_at) VALUES ($1, $2, $3)
@@ -66,28 +103,22 @@ pub(crate) async fn seal(
     Ok(())
 }
 
-/// The shipments that are not closed.
-pub(crate) async fn shipments(tx: &mut Tx<'_>, batch: &BatchId) -> Result<Vec<Shipment>> {
+/// The shipments that are not closed, and the number of requests.
+pub(crate) async fn shipments(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+) -> Result<(Vec<Shipment>, ParkedCounts)> {
     let sql = format!(
         "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = $1
          ORDER BY num"
     );
     let rows = tx.query(&sql, &[&batch.as_str()]).await?;
-    rows.iter().map(|row| read_provider_batch(&Columns(row))).collect()
-}
-
-/// The unanswered requests of a shipment.
-pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
-    let sql = format!(
-        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
-         WHERE batch = $1 AND provider_batch = $2 ORDER BY num"
-    );
-    let rows = tx.query(&sql, &[&batch.as_str(), &mark]).await?;
-    rows.iter().map(|row| read_pending_request(&Columns(row))).collect()
+    let open = rows.iter().map(|row| read_provider_batch(&Columns(row))).collect::<Result<_>>()?;
+    Ok((open, counts(tx, batch).await?))
 }
 
 /// Records a shipment's ticket, the provider's id of the batch.
-pub(crate) async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
+async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_provider_batch SET provider_id = $3 WHERE batch = $1 AND name = $2";
     tx.execute(sql, &[&batch.as_str(), &mark, &ticket]).await?;
     Ok(())
@@ -95,11 +126,7 @@ pub(crate) async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &
 
 /// Records replies. They are written one by one, so that the first of two replies to the same
 /// request is kept.
-pub(crate) async fn deliver(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    deliveries: &[Delivery],
-) -> Result<Vec<UnitId>> {
+async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
     for Delivery { custom_id, reply } in deliveries {
         let sql = "UPDATE longshore_pending_request SET answer = coalesce(answer, $3),
@@ -114,7 +141,7 @@ pub(crate) async fn deliver(
 }
 
 /// Closes a shipment. Its unanswered requests wait again.
-pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
+async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
     let tried = i64::from(how == Return::Tried);
     tx.execute(
         "UPDATE longshore_pending_request SET provider_batch = NULL, attempts = attempts + $3
@@ -127,40 +154,8 @@ pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Ret
     Ok(())
 }
 
-/// The status of a request.
-pub(crate) async fn standing(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    custom_id: &str,
-) -> Result<Standing> {
-    let sql = "SELECT answer FROM longshore_pending_request WHERE batch = $1 AND custom_id = $2";
-    let Some(row) = tx.query_opt(sql, &[&batch.as_str(), &custom_id]).await? else {
-        return Ok(Standing::Unknown);
-    };
-    let reply: Option<Vec<u8>> = value(&row, 0)?;
-    Ok(reply.map_or(Standing::Parked, |reply| Standing::Answered(Payload::from(reply))))
-}
-
-/// Answered requests with their replies.
-pub(crate) async fn answered(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    limit: u32,
-) -> Result<Vec<(Parked, Payload)>> {
-    let sql = format!(
-        "SELECT {PENDING_REQUEST_COLUMNS}, answer FROM longshore_pending_request
-         WHERE batch = $1 AND answer IS NOT NULL ORDER BY num LIMIT $2"
-    );
-    let read_answered = |row: &Row| {
-        let reply: Vec<u8> = value(row, 5)?;
-        Ok((read_pending_request(&Columns(row))?, Payload::from(reply)))
-    };
-    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
-    rows.iter().map(read_answered).collect()
-}
-
 /// How many requests wait, are shipped, and are answered.
-pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
+async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
     let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
                  count(provider_batch), count(answer)
                FROM longshore_pending_request WHERE batch = $1";
@@ -170,7 +165,7 @@ pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCou
 }
 
 /// Deletes a request.
-pub(crate) async fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
+async fn remove(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
     let sql = "DELETE FROM longshore_pending_request WHERE batch = $1 AND custom_id = $2";
     tx.execute(sql, &[&batch.as_str(), &custom_id]).await?;
     Ok(())

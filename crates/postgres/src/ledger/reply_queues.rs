@@ -12,15 +12,16 @@ use crate::session;
 use crate::tx::Tx;
 use crate::typed_params::session_uuid;
 
-/// Opens a reply queue for the lifetime of a session.
-pub(crate) async fn open(
+/// Opens a reply queue for the lifetime of a session, or closes it.
+pub(crate) async fn assign(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     queue: &QueueName,
-    holder: SessionId,
+    holder: Option<SessionId>,
 ) -> Result<()> {
     check_owner(scope, tenant, queue)?;
+    let Some(holder) = holder else { return close(tx, tenant, queue).await };
     // The session cannot end before this is committed.
     let sql = "SELECT 1 FROM longshore_session WHERE id = $1 FOR KEY SHARE";
     if tx.query_opt(sql, &[&session_uuid(holder)]).await?.is_none() {
@@ -51,13 +52,7 @@ fn check_owner(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()
 }
 
 /// Closes a reply queue, if it is open, and cancels its units.
-pub(crate) async fn close(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    queue: &QueueName,
-) -> Result<()> {
-    check_owner(scope, tenant, queue)?;
+async fn close(tx: &mut Tx<'_>, tenant: &TenantId, queue: &QueueName) -> Result<()> {
     let sql = "DELETE FROM longshore_reply_queue WHERE tenant = $1 AND name = $2";
     match tx.execute(sql, &[&tenant.as_str(), &queue.as_str()]).await? {
         0 => Ok(()),
@@ -74,18 +69,6 @@ pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Res
     }
     let sent = send::send(tx, scope, std::slice::from_ref(unit), 0, LimitPolicy::Enforce).await?;
     Ok(sent.into_iter().next())
-}
-
-/// Whether a reply queue is open.
-pub(crate) async fn are_open(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    queue: &QueueName,
-) -> Result<bool> {
-    let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND name = $2";
-    Ok(scope.covers(tenant)
-        && tx.query_opt(sql, &[&tenant.as_str(), &queue.as_str()]).await?.is_some())
 }
 
 /// Closes the reply queues of a session that ends.

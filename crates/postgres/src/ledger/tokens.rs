@@ -1,7 +1,7 @@
 //! API tokens by their hash, and the audit log.
 
-use longshore_core::ledger::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
-use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
+use longshore_accounts::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
+use longshore_accounts::{Deed, NewDeed, NewToken, TokenChange, TokenHash, TokenRecord, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use tokio_postgres::Row;
@@ -17,8 +17,20 @@ fn uuid(id: TokenId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
 }
 
+/// Adds or revokes a token.
+pub(crate) async fn change(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    change: &TokenChange,
+) -> Result<TokenRecord> {
+    match change {
+        TokenChange::Add(token) => add(tx, scope, token).await,
+        TokenChange::Revoke(id) => revoke(tx, scope, *id).await,
+    }
+}
+
 /// Adds a token.
-pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
+async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
     token.check(scope)?;
     let made = TokenRecord::new(token, tx.now);
     tx.execute(
@@ -39,7 +51,7 @@ pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Res
 }
 
 /// Revokes a token.
-pub(crate) async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
+async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     let sql = "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, $3)
         WHERE id = $1 AND ($2 IS NULL OR tenant = $2)";
     tx.execute(sql, &[&uuid(id), &queries::tenant(scope), &tx.now.as_micros()]).await?;
@@ -57,29 +69,20 @@ async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord>
         .and_then(|row| read_token(&Columns(row)))
 }
 
-/// The token with this hash.
-pub(crate) async fn find_by_hash(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Option<TokenRecord>> {
-    let sql = format!("SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE hash = $1");
-    let row = tx.query_opt(&sql, &[&hash.0.as_slice()]).await?;
-    row.as_ref().map(|row| read_token(&Columns(row))).transpose()
-}
-
-/// Tokens, oldest first.
-pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<TokenRecord>> {
+/// Tokens, oldest first: all, or the one with this hash.
+pub(crate) async fn list(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    hash: Option<TokenHash>,
+    limit: u32,
+) -> Result<Vec<TokenRecord>> {
     let sql = format!(
-        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE $1 IS NULL OR tenant = $1 ORDER BY
-         id"
+        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE ($1 IS NULL OR tenant = $1)
+         AND ($2 IS NULL OR hash = $2) ORDER BY id LIMIT $3"
     );
-    tx.query(&sql, &[&queries::tenant(scope)])
-        .await?
-        .iter()
-        .map(|row| read_token(&Columns(row)))
-        .collect()
-}
-
-/// Whether any token exists, valid or not.
-pub(crate) async fn is_locked(tx: &mut Tx<'_>) -> Result<bool> {
-    Ok(tx.query_opt("SELECT 1 FROM longshore_api_token LIMIT 1", &[]).await?.is_some())
+    let hash = hash.as_ref().map(|hash| hash.0.as_slice());
+    let rows = tx.query(&sql, &[&queries::tenant(scope), &hash, &i64::from(limit)]).await?;
+    rows.iter().map(|row| read_token(&Columns(row))).collect()
 }
 
 /// Appends an entry to the audit log.

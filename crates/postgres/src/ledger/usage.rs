@@ -1,7 +1,7 @@
 //! Reading calls, one by one and summed up. Calls are never pruned: they are the billing records.
 
-use longshore_core::ledger::rows::{CALL_COLUMNS, read_call};
-use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
+use longshore_accounts::rows::{CALL_COLUMNS, read_call};
+use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;

@@ -11,7 +11,7 @@ use crate::row::value;
 use crate::store::StoreInner;
 
 /// Reads a pool's statistics in one statement, so that they are consistent.
-pub(crate) async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>> {
+async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>> {
     let rows = inner
         .query_autocommit(
             "SELECT p.max_weight, p.acquired, p.timeouts, p.expired, p.wait_histogram, g.id,
@@ -73,8 +73,23 @@ fn add_permit(row: &Row, stats: &mut PoolStats) -> Result<()> {
     Ok(())
 }
 
-/// The names of all pools.
-pub(crate) async fn names(inner: &StoreInner) -> Result<Vec<PoolName>> {
+/// The statistics of all pools, or of one.
+pub(crate) async fn list(
+    inner: &StoreInner,
+    only: Option<&PoolName>,
+) -> Result<Vec<(PoolName, PoolStats)>> {
+    let names = match only {
+        Some(name) => vec![name.clone()],
+        None => names(inner).await?,
+    };
+    let mut pools = Vec::new();
+    for name in names {
+        pools.extend(stats(inner, &name).await?.map(|stats| (name, stats)));
+    }
+    Ok(pools)
+}
+
+async fn names(inner: &StoreInner) -> Result<Vec<PoolName>> {
     let rows = inner
         .query_autocommit(
             "SELECT name FROM longshore_bounded_pool ORDER BY name COLLATE \"C\"",

@@ -1,81 +1,69 @@
-//! [`Operate`] on PostgreSQL.
+//! [`Operate`] and [`Tenants`] on PostgreSQL.
 
-use async_trait::async_trait;
 use longshore_core::batch::BatchAction;
 use longshore_core::session::Order;
 use longshore_core::store::{
-    Inspect, LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection,
+    Inspect, Operate, Operated, SettingsChange, Tenant, TenantChange, Tenants, UnitAction,
+    UnitSelection,
 };
 use longshore_core::{
     Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState,
 };
 
-use super::{PostgresStore, operation};
+use super::{PostgresStore, operation, operations};
 use crate::admin::RetryCursor;
-use crate::{admin, maintenance, session};
+use crate::{admin, maintenance, session, tenants};
 
-#[async_trait]
-impl Operate for PostgresStore {
-    async fn operate_units(
-        &self,
-        scope: &Scope,
-        units: UnitSelection,
-        action: UnitAction,
-    ) -> Result<Operated> {
-        match units {
-            UnitSelection::Ids(ids) => {
-                operation!(self, Durable, tx => admin::units(&mut tx, scope, &ids, action))
+operations! { Tenants {
+    Durable put_tenant[scope: Scope, id: TenantId](change: TenantChange) -> Tenant
+        = tenants::put(change);
+    Durable remove_tenant[scope: Scope, id: TenantId]() -> () = tenants::remove();
+    Read tenants[scope: Scope]() -> Vec<Tenant> = tenants::list();
+}}
+
+operations! { Operate {
+    Durable change_settings[scope: Scope, queue: QueueName](change: SettingsChange) -> ()
+        = admin::settings(&change);
+    Durable order[](id: SessionId, order: Order) -> () = session::send_command(id, order);
+    {
+        async fn operate_units(
+            &self,
+            scope: &Scope,
+            units: UnitSelection,
+            action: UnitAction,
+        ) -> Result<Operated> {
+            match units {
+                UnitSelection::Ids(ids) => {
+                    operation!(self, Durable, tx => admin::units(&mut tx, scope, &ids, action))
+                }
+                UnitSelection::Queue(queue, state) => {
+                    let ids = self.units_in_queue(scope, &queue, state).await?;
+                    self.operate_in_chunks(&ids, action).await
+                }
             }
-            UnitSelection::Queue(queue, state) => {
-                let ids = self.units_in_queue(scope, &queue, state).await?;
-                self.operate_in_chunks(&ids, action).await
+        }
+
+        async fn operate_batch(
+            &self,
+            scope: &Scope,
+            id: &BatchId,
+            action: BatchAction,
+        ) -> Result<Batch> {
+            // In chunks, each a transaction: after a crash, the rest can be retried again.
+            let mut next = self.act_on_batch(scope, id, &action).await?;
+            while let Some(cursor) = next {
+                next = self.continue_retry(id, cursor).await?;
             }
+            // Read the batch after the post-commit work has advanced it.
+            let batch = self.batch(scope, id).await?;
+            if batch.status.is_given_up() {
+                self.sweep().await?;
+                return self.batch(scope, id).await;
+            }
+            Ok(batch)
         }
     }
-
-    async fn operate_batch(
-        &self,
-        scope: &Scope,
-        id: &BatchId,
-        action: BatchAction,
-    ) -> Result<Batch> {
-        // In chunks, each a transaction: after a crash, the rest can be retried again.
-        let mut next = self.act_on_batch(scope, id, &action).await?;
-        while let Some(cursor) = next {
-            next = self.continue_retry(id, cursor).await?;
-        }
-        // Read the batch after the post-commit work has advanced it.
-        let batch = self.batch(scope, id).await?;
-        if batch.status.is_given_up() {
-            self.sweep().await?;
-            return self.batch(scope, id).await;
-        }
-        Ok(batch)
-    }
-
-    async fn change_queue(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        change: QueueChange,
-    ) -> Result<()> {
-        operation!(self, Durable, tx => admin::queue(&mut tx, scope, queue, change))
-    }
-
-    async fn change_lane(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        tenant: &TenantId,
-        change: LaneChange,
-    ) -> Result<()> {
-        operation!(self, Durable, tx => admin::lane(&mut tx, scope, queue, tenant, change))
-    }
-
-    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
-        operation!(self, Durable, tx => session::send_command(&mut tx, session, order))
-    }
-}
+}}
 
 impl PostgresStore {
     async fn units_in_queue(

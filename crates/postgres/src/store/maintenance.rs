@@ -3,12 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use longshore_core::stall::Dead;
 use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
 use longshore_core::{Result, SessionId};
 
-use super::{PostgresStore, operation};
+use super::{PostgresStore, operation, operations};
 use crate::connect::ClockSource;
 use crate::maintenance::{ChangeSeq, IdleUntil};
 use crate::{maintenance, prune};
@@ -17,79 +16,65 @@ use crate::{maintenance, prune};
 /// maintenance asks the server and finds changes that a killed process did not announce. So an idle
 /// store is not queried every second.
 const MAX_IDLE_AGE: Duration = Duration::from_secs(5);
-/// For how long a cached result is valid where no notifications arrive.
-const MAX_IDLE_AGE_POLLING: Duration = Duration::from_millis(100);
 
-#[async_trait]
-impl Upkeep for PostgresStore {
-    async fn reclaim(&self, stalled: &[Dead]) -> Result<Reclaimed> {
-        let mut all = Reclaimed::default();
-        let mut unavailable = None;
-        // One transaction each, so that many stalled workers do not block the others.
-        for stalled in stalled {
-            match self.reclaim_one(*stalled).await {
-                Ok(one) => {
-                    all.sessions += one.sessions;
-                    all.rescued += one.rescued;
-                    all.failed += one.failed;
+operations! { Upkeep {
+    Durable prune[](retention: Retention, limit: u32) -> Pruned = prune::prune(retention, limit);
+    {
+        async fn reclaim(&self, stalled: &[Dead]) -> Result<Reclaimed> {
+            let mut all = Reclaimed::default();
+            let mut unavailable = None;
+            // One transaction each, so that many stalled workers do not block the others.
+            for stalled in stalled {
+                match self.reclaim_one(*stalled).await {
+                    Ok(one) => {
+                        all.sessions += one.sessions;
+                        all.rescued += one.rescued;
+                        all.failed += one.failed;
+                    }
+                    // One session that cannot be ended must not keep the units of the others from
+                    // running.
+                    Err(error) if error.is_retryable() => unavailable = Some(error),
+                    Err(error) => tracing::error!(%error, session = %stalled.session, "cannot reclaim"),
                 }
-                // One session that cannot be ended must not keep the units of the others from
-                // running.
-                Err(error) if error.is_retryable() => unavailable = Some(error),
-                Err(error) => tracing::error!(%error, session = %stalled.session, "cannot reclaim"),
+            }
+            match unavailable {
+                Some(error) if all.sessions == 0 => Err(error),
+                _ => Ok(all),
             }
         }
-        match unavailable {
-            Some(error) if all.sessions == 0 => Err(error),
-            _ => Ok(all),
-        }
-    }
 
-    async fn promote(&self, limit: u32) -> Result<Promoted> {
-        let seq = self.change_seq();
-        if self.inner.notifier.is_listening()
-            && let Some(idle) = self.inner.maintenance.idle_until(seq, MAX_IDLE_AGE)
-            && idle.holds_at(self.inner.options.clock.now())
-        {
-            return Ok(Promoted::default());
-        }
-        let (promoted, idle) = self.promote_once(limit).await?;
-        self.inner.maintenance.record(idle, seq);
-        Ok(promoted)
-    }
-
-    async fn next_due(&self) -> Result<Option<Duration>> {
-        // A promoter asks right after its round, which has just queried the server.
-        let age =
-            if self.inner.notifier.is_listening() { MAX_IDLE_AGE } else { MAX_IDLE_AGE_POLLING };
-        if let Some(idle) = self.inner.maintenance.idle_until(self.change_seq(), age) {
-            return Ok(idle.next_due.map(|due| due.since(self.inner.options.clock.now())));
-        }
-        operation!(self, Relaxed, tx => maintenance::next_due(&mut tx))
-    }
-
-    async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned> {
-        operation!(self, Durable, tx => prune::prune(&mut tx, retention, limit))
-    }
-
-    async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
-        let clock_source = self.inner.options.clock_source;
-        let (seq, listening) = (self.change_seq(), self.inner.notifier.is_listening());
-        let (leads, idle) = operation!(self, Relaxed, tx => async {
-            let leads = maintenance::lead(&mut tx, role, session, ttl, clock_source).await?;
-            // The leader runs the maintenance: it also checks whether there is any.
-            let idle = match leads && listening {
-                true => maintenance::probe_idle(&mut tx).await?,
-                false => None,
-            };
-            Ok((leads, idle))
-        })?;
-        if idle.is_some() {
+        async fn promote(&self, limit: u32) -> Result<Promoted> {
+            let (seq, now) = (self.change_seq(), self.inner.options.clock.now());
+            if self.inner.notifier.is_listening()
+                && let Some(idle) = self.inner.maintenance.idle_until(seq, MAX_IDLE_AGE)
+                && idle.holds_at(now)
+            {
+                return Ok(Promoted { next_due: idle.next_due_in(now), ..Promoted::default() });
+            }
+            let (promoted, idle) = self.promote_once(limit).await?;
             self.inner.maintenance.record(idle, seq);
+            Ok(promoted)
         }
-        Ok(leads)
+
+        async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+            let clock_source = self.inner.options.clock_source;
+            let (seq, listening) = (self.change_seq(), self.inner.notifier.is_listening());
+            let (leads, idle) = operation!(self, Relaxed, tx => async {
+                let leads = maintenance::lead(&mut tx, role, session, ttl, clock_source).await?;
+                // The leader runs the maintenance: it also checks whether there is any.
+                let idle = match leads && listening {
+                    true => maintenance::probe_idle(&mut tx).await?,
+                    false => None,
+                };
+                Ok((leads, idle))
+            })?;
+            if idle.is_some() {
+                self.inner.maintenance.record(idle, seq);
+            }
+            Ok(leads)
+        }
     }
-}
+}}
 
 impl PostgresStore {
     /// The time until the next schedule fires, if the cache knows it and none is due.

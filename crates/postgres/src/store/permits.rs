@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{Answer, Ask, Leaving, PoolStats};
+use longshore_core::permits::{Answer, Ask, PoolChange, PoolStats};
 use longshore_core::{PermitId, Permits, PoolName, Result};
 
 use super::PostgresStore;
@@ -60,32 +60,17 @@ impl Permits for PostgresStore {
         run_to_completion!(self, inner, pool, ids => permits::extend(&inner, &pool, &ids, ttl))
     }
 
-    async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        run_to_completion!(self, inner, pool, ids => permits::release(&inner, &pool, &ids))
+    async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
+        run_to_completion!(self, inner, pool, ids =>
+            permits::release(&inner, &pool, &ids, timed_out))
     }
 
-    async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        run_to_completion!(self, inner, pool => permits::leave(&inner, &pool, id, why))
+    async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {
+        run_to_completion!(self, inner, pool => permits::change(&inner, &pool, change))
     }
 
-    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-        run_to_completion!(self, inner, pool => permits::init(&inner, &pool, max))
-    }
-
-    async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        run_to_completion!(self, inner, pool => permits::resize(&inner, &pool, max))
-    }
-
-    async fn reset(&self, pool: &PoolName) -> Result<()> {
-        run_to_completion!(self, inner, pool => permits::reset(&inner, &pool))
-    }
-
-    async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        self.inner.with_timeout(permits::stats(&self.inner, pool)).await
-    }
-
-    async fn pools(&self) -> Result<Vec<PoolName>> {
-        self.inner.with_timeout(permits::names(&self.inner)).await
+    async fn pools(&self, name: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>> {
+        self.inner.with_timeout(permits::list(&self.inner, name)).await
     }
 
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {

@@ -1,71 +1,38 @@
 //! [`Schedules`] on PostgreSQL.
 
-use async_trait::async_trait;
 use longshore_core::schedule::{NewSchedule, Schedule};
-use longshore_core::store::{DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch};
+use longshore_core::store::{
+    Fired, Firing, IfThere, Page, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch,
+};
 use longshore_core::{Result, ScheduleName, Schedules, Scope, TenantId};
 
-use super::{PostgresStore, operation};
+use super::{operation, operations};
 use crate::schedules;
 
-#[async_trait]
-impl Schedules for PostgresStore {
-    async fn put_schedule(
-        &self,
-        scope: &Scope,
-        new: NewSchedule,
-        if_there: IfThere,
-    ) -> Result<Placed> {
-        operation!(self, Durable, tx => schedules::put(&mut tx, scope, &new, if_there))
-    }
-
-    async fn remove_schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-    ) -> Result<()> {
-        operation!(self, Durable, tx => schedules::remove(&mut tx, scope, tenant, name))
-    }
-
-    async fn switch_schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-        switch: ScheduleSwitch,
-    ) -> Result<Schedule> {
-        operation!(self, Durable, tx => schedules::switch(&mut tx, scope, tenant, name, switch))
-    }
-
-    async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired> {
-        operation!(self, Durable, tx => schedules::fire(&mut tx, scope, &firing))
-    }
-
-    async fn schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-    ) -> Result<Schedule> {
-        operation!(self, Relaxed, tx => schedules::show(&mut tx, scope, tenant, name))
-    }
-
-    async fn schedules(
-        &self,
-        scope: &Scope,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Page<Schedule>> {
-        operation!(self, Relaxed, tx => schedules::list(&mut tx, scope, after, limit))
-    }
-
-    async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
-        if let Some(next) = self.next_fire_in() {
-            let (now, due) = (self.inner.options.clock.now(), Page { items: vec![], next: None });
-            return Ok(DueSchedules { now, due, next });
+operations! { Schedules {
+    Durable put_schedule[scope: Scope](new: NewSchedule, if_there: IfThere) -> Placed
+        = schedules::put(&new, if_there);
+    Durable switch_schedule[scope: Scope, tenant: TenantId, name: ScheduleName](
+        switch: ScheduleSwitch
+    ) -> Schedule = schedules::switch(switch);
+    Durable fire_schedule[scope: Scope](firing: Firing) -> Fired = schedules::fire(&firing);
+    {
+        async fn schedules(
+            &self,
+            scope: &Scope,
+            filter: &ScheduleFilter,
+            after: Option<&str>,
+            limit: u32,
+        ) -> Result<ScheduleList> {
+            if *filter == ScheduleFilter::Due
+                && let Some(next_due) = self.next_fire_in()
+            {
+                let page = Page { items: vec![], next: None };
+                return Ok(ScheduleList { page, now: self.inner.options.clock.now(), next_due });
+            }
+            let clock_source = self.inner.options.clock_source;
+            operation!(self, Relaxed, tx =>
+                schedules::list(&mut tx, scope, filter, clock_source, after, limit))
         }
-        let clock_source = self.inner.options.clock_source;
-        operation!(self, Relaxed, tx => schedules::due(&mut tx, after, limit, clock_source))
     }
-}
+}}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_core::schedule::{NewSchedule, Plan, Template};
 use longshore_core::session::NewSession;
-use longshore_core::store::{IfThere, Inspect, Intake, Leases, Upkeep};
+use longshore_core::store::{IfThere, Inspect, Intake, Leases, ScheduleFilter, Upkeep};
 use longshore_core::{
     BatchId, BatchStatus, Clock, Kind, NewBatch, ScheduleName, Schedules, Scope, SessionId,
     SystemClock, TenantId,
@@ -60,9 +60,9 @@ async fn answers_from_cache(store: &PostgresStore, database: &Database) -> bool 
          fired, skipped, missed, created_at) VALUES ('t', 's', '{}', '', false, 1,
          (extract(epoch FROM now()) * 1000000)::bigint + 3600000000, 0, 0, 0, 0)",
     );
-    let known = store.due_schedules(None, 10).await.unwrap();
+    let known = store.schedules(&Scope::All, &ScheduleFilter::Due, None, 10).await.unwrap();
     database.run("DELETE FROM longshore_schedule");
-    known.next.is_none()
+    known.next_due.is_none()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,8 @@ async fn a_schedule_is_seen_at_once_by_a_leader_that_knew_of_none() {
         assert!(store.lead("upkeep", leader, LEADER_TTL).await.unwrap());
     }
     store.put_schedule(&Scope::All, due_now(), IfThere::Keep).await.unwrap();
-    assert_eq!(store.due_schedules(None, 10).await.unwrap().due.items.len(), 1);
+    let due = store.schedules(&Scope::All, &ScheduleFilter::Due, None, 10).await.unwrap();
+    assert_eq!(due.page.items.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +85,7 @@ async fn a_leader_that_sees_nothing_to_do_still_ends_batches_that_a_crash_left_b
     let (store, leader) = leader(&database).await;
     let batch = BatchId::new("left").unwrap();
     store.open_batch(&Scope::All, NewBatch::new(batch.clone())).await.unwrap();
-    store.seal_batch(&Scope::All, &batch).await.unwrap();
+    (&store as &dyn longshore_core::Store).seal_batch(&Scope::All, &batch).await.unwrap();
     // As if the process that ended the last unit had died before the batch advanced.
     database.run("UPDATE longshore_batch SET status = 'running', completed_at = NULL");
     let deadline = Instant::now() + LEADER_TTL;

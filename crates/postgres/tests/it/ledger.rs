@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{
+use longshore::accounts::{
     Admission, Budget, CallEnd, CallMode, CallRecord, CallStatus, Calls as _, Draw, Limits as _,
     NewCall, Usage, UsageBy, UsageFilter,
 };

@@ -114,6 +114,7 @@ async fn requests_that_are_given_up_leave_connections_and_permits_alone() {
     let last = pool.acquire().await.unwrap();
     drop(last);
     pool.settle().await;
-    let stats = store.stats(&name()).await.unwrap().unwrap();
+    let permits: &dyn Permits = &*store;
+    let stats = permits.stats(&name()).await.unwrap().unwrap();
     assert_eq!((stats.in_use, stats.waiting.len()), (0, 0));
 }

@@ -174,7 +174,7 @@ async fn failed_batch(app: &OrderApp, units: usize) -> BatchId {
          SELECT stream, -count(*), count(*), -sum(bytes) FROM longshore_unit GROUP BY stream;
          UPDATE longshore_unit SET state = 5, sort_key = sort_key - 1000000000000",
     );
-    app.store.seal_batch(&Scope::All, &id).await.unwrap();
+    (&*app.store as &dyn longshore::Store).seal_batch(&Scope::All, &id).await.unwrap();
     id
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore::{Error, Inspect as _};
+use longshore::Error;
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
 

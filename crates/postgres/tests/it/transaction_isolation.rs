@@ -214,7 +214,7 @@ async fn a_caller_that_gives_up_in_the_commit_does_not_keep_a_batch_from_its_end
     let (expected, next, units) = (String::new(), "1".to_owned(), vec![unit()]);
     let chunk = BatchChunk { expected, next, units };
     app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
-    app.store.seal_batch(&Scope::All, &id).await.unwrap();
+    (&*app.store as &dyn longshore::Store).seal_batch(&Scope::All, &id).await.unwrap();
     let lease = app.take().await;
     app.database.run(
         "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS

@@ -112,7 +112,10 @@ impl OrderApp {
     async fn bound(&self, units: u64) {
         let capacity = Some(Capacity { units: Some(units), bytes: None });
         let change = QueueChange { paused: None, capacity };
-        self.store.change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
+        (&*self.store as &dyn longshore::Store)
+            .change_queue(&Scope::All, &QueueName::default(), change)
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn live(&self) -> u64 {
@@ -243,7 +246,7 @@ async fn the_last_unit_of_a_batch_may_end_in_a_callers_transaction() {
         units: vec![unit()],
     };
     app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
-    app.store.seal_batch(&Scope::All, &id).await.unwrap();
+    (&*app.store as &dyn longshore::Store).seal_batch(&Scope::All, &id).await.unwrap();
     let lease = app.take().await;
     let (store, session) = (Arc::clone(&app.store), app.session);
     let tx = app.own.transaction().await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longshore_core::permits::{Answer, Ask, Permits};
+use longshore_core::permits::{Answer, Ask};
 use longshore_testkit::servers::Remembers;
 use tokio::task::JoinSet;
 
@@ -12,7 +12,7 @@ use crate::helpers::{LONG, ask, granted, open, pool, server, until_granted, wait
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_ask_together_get_what_there_is_and_no_more() {
     let server = server(Remembers::Always).await;
-    let permits = Arc::new(open(&server.url()));
+    let permits = open(&server.url());
     let mut asking = JoinSet::new();
     for _ in 0..40 {
         let permits = Arc::clone(&permits);
@@ -35,7 +35,7 @@ async fn those_who_ask_together_get_what_there_is_and_no_more() {
     let mut releasing = JoinSet::new();
     for id in held.iter().chain(&held).copied() {
         let permits = Arc::clone(&permits);
-        releasing.spawn(async move { permits.release(pool(), &[id]).await.unwrap() });
+        releasing.spawn(async move { permits.release(pool(), &[id], false).await.unwrap() });
     }
     releasing.join_all().await;
     let stats = permits.stats(pool()).await.unwrap().unwrap();
@@ -45,9 +45,9 @@ async fn those_who_ask_together_get_what_there_is_and_no_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_wait_together_are_served_one_after_the_other() {
     let server = server(Remembers::Always).await;
-    let permits = Arc::new(open(&server.url()));
+    let permits = open(&server.url());
     let mine = ask(LONG);
-    granted(&permits, &mine).await;
+    granted(&*permits, &mine).await;
     let mut waiting = JoinSet::new();
     for turn in 0..30 {
         let permits = Arc::clone(&permits);
@@ -61,14 +61,14 @@ async fn those_who_wait_together_are_served_one_after_the_other() {
                     _ = given_up => {}
                     () = tokio::task::yield_now() => {}
                 }
-                permits.release(pool(), &[ask.id]).await.unwrap();
+                permits.release(pool(), &[ask.id], false).await.unwrap();
                 return;
             }
-            until_granted(&permits, &ask).await;
-            permits.release(pool(), &[ask.id]).await.unwrap();
+            until_granted(&*permits, &ask).await;
+            permits.release(pool(), &[ask.id], false).await.unwrap();
         });
     }
-    permits.release(pool(), &[mine.id]).await.unwrap();
+    permits.release(pool(), &[mine.id], false).await.unwrap();
     waiting.join_all().await;
     let stats = permits.stats(pool()).await.unwrap().unwrap();
     assert_eq!((stats.in_use, stats.waiting.len(), stats.holders.len()), (0, 0, 0));
@@ -77,9 +77,9 @@ async fn those_who_wait_together_are_served_one_after_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
     let server = server(Remembers::Always).await;
-    let permits = Arc::new(open(&server.url()));
+    let permits = open(&server.url());
     let mine = ask(LONG);
-    granted(&permits, &mine).await;
+    granted(&*permits, &mine).await;
     let (first, second) = (wait(LONG), wait(LONG));
     for waiter in [&first, &second] {
         permits.ask(pool(), waiter).await.unwrap();
@@ -96,15 +96,15 @@ async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
             *turn = Box::pin(permits.turn(pool(), waiter.id));
         }
     }
-    permits.release(pool(), &[mine.id]).await.unwrap();
+    permits.release(pool(), &[mine.id], false).await.unwrap();
     assert_eq!(busy().await, (1, 1));
     let [turn, other] = turns;
     turn.await;
-    granted(&permits, &first).await;
+    granted(&*permits, &first).await;
     // The second asks but does not listen: it is not granted a permit that it might not learn of.
     drop(other);
     assert!(matches!(permits.ask(pool(), &second).await.unwrap(), Answer::Waiting { .. }));
-    permits.release(pool(), &[first.id]).await.unwrap();
+    permits.release(pool(), &[first.id], false).await.unwrap();
     assert_eq!(busy().await, (0, 1));
-    granted(&permits, &second).await;
+    granted(&*permits, &second).await;
 }

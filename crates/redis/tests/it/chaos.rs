@@ -1,7 +1,6 @@
 //! `bounded`, with real processes that are killed and stopped, and a server that is restarted.
 
 use std::process::Command;
-use std::sync::Arc;
 
 use longshore_testkit::servers::{PrivateRedis, Remembers};
 use longshore_testkit::storm::{Orders, Storm, member};
@@ -29,7 +28,7 @@ async fn run_chaos(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRed
     };
     let restart = &mut || block_in_place(|| restart(&mut server));
     let storm = Storm { forgets: remembers == Remembers::Nothing, ..Storm::sized() };
-    let report = storm.rage(Arc::new(open(&url)), &url, &start, restart).await.unwrap();
+    let report = storm.rage(open(&url), &url, &start, restart).await.unwrap();
     report.check();
     assert_eq!(report.restarted, 2);
 }
@@ -38,6 +37,6 @@ async fn run_chaos(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRed
 #[ignore = "a process of the storms above, which start it"]
 async fn one_of_many() {
     let orders = Orders::ours().unwrap();
-    let permits = Arc::new(open(&orders.place_of_pool));
+    let permits = open(&orders.place_of_pool);
     member(orders, permits).await;
 }

@@ -1,7 +1,5 @@
 //! Runs every case of the conformance suite, each on its own server.
 
-use std::sync::Arc;
-
 use longshore_testkit::PermitsWorld;
 use longshore_testkit::servers::Remembers;
 
@@ -11,7 +9,7 @@ async fn redis() -> PermitsWorld {
     // A server without an append-only file would grant nothing shortly after its start.
     let server = server(Remembers::EverySecond).await;
     let (permits, other) = (open(&server.url()), open(&server.url()));
-    PermitsWorld::new(Arc::new(permits), Arc::new(other)).keeping(server)
+    PermitsWorld::new(permits, other).keeping(server)
 }
 
 longshore_testkit::permits_suite!(redis);

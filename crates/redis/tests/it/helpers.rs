@@ -1,6 +1,6 @@
 //! A private server for one test, and requests to send to it.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use longshore_core::permits::{Answer, Ask, Grant, Otherwise, Permits};
@@ -20,7 +20,11 @@ pub(crate) async fn server(remembers: Remembers) -> PrivateRedis {
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-pub(crate) fn open(url: &str) -> RedisPermits {
+pub(crate) fn open(url: &str) -> Arc<dyn Permits> {
+    Arc::new(open_redis(url))
+}
+
+pub(crate) fn open_redis(url: &str) -> RedisPermits {
     RedisPermits::open(url, &RedisOptions::default()).unwrap()
 }
 
@@ -48,7 +52,7 @@ pub(crate) fn wait(ttl: Duration) -> Ask {
     Ask { otherwise: Otherwise::Wait(LONG), ..ask(ttl) }
 }
 
-pub(crate) async fn granted(permits: &RedisPermits, ask: &Ask) -> Grant {
+pub(crate) async fn granted(permits: &dyn Permits, ask: &Ask) -> Grant {
     match permits.ask(pool(), ask).await.unwrap() {
         Answer::Granted(grant) => grant,
         other => panic!("{other:?}"),
@@ -56,7 +60,7 @@ pub(crate) async fn granted(permits: &RedisPermits, ask: &Ask) -> Grant {
 }
 
 /// Asks until the permit is granted, as the engine does; returns when that was.
-pub(crate) async fn until_granted(permits: &RedisPermits, ask: &Ask) -> Instant {
+pub(crate) async fn until_granted(permits: &dyn Permits, ask: &Ask) -> Instant {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
         assert!(Instant::now() < until, "no permit comes");

@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_core::Error;
-use longshore_core::permits::{Answer, Leaving, Permits};
+use longshore_core::permits::{Answer, Permits};
 use longshore_testkit::servers::Remembers;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, block_in_place};
 
-use crate::helpers::{LONG, ask, granted, open, pool, retry_until_ok, server, until_granted, wait};
+use crate::helpers::{
+    LONG, ask, granted, open, open_redis, pool, retry_until_ok, server, until_granted, wait,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
     let mut server = server(Remembers::Always).await;
     let permits = open(&server.url());
     let mine = ask(LONG);
-    let fence = granted(&permits, &mine).await.fence;
+    let fence = granted(&*permits, &mine).await.fence;
     block_in_place(|| server.stop());
     for _ in 0..3 {
         let error = permits.ask(pool(), &mine).await.unwrap_err();
@@ -32,8 +34,8 @@ async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
     };
     assert_eq!(again.fence, fence);
     block_in_place(|| server.run(&["SCRIPT", "FLUSH"])).unwrap();
-    permits.release(pool(), &[mine.id]).await.unwrap();
-    granted(&permits, &ask(LONG)).await;
+    permits.release(pool(), &[mine.id], false).await.unwrap();
+    granted(&*permits, &ask(LONG)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +43,7 @@ async fn a_restart_is_not_seen_by_who_asks_after_it() {
     let mut server = server(Remembers::Always).await;
     let permits = open(&server.url());
     let mine = ask(LONG);
-    granted(&permits, &mine).await;
+    granted(&*permits, &mine).await;
     block_in_place(|| server.restart()).unwrap();
     // The connection is broken, which only this request finds out.
     assert_eq!(permits.extend(pool(), &[mine.id], LONG).await.unwrap(), []);
@@ -51,17 +53,18 @@ async fn a_restart_is_not_seen_by_who_asks_after_it() {
 async fn an_answer_that_is_lost_costs_no_permit() {
     let server = server(Remembers::Always).await;
     let proxy = Proxy::before(server.port()).await;
-    let (through, direct) = (open(&server.url_at(proxy.port)), open(&server.url()));
+    let through = Arc::new(open_redis(&server.url_at(proxy.port)));
+    let direct = open(&server.url());
     through.check().await.unwrap();
     for _ in 0..10 {
         // The server gets the request, but its reply is lost. The client repeats the request.
         proxy.swallow_next_answer();
         let mine = ask(LONG);
-        let grant = granted(&through, &mine).await;
+        let grant = granted(&*through, &mine).await;
         let stats = direct.stats(pool()).await.unwrap().unwrap();
         assert_eq!((stats.in_use, stats.holders[0].fence), (1, grant.fence));
         proxy.swallow_next_answer();
-        through.release(pool(), &[mine.id]).await.unwrap();
+        through.release(pool(), &[mine.id], false).await.unwrap();
         assert_eq!(direct.stats(pool()).await.unwrap().unwrap().in_use, 0);
     }
     let stats = direct.stats(pool()).await.unwrap().unwrap();
@@ -74,8 +77,8 @@ async fn an_answer_that_is_lost_costs_no_permit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_in_the_middle_swallows_no_permit() {
     let server = server(Remembers::Always).await;
-    let permits = Arc::new(open(&server.url()));
-    granted(&permits, &ask(Duration::from_millis(1))).await;
+    let permits = open(&server.url());
+    granted(&*permits, &ask(Duration::from_millis(1))).await;
     for _ in 0..20 {
         // Unknown scripts are sent again: by then other requests are in flight.
         block_in_place(|| server.run(&["SCRIPT", "FLUSH"])).unwrap();
@@ -91,7 +94,7 @@ async fn who_gives_up_in_the_middle_swallows_no_permit() {
                 } else {
                     let _ = tokio::time::timeout(Duration::from_micros(round * 10), call).await;
                 }
-                permits.leave(pool(), asked.id, Leaving::CalledOff).await.unwrap();
+                permits.release(pool(), &[asked.id], false).await.unwrap();
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -100,7 +103,7 @@ async fn who_gives_up_in_the_middle_swallows_no_permit() {
         let stats = permits.stats(pool()).await.unwrap().unwrap();
         assert_eq!((stats.in_use, stats.waiting.len()), (0, 0), "{stats:?}");
     }
-    granted(&permits, &ask(LONG)).await;
+    granted(&*permits, &ask(LONG)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,15 +111,15 @@ async fn hints_come_again_after_their_connection_was_cut() {
     let server = server(Remembers::Always).await;
     let (permits, other) = (open(&server.url()), open(&server.url()));
     let (mine, next) = (ask(LONG), wait(LONG));
-    granted(&other, &mine).await;
+    granted(&*other, &mine).await;
     permits.ask(pool(), &next).await.unwrap();
     block_in_place(|| server.run(&["CLIENT", "KILL", "TYPE", "pubsub"])).unwrap();
     // The waiter is woken, since a notification may have been missed.
     permits.turn(pool(), next.id).await;
     assert!(matches!(permits.ask(pool(), &next).await.unwrap(), Answer::Waiting { .. }));
-    other.release(pool(), &[mine.id]).await.unwrap();
+    other.release(pool(), &[mine.id], false).await.unwrap();
     permits.turn(pool(), next.id).await;
-    until_granted(&permits, &next).await;
+    until_granted(&*permits, &next).await;
 }
 
 /// Forwards to a server, and drops replies on demand.

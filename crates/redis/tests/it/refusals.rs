@@ -8,20 +8,20 @@ use longshore_redis::{RedisOptions, RedisPermits};
 use longshore_testkit::servers::{PrivateRedis, Remembers};
 use tokio::task::block_in_place;
 
-use crate::helpers::{open, server};
+use crate::helpers::{open_redis, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password_is_refused_and_never_printed() {
     let server = server(Remembers::Nothing).await;
     for secret in ["wrong-secret", ""] {
         let url = format!("redis://:{secret}@127.0.0.1:{}", server.port());
-        let error = open(&url).check().await.unwrap_err();
+        let error = open_redis(&url).check().await.unwrap_err();
         assert!(matches!(error, Error::Broken { .. }), "{error:?}");
         let words = format!("{error} {error:?}");
         assert!(words.contains("refused user or password"), "{words}");
         assert!(!words.contains("wrong-secret") && !words.contains(server.password()), "{words}");
     }
-    let permits = open(&server.url());
+    let permits = open_redis(&server.url());
     permits.check().await.unwrap();
     assert!(!format!("{permits:?}").contains(server.password()), "{permits:?}");
 }
@@ -39,13 +39,13 @@ fn a_wrong_address_is_refused_without_repeating_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_there_may_be_there_later() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = open(&format!("redis://{free}")).check().await.unwrap_err();
+    let error = open_redis(&format!("redis://{free}")).check().await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_something_else_is_no_redis() {
-    let error = open(&fake_server(|_| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned()))
+    let error = open_redis(&fake_server(|_| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned()))
         .check()
         .await
         .unwrap_err();
@@ -58,7 +58,7 @@ async fn a_redis_that_throws_permits_away_is_refused() {
     let settings = [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")];
     let start = || PrivateRedis::start_with(Remembers::Nothing, &settings).unwrap();
     let server = block_in_place(start);
-    let error = open(&server.url()).check().await.unwrap_err();
+    let error = open_redis(&server.url()).check().await.unwrap_err();
     assert!(error.to_string().contains("allkeys-lru"), "{error}");
     assert!(!error.is_retryable());
 }
@@ -66,7 +66,7 @@ async fn a_redis_that_throws_permits_away_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_redis_is_refused() {
     let info = "# Server\r\nredis_version:4.0.9\r\nrun_id:abc\r\nuptime_in_seconds:5\r\n";
-    let old = open(&fake_server(move |asked| {
+    let old = open_redis(&fake_server(move |asked| {
         let named = "+OK\r\n".repeat(asked.matches("SETINFO").count());
         let asks = |what: &str| asked.contains(&format!("$4\r\n{what}\r\n"));
         let info =

@@ -5,7 +5,7 @@ use std::process::Command;
 use longshore_testkit::servers::PrivateRedis;
 use tokio::task::block_in_place;
 
-use crate::helpers::{ask, open, pool, until_granted, wait};
+use crate::helpers::{ask, open_redis, pool, until_granted, wait};
 use longshore_core::permits::Permits as _;
 
 const URL: &str = "LONGSHORE_TEST_REDIS";
@@ -13,7 +13,7 @@ const URL: &str = "LONGSHORE_TEST_REDIS";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_is_believed_whose_certificate_is_signed_by_an_authority() {
     let server = block_in_place(|| PrivateRedis::start_secure().unwrap());
-    let error = open(&server.secure_url()).check().await.unwrap_err();
+    let error = open_redis(&server.secure_url()).check().await.unwrap_err();
     assert!(error.to_string().contains("certificate verification failed"), "{error:?}");
     assert!(!error.is_retryable(), "{error:?}");
     // The trusted authorities are read once per process, so another process is needed.
@@ -27,9 +27,9 @@ async fn a_server_is_believed_whose_certificate_is_signed_by_an_authority() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a process of the test above, which starts it"]
 async fn permits_through_tls() {
-    let permits = open(&std::env::var(URL).unwrap());
+    let permits = open_redis(&std::env::var(URL).unwrap());
     let mine = wait(std::time::Duration::from_millis(10));
     until_granted(&permits, &mine).await;
-    permits.release(pool(), &[mine.id]).await.unwrap();
+    permits.release(pool(), &[mine.id], false).await.unwrap();
     permits.ask(pool(), &ask(std::time::Duration::from_millis(10))).await.unwrap();
 }

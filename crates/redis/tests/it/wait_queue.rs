@@ -1,5 +1,6 @@
 //! The wait queue, and which waiters are notified.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::permits::{Answer, Ask, Otherwise, Permits};
@@ -12,16 +13,16 @@ async fn a_waiter_whose_process_died_is_passed_soon() {
     let server = server(Remembers::Always).await;
     let (permits, dead) = (open(&server.url()), open(&server.url()));
     let (mine, ghosts, next) = (ask(LONG), [wait(LONG), wait(LONG), wait(LONG)], wait(LONG));
-    granted(&permits, &mine).await;
+    granted(&*permits, &mine).await;
     for ghost in &ghosts {
         dead.ask(pool(), ghost).await.unwrap();
     }
     permits.ask(pool(), &next).await.unwrap();
     drop(dead);
     until_channel_count(&server, 1).await;
-    permits.release(pool(), &[mine.id]).await.unwrap();
+    permits.release(pool(), &[mine.id], false).await.unwrap();
     // Its place would be valid for ten minutes.
-    let turn = tokio::time::timeout(TEST_TIMEOUT, until_granted(&permits, &next));
+    let turn = tokio::time::timeout(TEST_TIMEOUT, until_granted(&*permits, &next));
     turn.await.unwrap();
 }
 
@@ -30,7 +31,7 @@ async fn each_turn_is_told_once_and_to_nobody_else() {
     let server = server(Remembers::Always).await;
     let (first, second) = (open(&server.url()), open(&server.url()));
     let (mine, a, b) = (ask(LONG), wait(LONG), wait(LONG));
-    granted(&first, &mine).await;
+    granted(&*first, &mine).await;
     first.ask(pool(), &a).await.unwrap();
     second.ask(pool(), &b).await.unwrap();
     // Consume the wake-ups of the subscription.
@@ -40,13 +41,13 @@ async fn each_turn_is_told_once_and_to_nobody_else() {
             .is_ok()
         {}
     }
-    first.release(pool(), &[mine.id]).await.unwrap();
+    first.release(pool(), &[mine.id], false).await.unwrap();
     first.turn(pool(), a.id).await;
     // Releasing the same permit again, and reading stats, notifies no waiter again.
-    second.release(pool(), &[mine.id]).await.unwrap();
+    second.release(pool(), &[mine.id], false).await.unwrap();
     second.stats(pool()).await.unwrap();
-    let silence = |permits, id| {
-        let permits: &longshore_redis::RedisPermits = permits;
+    let silence = |permits: &Arc<dyn Permits>, id| {
+        let permits = Arc::clone(permits);
         async move {
             tokio::time::timeout(Duration::from_millis(100), permits.turn(pool(), id))
                 .await
@@ -54,10 +55,10 @@ async fn each_turn_is_told_once_and_to_nobody_else() {
         }
     };
     assert!(silence(&first, a.id).await && silence(&second, b.id).await);
-    granted(&first, &a).await;
-    first.release(pool(), &[a.id]).await.unwrap();
+    granted(&*first, &a).await;
+    first.release(pool(), &[a.id], false).await.unwrap();
     second.turn(pool(), b.id).await;
-    granted(&second, &b).await;
+    granted(&*second, &b).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,7 +69,7 @@ async fn sleepers_at_the_head_do_not_make_those_behind_them_wake_each_other() {
     permits.resize(pool(), 0).await.unwrap();
     permits.resize(pool(), 1).await.unwrap();
     let mine = ask(LONG);
-    granted(&permits, &mine).await;
+    granted(&*permits, &mine).await;
     for waiter in &waiters {
         permits.ask(pool(), waiter).await.unwrap();
     }
@@ -86,7 +87,7 @@ async fn sleepers_at_the_head_do_not_make_those_behind_them_wake_each_other() {
         assert!(asks < 10, "they wake each other");
     }
     for waiter in &waiters {
-        granted(&permits, waiter).await;
+        granted(&*permits, waiter).await;
     }
 }
 
@@ -95,7 +96,7 @@ async fn one_that_became_too_heavy_blocks_nobody() {
     let server = server(Remembers::Always).await;
     let permits = open(&server.url());
     let mine = Ask { max: 4, ..ask(LONG) };
-    granted(&permits, &mine).await;
+    granted(&*permits, &mine).await;
     let (heavy, light) = (Ask { weight: 4, ..wait(LONG) }, wait(LONG));
     permits.ask(pool(), &heavy).await.unwrap();
     permits.ask(pool(), &light).await.unwrap();
@@ -103,7 +104,7 @@ async fn one_that_became_too_heavy_blocks_nobody() {
     permits.turn(pool(), heavy.id).await;
     assert_eq!(permits.ask(pool(), &heavy).await.unwrap(), Answer::TooHeavy { max: 3 });
     permits.turn(pool(), light.id).await;
-    granted(&permits, &light).await;
+    granted(&*permits, &light).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +112,7 @@ async fn nothing_stays_behind_of_those_who_are_gone() {
     let server = server(Remembers::Always).await;
     let permits = open(&server.url());
     let short = Duration::from_millis(20);
-    granted(&permits, &ask(short)).await;
+    granted(&*permits, &ask(short)).await;
     for _ in 0..50 {
         let asked = Ask { otherwise: Otherwise::Wait(short), ..wait(short) };
         permits.ask(pool(), &asked).await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Operations collect changes in [`MonthDeltas`], which are written once per operation.
 
-use longshore_core::ledger::{Budget, BudgetState, CallEnd, NewCall};
+use longshore_accounts::{Budget, BudgetState, CallEnd, NewCall};
 use longshore_core::store::in_charge_of_tenants;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension};

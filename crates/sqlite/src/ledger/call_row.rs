@@ -1,7 +1,7 @@
 //! Rows of `longshore_call`. Columns instead of JSON, because they are written often.
 
-use longshore_core::ledger::rows::{CALL_COLUMNS, call_mode_code, call_status_code, read_call};
-use longshore_core::ledger::{Call, CallEnd, CallRecord, CallStatus, NewCall};
+use longshore_accounts::rows::{CALL_COLUMNS, call_mode_code, call_status_code, read_call};
+use longshore_accounts::{Call, CallEnd, CallRecord, CallStatus, NewCall};
 use longshore_core::{BatchId, Result, SessionId, UnitId};
 use rusqlite::{Connection, Statement, params};
 

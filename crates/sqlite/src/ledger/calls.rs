@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use longshore_core::ledger::budget::Verdict;
-use longshore_core::ledger::rows::{call_status_code, read_call};
-use longshore_core::ledger::{
+use longshore_accounts::budget::Verdict;
+use longshore_accounts::rows::{call_status_code, read_call};
+use longshore_accounts::{
     Admission, BudgetState, Call, CallEnd, CallRecord, CallStatus, NewCall, Recost,
 };
 use longshore_core::{CallId, Error, Result, Scope, SessionId, TenantId, Timestamp, UnitId};

@@ -1,7 +1,7 @@
 //! Encrypted keys, by tenant, name and version.
 
-use longshore_core::ledger::rows::{KEY_COLUMNS, read_key};
-use longshore_core::ledger::{KeyRecord, NewKey, cursor};
+use longshore_accounts::rows::{KEY_COLUMNS, read_key};
+use longshore_accounts::{KeyChange, KeyRecord, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -11,13 +11,19 @@ use crate::queries::tenant_filter;
 use crate::row::Columns;
 use crate::tx::Tx;
 
+/// Adds, revokes or rewraps a key.
+pub(crate) fn change(tx: &mut Tx<'_>, scope: &Scope, change: &KeyChange) -> Result<bool> {
+    match change {
+        KeyChange::Add { key, retires_at } => add(tx, scope, key, *retires_at).map(|()| true),
+        KeyChange::Revoke { tenant, name, version } => {
+            revoke(tx, scope, tenant, name, *version).map(|()| true)
+        }
+        KeyChange::Rewrap { from, key } => rewrap(tx, scope, from, key),
+    }
+}
+
 /// Adds a new version; the active one retires.
-pub(crate) fn add(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    key: &NewKey,
-    retires_at: Option<Timestamp>,
-) -> Result<()> {
+fn add(tx: &mut Tx<'_>, scope: &Scope, key: &NewKey, retires_at: Option<Timestamp>) -> Result<()> {
     if !scope.covers(&key.tenant) {
         return Err(Error::not_found("tenant", &key.tenant));
     }
@@ -66,7 +72,7 @@ pub(crate) fn add(
 }
 
 /// Revokes one version, or all.
-pub(crate) fn revoke(
+fn revoke(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
@@ -93,7 +99,7 @@ pub(crate) fn revoke(
 }
 
 /// Replaces a data key that `from` had encrypted.
-pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
+fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
     let place = (key.tenant.as_str(), key.name.as_str(), key.version);
     let master: Option<String> = tx
         .db
@@ -117,52 +123,36 @@ pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -
         .or_translate()?
         .execute((place.0, place.1, place.2, &key.wrapped, &key.master))
         .or_translate()?;
+    tx.announce("setting", "key", Some(place.0));
     Ok(true)
 }
 
-/// All versions of one key, newest first.
-pub(crate) fn versions(
-    db: &Connection,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &KeyName,
-) -> Result<Vec<KeyRecord>> {
-    if !scope.covers(tenant) {
-        return Ok(Vec::new());
-    }
-    let sql = format!(
-        "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE tenant = ?1 AND name
-                       = ?2 ORDER BY version DESC"
-    );
-    let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
-    let mut versions = Vec::new();
-    while let Some(row) = rows.next().or_translate()? {
-        versions.push(read_key(&Columns(row))?);
-    }
-    Ok(versions)
-}
-
-/// Keys by tenant, name and version.
+/// Keys by tenant, name and version: all, or the ones with this name.
 pub(crate) fn list(
     db: &Connection,
     scope: &Scope,
+    only: Option<&KeyName>,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
     let after = after.map(cursor::key).transpose()?;
     let (tenant, name, version) =
         after.as_ref().map_or(("", "", 0), |(t, n, v)| (t.as_str(), n.as_str(), *v));
+    let (own, only) = (tenant_filter(scope), only.map(KeyName::as_str));
+    // Two statements, so that one key is found by the index.
+    let condition = match own.and(only) {
+        Some(_) => "tenant = ?4 AND name = ?5",
+        None => "(?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR name = ?5)",
+    };
     let mut statement = db
         .prepare_cached(&format!(
-            "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > (?1,
-             ?2, ?3)
-             AND (?4 IS NULL OR tenant = ?4) ORDER BY tenant, name, version LIMIT ?5"
+            "SELECT {KEY_COLUMNS} FROM longshore_provider_key
+             WHERE (tenant, name, version) > (?1, ?2, ?3) AND {condition}
+             ORDER BY tenant, name, version LIMIT ?6"
         ))
         .or_translate()?;
-    let mut rows = statement
-        .query((tenant, name, version, tenant_filter(scope), u64::from(limit) + 1))
-        .or_translate()?;
+    let mut rows =
+        statement.query((tenant, name, version, own, only, u64::from(limit) + 1)).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_key(&Columns(row))?);

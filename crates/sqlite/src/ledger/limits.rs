@@ -1,7 +1,7 @@
 //! Token buckets: one row each, updated under the write lock.
 
-use longshore_core::ledger::bucket::{self, Level};
-use longshore_core::ledger::{Draw, Drawn};
+use longshore_accounts::bucket::{self, Level};
+use longshore_accounts::{Draw, Drawn};
 use longshore_core::{Result, Timestamp};
 use rusqlite::OptionalExtension;
 

@@ -1,7 +1,7 @@
 //! Profiles, by tenant and name.
 
-use longshore_core::ledger::rows::{PROFILE_COLUMNS, read_profile};
-use longshore_core::ledger::{ProfileRecord, PutProfile, cursor};
+use longshore_accounts::rows::{PROFILE_COLUMNS, read_profile};
+use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 use rusqlite::Connection;
@@ -9,11 +9,22 @@ use rusqlite::Connection;
 use crate::error::Translate;
 use crate::queries::tenant_filter;
 use crate::row::Columns;
-use crate::tenants;
 use crate::tx::Tx;
 
+/// Writes or removes a profile.
+pub(crate) fn change(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    change: &ProfileChange,
+) -> Result<ProfileRecord> {
+    match change {
+        ProfileChange::Put(profile) => put(tx, scope, profile),
+        ProfileChange::Remove(tenant, name) => remove(tx, scope, tenant, name),
+    }
+}
+
 /// Writes a profile, if its revision is as expected.
-pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, put: &PutProfile) -> Result<ProfileRecord> {
+fn put(tx: &mut Tx<'_>, scope: &Scope, put: &PutProfile) -> Result<ProfileRecord> {
     if !scope.covers(&put.tenant) {
         return Err(Error::not_found("tenant", &put.tenant));
     }
@@ -40,20 +51,21 @@ pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, put: &PutProfile) -> Result<Pr
 }
 
 /// Removes a profile.
-pub(crate) fn remove(
+fn remove(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     name: &ProfileName,
-) -> Result<()> {
-    show(tx.db, scope, tenant, name)?;
+) -> Result<ProfileRecord> {
+    let found = if scope.covers(tenant) { find(tx.db, tenant, name)? } else { None };
+    let found = found.ok_or_else(|| Error::not_found("profile", name))?;
     tx.db
         .prepare_cached("DELETE FROM longshore_profile WHERE tenant = ?1 AND name = ?2")
         .or_translate()?
         .execute((tenant.as_str(), name.as_str()))
         .or_translate()?;
     tx.announce("setting", "profile", Some(tenant.as_str()));
-    Ok(())
+    Ok(found)
 }
 
 fn find(db: &Connection, tenant: &TenantId, name: &ProfileName) -> Result<Option<ProfileRecord>> {
@@ -64,47 +76,33 @@ fn find(db: &Connection, tenant: &TenantId, name: &ProfileName) -> Result<Option
     rows.next().or_translate()?.map(|row| read_profile(&Columns(row))).transpose()
 }
 
-/// One profile within the scope.
-pub(crate) fn show(
-    db: &Connection,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ProfileName,
-) -> Result<ProfileRecord> {
-    let found = if scope.covers(tenant) { find(db, tenant, name)? } else { None };
-    found.ok_or_else(|| Error::not_found("profile", name))
-}
-
-/// Profiles by tenant and name.
+/// Profiles by tenant and name: all, or the ones with this name.
 pub(crate) fn list(
     db: &Connection,
     scope: &Scope,
+    only: Option<&ProfileName>,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<ProfileRecord>> {
+    if let (Scope::Tenant(tenant), Some(name)) = (scope, only) {
+        let items = find(db, tenant, name)?.into_iter().collect();
+        return Ok(Page { items, next: None });
+    }
     let after = after.map(cursor::profile).transpose()?;
     let (tenant, name) = after.as_ref().map_or(("", ""), |(t, n)| (t.as_str(), n.as_str()));
     let mut statement = db
         .prepare_cached(&format!(
-            "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE (tenant, name) > (?1, ?2) AND
-             (?3 IS NULL OR tenant = ?3)
-             ORDER BY tenant, name LIMIT ?4"
+            "SELECT {PROFILE_COLUMNS} FROM longshore_profile
+             WHERE (tenant, name) > (?1, ?2) AND (?3 IS NULL OR tenant = ?3)
+             AND (?4 IS NULL OR name = ?4) ORDER BY tenant, name LIMIT ?5"
         ))
         .or_translate()?;
-    let mut rows = statement
-        .query((tenant, name, tenant_filter(scope), u64::from(limit) + 1))
-        .or_translate()?;
+    let (own, only) = (tenant_filter(scope), only.map(ProfileName::as_str));
+    let mut rows =
+        statement.query((tenant, name, own, only, u64::from(limit) + 1)).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_profile(&Columns(row))?);
     }
     Ok(Page::first(items, limit, cursor::after_profile))
-}
-
-/// Whether a tenant within the scope is suspended.
-pub(crate) fn is_suspended(db: &Connection, scope: &Scope, tenant: &TenantId) -> Result<bool> {
-    if !scope.covers(tenant) {
-        return Err(Error::not_found("tenant", tenant));
-    }
-    tenants::is_suspended(db, tenant)
 }

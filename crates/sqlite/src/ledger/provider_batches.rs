@@ -1,21 +1,35 @@
 //! Parked requests and their shipments to a provider's batch API.
 
-use longshore_core::ledger::rows::{
+use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
-use longshore_core::ledger::{
-    Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
+use longshore_accounts::{
+    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    Return, Shipment,
 };
-use longshore_core::sql_row::SqlRow as _;
-use longshore_core::{BatchId, Payload, Result, UnitId};
+use longshore_core::{BatchId, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::error::Translate;
 use crate::row::Columns;
 use crate::tx::Tx;
 
+/// Parks, answers or removes requests.
+pub(crate) fn change(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    change: &PendingChange,
+) -> Result<Vec<UnitId>> {
+    match change {
+        PendingChange::Add(items) => park(tx, batch, items)?,
+        PendingChange::Answer(deliveries) => return deliver(tx, batch, deliveries),
+        PendingChange::Remove(custom_id) => remove(tx, batch, custom_id)?,
+    }
+    Ok(Vec::new())
+}
+
 /// Parks requests that are not parked yet.
-pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
+fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
     for item in items {
         let NewParked { custom_id, unit, prompt } = item;
         execute(
@@ -28,17 +42,44 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
     Ok(())
 }
 
-/// Waiting requests, longest waiting first.
-pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
+/// Requests, longest parked first.
+pub(crate) fn list(
+    db: &Connection,
+    batch: &BatchId,
+    filter: &PendingFilter,
+    limit: u32,
+) -> Result<Vec<Parked>> {
+    let (condition, name) = match filter {
+        PendingFilter::CustomId(id) => ("custom_id = ?3", Some(id)),
+        PendingFilter::Waiting => {
+            ("provider_batch IS NULL AND answer IS NULL AND ?3 IS NULL", None)
+        }
+        PendingFilter::ProviderBatch(mark) => ("provider_batch = ?3", Some(mark)),
+        PendingFilter::Answered => ("answer IS NOT NULL AND ?3 IS NULL", None),
+    };
     let sql = format!(
         "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
-         WHERE batch = ?1 AND provider_batch IS NULL AND answer IS NULL ORDER BY num LIMIT ?2"
+         WHERE batch = ?1 AND {condition} ORDER BY num LIMIT ?2"
     );
-    list(db, &sql, (batch.as_str(), limit), |row| read_pending_request(row))
+    rows(db, &sql, (batch.as_str(), limit, name), |row| read_pending_request(row))
+}
+
+/// Seals, ships or closes a shipment.
+pub(crate) fn change_provider_batch(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    mark: &str,
+    change: &ProviderBatchChange,
+) -> Result<()> {
+    match change {
+        ProviderBatchChange::Create(ids) => seal(tx, batch, mark, ids),
+        ProviderBatchChange::SetProviderId(ticket) => ship(tx, batch, mark, ticket),
+        ProviderBatchChange::Close(how) => close(tx, batch, mark, *how),
+    }
 }
 
 /// Puts waiting requests into a new shipment.
-pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
+fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = execute(
         tx.db,
         "INSERT INTO longshore_provider_batch (batch, name, created_at) VALUES (?1, ?2, ?3)
@@ -59,36 +100,24 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
     Ok(())
 }
 
-/// The open shipments.
-pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment>> {
+/// The open shipments, and the number of requests.
+pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)> {
     let sql = format!(
         "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = ?1
          ORDER BY num"
     );
-    list(db, &sql, [batch.as_str()], |row| read_provider_batch(row))
-}
-
-/// The unanswered requests of a shipment.
-pub(crate) fn contents(db: &Connection, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
-    let sql = format!(
-        "SELECT {PENDING_REQUEST_COLUMNS} FROM longshore_pending_request
-         WHERE batch = ?1 AND provider_batch = ?2 ORDER BY num"
-    );
-    list(db, &sql, (batch.as_str(), mark), |row| read_pending_request(row))
+    let open = rows(db, &sql, [batch.as_str()], |row| read_provider_batch(row))?;
+    Ok((open, counts(db, batch)?))
 }
 
 /// Stores the provider's id of a shipment.
-pub(crate) fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
+fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_provider_batch SET provider_id = ?3 WHERE batch = ?1 AND name = ?2";
     execute(tx.db, sql, (batch.as_str(), mark, ticket)).map(drop)
 }
 
 /// Stores the first answer to each request.
-pub(crate) fn deliver(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    deliveries: &[Delivery],
-) -> Result<Vec<UnitId>> {
+fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
     for Delivery { custom_id, reply } in deliveries {
         let unit = tx
@@ -108,7 +137,7 @@ pub(crate) fn deliver(
 }
 
 /// Deletes a shipment; its unanswered requests wait again.
-pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
+fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
     let tried = i64::from(how == Return::Tried);
     execute(
         tx.db,
@@ -120,39 +149,8 @@ pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -
     execute(tx.db, sql, (batch.as_str(), mark)).map(drop)
 }
 
-/// The status of a request.
-pub(crate) fn standing(db: &Connection, batch: &BatchId, custom_id: &str) -> Result<Standing> {
-    let sql = "SELECT answer FROM longshore_pending_request WHERE batch = ?1 AND custom_id = ?2";
-    let found: Option<Option<Vec<u8>>> = db
-        .prepare_cached(sql)
-        .or_translate()?
-        .query_row((batch.as_str(), custom_id), |row| row.get(0))
-        .optional()
-        .or_translate()?;
-    Ok(match found {
-        None => Standing::Unknown,
-        Some(None) => Standing::Parked,
-        Some(Some(reply)) => Standing::Answered(Payload::from(reply)),
-    })
-}
-
-/// Answered requests, with their answers.
-pub(crate) fn answered(
-    db: &Connection,
-    batch: &BatchId,
-    limit: u32,
-) -> Result<Vec<(Parked, Payload)>> {
-    let sql = format!(
-        "SELECT {PENDING_REQUEST_COLUMNS}, answer FROM longshore_pending_request
-         WHERE batch = ?1 AND answer IS NOT NULL ORDER BY num LIMIT ?2"
-    );
-    list(db, &sql, (batch.as_str(), limit), |row| {
-        Ok((read_pending_request(row)?, Payload::from(row.byte_vec(5)?)))
-    })
-}
-
 /// The number of requests that wait, were sent, and were answered.
-pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
+fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
     let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
                  count(provider_batch), count(answer)
                FROM longshore_pending_request WHERE batch = ?1";
@@ -163,7 +161,7 @@ pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
 }
 
 /// Deletes a request.
-pub(crate) fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
+fn remove(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
     let sql = "DELETE FROM longshore_pending_request WHERE batch = ?1 AND custom_id = ?2";
     execute(tx.db, sql, (batch.as_str(), custom_id)).map(drop)
 }
@@ -172,7 +170,7 @@ fn execute(db: &Connection, sql: &str, params: impl Params) -> Result<usize> {
     db.prepare_cached(sql).or_translate()?.execute(params).or_translate()
 }
 
-fn list<T>(
+fn rows<T>(
     db: &Connection,
     sql: &str,
     params: impl Params,

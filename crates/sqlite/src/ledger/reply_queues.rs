@@ -9,15 +9,16 @@ use crate::send::{self, Admission};
 use crate::tx::Tx;
 use crate::{admin, session};
 
-/// Opens a reply queue for a session.
-pub(crate) fn open(
+/// Opens a reply queue for a session, or closes it.
+pub(crate) fn assign(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     queue: &QueueName,
-    session: SessionId,
+    session: Option<SessionId>,
 ) -> Result<()> {
     check_access(scope, tenant, queue)?;
+    let Some(session) = session else { return close(tx, tenant, queue) };
     let num = session::number(tx.db, session)?;
     match owner(tx.db, tenant, queue)? {
         Some(owner) if owner == num => return Ok(()),
@@ -51,16 +52,6 @@ fn owner(db: &Connection, tenant: &TenantId, queue: &QueueName) -> Result<Option
         .or_translate()
 }
 
-/// Whether a session has it open.
-pub(crate) fn is_open(
-    db: &Connection,
-    scope: &Scope,
-    tenant: &TenantId,
-    queue: &QueueName,
-) -> Result<bool> {
-    Ok(scope.covers(tenant) && owner(db, tenant, queue)?.is_some())
-}
-
 /// Sends a unit into it, if it is open.
 pub(crate) fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
     if owner(tx.db, &unit.tenant, &unit.queue)?.is_none() {
@@ -71,13 +62,7 @@ pub(crate) fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Op
 }
 
 /// Closes it, if it is open.
-pub(crate) fn close(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    queue: &QueueName,
-) -> Result<()> {
-    check_access(scope, tenant, queue)?;
+fn close(tx: &mut Tx<'_>, tenant: &TenantId, queue: &QueueName) -> Result<()> {
     let closed = tx
         .db
         .prepare_cached("DELETE FROM longshore_reply_queue WHERE tenant = ?1 AND name = ?2")

@@ -1,18 +1,26 @@
 //! API tokens by their hashes, and the audit log.
 
-use longshore_core::ledger::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
-use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
+use longshore_accounts::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
+use longshore_accounts::{Deed, NewDeed, NewToken, TokenChange, TokenHash, TokenRecord, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use crate::error::Translate;
 use crate::queries::tenant_filter;
 use crate::row::Columns;
 use crate::tx::Tx;
 
+/// Adds or revokes a token.
+pub(crate) fn change(tx: &mut Tx<'_>, scope: &Scope, change: &TokenChange) -> Result<TokenRecord> {
+    match change {
+        TokenChange::Add(token) => add(tx, scope, token),
+        TokenChange::Revoke(id) => revoke(tx, scope, *id),
+    }
+}
+
 /// Adds a token.
-pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
+fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
     token.check(scope)?;
     let record = TokenRecord::new(token, tx.now);
     tx.db
@@ -35,7 +43,7 @@ pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<To
 }
 
 /// Revokes a token.
-pub(crate) fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
+fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     tx.db
         .prepare_cached(
             "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, ?3)
@@ -58,35 +66,27 @@ fn find(db: &Connection, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     row.ok_or_else(|| Error::not_found("token", id)).and_then(|row| read_token(&Columns(row)))
 }
 
-/// The token with this hash.
-pub(crate) fn find_by_hash(db: &Connection, hash: TokenHash) -> Result<Option<TokenRecord>> {
-    let sql = format!("SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE hash = ?1");
-    let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query([hash.0]).or_translate()?;
-    rows.next().or_translate()?.map(|row| read_token(&Columns(row))).transpose()
-}
-
-/// Tokens, oldest first.
-pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<TokenRecord>> {
+/// Tokens, oldest first: all, or the one with this hash.
+pub(crate) fn list(
+    db: &Connection,
+    scope: &Scope,
+    hash: Option<TokenHash>,
+    limit: u32,
+) -> Result<Vec<TokenRecord>> {
+    // Two statements, so that each can use an index.
+    let condition = if hash.is_some() { "hash = ?2" } else { "?2 IS NULL" };
     let sql = format!(
-        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE ?1 IS NULL OR tenant
-                       = ?1 ORDER BY id"
+        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token
+         WHERE (?1 IS NULL OR tenant = ?1) AND {condition} ORDER BY id LIMIT ?3"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query([tenant_filter(scope)]).or_translate()?;
+    let params = (tenant_filter(scope), hash.map(|hash| hash.0), limit);
+    let mut rows = statement.query(params).or_translate()?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         tokens.push(read_token(&Columns(row))?);
     }
     Ok(tokens)
-}
-
-/// Whether a token was ever added.
-pub(crate) fn any_exists(db: &Connection) -> Result<bool> {
-    let mut statement =
-        db.prepare_cached("SELECT 1 FROM longshore_api_token LIMIT 1").or_translate()?;
-    let found = statement.query_row([], |_| Ok(())).optional().or_translate()?;
-    Ok(found.is_some())
 }
 
 /// Appends an entry to the audit log.

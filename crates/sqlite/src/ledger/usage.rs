@@ -1,6 +1,6 @@
 //! Usage: lists and sums of calls.
 
-use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
+use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use rusqlite::types::Value;

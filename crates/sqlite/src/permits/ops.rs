@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Leaving, Otherwise};
+use longshore_core::permits::{Answer, Ask, Grant, Otherwise, PoolChange};
 use longshore_core::{Error, PermitId, PoolName, Result, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
@@ -213,11 +213,18 @@ pub(crate) fn extend(
 }
 
 /// Releases permits, and removes waiters.
-pub(crate) fn release(tx: &mut Tx<'_>, name: &PoolName, ids: &[PermitId]) -> Result<()> {
+pub(crate) fn release(
+    tx: &mut Tx<'_>,
+    name: &PoolName,
+    ids: &[PermitId],
+    timed_out: bool,
+) -> Result<()> {
     let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(()) };
     let mut any = false;
     for id in ids {
-        any |= pool.remove(*id)?;
+        let removed = pool.remove(*id)?;
+        pool.timeouts += u64::from(removed && timed_out);
+        any |= removed;
     }
     if any {
         pool.notify_next()?;
@@ -226,22 +233,17 @@ pub(crate) fn release(tx: &mut Tx<'_>, name: &PoolName, ids: &[PermitId]) -> Res
     save(tx, pool, ())
 }
 
-/// Removes a waiter.
-pub(crate) fn leave(tx: &mut Tx<'_>, name: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-    let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(()) };
-    if !pool.remove(id)? {
-        tx.roll_back = true;
-        return Ok(());
+/// Creates, resizes or resets a pool.
+pub(crate) fn change(tx: &mut Tx<'_>, name: &PoolName, change: PoolChange) -> Result<Option<u32>> {
+    match change {
+        PoolChange::Create(max) => init(tx, name, max),
+        PoolChange::Resize(max) => resize(tx, name, max).map(|()| None),
+        PoolChange::Reset => reset(tx, name).map(|()| None),
     }
-    if why == Leaving::TimedOut {
-        pool.timeouts += 1;
-    }
-    pool.notify_next()?;
-    save(tx, pool, ())
 }
 
 /// Creates a pool; if it exists, returns its maximum.
-pub(crate) fn init(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<Option<u32>> {
+fn init(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<Option<u32>> {
     if let Some(pool) = Pool::find(tx.db, name)? {
         tx.roll_back = true;
         return Ok(Some(pool.max));
@@ -252,7 +254,7 @@ pub(crate) fn init(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<Option<
 
 /// Sets the maximum. Waiters that are too heavy now are removed, and get the reason when they ask
 /// again.
-pub(crate) fn resize(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<()> {
+fn resize(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<()> {
     let mut pool = Pool::find_or_create(tx.db, name, max)?;
     pool.expire(boot_clock::now())?;
     pool.max = max;
@@ -264,7 +266,7 @@ pub(crate) fn resize(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<()> {
 }
 
 /// Resets everything but the maximum and the fence.
-pub(crate) fn reset(tx: &mut Tx<'_>, name: &PoolName) -> Result<()> {
+fn reset(tx: &mut Tx<'_>, name: &PoolName) -> Result<()> {
     let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(()) };
     let sql = "DELETE FROM longshore_permit WHERE pool = ?1 AND ?2 = 0 RETURNING id";
     delete_and_wake(tx, &mut pool, sql, 0)?;

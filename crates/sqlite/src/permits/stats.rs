@@ -8,8 +8,7 @@ use super::boot_clock;
 use super::pool::{Pool, read_timestamp};
 use crate::error::{Translate, damaged};
 
-/// A pool's state.
-pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats>> {
+fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats>> {
     let Some(pool) = Pool::find(db, name)? else { return Ok(None) };
     let now = boot_clock::now();
     let mut stats = PoolStats {
@@ -65,8 +64,14 @@ fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()
     Ok(())
 }
 
-/// The names of all pools.
-pub(crate) fn names(db: &Connection) -> Result<Vec<PoolName>> {
+/// The states of all pools, or of one.
+pub(crate) fn list(db: &Connection, only: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>> {
+    let names = only.map_or_else(|| names(db), |name| Ok(vec![name.clone()]))?;
+    let found = names.into_iter().map(|name| Ok(stats(db, &name)?.map(|stats| (name, stats))));
+    found.filter_map(Result::transpose).collect()
+}
+
+fn names(db: &Connection) -> Result<Vec<PoolName>> {
     let mut statement = db
         .prepare_cached("SELECT name FROM longshore_bounded_pool ORDER BY name")
         .or_translate()?;

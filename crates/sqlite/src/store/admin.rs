@@ -1,91 +1,77 @@
-//! Implements [`Operate`].
+//! Implements [`Operate`] and [`Tenants`].
 
-use async_trait::async_trait;
 use longshore_core::batch::BatchAction;
 use longshore_core::session::Order;
-use longshore_core::store::{LaneChange, Operated, QueueChange, UnitAction, UnitSelection};
+use longshore_core::store::{
+    Operated, SettingsChange, Tenant, TenantChange, UnitAction, UnitSelection,
+};
 use longshore_core::{
-    Batch, BatchId, Inspect, Operate, QueueName, Result, Scope, SessionId, TenantId,
+    Batch, BatchId, Inspect, Operate, QueueName, Result, Scope, SessionId, TenantId, Tenants,
 };
 
-use super::SqliteStore;
+use super::{SqliteStore, operations};
 use crate::tx::Tx;
 use crate::writer::Durability::Durable;
-use crate::{admin, maintenance, session};
+use crate::{admin, maintenance, session, tenants};
 
-#[async_trait]
-impl Operate for SqliteStore {
-    async fn operate_units(
-        &self,
-        scope: &Scope,
-        units: UnitSelection,
-        action: UnitAction,
-    ) -> Result<Operated> {
-        let ids = match units {
-            UnitSelection::Ids(ids) => {
-                let scope = scope.clone();
-                let op = move |tx: &mut Tx<'_>| admin::units(tx, &scope, &ids, action);
-                return self.writer.call(Durable, op).await;
+operations! { Tenants {
+    Durable put_tenant[scope: Scope, id: TenantId](change: TenantChange) -> Tenant
+        = tenants::put(change);
+    Durable remove_tenant[scope: Scope, id: TenantId]() -> () = tenants::remove();
+    Read tenants[scope: Scope]() -> Vec<Tenant> = tenants::list();
+}}
+
+operations! { Operate {
+    Durable change_settings[scope: Scope, queue: QueueName](change: SettingsChange) -> ()
+        = admin::settings(&change);
+    Durable order[](id: SessionId, order: Order) -> () = session::set_command(id, order);
+    {
+        async fn operate_units(
+            &self,
+            scope: &Scope,
+            units: UnitSelection,
+            action: UnitAction,
+        ) -> Result<Operated> {
+            let ids = match units {
+                UnitSelection::Ids(ids) => {
+                    let scope = scope.clone();
+                    let op = move |tx: &mut Tx<'_>| admin::units(tx, &scope, &ids, action);
+                    return self.writer.call(Durable, op).await;
+                }
+                UnitSelection::Queue(queue, state) => {
+                    let scope = scope.clone();
+                    self.read(move |db| admin::units_in_queue(db, &scope, &queue, state)).await?
+                }
+            };
+            let mut all = Operated::default();
+            for chunk in ids.chunks(admin::MAX_CHUNK as usize) {
+                let chunk = chunk.to_vec();
+                let op = move |tx: &mut Tx<'_>| admin::apply_to_existing(tx, &chunk, action);
+                let one = self.writer.call(Durable, op).await?;
+                all.changed += one.changed;
+                all.requested += one.requested;
+                all.skipped += one.skipped;
             }
-            UnitSelection::Queue(queue, state) => {
-                let scope = scope.clone();
-                self.read(move |db| admin::units_in_queue(db, &scope, &queue, state)).await?
+            Ok(all)
+        }
+
+        async fn operate_batch(
+            &self,
+            scope: &Scope,
+            id: &BatchId,
+            action: BatchAction,
+        ) -> Result<Batch> {
+            let (own, name) = (scope.clone(), id.clone());
+            let op = move |tx: &mut Tx<'_>| admin::batch(tx, &own, &name, &action);
+            let batch = self.writer.call(Durable, op).await?;
+            if batch.status.is_given_up() {
+                self.cancel_given_up().await?;
+                return self.batch(scope, id).await;
             }
-        };
-        let mut all = Operated::default();
-        for chunk in ids.chunks(admin::MAX_CHUNK as usize) {
-            let chunk = chunk.to_vec();
-            let op = move |tx: &mut Tx<'_>| admin::apply_to_existing(tx, &chunk, action);
-            let one = self.writer.call(Durable, op).await?;
-            all.changed += one.changed;
-            all.requested += one.requested;
-            all.skipped += one.skipped;
+            Ok(batch)
         }
-        Ok(all)
     }
-
-    async fn operate_batch(
-        &self,
-        scope: &Scope,
-        id: &BatchId,
-        action: BatchAction,
-    ) -> Result<Batch> {
-        let (own, name) = (scope.clone(), id.clone());
-        let op = move |tx: &mut Tx<'_>| admin::batch(tx, &own, &name, &action);
-        let batch = self.writer.call(Durable, op).await?;
-        if batch.status.is_given_up() {
-            self.cancel_given_up().await?;
-            return self.batch(scope, id).await;
-        }
-        Ok(batch)
-    }
-
-    async fn change_queue(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        change: QueueChange,
-    ) -> Result<()> {
-        let (scope, queue) = (scope.clone(), queue.clone());
-        self.writer.call(Durable, move |tx| admin::queue(tx, &scope, &queue, change)).await
-    }
-
-    async fn change_lane(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        tenant: &TenantId,
-        change: LaneChange,
-    ) -> Result<()> {
-        let (scope, queue, tenant) = (scope.clone(), queue.clone(), tenant.clone());
-        let op = move |tx: &mut Tx<'_>| admin::lane(tx, &scope, &queue, &tenant, change);
-        self.writer.call(Durable, op).await
-    }
-
-    async fn order(&self, id: SessionId, order: Order) -> Result<()> {
-        self.writer.call(Durable, move |tx| session::set_command(tx, id, order)).await
-    }
-}
+}}
 
 impl SqliteStore {
     /// Cancels the waiting units of batches that failed or were cancelled, in chunks. After a crash

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use longshore::ledger::{
+use longshore::accounts::{
     Admission, Budget, CallRecord, Calls as _, Limits as _, NewCall, UsageBy, UsageFilter,
 };
 use longshore::{CallId, Inspect as _, ProfileName, Scope, TenantId};

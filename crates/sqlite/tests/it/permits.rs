@@ -9,7 +9,7 @@ use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::{ManualClock, PermitsWorld};
 
-fn open(path: &Path) -> Arc<SqliteStore> {
+fn open(path: &Path) -> Arc<dyn Permits> {
     Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
 }
 

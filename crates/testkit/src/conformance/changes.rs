@@ -148,13 +148,6 @@ pub(super) async fn waiting_for_work_ends_in_time(world: &World) {
     assert!(start.elapsed() < WAKE_TIMEOUT / 2);
 }
 
-pub(super) async fn migrating_twice_is_harmless(world: &World) {
-    let version = world.store.migrate().await.unwrap();
-    let id = world.send(unit()).await;
-    assert_eq!(world.store.migrate().await.unwrap(), version);
-    world.unit(id).await;
-}
-
 pub(super) async fn the_end_of_an_awaited_unit_is_a_topic(world: &World) {
     let awaited = || NewUnit { awaited: true, ..unit() };
     let session = world.session().await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use longshore_core::session::Lease;
-use longshore_core::store::Kept;
+use longshore_core::store::{Beat, Kept};
 use longshore_core::store::{Claim, Finish, Finished, ProgressNote};
 use longshore_core::unit::{MAX_PAYLOAD, Progress};
 use longshore_core::{Error, Failure, NewUnit, Outcome, Payload, SessionId, UnitState};
@@ -324,12 +324,13 @@ pub(super) async fn progress_is_shown_while_a_unit_runs(world: &World) {
     let session = world.session().await;
     let held = world.claim_one(session).await;
     let progress = Progress { fraction: Some(0.5), message: Some("half".into()) };
-    let note = ProgressNote { lease: held.lease, progress: progress.clone() };
-    world.store.progress(session, vec![note.clone()]).await.unwrap();
+    let notes = vec![ProgressNote { lease: held.lease, progress: progress.clone() }];
+    let beat = || world.store.beat(session, Beat { cpu: None, progress: notes.clone() });
+    beat().await.unwrap();
     assert_eq!(world.unit(id).await.progress, Some(progress));
     world.finish(session, held.lease, retry_after(secs(0))).await;
     assert_eq!(world.unit(id).await.progress, None, "progress belongs to the run");
-    world.store.progress(session, vec![note]).await.unwrap();
+    beat().await.unwrap();
     assert_eq!(world.unit(id).await.progress, None, "the lease is gone");
 }
 

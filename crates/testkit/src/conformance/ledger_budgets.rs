@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_core::ledger::{Admission, Budget, CallRecord, NewCall};
+use longshore_accounts::{Admission, Budget, CallRecord, NewCall};
 use longshore_core::{Error, Timestamp};
 use tokio::task::JoinSet;
 

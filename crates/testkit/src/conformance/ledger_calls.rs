@@ -1,6 +1,6 @@
 //! Calls: admitted before the request, recorded after it, one row each.
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Admission, CallEnd, CallRecord, CallStatus, NewCall, Recost, UsageFilter,
 };
 use longshore_core::{Error, SessionId, UnitId};

@@ -1,6 +1,6 @@
 //! Helpers of the ledger cases.
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Admission, Budget, BudgetState, Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall,
     UsageFilter,
 };

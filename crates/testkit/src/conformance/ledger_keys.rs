@@ -1,7 +1,7 @@
 //! Sealed keys: versions, their retirement, and rewrapped data keys.
 
-use longshore_core::ledger::KeyStatus::{self, Active, Retiring, Revoked};
-use longshore_core::ledger::{KeyRecord, NewKey};
+use longshore_accounts::KeyStatus::{self, Active, Retiring, Revoked};
+use longshore_accounts::{KeyChange, KeyRecord, Keys, NewKey};
 use longshore_core::{Error, KeyName};
 
 use super::helpers::*;
@@ -24,13 +24,26 @@ fn key(key_name: &str, version: u32) -> NewKey {
     }
 }
 
+fn add(key: NewKey) -> KeyChange {
+    KeyChange::Add { key, retires_at: None }
+}
+
+fn revoke(key_name: &str, version: Option<u32>) -> KeyChange {
+    KeyChange::Revoke { tenant: acme(), name: name(key_name), version }
+}
+
+fn rewrap(key: NewKey) -> KeyChange {
+    KeyChange::Rewrap { from: "first".to_owned(), key }
+}
+
 impl World {
     async fn add_key(&self, key: NewKey) {
-        self.ledger.add_key(&ALL, key, None).await.unwrap();
+        self.ledger.change_key(&ALL, add(key)).await.unwrap();
     }
 
     async fn versions(&self, key_name: &str) -> Vec<KeyRecord> {
-        self.ledger.key(&ALL, &acme(), &name(key_name)).await.unwrap()
+        let keys: &dyn Keys = &*self.ledger;
+        keys.versions(&ALL, &acme(), &name(key_name)).await.unwrap()
     }
 
     async fn key_statuses(&self, key_name: &str) -> Vec<(u32, KeyStatus)> {
@@ -50,7 +63,8 @@ pub(super) async fn a_new_version_retires_the_one_before(world: &World) {
     assert_eq!((first.created_at, first.retires_at), (world.now(), None));
     world.clock.advance(secs(60));
     let until = world.now() + secs(3600);
-    world.ledger.add_key(&ALL, key("k", 2), Some(until)).await.unwrap();
+    let next = KeyChange::Add { key: key("k", 2), retires_at: Some(until) };
+    world.ledger.change_key(&ALL, next).await.unwrap();
     let record = world.versions("k").await;
     assert_eq!((record[0].key.version, record[0].status), (2, Active));
     assert_eq!((record[1].key.version, record[1].status), (1, Retiring));
@@ -63,12 +77,12 @@ pub(super) async fn a_new_version_retires_the_one_before(world: &World) {
 
 pub(super) async fn a_version_must_be_the_next(world: &World) {
     for wrong in [0, 2] {
-        let answer = world.ledger.add_key(&ALL, key("k", wrong), None).await;
+        let answer = world.ledger.change_key(&ALL, add(key("k", wrong))).await;
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     }
     world.add_key(key("k", 1)).await;
     let again = NewKey { sealed: b"another".to_vec(), ..key("k", 1) };
-    let answer = world.ledger.add_key(&ALL, again, None).await;
+    let answer = world.ledger.change_key(&ALL, add(again)).await;
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     assert_eq!(world.versions("k").await[0].key, key("k", 1), "the first one stays");
 }
@@ -77,13 +91,11 @@ pub(super) async fn a_revoked_version_stays_revoked(world: &World) {
     for version in 1..=3 {
         world.add_key(key("k", version)).await;
     }
-    let (acme, key_name) = (acme(), name("k"));
-    let revoke = |version| world.ledger.revoke_key(&ALL, &acme, &key_name, version);
     for _ in 0..2 {
-        revoke(Some(2)).await.unwrap();
+        world.ledger.change_key(&ALL, revoke("k", Some(2))).await.unwrap();
     }
     assert_eq!(world.key_statuses("k").await, [(3, Active), (2, Revoked), (1, Retiring)]);
-    revoke(None).await.unwrap();
+    world.ledger.change_key(&ALL, revoke("k", None)).await.unwrap();
     assert!(world.key_statuses("k").await.iter().all(|(_, status)| *status == Revoked));
     world.add_key(key("k", 4)).await;
     assert_eq!(
@@ -91,9 +103,9 @@ pub(super) async fn a_revoked_version_stays_revoked(world: &World) {
         (3, Revoked),
         "a new version does not reactivate an old one"
     );
-    let unknown = revoke(Some(9)).await;
+    let unknown = world.ledger.change_key(&ALL, revoke("k", Some(9))).await;
     assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
-    let unknown = world.ledger.revoke_key(&ALL, &acme, &name("none"), None).await;
+    let unknown = world.ledger.change_key(&ALL, revoke("none", None)).await;
     assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
 }
 
@@ -105,12 +117,12 @@ pub(super) async fn a_data_key_is_wrapped_anew_once(world: &World) {
         master: "second".to_owned(),
         ..key("k", 1)
     };
-    assert!(world.ledger.rewrap_key(&ALL, "first", anew(7)).await.unwrap());
-    assert!(!world.ledger.rewrap_key(&ALL, "first", anew(8)).await.unwrap(), "too late");
+    assert!(world.ledger.change_key(&ALL, rewrap(anew(7))).await.unwrap());
+    assert!(!world.ledger.change_key(&ALL, rewrap(anew(8))).await.unwrap(), "too late");
     let record = world.versions("k").await.remove(0).key;
     assert_eq!((record.wrapped, record.master.as_str()), (vec![7], "second"));
     assert_eq!(record.sealed, key("k", 1).sealed, "the secret itself is not resealed");
-    let unknown = world.ledger.rewrap_key(&ALL, "first", key("none", 1)).await;
+    let unknown = world.ledger.change_key(&ALL, rewrap(key("none", 1))).await;
     assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
 }
 
@@ -124,7 +136,7 @@ pub(super) async fn keys_are_listed_in_pages(world: &World) {
     world.add_key(NewKey { tenant: tenant("z"), ..key("a", 1) }).await;
     let (mut after, mut seen) = (None, Vec::new());
     loop {
-        let page = world.ledger.keys(&ALL, after.as_deref(), 5).await.unwrap();
+        let page = world.ledger.keys(&ALL, None, after.as_deref(), 5).await.unwrap();
         seen.extend(page.items.into_iter().map(|record| {
             (record.key.tenant.to_string(), record.key.name.to_string(), record.key.version)
         }));
@@ -140,14 +152,18 @@ pub(super) async fn keys_are_listed_in_pages(world: &World) {
 pub(super) async fn another_tenants_key_does_not_exist(world: &World) {
     world.add_key(key("k", 1)).await;
     let (other, key_name) = (tenant_scope("other"), name("k"));
-    assert!(world.ledger.key(&other, &acme(), &key_name).await.unwrap().is_empty());
-    assert!(world.ledger.keys(&other, None, 10).await.unwrap().items.is_empty());
+    let keys: &dyn Keys = &*world.ledger;
+    assert!(keys.versions(&other, &acme(), &key_name).await.unwrap().is_empty());
+    assert!(world.ledger.keys(&other, None, None, 10).await.unwrap().items.is_empty());
     let not_there = |answer: Result<(), Error>| {
         assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     };
-    not_there(world.ledger.add_key(&other, key("k", 2), None).await);
-    not_there(world.ledger.revoke_key(&other, &acme(), &key_name, None).await);
-    not_there(world.ledger.rewrap_key(&other, "first", key("k", 1)).await.map(drop));
+    for change in [add(key("k", 2)), revoke("k", None), rewrap(key("k", 1))] {
+        not_there(world.ledger.change_key(&other, change).await.map(drop));
+    }
     assert_eq!(world.key_statuses("k").await, [(1, Active)]);
-    assert_eq!(world.ledger.keys(&tenant_scope("acme"), None, 10).await.unwrap().items.len(), 1);
+    assert_eq!(
+        world.ledger.keys(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(),
+        1
+    );
 }

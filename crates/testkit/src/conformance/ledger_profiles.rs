@@ -1,8 +1,8 @@
 //! Profiles: stored by tenant and name, changed by compare-and-set; changes are announced to caches.
 
-use longshore_core::ledger::{KeyStatus, NewKey, PutProfile};
+use longshore_accounts::{KeyChange, KeyStatus, Keys, NewKey, ProfileChange, PutProfile};
 use longshore_core::store::{TenantChange, Topic};
-use longshore_core::{Error, KeyName};
+use longshore_core::{Error, KeyName, ProfileName};
 use serde_json::json;
 
 use super::helpers::*;
@@ -19,6 +19,10 @@ fn put(name: &str) -> PutProfile {
     }
 }
 
+fn remove(name: &ProfileName) -> ProfileChange {
+    ProfileChange::Remove(acme(), name.clone())
+}
+
 pub(super) async fn a_profile_is_kept_and_its_revision_moves(world: &World) {
     let made = world.ledger.put_profile(&ALL, put("main")).await.unwrap();
     assert_eq!((made.body["rate"].as_f64(), made.suspended), (Some(0.1), false));
@@ -31,10 +35,10 @@ pub(super) async fn a_profile_is_kept_and_its_revision_moves(world: &World) {
     assert!(changed.revision > made.revision);
     assert_eq!(changed.body, json!({"model": "large"}), "replaced, not merged");
     assert_eq!((changed.created_at, changed.updated_at), (made.created_at, world.now()));
-    world.ledger.remove_profile(&ALL, &acme(), &made.name).await.unwrap();
+    world.ledger.change_profile(&ALL, remove(&made.name)).await.unwrap();
     let gone = world.ledger.profile(&ALL, &acme(), &made.name).await;
     assert!(matches!(gone, Err(Error::NotFound { .. })), "{gone:?}");
-    let again = world.ledger.remove_profile(&ALL, &acme(), &made.name).await;
+    let again = world.ledger.change_profile(&ALL, remove(&made.name)).await;
     assert!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
 }
 
@@ -74,7 +78,7 @@ pub(super) async fn profiles_are_listed_in_pages(world: &World) {
     }
     let (mut after, mut seen) = (None, Vec::new());
     loop {
-        let page = world.ledger.profiles(&ALL, after.as_deref(), 2).await.unwrap();
+        let page = world.ledger.profiles(&ALL, None, after.as_deref(), 2).await.unwrap();
         assert!(page.items.len() <= 2);
         seen.extend(page.items.iter().map(|found| format!("{}/{}", found.tenant, found.name)));
         after = page.next;
@@ -92,10 +96,10 @@ pub(super) async fn another_tenants_profile_does_not_exist(world: &World) {
         assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     };
     not_there(world.ledger.profile(&other, &acme(), &name).await.map(drop));
-    not_there(world.ledger.remove_profile(&other, &acme(), &name).await);
+    not_there(world.ledger.change_profile(&other, remove(&name)).await.map(drop));
     not_there(world.ledger.put_profile(&other, put("main")).await.map(drop));
-    assert!(world.ledger.profiles(&other, None, 10).await.unwrap().items.is_empty());
-    let own = world.ledger.profiles(&tenant_scope("acme"), None, 10).await.unwrap().items;
+    assert!(world.ledger.profiles(&other, None, None, 10).await.unwrap().items.is_empty());
+    let own = world.ledger.profiles(&tenant_scope("acme"), None, None, 10).await.unwrap().items;
     assert_eq!(own.len(), 1);
     let theirs = PutProfile { tenant: tenant("other"), ..put("main") };
     world.ledger.put_profile(&other, theirs).await.unwrap();
@@ -132,11 +136,17 @@ pub(super) async fn settings_are_announced_to_their_tenant(world: &World) {
         match step {
             "profile" => drop(world.ledger.put_profile(&ALL, put("main")).await.unwrap()),
             "-profile" => {
-                let name = profile_name("main");
-                world.ledger.remove_profile(&ALL, &acme(), &name).await.unwrap();
+                let removed = remove(&profile_name("main"));
+                world.ledger.change_profile(&ALL, removed).await.unwrap();
             }
-            "key" => world.ledger.add_key(&ALL, key(), None).await.unwrap(),
-            "-key" => world.ledger.revoke_key(&ALL, &acme(), &key().name, None).await.unwrap(),
+            "key" | "-key" => {
+                let (tenant, name) = (acme(), key().name);
+                let change = match step {
+                    "key" => KeyChange::Add { key: key(), retires_at: None },
+                    _ => KeyChange::Revoke { tenant, name, version: None },
+                };
+                assert!(world.ledger.change_key(&ALL, change).await.unwrap());
+            }
             "budget" => drop(world.set_budget(Some(token_budget(5))).await),
             _ => drop(world.set_budget(None).await),
         }
@@ -149,6 +159,7 @@ pub(super) async fn settings_are_announced_to_their_tenant(world: &World) {
         assert!(set.changes.is_empty(), "{:?}", set.changes);
         foreign = set.cursor;
     }
-    let kept = world.ledger.key(&ALL, &acme(), &key().name).await.unwrap();
+    let keys: &dyn Keys = &*world.ledger;
+    let kept = keys.versions(&ALL, &acme(), &key().name).await.unwrap();
     assert_eq!(kept[0].status, KeyStatus::Revoked);
 }

@@ -1,6 +1,9 @@
 //! Requests for provider batches: waiting, in a provider batch, answered. Each step is idempotent.
 
-use longshore_core::ledger::{Delivery, NewParked, Parked, Return, Standing};
+use longshore_accounts::{
+    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    Return, Shipment,
+};
 use longshore_core::{BatchId, Payload, UnitId};
 
 use super::helpers::*;
@@ -25,34 +28,72 @@ fn ids(items: &[Parked]) -> Vec<&str> {
 impl World {
     async fn park(&self, ids: &[&str]) -> Vec<NewParked> {
         let items: Vec<NewParked> = ids.iter().map(|id| item(id)).collect();
-        self.ledger.park(&batch(), items.clone()).await.unwrap();
+        let parked = self.ledger.change_pending(&batch(), PendingChange::Add(items.clone())).await;
+        assert_eq!(parked.unwrap(), []);
         items
     }
 
+    async fn park_in_other_batch(&self) {
+        let park = PendingChange::Add(vec![item("z")]);
+        self.ledger.change_pending(&batch_id("other"), park).await.unwrap();
+    }
+
+    async fn deliver(&self, deliveries: &[(&str, &str)]) -> Vec<UnitId> {
+        let deliveries = deliveries.iter().map(|(id, reply)| delivery(id, reply)).collect();
+        let deliver = PendingChange::Answer(deliveries);
+        self.ledger.change_pending(&batch(), deliver).await.unwrap()
+    }
+
+    async fn unpark(&self, id: &str) {
+        let remove = PendingChange::Remove(id.to_owned());
+        self.ledger.change_pending(&batch(), remove).await.unwrap();
+    }
+
+    async fn parked(&self, filter: PendingFilter) -> Vec<Parked> {
+        self.ledger.pending_requests(&batch(), &filter, 100).await.unwrap()
+    }
+
     async fn waiting(&self) -> Vec<Parked> {
-        self.ledger.waiting(&batch(), 100).await.unwrap()
+        self.parked(PendingFilter::Waiting).await
+    }
+
+    async fn contents(&self, mark: &str) -> Vec<Parked> {
+        self.parked(PendingFilter::ProviderBatch(mark.to_owned())).await
+    }
+
+    /// The request with this id, and its reply.
+    async fn reply_to(&self, id: &str) -> Option<Option<Payload>> {
+        let mut found = self.parked(PendingFilter::CustomId(id.to_owned())).await;
+        found.pop().map(|parked| parked.reply)
+    }
+
+    async fn change_provider_batch(&self, mark: &str, change: ProviderBatchChange) {
+        self.ledger.change_provider_batch(&batch(), mark, change).await.unwrap();
     }
 
     async fn seal(&self, mark: &str, ids: &[&str]) {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
-        self.ledger.seal(&batch(), mark, ids).await.unwrap();
+        self.change_provider_batch(mark, ProviderBatchChange::Create(ids)).await;
     }
 
-    async fn contents(&self, mark: &str) -> Vec<Parked> {
-        self.ledger.contents(&batch(), mark).await.unwrap()
+    async fn shipments(&self) -> (Vec<Shipment>, ParkedCounts) {
+        self.ledger.provider_batches(&batch()).await.unwrap()
     }
 }
 
 pub(super) async fn parked_questions_wait_in_their_order(world: &World) {
     let items = world.park(&["b", "a"]).await;
-    world.ledger.park(&batch_id("other"), vec![item("z")]).await.unwrap();
+    world.park_in_other_batch().await;
     // A repeat changes nothing.
     world.park(&["a", "c"]).await;
     let waiting = world.waiting().await;
     assert_eq!(ids(&waiting), ["b", "a", "c"]);
     assert_eq!(waiting[1].new, items[1]);
     assert_eq!((waiting[0].parked_at, waiting[0].tries), (world.now(), 0));
-    assert_eq!(world.ledger.waiting(&batch(), 2).await.unwrap().len(), 2);
+    assert_eq!(
+        world.ledger.pending_requests(&batch(), &PendingFilter::Waiting, 2).await.unwrap().len(),
+        2
+    );
 }
 
 pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &World) {
@@ -65,9 +106,11 @@ pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &Worl
     assert_eq!(ids(&world.contents("m-1").await), ["a", "b"]);
     assert_eq!(ids(&world.contents("m-2").await), ["c"]);
     for _ in 0..2 {
-        world.ledger.ship(&batch(), "m-2", "ticket").await.unwrap();
+        world
+            .change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned()))
+            .await;
     }
-    let shipments = world.ledger.shipments(&batch()).await.unwrap();
+    let (shipments, _) = world.shipments().await;
     let told: Vec<_> = shipments.iter().map(|s| (s.mark.as_str(), s.ticket.as_deref())).collect();
     assert_eq!(told, [("m-1", None), ("m-2", Some("ticket"))]);
     assert_eq!(shipments[0].sealed_at, world.now());
@@ -76,56 +119,55 @@ pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &Worl
 pub(super) async fn the_first_answer_to_a_question_stays(world: &World) {
     let items = world.park(&["a", "b"]).await;
     world.seal("m-1", &["a", "b"]).await;
-    let first = vec![delivery("a", "one"), delivery("nobody", "x"), delivery("a", "two")];
-    let woken = world.ledger.deliver(&batch(), first).await.unwrap();
+    let woken = world.deliver(&[("a", "one"), ("nobody", "x"), ("a", "two")]).await;
     assert_eq!(woken, [items[0].unit, items[0].unit]);
-    let again = world.ledger.deliver(&batch(), vec![delivery("a", "three")]).await.unwrap();
+    let again = world.deliver(&[("a", "three")]).await;
     assert_eq!(again, [items[0].unit], "the waiting unit may have missed the first wake-up");
-    let standing = world.ledger.standing(&batch(), "a").await.unwrap();
-    assert_eq!(standing, Standing::Answered(Payload::from(b"one".to_vec())));
+    assert_eq!(world.reply_to("a").await, Some(Some(Payload::from(b"one".to_vec()))));
     assert_eq!(ids(&world.contents("m-1").await), ["b"]);
-    assert_eq!(world.ledger.standing(&batch(), "b").await.unwrap(), Standing::Parked);
+    assert_eq!(world.reply_to("b").await, Some(None));
 }
 
 pub(super) async fn what_a_closed_shipment_leaves_waits_again(world: &World) {
     world.park(&["a", "b", "c"]).await;
     world.seal("m-1", &["a", "b"]).await;
-    world.ledger.deliver(&batch(), vec![delivery("a", "one")]).await.unwrap();
+    world.deliver(&[("a", "one")]).await;
     for _ in 0..2 {
-        world.ledger.close_shipment(&batch(), "m-1", Return::Tried).await.unwrap();
+        world.change_provider_batch("m-1", ProviderBatchChange::Close(Return::Tried)).await;
     }
-    assert!(world.ledger.shipments(&batch()).await.unwrap().is_empty());
+    assert!(world.shipments().await.0.is_empty());
     let waiting = world.waiting().await;
     assert_eq!(ids(&waiting), ["b", "c"], "an answered request is not waiting");
     assert_eq!((waiting[0].tries, waiting[1].tries), (1, 0));
     world.seal("m-2", &["b"]).await;
-    world.ledger.close_shipment(&batch(), "m-2", Return::Untried).await.unwrap();
+    world.change_provider_batch("m-2", ProviderBatchChange::Close(Return::Untried)).await;
     assert_eq!(world.waiting().await[0].tries, 1);
 }
 
 pub(super) async fn an_unparked_question_is_forgotten(world: &World) {
     world.park(&["a"]).await;
-    world.ledger.deliver(&batch(), vec![delivery("a", "one")]).await.unwrap();
+    world.deliver(&[("a", "one")]).await;
     for _ in 0..2 {
-        world.ledger.unpark(&batch(), "a").await.unwrap();
+        world.unpark("a").await;
     }
-    assert_eq!(world.ledger.standing(&batch(), "a").await.unwrap(), Standing::Unknown);
-    assert!(world.ledger.deliver(&batch(), vec![delivery("a", "x")]).await.unwrap().is_empty());
+    assert_eq!(world.reply_to("a").await, None);
+    assert!(world.deliver(&[("a", "x")]).await.is_empty());
 }
 
 pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(world: &World) {
     let items = world.park(&["a", "b", "c", "d"]).await;
-    world.ledger.park(&batch_id("other"), vec![item("z")]).await.unwrap();
+    world.park_in_other_batch().await;
     world.seal("m-1", &["b", "c", "d"]).await;
-    let replies = vec![delivery("d", "four"), delivery("b", "two")];
-    world.ledger.deliver(&batch(), replies).await.unwrap();
-    let counts = world.ledger.parked(&batch()).await.unwrap();
+    world.deliver(&[("d", "four"), ("b", "two")]).await;
+    let (_, counts) = world.shipments().await;
     assert_eq!((counts.waiting, counts.out, counts.answered, counts.total()), (1, 1, 2, 4));
-    let answered = world.ledger.answered(&batch(), 100).await.unwrap();
-    let told: Vec<_> = answered.iter().map(|(item, reply)| (&item.new, reply.as_bytes())).collect();
-    assert_eq!(told, [(&items[1], &b"two"[..]), (&items[3], &b"four"[..])]);
-    assert_eq!(world.ledger.answered(&batch(), 1).await.unwrap().len(), 1);
-    world.ledger.unpark(&batch(), "b").await.unwrap();
-    assert_eq!(world.ledger.answered(&batch(), 100).await.unwrap().len(), 1);
-    assert_eq!(world.ledger.parked(&batch_id("none")).await.unwrap().total(), 0);
+    let answered = world.parked(PendingFilter::Answered).await;
+    let reply = |parked: &Parked| parked.reply.as_ref().unwrap().as_bytes().to_vec();
+    let told: Vec<_> = answered.iter().map(|parked| (&parked.new, reply(parked))).collect();
+    assert_eq!(told, [(&items[1], b"two".to_vec()), (&items[3], b"four".to_vec())]);
+    let first = world.ledger.pending_requests(&batch(), &PendingFilter::Answered, 1).await.unwrap();
+    assert_eq!(first.len(), 1);
+    world.unpark("b").await;
+    assert_eq!(world.parked(PendingFilter::Answered).await.len(), 1);
+    assert_eq!(world.ledger.provider_batches(&batch_id("none")).await.unwrap().1.total(), 0);
 }

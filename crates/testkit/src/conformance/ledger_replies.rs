@@ -16,11 +16,19 @@ fn replies() -> QueueName {
 
 impl World {
     async fn open_replies(&self, session: SessionId) -> Result<(), Error> {
-        self.ledger.open_replies(&ALL, &acme(), &replies(), session).await
+        self.ledger.assign_reply_queue(&ALL, &acme(), &replies(), Some(session)).await
     }
 
+    async fn close_replies(&self) {
+        self.ledger.assign_reply_queue(&ALL, &acme(), &replies(), None).await.unwrap();
+    }
+
+    /// Whether a session has the queue open, so that another one cannot.
     async fn are_open(&self) -> bool {
-        self.ledger.replies_open(&ALL, &acme(), &replies()).await.unwrap()
+        let probe = self.session().await;
+        let taken = self.open_replies(probe).await.is_err();
+        self.store.close_session(probe).await.unwrap();
+        taken
     }
 
     async fn reply(&self) -> UnitId {
@@ -37,7 +45,7 @@ pub(super) async fn a_reply_queue_is_one_sessions(world: &World) {
     assert!(matches!(taken, Err(Error::Invalid(_))), "{taken:?}");
     assert!(world.are_open().await);
     for _ in 0..2 {
-        world.ledger.close_replies(&ALL, &acme(), &replies()).await.unwrap();
+        world.close_replies().await;
     }
     assert!(!world.are_open().await);
     world.open_replies(two).await.unwrap();
@@ -47,7 +55,7 @@ pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(world: &Wo
     let session = world.session().await;
     world.open_replies(session).await.unwrap();
     let (left, elsewhere) = (world.reply().await, world.send(unit()).await);
-    world.ledger.close_replies(&ALL, &acme(), &replies()).await.unwrap();
+    world.close_replies().await;
     assert_eq!(world.state(left).await, UnitState::Cancelled);
     assert_eq!(world.state(elsewhere).await, UnitState::Ready);
 }
@@ -63,7 +71,7 @@ pub(super) async fn a_reply_to_a_queue_that_nobody_reads_is_not_taken(world: &Wo
         assert_eq!(sent, Some(Sent::Created(taken.id)));
     }
     world.ledger.reply(&elsewhere, reply()).await.unwrap_err();
-    world.ledger.close_replies(&ALL, &acme(), &replies()).await.unwrap();
+    world.close_replies().await;
     let (state, late) = (world.state(taken.id).await, reply());
     assert_eq!(
         (state, world.ledger.reply(&ALL, late.clone()).await.unwrap()),
@@ -140,14 +148,11 @@ pub(super) async fn another_tenants_reply_queue_does_not_exist(world: &World) {
     world.open_replies(session).await.unwrap();
     let (other, other_tenant) = (tenant_scope("other"), tenant("other"));
     let (ledger, queue) = (&world.ledger, replies());
-    assert!(!ledger.replies_open(&other, &acme(), &queue).await.unwrap());
     for tenant in [&acme(), &other_tenant] {
-        for answer in [
-            ledger.open_replies(&other, tenant, &queue, session).await,
-            ledger.close_replies(&other, tenant, &queue).await,
-        ] {
+        for session in [Some(session), None] {
+            let answer = ledger.assign_reply_queue(&other, tenant, &queue, session).await;
             assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
         }
     }
-    assert!(ledger.replies_open(&tenant_scope("acme"), &acme(), &queue).await.unwrap());
+    assert!(world.are_open().await);
 }

@@ -1,6 +1,6 @@
 //! Calls at the end of a unit or a session: finishes, checkpoints, and dead workers.
 
-use longshore_core::ledger::{CallStatus, NewCall};
+use longshore_accounts::{CallStatus, NewCall};
 use longshore_core::store::{Finish, Finished, Kept};
 use longshore_core::{Payload, UnitState};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_accounts::{Draw, Drawn};
 use longshore_core::Error;
-use longshore_core::ledger::{Draw, Drawn};
 use tokio::task::JoinSet;
 
 use super::helpers::*;

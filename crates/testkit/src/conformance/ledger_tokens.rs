@@ -1,6 +1,6 @@
 //! API tokens and the audit log.
 
-use longshore_core::ledger::{NewDeed, NewToken, Role, TokenHash};
+use longshore_accounts::{NewDeed, NewToken, Role, TokenHash};
 use longshore_core::store::Retention;
 use longshore_core::{Error, Scope, TenantId, TokenId};
 
@@ -37,7 +37,7 @@ pub(super) async fn a_token_added_twice_is_one(world: &World) {
     let first = world.ledger.add_token(&ALL, new.clone()).await.unwrap();
     world.clock.advance(secs(5));
     assert_eq!(world.ledger.add_token(&ALL, new).await.unwrap(), first);
-    assert_eq!(world.ledger.tokens(&ALL).await.unwrap(), [first]);
+    assert_eq!(world.ledger.tokens(&ALL, None, 9).await.unwrap(), [first]);
 }
 
 pub(super) async fn a_revoked_token_stays_revoked_and_the_door_locked(world: &World) {
@@ -67,8 +67,8 @@ pub(super) async fn another_tenants_token_does_not_exist(world: &World) {
     let added = world.ledger.add_token(&own, new.clone()).await.unwrap();
     let refused = world.ledger.revoke_token(&other, new.id).await;
     assert!(matches!(refused, Err(Error::NotFound { .. })), "{refused:?}");
-    assert_eq!(world.ledger.tokens(&other).await.unwrap(), []);
-    assert_eq!(world.ledger.tokens(&own).await.unwrap(), [added]);
+    assert_eq!(world.ledger.tokens(&other, None, 9).await.unwrap(), []);
+    assert_eq!(world.ledger.tokens(&own, None, 9).await.unwrap(), [added]);
     let admin = world.ledger.add_token(&own, token(&acme(), Role::Admin, 2)).await;
     assert!(
         matches!(admin, Err(Error::Invalid(_))),

@@ -1,6 +1,6 @@
 //! Usage: the sums of calls, by each grouping.
 
-use longshore_core::ledger::{CallEnd, CallStatus, NewCall, Usage, UsageBy, UsageFilter};
+use longshore_accounts::{CallEnd, CallStatus, NewCall, Usage, UsageBy, UsageFilter};
 
 use super::helpers::*;
 use super::ledger_helpers::*;

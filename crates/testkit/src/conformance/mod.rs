@@ -388,7 +388,6 @@ macro_rules! __with_cases {
                 a_send_before_the_wait_is_not_missed
                 whatever_makes_a_unit_claimable_wakes
                 waiting_for_work_ends_in_time
-                migrating_twice_is_harmless
                 the_end_of_an_awaited_unit_is_a_topic
                 the_end_of_a_unit_of_a_capped_lane_wakes
                 a_chunk_that_found_no_room_is_not_announced

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Leaving, Otherwise, PoolStats};
+use longshore_core::permits::{Answer, Ask, Grant, Otherwise, PoolStats};
 use longshore_core::{PermitId, PoolName, Priority};
 
 use crate::PermitsWorld;
@@ -112,11 +112,12 @@ impl PermitsWorld {
     }
 
     pub(super) async fn release(&self, id: PermitId) {
-        self.permits.release(&pool(), &[id]).await.unwrap();
+        self.permits.release(&pool(), &[id], false).await.unwrap();
     }
 
-    pub(super) async fn leave(&self, id: PermitId, why: Leaving) {
-        self.permits.leave(&pool(), id, why).await.unwrap();
+    /// Leaves the wait queue after a timeout.
+    pub(super) async fn time_out(&self, id: PermitId) {
+        self.permits.release(&pool(), &[id], true).await.unwrap();
     }
 
     pub(super) async fn resize(&self, max: u32) {

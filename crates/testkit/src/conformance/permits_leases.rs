@@ -1,7 +1,7 @@
 //! Permits are held under leases: expiry, renewal, release.
 
 use longshore_core::PermitId;
-use longshore_core::permits::{Ask, Leaving};
+use longshore_core::permits::Ask;
 
 use super::permits_helpers::*;
 use crate::PermitsWorld;
@@ -67,7 +67,7 @@ pub(super) async fn one_who_waits_holds_nothing_to_extend(world: &PermitsWorld) 
 pub(super) async fn nobody_gives_back_what_is_anothers(world: &PermitsWorld) {
     let holder = world.acquire_one(1).await;
     world.release(PermitId::new()).await;
-    world.permits.release(&pool_named("nowhere"), &[holder]).await.unwrap();
+    world.permits.release(&pool_named("nowhere"), &[holder], false).await.unwrap();
     world.queued_request(1).await;
     assert_eq!(world.permits.stats(&pool_named("nowhere")).await.unwrap(), None);
 }
@@ -75,8 +75,8 @@ pub(super) async fn nobody_gives_back_what_is_anothers(world: &PermitsWorld) {
 pub(super) async fn many_are_given_back_at_once(world: &PermitsWorld) {
     let ids = [world.acquire_one(3).await, world.acquire_one(3).await, PermitId::new()];
     world.acquire_one(3).await;
-    world.permits.release(&pool(), &ids).await.unwrap();
-    world.permits.release(&pool(), &[]).await.unwrap();
+    world.permits.release(&pool(), &ids, false).await.unwrap();
+    world.permits.release(&pool(), &[], false).await.unwrap();
     assert_eq!(world.usage().await, (1, 0));
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn leaving_gives_back_what_was_granted_meanwhile(world: &Permit
     let waiter = world.queued_request(1).await;
     world.release(holder).await;
     world.acquire(&waiter).await;
-    world.leave(waiter.id, Leaving::CalledOff).await;
+    world.release(waiter.id).await;
     assert_eq!(world.usage().await, (0, 0));
     world.acquire_one(1).await;
 }

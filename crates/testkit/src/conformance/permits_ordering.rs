@@ -1,6 +1,6 @@
 //! Ordering: which queued request is granted next.
 
-use longshore_core::permits::{Answer, Ask, Leaving, Otherwise, STEP};
+use longshore_core::permits::{Answer, Ask, Otherwise, STEP};
 use longshore_core::{Error, Priority};
 
 use super::permits_helpers::*;
@@ -116,7 +116,7 @@ pub(super) async fn whoever_leaves_lets_the_next_go(world: &PermitsWorld) {
     let (all, light) = (weighted_request(3, 3), permit_request(3));
     world.join_queue(&all).await;
     world.join_queue(&light).await;
-    world.leave(all.id, Leaving::CalledOff).await;
+    world.release(all.id).await;
     world.await_wakeup(light.id).await;
     world.acquire(&light).await;
 }

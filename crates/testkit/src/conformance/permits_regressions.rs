@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::PermitId;
-use longshore_core::permits::{Answer, Ask, Leaving};
+use longshore_core::permits::{Answer, Ask};
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;
@@ -82,7 +82,7 @@ pub(super) async fn an_ask_that_is_given_up_swallows_no_permit(world: &PermitsWo
             world.permits.turn(&pool(), ask.id).await;
         };
         let _ = tokio::time::timeout(Duration::from_micros(200), requests_in_flight).await;
-        world.leave(ask.id, Leaving::CalledOff).await;
+        world.release(ask.id).await;
     }
     world.release(holder).await;
     assert_eq!(granted(world, 1, 4).await, 1);
@@ -118,7 +118,7 @@ pub(super) async fn what_is_in_use_is_never_less_than_nothing(world: &PermitsWor
     world.acquire(&holder).await;
     for id in [PermitId::new(), holder.id, holder.id] {
         world.release(id).await;
-        world.leave(id, Leaving::CalledOff).await;
+        world.release(id).await;
         let stats = world.stats().await;
         assert!(stats.in_use <= 2 && stats.available() <= 2, "{stats:?}");
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{Ask, Leaving};
+use longshore_core::permits::Ask;
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;
@@ -52,24 +52,27 @@ pub(super) async fn waits_are_measured(world: &PermitsWorld) {
 pub(super) async fn a_wait_that_took_too_long_is_counted_once(world: &PermitsWorld) {
     world.acquire_one(1).await;
     let (late, unwanted) = (world.queued_request(1).await, world.queued_request(1).await);
-    world.leave(unwanted.id, Leaving::CalledOff).await;
-    world.leave(late.id, Leaving::TimedOut).await;
-    world.leave(late.id, Leaving::TimedOut).await;
+    world.release(unwanted.id).await;
+    world.time_out(late.id).await;
+    world.time_out(late.id).await;
     let stats = world.stats().await;
     assert_eq!((stats.timeouts, stats.waiting.len(), stats.in_use), (1, 0, 1));
 }
 
 pub(super) async fn pools_are_listed_by_name_and_kept_apart(world: &PermitsWorld) {
-    assert_eq!(world.permits.pools().await.unwrap(), []);
+    assert_eq!(world.permits.pools(None).await.unwrap(), []);
     for name in ["mjml", "digest", "Mail-2"] {
         world.permits.ask(&pool_named(name), &permit_request(1)).await.unwrap();
     }
     world.permits.may_alert(&pool_named("nowhere"), "full", LONG_TTL).await.unwrap();
     let names = ["Mail-2", "digest", "mjml"].map(pool_named);
-    assert_eq!(world.permits.pools().await.unwrap(), names);
-    for name in names {
+    let pools = world.permits.pools(None).await.unwrap();
+    assert_eq!(pools.iter().map(|(name, _)| name).collect::<Vec<_>>(), names.each_ref());
+    for (name, listed) in pools {
         let stats = world.permits.stats(&name).await.unwrap().unwrap();
-        assert_eq!((stats.in_use, stats.waiting.len()), (1, 0));
+        for stats in [stats, listed] {
+            assert_eq!((stats.in_use, stats.waiting.len()), (1, 0));
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Leaving};
+use longshore_core::permits::Answer;
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;
@@ -58,7 +58,7 @@ async fn use_permit(world: &PermitsWorld, counter: &HoldCounter, variant: u32) {
         0 => {
             let wait_limit = Duration::from_micros(u64::from(variant) * 10);
             if tokio::time::timeout(wait_limit, world.wait_and_acquire(&ask)).await.is_err() {
-                return world.leave(ask.id, Leaving::TimedOut).await;
+                return world.time_out(ask.id).await;
             }
         }
         1 => {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::Leaving;
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;
@@ -19,7 +18,7 @@ pub(super) async fn a_release_is_heard(world: &PermitsWorld) {
 pub(super) async fn a_release_is_heard_by_another_process(world: &PermitsWorld) {
     let holder = world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
-    world.other.release(&pool(), &[holder]).await.unwrap();
+    world.other.release(&pool(), &[holder], false).await.unwrap();
     world.await_wakeup(waiter.id).await;
     world.acquire(&waiter).await;
 }
@@ -83,7 +82,7 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(world: &PermitsWor
     let (first, second) = (world.queued_request(1).await, world.queued_request(1).await);
     world.release(holder).await;
     world.await_wakeup(first.id).await;
-    world.leave(first.id, Leaving::TimedOut).await;
+    world.time_out(first.id).await;
     world.await_wakeup(second.id).await;
     world.acquire(&second).await;
 }

@@ -4,7 +4,8 @@ use longshore_core::schedule::{
     Missed, NewSchedule, Overlap, Plan, Schedule, Starts, Step, Template, batch_of, unit_of,
 };
 use longshore_core::store::{
-    Capacity, Fired, Firing, IfThere, Placed, QueueChange, Queues, Refusal, ScheduleSwitch, Sent,
+    Capacity, Fired, Firing, IfThere, Placed, QueueChange, Queues, Refusal, ScheduleFilter,
+    ScheduleList, ScheduleSwitch, Sent,
 };
 use longshore_core::{Error, Payload, ScheduleName, Scope, TenantId, Timestamp, UnitState};
 
@@ -69,8 +70,12 @@ impl World {
         self.store.switch_schedule(&ALL, &tenant, &name, switch).await.unwrap()
     }
 
+    async fn list_due(&self, after: Option<&str>, limit: u32) -> ScheduleList {
+        self.store.schedules(&ALL, &ScheduleFilter::Due, after, limit).await.unwrap()
+    }
+
     async fn due(&self) -> Vec<ScheduleName> {
-        let due = self.store.due_schedules(None, 100).await.unwrap().due.items;
+        let due = self.list_due(None, 100).await.page.items;
         due.into_iter().map(|schedule| schedule.name).collect()
     }
 }
@@ -109,7 +114,11 @@ pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &World) {
         matches!(&refused, Err(Error::Invalid(why)) if why.contains("1 schedule")),
         "{refused:?}"
     );
-    world.store.remove_schedule(&ALL, &tenant, &name("nightly")).await.unwrap();
+    world
+        .store
+        .switch_schedule(&ALL, &tenant, &name("nightly"), ScheduleSwitch::Remove)
+        .await
+        .unwrap();
     world.store.remove_tenant(&ALL, &tenant).await.unwrap();
 }
 
@@ -199,11 +208,11 @@ pub(super) async fn a_paused_schedule_is_not_due_and_what_was_decided_before_is_
 pub(super) async fn a_removed_schedule_does_not_fire(world: &World) {
     let schedule = world.put(nightly(world, 0)).await;
     let (own, night) = (TenantId::default(), name("nightly"));
-    world.store.remove_schedule(&ALL, &own, &night).await.unwrap();
+    world.store.switch_schedule(&ALL, &own, &night, ScheduleSwitch::Remove).await.unwrap();
     let late = world.store.fire_schedule(&ALL, firing(&schedule, None, world.now())).await;
     assert!(matches!(late, Err(Error::NotFound { .. })), "{late:?}");
     assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.total(), 0);
-    let twice = world.store.remove_schedule(&ALL, &own, &night).await;
+    let twice = world.store.switch_schedule(&ALL, &own, &night, ScheduleSwitch::Remove).await;
     assert!(matches!(twice, Err(Error::NotFound { .. })));
 }
 
@@ -211,7 +220,11 @@ pub(super) async fn a_schedule_put_again_does_not_send_the_same_time_twice(world
     let schedule = world.put(nightly(world, 0)).await;
     let send = firing(&schedule, None, world.now());
     world.fire(&send).await;
-    world.store.remove_schedule(&ALL, &schedule.tenant, &schedule.name).await.unwrap();
+    world
+        .store
+        .switch_schedule(&ALL, &schedule.tenant, &schedule.name, ScheduleSwitch::Remove)
+        .await
+        .unwrap();
     let anew = world.put(nightly(world, 0)).await;
     assert_eq!(anew.next_fire, schedule.next_fire);
     world.fire(&firing(&anew, None, world.now())).await;
@@ -224,11 +237,11 @@ pub(super) async fn due_schedules_come_in_pages_with_the_time_to_the_next(world:
     }
     let never = NewSchedule { name: name("f"), next_fire: None, ..nightly(world, 0) };
     world.put(never).await;
-    let first = world.store.due_schedules(None, 2).await.unwrap();
-    assert_eq!((first.now, first.next), (world.now(), Some(secs(10))));
-    let second = world.store.due_schedules(first.due.next.as_deref(), 2).await.unwrap();
-    assert_eq!(second.due.next, None);
-    let names = first.due.items.iter().chain(&second.due.items).map(|found| found.name.as_str());
+    let first = world.list_due(None, 2).await;
+    assert_eq!((first.now, first.next_due), (world.now(), Some(secs(10))));
+    let second = world.list_due(first.page.next.as_deref(), 2).await;
+    assert_eq!(second.page.next, None);
+    let names = first.page.items.iter().chain(&second.page.items).map(|found| found.name.as_str());
     assert_eq!(names.collect::<Vec<_>>(), ["a", "c", "e"]);
 }
 
@@ -242,14 +255,17 @@ pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &Worl
     world.put(nightly(world, 0)).await;
     let (acme, night) = (tenant("acme"), name("nightly"));
     let listed = |scope: Scope| async move {
-        world.store.schedules(&scope, None, 10).await.unwrap().items.len()
+        let all = ScheduleFilter::All;
+        world.store.schedules(&scope, &all, None, 10).await.unwrap().page.items.len()
     };
     assert_eq!(
         (listed(ALL).await, listed(tenant_scope("acme")).await, listed(other.clone()).await),
         (2, 1, 0)
     );
     assert!(world.store.schedule(&other, &acme, &night).await.is_err());
-    assert!(world.store.remove_schedule(&other, &acme, &night).await.is_err());
+    assert!(
+        world.store.switch_schedule(&other, &acme, &night, ScheduleSwitch::Remove).await.is_err()
+    );
     let pause = ScheduleSwitch::Pause;
     assert!(world.store.switch_schedule(&other, &acme, &night, pause).await.is_err());
     let firing = firing(&acmes, None, world.now());
@@ -262,9 +278,10 @@ pub(super) async fn lists_are_in_order_without_gap_or_repeat(world: &World) {
     for label in ["c", "a", "d", "b", "e"] {
         world.put(NewSchedule { name: name(label), ..nightly(world, 0) }).await;
     }
+    let all = ScheduleFilter::All;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = world.store.schedules(&ALL, after.as_deref(), 2).await.unwrap();
+        let page = world.store.schedules(&ALL, &all, after.as_deref(), 2).await.unwrap().page;
         seen.extend(page.items.into_iter().map(|found| found.name.to_string()));
         after = page.next;
         if after.is_none() {
@@ -272,7 +289,7 @@ pub(super) async fn lists_are_in_order_without_gap_or_repeat(world: &World) {
         }
     }
     assert_eq!(seen, ["a", "b", "c", "d", "e"]);
-    assert!(world.store.schedules(&ALL, Some("none"), 2).await.is_err());
+    assert!(world.store.schedules(&ALL, &all, Some("none"), 2).await.is_err());
 }
 
 pub(super) async fn what_opens_a_batch_is_told_its_name(world: &World) {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_core::ledger::{
+use longshore_accounts::{
     Budget, CallEnd, CallRecord, CallStatus, Draw, NewCall, Recost, UsageBy, UsageFilter,
 };
 use longshore_core::session::NewSession;

@@ -250,7 +250,7 @@ impl Driver<'_> {
                 .violations
                 .push(format!("the whole pool could not be acquired at the end: {result:?}"));
         }
-        self.permits.release(&pool(), &[all.id]).await.map_err(io::Error::other)?;
+        self.permits.release(&pool(), &[all.id], false).await.map_err(io::Error::other)?;
         let mut oracle = self.referee.oracle();
         oracle.check_order();
         self.report.granted = oracle.granted;

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Leaving, Otherwise, Permits};
-use longshore_core::{PermitId, PoolName, Priority, Result};
+use longshore_core::permits::{Answer, Ask, Otherwise, Permits};
+use longshore_core::{PermitId, PoolName, Priority};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -93,11 +93,10 @@ impl PermitUser {
             let gives_up = self.rng.percent(15);
             let after = Duration::from_micros(self.rng.below(30_000));
             let wait_limit = if gives_up { after } else { NO_TIMEOUT };
-            let acquired = self.acquire(&ask, Instant::now() + wait_limit).await?;
-            if acquired {
+            if self.acquire(&ask, Instant::now() + wait_limit).await? {
                 self.hold(&ask).await?;
             }
-            self.release(&ask, acquired).await?;
+            self.release(&ask).await?;
         }
         Ok(())
     }
@@ -171,23 +170,15 @@ impl PermitUser {
     }
 
     /// Repeats the release until the back end confirms it; in 10 % of cases releases twice.
-    async fn release(&mut self, ask: &Ask, acquired: bool) -> io::Result<()> {
+    async fn release(&mut self, ask: &Ask) -> io::Result<()> {
         self.report(PermitEvent::Released(ask.id)).await?;
         let twice = u32::from(self.rng.percent(10));
         for _ in 0..=twice {
-            while self.try_release(ask.id, acquired).await.is_err() {
+            while self.permits.release(&self.orders.pool, &[ask.id], false).await.is_err() {
                 retry_pause().await;
             }
         }
         Ok(())
-    }
-
-    async fn try_release(&self, id: PermitId, acquired: bool) -> Result<()> {
-        if acquired {
-            self.permits.release(&self.orders.pool, &[id]).await
-        } else {
-            self.permits.leave(&self.orders.pool, id, Leaving::CalledOff).await
-        }
     }
 
     /// Sends an event to the referee and waits for its confirmation.

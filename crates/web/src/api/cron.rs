@@ -2,7 +2,7 @@
 
 use longshore::Schedule;
 use longshore::schedule::Template;
-use longshore::store::Page;
+use longshore::store::{Page, ScheduleFilter};
 use longshore::unit::Payload;
 
 use crate::endpoints::ApiResult;
@@ -10,7 +10,8 @@ use crate::request_context::{RequestContext, json};
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
     let (scope, limit) = (ctx.scope()?, ctx.limit()?);
-    let page = ctx.app.store.schedules(&scope, ctx.after(), limit).await?;
+    let page =
+        ctx.app.store.schedules(&scope, &ScheduleFilter::All, ctx.after(), limit).await?.page;
     let shown = |mut schedule: Schedule| {
         if !ctx.caller.can_read(&schedule.tenant) {
             let payload = Payload::from(serde_json::Value::Null);

@@ -26,7 +26,7 @@ use axum::http::header::ACCEPT;
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 
 use crate::app_state::AppState;
 use crate::endpoints::{BASE, Endpoint, Param, ParamKind, RequestBody, ResponseBody};

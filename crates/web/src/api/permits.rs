@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use longshore::permits::{Answer as AcquireAnswer, Ask, Grant, Leaving, Otherwise};
+use longshore::permits::{Answer as AcquireAnswer, Ask, Grant, Otherwise};
 use longshore::{PermitId, PoolName, Priority, Scope};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -134,7 +134,7 @@ async fn acquire_permit(
         };
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            permits.leave(pool, ask.id, Leaving::TimedOut).await?;
+            permits.release(pool, &[ask.id], true).await?;
             return Err(full(pool));
         }
         // Wait for a wakeup, or until the request must be repeated.
@@ -182,7 +182,7 @@ pub(super) async fn release(ctx: RequestContext) -> ApiResult {
     let (_, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
     let pool_id = pool_permit_id(permit, &ctx, access);
     ctx.audit(ctx.caller.tenant.as_ref(), &pool, pool_id.to_string()).await?;
-    ctx.app.permits.release(&pool, &[pool_id]).await?;
+    ctx.app.permits.release(&pool, &[pool_id], false).await?;
     json(&PermitStatus { permit, held: false })
 }
 

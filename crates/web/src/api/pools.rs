@@ -1,5 +1,6 @@
 //! Bounded pools.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::permits::{Holder, PoolStats, Waiter, Waits as WaitHistogram};
@@ -218,18 +219,15 @@ pub(crate) async fn visible_pools(
     app: &AppState,
     caller: &Caller,
 ) -> longshore::Result<Vec<PoolView>> {
-    let mut names = app.permits.pools().await?;
-    names.extend(app.pools.keys().cloned());
-    names.sort();
-    names.dedup();
-    let mut pools = Vec::with_capacity(names.len());
-    for name in names {
-        let Some(access) = app.access_to(caller, &name) else { continue };
-        // The pool may have been removed since it was listed.
-        let Some(stats) = app.pool_stats(&name).await? else { continue };
-        pools.push(PoolView::new(name, stats, access));
-    }
-    Ok(pools)
+    let unused = |max: &u32| PoolStats { max: *max, ..PoolStats::default() };
+    let configured = app.pools.iter().map(|(name, max)| (name.clone(), unused(max)));
+    let mut pools: BTreeMap<PoolName, PoolStats> = configured.collect();
+    pools.extend(app.permits.pools(None).await?);
+    let visible = |(name, stats)| {
+        let access = app.access_to(caller, &name)?;
+        Some(PoolView::new(name, stats, access))
+    };
+    Ok(pools.into_iter().filter_map(visible).collect())
 }
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {

@@ -1,6 +1,6 @@
 //! AI profiles: provider, model, limits. Never keys, nor fields that may contain one.
 
-use longshore::ledger::ProfileRecord;
+use longshore::accounts::ProfileRecord;
 use longshore::store::Page;
 use longshore::{ProfileName, Result, Scope, TenantId, Timestamp};
 use longshore_ai::TENANT_SHEET;
@@ -58,7 +58,7 @@ pub(crate) async fn page(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<ProfileView>> {
-    let page = app.ledger.profiles(scope, after, limit).await?;
+    let page = app.ledger.profiles(scope, None, after, limit).await?;
     let own = page.items.into_iter().filter(|record| record.name.as_str() != TENANT_SHEET);
     Ok(Page { items: own.map(ProfileView::from).collect(), next: page.next })
 }

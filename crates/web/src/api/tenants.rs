@@ -1,6 +1,6 @@
 //! Tenants, the audit log, and the caller's identity.
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::Page;
 use longshore::{Scope, TenantId, TokenId};
 use serde::{Deserialize, Serialize};

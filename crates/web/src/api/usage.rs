@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::ledger::{BudgetState, Usage, UsageBy, UsageFilter};
+use longshore::accounts::{BudgetState, Usage, UsageBy, UsageFilter};
 use longshore::store::Page;
 use longshore::{Scope, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};

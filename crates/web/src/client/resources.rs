@@ -1,6 +1,6 @@
 //! Queues, workers, schedules, tenants, pools and usage.
 
-use longshore::ledger::{UsageBy, UsageFilter};
+use longshore::accounts::{UsageBy, UsageFilter};
 use longshore::session::{Order, Session};
 use longshore::store::{Page, QueueInfo, Tenant};
 use longshore::{PoolName, QueueName, Schedule, SessionId, TenantId, Timestamp};

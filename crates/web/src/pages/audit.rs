@@ -1,6 +1,6 @@
 //! `/audit`: mutations over HTTP, and the callers.
 
-use longshore::ledger::{Deed, Role};
+use longshore::accounts::{Deed, Role};
 use maud::{Markup, html};
 
 use super::PageRequest;

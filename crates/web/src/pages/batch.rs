@@ -1,6 +1,6 @@
 //! `/batches/NAME`: one batch with its failures by reason, its rows and actions.
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::{BatchId, BatchStatus, UnitState};
 use longshore_batch::listing as rows_of;
 use longshore_batch::listing::{self, ListedRow};

@@ -1,6 +1,7 @@
 //! `/cron`: schedules.
 
 use longshore::Schedule;
+use longshore::store::ScheduleFilter;
 use maud::{Markup, html};
 
 use super::PageRequest;
@@ -13,7 +14,8 @@ const PAGE: u32 = 100;
 
 pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     let after = req.query.get("after").map(String::as_str);
-    let found = req.app.store.schedules(&req.caller.scope, after, PAGE).await?;
+    let (scope, all) = (&req.caller.scope, ScheduleFilter::All);
+    let found = req.app.store.schedules(scope, &all, after, PAGE).await?.page;
     let main = html! {
         h1 { "Cron" }
         (table(req, &found.items))

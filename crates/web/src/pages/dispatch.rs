@@ -1,6 +1,6 @@
 //! `/dispatch`: pools of script workers with their nodes, threads and tasks.
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use maud::{Markup, html};
 
 use super::PageRequest;

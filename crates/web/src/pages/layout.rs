@@ -1,7 +1,7 @@
 //! The layout of all pages, and shared elements.
 
 use axum::http::StatusCode;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::auth::Caller;

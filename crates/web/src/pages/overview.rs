@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::QueueInfo;
 use longshore::{Counts, Scope};
 use maud::{Markup, html};

@@ -1,6 +1,6 @@
 //! `/pools`: bounded pools with holders and waiters.
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use maud::{Markup, html};
 
 use super::PageRequest;

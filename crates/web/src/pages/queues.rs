@@ -1,7 +1,7 @@
 //! `/queues`: every lane of every queue.
 
 use longshore::Scope;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::QueueInfo;
 use maud::{Markup, html};
 

@@ -1,7 +1,7 @@
 //! `/units/ID`: one unit with its failed runs and its payload, which is masked until a permitted user shows
 //! it.
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::UnitFailure;
 use longshore::unit::Payload;
 use longshore::{Timestamp, Unit, UnitId, UnitState};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::ledger::{BudgetState, Usage, UsageBy, UsageFilter};
+use longshore::accounts::{BudgetState, Usage, UsageBy, UsageFilter};
 use longshore_ai::Cost;
 use maud::{Markup, html};
 
@@ -166,7 +166,7 @@ fn limits(profiles: &[ProfileView]) -> Markup {
 #[cfg(test)]
 mod tests {
     use longshore::TenantId;
-    use longshore::ledger::Budget;
+    use longshore::accounts::Budget;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::session::{Order, Session};
 use longshore::store::UnitFilter;
 use longshore::{Kind, Scope, SessionId, Timestamp, Unit, UnitState};

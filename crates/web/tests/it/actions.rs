@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::{Capacity, Finish, QueueChange};
 use longshore::{Outcome, QueueName, Scope, UnitState};
 use longshore_web::Lock;

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use longshore::Scope;
-use longshore::ledger::{NewToken, Role};
+use longshore::accounts::{NewToken, Role};
 use longshore_web::endpoints::{ENDPOINTS, ResponseBody};
 use longshore_web::{FreshToken, Lock};
 use std::time::Duration;

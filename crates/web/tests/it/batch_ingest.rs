@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::{Capacity, QueueChange, UnitFilter};
 use longshore::{BatchId, QueueName, Scope};
 use longshore_web::Lock;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::accounts::{Role, UsageBy, UsageFilter};
 use longshore::batch::BatchAction;
-use longshore::ledger::{Role, UsageBy, UsageFilter};
 use longshore::session::Order;
 use longshore::store::{
-    Capacity, Inspect, Intake, Operate, QueueChange, Refusal, Schedules, Sent, UnitAction,
-    UnitFilter, UnitSelection,
+    Capacity, Inspect, Intake, Operate, QueueChange, Refusal, ScheduleFilter, Schedules, Sent,
+    UnitAction, UnitFilter, UnitSelection,
 };
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::{
@@ -36,7 +36,8 @@ async fn serve(site: &TestSite, lock: Lock) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (end, ended) = oneshot::channel();
-    let pools = site.permits.pools().await.unwrap().into_iter().map(|name| (name, 3)).collect();
+    let pools =
+        site.permits.pools(None).await.unwrap().into_iter().map(|(name, _)| (name, 3)).collect();
     let web = site.web(lock).pools(site.permits.clone(), pools);
     let serving = tokio::spawn(web.serve(listener, None, async {
         let _ = ended.await;
@@ -89,9 +90,12 @@ async fn looks_the_same(site: TestSite) {
             near.batches(&scope, status, None, 9).await,
         );
         assert_eq!(one.unwrap(), other.unwrap());
-        let (one, other) =
-            (far.schedules(&scope, None, 9).await, near.schedules(&scope, None, 9).await);
-        assert_eq!(one.unwrap(), other.unwrap());
+        let all = ScheduleFilter::All;
+        let (one, other) = (
+            far.schedules(&scope, &all, None, 9).await,
+            near.schedules(&scope, &all, None, 9).await,
+        );
+        assert_eq!(one.unwrap().page, other.unwrap().page);
         let filter = UnitFilter { batch: Some(batch.clone()), ..UnitFilter::default() };
         let (one, other) =
             (far.units(&scope, &filter, None, 9).await, near.units(&scope, &filter, None, 9).await);
@@ -111,8 +115,8 @@ async fn looks_the_same(site: TestSite) {
     }
     let (one, other) = (far.sessions().await.unwrap(), near.sessions().await.unwrap());
     assert_eq!((one.len(), &one), (1, &other));
-    let pools = FarPermits::new(server.api(None));
-    for pool in site.permits.pools().await.unwrap() {
+    let pools: &dyn Permits = &FarPermits::new(server.api(None));
+    for (pool, _) in site.permits.pools(None).await.unwrap() {
         let (one, other) =
             (pools.stats(&pool).await.unwrap(), site.permits.stats(&pool).await.unwrap());
         let (one, other) = (one.unwrap(), other.unwrap());
@@ -157,7 +161,10 @@ async fn what_is_steered_through_a_server_is_steered() {
     assert_eq!(site.store.unit(&all, data.unit).await.unwrap().state, UnitState::Ready);
     let change = |paused| QueueChange { paused: Some(paused), ..QueueChange::default() };
     for paused in [true, false] {
-        far.change_queue(&all, &data.queue, change(paused)).await.unwrap();
+        (&far as &dyn longshore::Store)
+            .change_queue(&all, &data.queue, change(paused))
+            .await
+            .unwrap();
         let queues = site.store.queues(&all).await.unwrap();
         assert_eq!(queues.iter().find(|q| q.queue == data.queue).unwrap().paused, paused);
     }
@@ -166,7 +173,8 @@ async fn what_is_steered_through_a_server_is_steered() {
         assert_eq!(site.store.sessions().await.unwrap()[0].order, order);
     }
     let pool = "acme/pool".parse().unwrap();
-    FarPermits::new(server.api(None)).resize(&pool, 7).await.unwrap();
+    let pools: &dyn Permits = &FarPermits::new(server.api(None));
+    pools.resize(&pool, 7).await.unwrap();
     assert_eq!(site.permits.stats(&pool).await.unwrap().unwrap().max, 7);
     drop(far);
     server.stop().await;

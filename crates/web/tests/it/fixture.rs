@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use longshore::ledger::{
+use longshore::accounts::{
     Budget, CallEnd, CallMode, CallRecord, CallStatus, NewCall, NewToken, PutProfile, Role,
 };
 use longshore::permits::{Ask, Otherwise};

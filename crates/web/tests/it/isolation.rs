@@ -1,7 +1,7 @@
 //! Two tenants' tokens against every endpoint: nothing leaks, nothing is changed.
 
-use longshore::ledger::Role;
-use longshore::store::UnitFilter;
+use longshore::accounts::Role;
+use longshore::store::{ScheduleFilter, UnitFilter};
 use longshore::{PoolName, Scope};
 use longshore_web::Lock;
 use longshore_web::endpoints::{ENDPOINTS, Endpoint, ParamKind, ResponseBody};
@@ -43,7 +43,8 @@ async fn inventory(site: &TestSite, data: &TenantData) -> String {
     let units = site.store.units(&scope, &UnitFilter::default(), None, 1_000).await.unwrap();
     let batch = site.store.batch(&scope, &data.batch).await.unwrap();
     let queues = site.store.queues(&scope).await.unwrap();
-    let schedules = site.store.schedules(&scope, None, 100).await.unwrap();
+    let schedules =
+        site.store.schedules(&scope, &ScheduleFilter::All, None, 100).await.unwrap().page;
     let sessions = site.store.sessions().await.unwrap();
     let deeds = site.ledger.deeds(&scope, None, 100).await.unwrap();
     let mut held = Vec::new();

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore_web::Lock;
 
 use crate::fixture::{TestResponse, TestSite, path};

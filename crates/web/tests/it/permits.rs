@@ -1,7 +1,7 @@
 //! Permits over HTTP: leases with fences that expire or are released.
 
 use longshore::PoolName;
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore_web::Lock;
 use serde_json::{Value, json};
 

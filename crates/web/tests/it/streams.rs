@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use longshore::ledger::Role;
+use longshore::accounts::Role;
 use longshore::store::{Capacity, QueueChange};
 use longshore::{QueueName, Scope};
 use longshore_web::Lock;

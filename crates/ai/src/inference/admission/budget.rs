@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use longshore::TenantId;
-use longshore::ledger::{Admission, CallRecord, NewCall};
+use longshore::accounts::{Admission, CallRecord, NewCall};
 
 use super::{AdmissionError, ProfileCall};
 use crate::inference::Inner;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashSet};
-use longshore::ledger::{Draw, Drawn};
+use longshore::accounts::{Draw, Drawn};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

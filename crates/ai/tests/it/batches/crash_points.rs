@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use longshore::ledger::{
-    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+use longshore::accounts::{
+    Parked, ParkedCounts, Parking, PendingChange, PendingFilter, ProviderBatchChange, Shipment,
 };
-use longshore::{BatchId, MemoryStore, Payload, Result, UnitId};
+use longshore::{BatchId, MemoryStore, Result, UnitId};
 use longshore_ai::AskError;
 use longshore_ai::batches::{
     BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found,
@@ -75,41 +75,27 @@ macro_rules! through {
 
 #[async_trait]
 impl Parking for Killable<MemoryStore> {
-    async fn park(&self, batch: &BatchId, items: Vec<NewParked>) -> Result<()> {
-        through!(self, park(batch, items))
+    async fn change_pending(&self, batch: &BatchId, change: PendingChange) -> Result<Vec<UnitId>> {
+        through!(self, change_pending(batch, change))
     }
-    async fn waiting(&self, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
-        through!(self, waiting(batch, limit))
+    async fn pending_requests(
+        &self,
+        batch: &BatchId,
+        filter: &PendingFilter,
+        limit: u32,
+    ) -> Result<Vec<Parked>> {
+        through!(self, pending_requests(batch, filter, limit))
     }
-    async fn seal(&self, batch: &BatchId, mark: &str, ids: Vec<String>) -> Result<()> {
-        through!(self, seal(batch, mark, ids))
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)> {
+        through!(self, provider_batches(batch))
     }
-    async fn shipments(&self, batch: &BatchId) -> Result<Vec<Shipment>> {
-        through!(self, shipments(batch))
-    }
-    async fn contents(&self, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
-        through!(self, contents(batch, mark))
-    }
-    async fn ship(&self, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
-        through!(self, ship(batch, mark, ticket))
-    }
-    async fn deliver(&self, batch: &BatchId, deliveries: Vec<Delivery>) -> Result<Vec<UnitId>> {
-        through!(self, deliver(batch, deliveries))
-    }
-    async fn close_shipment(&self, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
-        through!(self, close_shipment(batch, mark, how))
-    }
-    async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing> {
-        through!(self, standing(batch, custom_id))
-    }
-    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
-        through!(self, answered(batch, limit))
-    }
-    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
-        through!(self, parked(batch))
-    }
-    async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {
-        through!(self, unpark(batch, custom_id))
+    async fn change_provider_batch(
+        &self,
+        batch: &BatchId,
+        mark: &str,
+        change: ProviderBatchChange,
+    ) -> Result<()> {
+        through!(self, change_provider_batch(batch, mark, change))
     }
 }
 

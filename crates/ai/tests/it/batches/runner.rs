@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{NewParked, Parking, Standing};
+use longshore::accounts::{NewParked, Parking, PendingChange, PendingFilter};
 use longshore::{BatchId, Clock, MemoryStore, UnitId};
 use longshore_ai::batches::{BatchReply, Conductor, Gathering, Turn};
 use longshore_ai::{Code, ProviderName, Question};
@@ -36,7 +36,7 @@ impl RunnerFixture {
             unit: UnitId::new(),
             prompt: format!("about {id}"),
         });
-        store.park(&batch, items.into()).await.unwrap();
+        store.change_pending(&batch, PendingChange::Add(items.into())).await.unwrap();
         Self { fixture: BatchFixture::of(name).await, clock, store, wire, batch }
     }
 
@@ -45,7 +45,7 @@ impl RunnerFixture {
         let parking = Arc::new(Killable { wire: wire(), inner: self.store.clone() });
         let provider = Arc::new(Killable { wire: wire(), inner: self.fixture.provider.clone() });
         let until = Instant::now() + Duration::from_secs(60);
-        let ask = move |parked: &longshore::ledger::Parked| {
+        let ask = move |parked: &longshore::accounts::Parked| {
             Question::new(parked.new.custom_id.as_str(), parked.new.prompt.as_str(), until)
         };
         Conductor::new(self.batch.clone(), parking, provider, Arc::new(ask), self.clock.clone())
@@ -79,12 +79,10 @@ impl RunnerFixture {
     async fn replies(&self) -> BTreeMap<&'static str, BatchReply> {
         let mut replies = BTreeMap::new();
         for id in IDS {
-            let standing = self.store.standing(&self.batch, id).await.unwrap();
-            let reply = match standing {
-                Standing::Answered(reply) => Some(reply),
-                Standing::Parked | Standing::Unknown => None,
-            };
-            replies.insert(id, reply.expect(id).parse().unwrap());
+            let asked = PendingFilter::CustomId(id.to_owned());
+            let parked =
+                self.store.pending_requests(&self.batch, &asked, 1).await.unwrap().remove(0);
+            replies.insert(id, parked.reply.expect(id).parse().unwrap());
         }
         replies
     }
@@ -128,7 +126,7 @@ async fn a_conductor_killed_at_every_step_pays_once_and_loses_nothing() {
                     assert!(is_answer_to(id, &reply), "{place}: {id}: {reply:?}");
                 }
                 assert_eq!(fixture.sent(), once_each(&[("b", 2)]), "{place}");
-                let shipments = fixture.store.shipments(&fixture.batch).await.unwrap();
+                let (shipments, _) = fixture.store.provider_batches(&fixture.batch).await.unwrap();
                 assert!(shipments.is_empty(), "{place}: {shipments:?}");
                 if !fixture.wire.is_spent() {
                     break;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::ledger::CallRecord;
+use longshore::accounts::CallRecord;
 use longshore::{ProfileName, TenantId};
 use longshore_ai::gateway::{Counter, ProfileSettings};
 use longshore_ai::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use longshore::Scope;
-use longshore::ledger::{Budget, CallStatus, Limits};
+use longshore::accounts::{Budget, CallStatus, Limits};
 use serde_json::{Value, json};
 
 use super::{ANTHROPIC, GatewayFixture, OPENAI, TOKEN};

@@ -1,4 +1,4 @@
-use longshore::ledger::{Budget, Limits};
+use longshore::accounts::{Budget, Limits};
 use longshore::{Scope, UnitId};
 use longshore_ai::Code;
 use serde_json::json;

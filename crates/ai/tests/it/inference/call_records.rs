@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use longshore::ledger::{CallStatus, Ledger, Limits};
+use longshore::accounts::{CallStatus, Ledger, Limits};
 use longshore::{ProfileName, Scope, UnitId};
 use longshore_ai::{Answer, AskError, Bill, Code, Desk, Http, Piece, Provider, Question, Vault};
 use longshore_testkit::standstill::{Kill, StandstillLedger, Tripwire};

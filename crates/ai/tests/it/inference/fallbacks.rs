@@ -1,4 +1,4 @@
-use longshore::ledger::CallStatus;
+use longshore::accounts::CallStatus;
 use longshore_ai::Code;
 use serde_json::json;
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{Call, Calls, Ledger, Limits, Profiles, PutProfile, UsageFilter};
+use longshore::accounts::{
+    Call, Calls, Ledger, Limits, ProfileChange, Profiles, PutProfile, UsageFilter,
+};
 use longshore::store::{TenantChange, Tenants};
 use longshore::{MemoryStore, ProfileName, Scope, TenantId};
 use longshore_ai::{Desk, Errand, Http, Question, Settled, Vault};
@@ -47,7 +49,7 @@ impl InferenceFixture {
             suspended: None,
             expected: None,
         };
-        self.store.put_profile(&Scope::All, put).await.unwrap();
+        self.store.change_profile(&Scope::All, ProfileChange::Put(put)).await.unwrap();
         self.inference.clear();
     }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::Scope;
-use longshore::ledger::{Budget, Ledger, Limits};
+use longshore::accounts::{Budget, Ledger, Limits};
 use longshore_ai::{Code, Desk, Http, Vault};
 use longshore_testkit::standstill::{Kill, StandstillLedger, Tripwire};
 use serde_json::json;

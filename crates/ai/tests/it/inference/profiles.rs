@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use longshore::ledger::{Profiles, PutProfile};
+use longshore::accounts::{ProfileChange, Profiles, PutProfile};
 use longshore::{ProfileName, Scope};
 use longshore_ai::{Code, Profile, ProviderName};
 use serde_json::json;
@@ -38,7 +38,7 @@ async fn suspend(fixture: &InferenceFixture, suspended: bool) {
         suspended: Some(suspended),
         expected: None,
     };
-    fixture.store.put_profile(&Scope::All, put).await.unwrap();
+    fixture.store.change_profile(&Scope::All, ProfileChange::Put(put)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::ledger::bucket::{self, Level};
-use longshore::ledger::{Budget, BudgetState, Draw, Drawn, Limits};
+use longshore::accounts::bucket::{self, Level};
+use longshore::accounts::{Budget, BudgetState, Draw, Drawn, Limits};
 use longshore::time::Timestamp;
 use longshore::{Error, Result, Scope, TenantId};
 use tokio::time::{Instant, sleep};

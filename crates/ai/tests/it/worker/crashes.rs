@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use longshore::ledger::CallStatus;
+use longshore::accounts::CallStatus;
 use longshore::store::{Inspect, Queues};
 use longshore::{Scope, UnitState, WorkerBuilder};
 use longshore_testkit::standstill::{Kill, Tripwire};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use longshore::ledger::CallStatus;
+use longshore::accounts::CallStatus;
 use longshore::{ProfileName, UnitState};
 use longshore_ai::contract::{Prompt, Request};
 use longshore_ai::worker::Caller;

@@ -1,4 +1,4 @@
-use longshore::ledger::{Budget, Limits, Profiles, PutProfile};
+use longshore::accounts::{Budget, Limits, ProfileChange, Profiles, PutProfile};
 use longshore::{ProfileName, Scope};
 use longshore_ai::contract::Said;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ async fn a_suspended_profile_is_disabled() {
         suspended: Some(true),
         expected: None,
     };
-    fixture.setup.store.put_profile(&Scope::All, put).await.unwrap();
+    fixture.setup.store.change_profile(&Scope::All, ProfileChange::Put(put)).await.unwrap();
     fixture.setup.inference.clear();
     assert_eq!(code_of(&fixture, "fast", &json!({})).await, "PROFILE_DISABLED");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{Call, CallStatus, Ledger};
+use longshore::accounts::{Call, CallStatus, Ledger};
 use longshore::store::{Inspect, Queues};
 use longshore::{
     Client, Clock, Heartbeat, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,

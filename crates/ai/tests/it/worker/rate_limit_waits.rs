@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::ledger::CallStatus;
+use longshore::accounts::CallStatus;
 use longshore::{UnitId, UnitState};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

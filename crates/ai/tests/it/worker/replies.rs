@@ -1,7 +1,7 @@
-use longshore::ledger::CallStatus;
-use longshore::ledger::Replies;
+use longshore::accounts::CallStatus;
+use longshore::store::Replies;
 use longshore::store::{Operate, UnitAction, UnitSelection};
-use longshore::{QueueName, Scope, UnitState};
+use longshore::{NewUnit, QueueName, Scope, UnitId, UnitState};
 use longshore_ai::FinishReason;
 use longshore_ai::contract::{Reply, Said};
 use serde_json::json;
@@ -121,11 +121,15 @@ async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_somebody_listens
 async fn a_reply_queue_is_gone_with_who_read_it() {
     let fixture = WorkerFixture::new();
     let inbox = fixture.inbox("acme", "r").await;
-    let (acme, queue) = (tenant("acme"), QueueName::new("acme/r").unwrap());
-    let open = || fixture.setup.store.replies_open(&Scope::All, &acme, &queue);
-    let was_open = open().await.unwrap();
+    let queue = QueueName::new("acme/r").unwrap();
+    let kind = longshore::Kind::new("reply").unwrap();
+    let new = NewUnit::new(kind, b"{}".as_slice());
+    let new = NewUnit { tenant: tenant("acme"), queue, ..new };
+    let reply =
+        || fixture.setup.store.reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() });
+    assert!(reply().await.unwrap().is_some());
     inbox.close().await.unwrap();
-    assert_eq!((was_open, open().await.unwrap()), (true, false));
+    assert!(reply().await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::accounts::{Budget, CallStatus};
 use longshore::batch::BatchAction;
-use longshore::ledger::{Budget, CallStatus};
 use longshore::{BatchId, BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
@@ -20,7 +20,7 @@ fn endless() -> BatchPlan {
 
 async fn all_are_out(fixture: &BulkFixture, rows: u64) {
     let id = longshore::BatchId::new("b-1").unwrap();
-    fixture.until(async || fixture.ledger.parked(&id).await.unwrap().out == rows).await;
+    fixture.until(async || fixture.parked(&id).await.out == rows).await;
     fixture.until(async || fixture.batch(&id).await.counts.scheduled == rows).await;
 }
 
@@ -29,7 +29,7 @@ async fn all_are_out(fixture: &BulkFixture, rows: u64) {
 async fn all_are_taken(fixture: &BulkFixture, rows: u64) {
     all_are_out(fixture, rows).await;
     let id = longshore::BatchId::new("b-1").unwrap();
-    let known = async || fixture.ledger.shipments(&id).await.unwrap();
+    let known = async || fixture.ledger.provider_batches(&id).await.unwrap().0;
     fixture.until(async || known().await.iter().all(|one| one.ticket.is_some())).await;
 }
 
@@ -130,7 +130,7 @@ async fn rows_whose_questions_still_wait_at_the_deadline_are_told_timeout() {
     }
     // The batch is not sealed, so its questions wait for more rows.
     let id = fixture.open("b-1", &definition).await;
-    let all_wait = async || fixture.ledger.parked(&id).await.unwrap().waiting == 3;
+    let all_wait = async || fixture.parked(&id).await.waiting == 3;
     fixture.work_until(fixture.until(all_wait)).await;
     later(&mut fixture, 2 * DAY);
     fixture.wake_runners().await;
@@ -189,7 +189,7 @@ async fn a_provider_that_does_not_say_what_became_of_a_batch_is_waited_for_three
                         fixture.fake.seen().len() > before + 3
                     })
                     .await;
-                assert_eq!(fixture.ledger.parked(&id).await.unwrap().out, 2, "it may still say");
+                assert_eq!(fixture.parked(&id).await.out, 2, "it may still say");
                 clock.advance(2 * DAY);
                 fixture.over(&id).await;
             })
@@ -272,7 +272,7 @@ async fn questions_that_wait_when_their_profile_is_suspended_are_told_so() {
     let id = fixture.open("b-1", &definition).await;
     fixture
         .work_until(async {
-            fixture.until(async || fixture.ledger.parked(&id).await.unwrap().waiting == 2).await;
+            fixture.until(async || fixture.parked(&id).await.waiting == 2).await;
             fixture.put(None, Some(true)).await;
             // A row that runs just then snoozes without an answer, so it is woken until it has one.
             fixture

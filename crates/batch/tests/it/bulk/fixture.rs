@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::accounts::{Call, CallEnd, Ledger, ParkedCounts, PutProfile, UsageFilter};
 use longshore::batch::Batch;
-use longshore::ledger::{Call, CallEnd, Ledger, PutProfile, UsageFilter};
 use longshore::stall::Dead;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
@@ -268,11 +268,15 @@ impl BulkFixture {
         sent
     }
 
+    pub(super) async fn parked(&self, id: &BatchId) -> ParkedCounts {
+        self.ledger.provider_batches(id).await.unwrap().1
+    }
+
     /// Asserts that no question is parked, no shipment and no call is open, and nothing is
     /// reserved.
     pub(super) async fn assert_nothing_is_left(&self, id: &BatchId) {
-        assert_eq!(self.ledger.parked(id).await.unwrap().total(), 0);
-        assert_eq!(self.ledger.shipments(id).await.unwrap(), []);
+        let (shipments, parked) = self.ledger.provider_batches(id).await.unwrap();
+        assert_eq!((parked.total(), shipments), (0, vec![]));
         let tenant = TenantId::default();
         let month = self.ledger.budget(&Scope::All, &tenant).await.unwrap();
         assert_eq!((month.reserved_tokens, month.reserved_picos), (0, 0));

@@ -1,7 +1,7 @@
 //! Workers killed at every step: before and after each call of the store and the ledger.
 
 use longshore::OnLost;
-use longshore::ledger::CallStatus;
+use longshore::accounts::CallStatus;
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
 use longshore_testkit::fake_ai::{BatchPlan, Fate};
@@ -13,20 +13,15 @@ const ROWS: u32 = 2;
 
 /// The store and ledger calls of rows and runners that change state, and the reads between them.
 fn counts(verb: &str) -> bool {
-    const VERBS: [&str; 14] = [
+    const VERBS: [&str; 9] = [
         "admit_calls",
-        "park",
         "send",
         "finish",
         "checkpoint",
-        "seal",
-        "contents",
-        "ship",
-        "deliver",
-        "close_shipment",
+        "pending_requests",
+        "change_pending",
+        "change_provider_batch",
         "operate_units",
-        "unpark",
-        "standing",
         "record_calls",
     ];
     VERBS.contains(&verb)
@@ -109,7 +104,7 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
             () = fixture.until(async || fixture.batch(&id).await.counts.scheduled == 2) => {}
         }
         fixture.reclaim_dead().await;
-        let wire = Tripwire::at(0, Kill::After, |verb| verb == "seal");
+        let wire = Tripwire::at(0, Kill::After, |verb| verb == "change_provider_batch");
         let rising = async {
             wire.tripped.notified().await;
             fixture.reclaim_dead().await;

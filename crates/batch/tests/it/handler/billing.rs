@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use longshore::ledger::{Call, CallStatus};
+use longshore::accounts::{Call, CallStatus};
 use longshore::store::{TenantChange, UnitAction, UnitSelection};
 use longshore::{BatchId, Scope, TenantId, UnitState};
 use longshore_ai::{Again, AskError, Code, Profile, ProviderName};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use longshore::accounts::{Call, Ledger, PutProfile, UsageFilter};
 use longshore::batch::{Batch, Callback};
-use longshore::ledger::{Call, Ledger, PutProfile, UsageFilter};
 use longshore::stall::Dead;
 use longshore::store::UnitFilter;
 use longshore::{

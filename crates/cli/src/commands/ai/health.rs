@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{ProfileName, TenantId};
 use longshore_ai::{Desk, TENANT_SHEET};
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub async fn check_all(
     let mut after = None;
     let mut all = Vec::new();
     loop {
-        let page = ledger.profiles(&settings.scope(), after.as_deref(), 100).await?;
+        let page = ledger.profiles(&settings.scope(), None, after.as_deref(), 100).await?;
         for record in page.items {
             let selected = wanted.is_empty() || wanted.contains(&record.name);
             let template = record.body.get("template") == Some(&serde_json::Value::Bool(true));

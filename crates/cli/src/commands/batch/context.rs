@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
 use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;

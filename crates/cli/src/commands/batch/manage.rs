@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use longshore::accounts::ParkedCounts;
 use longshore::batch::BatchAction;
 use longshore::duration::{self, format_ago};
-use longshore::ledger::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use longshore_dispatch::request::ArrayAction;
 
@@ -160,7 +160,7 @@ async fn load_with_parked(
     let StoreHandles { store, ledger, client } =
         connect_to_batch_with_ledger(name, settings).await?;
     let batch = store.batch(client.scope(), name).await?;
-    let parked = ledger.parked(name).await?;
+    let (_, parked) = ledger.provider_batches(name).await?;
     Ok((batch, (parked.total() > 0).then_some(parked)))
 }
 

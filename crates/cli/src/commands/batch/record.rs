@@ -1,7 +1,7 @@
 //! A batch as JSON.
 
+use longshore::accounts::ParkedCounts;
 use longshore::batch::Sums;
-use longshore::ledger::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Timestamp};
 use serde::Serialize;
 

@@ -118,9 +118,7 @@ async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn
     let own = StoreUrl::Sqlite(state.join("units.db"));
     std::fs::create_dir_all(state).with_context(|| format!("cannot make {}", state.display()))?;
     let url = if settings.store_named { &settings.store } else { &own };
-    let store = store::open_at(url, settings).await?;
-    store.migrate().await?;
-    Ok(store)
+    store::open_at(url, settings).await
 }
 
 fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSize) -> anyhow::Result<Recipe> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 
 use super::check_result::CheckResult;
 use crate::commands::ai::health::{self, ProfileHealth};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::Ledger;
+use longshore::accounts::Ledger;
 use longshore::{Store, duration};
 
 use super::check_result::CheckResult;

@@ -1,5 +1,6 @@
 //! `pool status`: shows statistics of pools, their holders and waiters.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::permits::{PoolStats, Waits};
@@ -126,31 +127,25 @@ async fn load(
     settings: &Settings,
 ) -> anyhow::Result<Vec<PoolStatus>> {
     let configured = &settings.bounded.pools;
-    let names = match &typed.name {
-        Some(name) => vec![name.clone()],
-        None => {
-            let mut names = permits.pools().await?;
-            // The internal pools of adaptive maxima are shown with the pools they belong to.
-            names.retain(|name| !AdaptiveMax::is_steering(name));
-            names.extend(configured.keys().cloned());
-            names.sort();
-            names.dedup();
-            names
-        }
-    };
+    let wanted = |name: &PoolName| typed.name.as_ref().is_none_or(|one| one == name);
+    let unused = |max| PoolStats { max, ..PoolStats::default() };
+    let known = configured.iter().filter(|(name, _)| wanted(name));
+    let mut pools: BTreeMap<PoolName, PoolStats> =
+        known.map(|(name, shape)| (name.clone(), unused(shape.max))).collect();
+    pools.extend(permits.pools(typed.name.as_ref()).await?);
+    if let Some(name) = &typed.name
+        && pools.is_empty()
+    {
+        return Err(longshore::Error::not_found("pool", name)).hint(
+            "`longshore pool status` shows the pools; a pool appears with its first acquire",
+        );
+    }
+    if typed.name.is_none() {
+        // The internal pools of adaptive maxima are shown with the pools they belong to.
+        pools.retain(|name, _| !AdaptiveMax::is_steering(name));
+    }
     let mut shown = Vec::new();
-    for name in names {
-        let stats = match (permits.stats(&name).await?, configured.get(&name)) {
-            (Some(stats), _) => stats,
-            (None, Some(shape)) => PoolStats { max: shape.max, ..PoolStats::default() },
-            // The pool may have been removed between the two reads.
-            (None, None) if typed.name.is_none() => continue,
-            (None, None) => {
-                return Err(longshore::Error::not_found("pool", name)).hint(
-                    "`longshore pool status` shows the pools; a pool appears with its first acquire",
-                );
-            }
-        };
+    for (name, stats) in pools {
         let adaptive = configured.get(&name).and_then(|shape| shape.adaptive);
         let adaptive = match adaptive {
             Some(adaptive) => Some(adaptive_status(&name, adaptive, permits).await?),

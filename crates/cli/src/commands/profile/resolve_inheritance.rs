@@ -1,6 +1,6 @@
 //! Resolves a profile's document against the templates it extends, with hints.
 
-use longshore::ledger::{Ledger, ProfileRecord};
+use longshore::accounts::{Ledger, ProfileRecord};
 use longshore::{ProfileName, TenantId, Timestamp};
 use longshore_ai::{Sheet, SheetError};
 use serde_json::Value;

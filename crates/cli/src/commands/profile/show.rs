@@ -1,6 +1,6 @@
 //! Prints profiles as tables and records. They hold no secrets: a key is a reference.
 
-use longshore::ledger::ProfileRecord;
+use longshore::accounts::ProfileRecord;
 use longshore_ai::{DatedRate, Prices, Rate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

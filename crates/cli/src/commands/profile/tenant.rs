@@ -2,7 +2,7 @@
 //! document beside them.
 
 use longshore::ProfileName;
-use longshore::ledger::ProfileRecord;
+use longshore::accounts::ProfileRecord;
 use longshore_ai::{TENANT_SHEET, TenantSheet};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! A tenant's month: its budget, and its AI usage.
 
-use longshore::ledger::BudgetState;
+use longshore::accounts::BudgetState;
 use serde::Serialize;
 
 use crate::amount_args;

@@ -1,6 +1,6 @@
 //! Lists calls, newest first.
 
-use longshore::ledger::{Call, CallEnd, CallMode, Ledger, UsageFilter};
+use longshore::accounts::{Call, CallEnd, CallMode, Ledger, UsageFilter};
 use serde::Serialize;
 
 use super::csv;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use longshore::ledger::{Call, CallEnd, CallMode, CallStatus, Ledger, Recost};
+use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, Ledger, Recost};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use longshore_ai::{Answer, Mode, Prices};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Sums of calls by day, tenant, model, batch or profile, and in total.
 
-use longshore::ledger::Usage;
+use longshore::accounts::Usage;
 use serde::Serialize;
 
 use super::csv;

@@ -1,7 +1,7 @@
 //! Token buckets and monthly budgets.
 
 use async_trait::async_trait;
-use longshore_core::ledger::{Budget, BudgetState, Draw, Drawn, Limits, bucket};
+use longshore_accounts::{Budget, BudgetState, Draw, Drawn, Limits, bucket};
 use longshore_core::store::in_charge_of_tenants;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_core::ledger::budget::Verdict;
-use longshore_core::ledger::{
+use longshore_accounts::budget::Verdict;
+use longshore_accounts::{
     Admission, Call, CallRecord, Calls, NewCall, Recost, Usage, UsageBy, UsageFilter, cursor,
 };
 use longshore_core::store::Page;

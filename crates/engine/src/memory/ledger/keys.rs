@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use async_trait::async_trait;
-use longshore_core::ledger::{KeyRecord, KeyStatus, Keys, NewKey, cursor};
+use longshore_accounts::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 
@@ -12,62 +12,36 @@ use crate::memory::MemoryStore;
 
 #[async_trait]
 impl Keys for MemoryStore {
-    async fn add_key(
-        &self,
-        scope: &Scope,
-        key: NewKey,
-        retires_at: Option<Timestamp>,
-    ) -> Result<()> {
-        if !scope.covers(&key.tenant) {
-            return Err(Error::not_found("tenant", &key.tenant));
-        }
+    async fn change_key(&self, scope: &Scope, change: KeyChange) -> Result<bool> {
         self.write(|state, now| {
-            state.dirty.settings.insert(("key", key.tenant.clone()));
-            state.ledger.add_key(key, retires_at.unwrap_or(now), now)
-        })
-    }
-
-    async fn revoke_key(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-        version: Option<u32>,
-    ) -> Result<()> {
-        self.write(|state, _| {
-            let mut found = false;
-            for record in state.ledger.versions_mut(tenant, name) {
-                if scope.covers(tenant) && version.is_none_or(|one| one == record.key.version) {
-                    (record.status, record.retires_at, found) = (KeyStatus::Revoked, None, true);
+            let (tenant, changed) = match change {
+                KeyChange::Add { key, retires_at } => {
+                    if !scope.covers(&key.tenant) {
+                        return Err(Error::not_found("tenant", &key.tenant));
+                    }
+                    let tenant = key.tenant.clone();
+                    state.ledger.add_key(key, retires_at.unwrap_or(now), now)?;
+                    (tenant, true)
                 }
+                KeyChange::Revoke { tenant, name, version } => {
+                    state.ledger.revoke_key(scope, &tenant, &name, version)?;
+                    (tenant, true)
+                }
+                KeyChange::Rewrap { from, key } => {
+                    (key.tenant.clone(), state.ledger.rewrap_key(scope, &from, key)?)
+                }
+            };
+            if changed {
+                state.dirty.settings.insert(("key", tenant));
             }
-            if !found {
-                return Err(Error::not_found("key", name));
-            }
-            state.dirty.settings.insert(("key", tenant.clone()));
-            Ok(())
+            Ok(changed)
         })
-    }
-
-    async fn key(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-    ) -> Result<Vec<KeyRecord>> {
-        if !scope.covers(tenant) {
-            return Ok(Vec::new());
-        }
-        Ok(self.read(|state, _| {
-            let bounds =
-                (tenant.clone(), name.clone(), 0)..=(tenant.clone(), name.clone(), u32::MAX);
-            state.ledger.keys.range(bounds).rev().map(|(_, record)| record.clone()).collect()
-        }))
     }
 
     async fn keys(
         &self,
         scope: &Scope,
+        name: Option<KeyName>,
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<KeyRecord>> {
@@ -75,27 +49,42 @@ impl Keys for MemoryStore {
         let start = start.map_or(Bound::Unbounded, Bound::Excluded);
         Ok(self.read(|state, _| {
             let rest = state.ledger.keys.range((start, Bound::Unbounded));
-            let visible =
-                rest.map(|(_, record)| record).filter(|record| scope.covers(&record.key.tenant));
+            let visible = rest.map(|(_, record)| record).filter(|KeyRecord { key, .. }| {
+                scope.covers(&key.tenant) && name.as_ref().is_none_or(|one| *one == key.name)
+            });
             Page::first(visible.cloned(), limit, cursor::after_key)
         }))
-    }
-
-    async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
-        self.write(|state, _| {
-            let id = (key.tenant.clone(), key.name.clone(), key.version);
-            let found = state.ledger.keys.get_mut(&id).filter(|_| scope.covers(&key.tenant));
-            let found = found.ok_or_else(|| Error::not_found("key", &key.name))?;
-            let holds = found.key.master == from;
-            if holds {
-                (found.key.wrapped, found.key.master) = (key.wrapped, key.master);
-            }
-            Ok(holds)
-        })
     }
 }
 
 impl LedgerState {
+    fn revoke_key(
+        &mut self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        version: Option<u32>,
+    ) -> Result<()> {
+        let mut found = false;
+        for record in self.versions_mut(tenant, name) {
+            if scope.covers(tenant) && version.is_none_or(|one| one == record.key.version) {
+                (record.status, record.retires_at, found) = (KeyStatus::Revoked, None, true);
+            }
+        }
+        found.then_some(()).ok_or_else(|| Error::not_found("key", name))
+    }
+
+    fn rewrap_key(&mut self, scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
+        let id = (key.tenant.clone(), key.name.clone(), key.version);
+        let found = self.keys.get_mut(&id).filter(|_| scope.covers(&key.tenant));
+        let found = found.ok_or_else(|| Error::not_found("key", &key.name))?;
+        let holds = found.key.master == from;
+        if holds {
+            (found.key.wrapped, found.key.master) = (key.wrapped, key.master);
+        }
+        Ok(holds)
+    }
+
     fn versions_mut(
         &mut self,
         tenant: &TenantId,

@@ -13,8 +13,8 @@ mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longshore_core::ledger::bucket::Level;
-use longshore_core::ledger::{
+use longshore_accounts::bucket::Level;
+use longshore_accounts::{
     Budget, BudgetState, Call, Deed, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
 };
 use longshore_core::{

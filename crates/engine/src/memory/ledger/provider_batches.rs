@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_core::ledger::{
-    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+use longshore_accounts::{
+    Delivery, NewParked, Parked, ParkedCounts, Parking, PendingChange, PendingFilter,
+    ProviderBatchChange, Return, Shipment,
 };
-use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
+use longshore_core::{BatchId, Result, Timestamp, UnitId};
 
 use crate::memory::MemoryStore;
 
@@ -22,7 +23,6 @@ pub(super) struct RequestQueue {
 struct QueuedRequest {
     item: Parked,
     shipment: Option<String>,
-    reply: Option<Payload>,
 }
 
 impl RequestQueue {
@@ -32,13 +32,13 @@ impl RequestQueue {
 
     fn park(&mut self, new: NewParked, now: Timestamp) {
         if self.request(&new.custom_id).is_none() {
-            let item = Parked { new, parked_at: now, tries: 0 };
-            self.requests.push(QueuedRequest { item, shipment: None, reply: None });
+            let item = Parked { new, parked_at: now, tries: 0, reply: None };
+            self.requests.push(QueuedRequest { item, shipment: None });
         }
     }
 
     fn waits(request: &QueuedRequest) -> bool {
-        request.shipment.is_none() && request.reply.is_none()
+        request.shipment.is_none() && request.item.reply.is_none()
     }
 
     fn has_shipment(&self, mark: &str) -> bool {
@@ -61,7 +61,7 @@ impl RequestQueue {
 
     fn deliver(&mut self, delivery: Delivery) -> Option<UnitId> {
         let request = self.request(&delivery.custom_id)?;
-        request.reply.get_or_insert(delivery.reply);
+        request.item.reply.get_or_insert(delivery.reply);
         request.shipment = None;
         Some(request.item.new.unit)
     }
@@ -90,91 +90,70 @@ impl MemoryStore {
 
 #[async_trait]
 impl Parking for MemoryStore {
-    async fn park(&self, batch: &BatchId, items: Vec<NewParked>) -> Result<()> {
-        self.with_queue(batch, |queue, now| {
-            items.into_iter().for_each(|item| queue.park(item, now));
-        });
-        Ok(())
-    }
-
-    async fn waiting(&self, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
-        Ok(self.with_queue(batch, |queue, _| {
-            let waiting = queue.requests.iter().filter(|request| RequestQueue::waits(request));
-            waiting.take(limit as usize).map(|request| request.item.clone()).collect()
-        }))
-    }
-
-    async fn seal(&self, batch: &BatchId, mark: &str, ids: Vec<String>) -> Result<()> {
-        self.with_queue(batch, |queue, now| queue.seal(mark, &ids, now));
-        Ok(())
-    }
-
-    async fn shipments(&self, batch: &BatchId) -> Result<Vec<Shipment>> {
-        Ok(self.with_queue(batch, |queue, _| queue.shipments.values().cloned().collect()))
-    }
-
-    async fn contents(&self, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
-        Ok(self.with_queue(batch, |queue, _| {
-            let inside =
-                queue.requests.iter().filter(|request| request.shipment.as_deref() == Some(mark));
-            inside.map(|request| request.item.clone()).collect()
-        }))
-    }
-
-    async fn ship(&self, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
-        self.with_queue(batch, |queue, _| {
-            let shipment = queue.shipments.values_mut().find(|shipment| shipment.mark == mark);
-            if let Some(shipment) = shipment {
-                shipment.ticket = Some(ticket.to_owned());
+    async fn change_pending(&self, batch: &BatchId, change: PendingChange) -> Result<Vec<UnitId>> {
+        Ok(self.with_queue(batch, |queue, now| {
+            match change {
+                PendingChange::Add(items) => {
+                    items.into_iter().for_each(|item| queue.park(item, now));
+                }
+                PendingChange::Answer(deliveries) => {
+                    return deliveries.into_iter().filter_map(|one| queue.deliver(one)).collect();
+                }
+                PendingChange::Remove(id) => {
+                    queue.requests.retain(|request| request.item.new.custom_id != id);
+                }
             }
-        });
-        Ok(())
+            Vec::new()
+        }))
     }
 
-    async fn deliver(&self, batch: &BatchId, deliveries: Vec<Delivery>) -> Result<Vec<UnitId>> {
+    async fn pending_requests(
+        &self,
+        batch: &BatchId,
+        filter: &PendingFilter,
+        limit: u32,
+    ) -> Result<Vec<Parked>> {
+        let wanted = |request: &&QueuedRequest| match filter {
+            PendingFilter::CustomId(id) => request.item.new.custom_id == *id,
+            PendingFilter::Waiting => RequestQueue::waits(request),
+            PendingFilter::ProviderBatch(mark) => request.shipment.as_ref() == Some(mark),
+            PendingFilter::Answered => request.item.reply.is_some(),
+        };
         Ok(self.with_queue(batch, |queue, _| {
-            deliveries.into_iter().filter_map(|delivery| queue.deliver(delivery)).collect()
+            let found = queue.requests.iter().filter(wanted).take(limit as usize);
+            found.map(|request| request.item.clone()).collect()
         }))
     }
 
-    async fn close_shipment(&self, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
-        self.with_queue(batch, |queue, _| queue.close(mark, how));
-        Ok(())
-    }
-
-    async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing> {
-        Ok(self.with_queue(batch, |queue, _| match queue.request(custom_id) {
-            None => Standing::Unknown,
-            Some(QueuedRequest { reply: Some(reply), .. }) => Standing::Answered(reply.clone()),
-            Some(_) => Standing::Parked,
-        }))
-    }
-
-    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
-        Ok(self.with_queue(batch, |queue, _| {
-            let answer =
-                |request: &QueuedRequest| Some((request.item.clone(), request.reply.clone()?));
-            queue.requests.iter().filter_map(answer).take(limit as usize).collect()
-        }))
-    }
-
-    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)> {
         Ok(self.with_queue(batch, |queue, _| {
             let mut counts = ParkedCounts::default();
             for request in &queue.requests {
-                match (&request.reply, &request.shipment) {
+                match (&request.item.reply, &request.shipment) {
                     (Some(_), _) => counts.answered += 1,
                     (None, Some(_)) => counts.out += 1,
                     (None, None) => counts.waiting += 1,
                 }
             }
-            counts
+            (queue.shipments.values().cloned().collect(), counts)
         }))
     }
 
-    async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {
-        self.with_queue(batch, |queue, _| {
-            queue.requests.retain(|request| request.item.new.custom_id != custom_id);
+    async fn change_provider_batch(
+        &self,
+        batch: &BatchId,
+        mark: &str,
+        change: ProviderBatchChange,
+    ) -> Result<()> {
+        self.with_queue(batch, |queue, now| match change {
+            ProviderBatchChange::Create(ids) => queue.seal(mark, &ids, now),
+            ProviderBatchChange::SetProviderId(ticket) => {
+                let shipment = queue.shipments.values_mut().find(|shipment| shipment.mark == mark);
+                if let Some(shipment) = shipment {
+                    shipment.ticket = Some(ticket);
+                }
+            }
+            ProviderBatchChange::Close(how) => queue.close(mark, how),
         });
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Reply queues, each with the session that owns it.
 
 use async_trait::async_trait;
-use longshore_core::ledger::Replies;
-use longshore_core::store::{Sent, UnitAction};
+use longshore_core::store::{Replies, Sent, UnitAction};
 use longshore_core::{
     Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
 };
@@ -13,37 +12,28 @@ use crate::memory::state::State;
 
 #[async_trait]
 impl Replies for MemoryStore {
-    async fn open_replies(
+    async fn assign_reply_queue(
         &self,
         scope: &Scope,
         tenant: &TenantId,
         queue: &QueueName,
-        session: SessionId,
+        session: Option<SessionId>,
     ) -> Result<()> {
         require_access(scope, tenant, queue)?;
-        self.write(|state, _| {
+        let key = (tenant.clone(), queue.clone());
+        self.write(|state, now| {
+            let Some(session) = session else {
+                if state.ledger.replies.remove(&key).is_some() {
+                    state.cancel_replies(tenant, queue, now);
+                }
+                return Ok(());
+            };
             if !state.sessions.contains_key(&session) {
                 return Err(Error::SessionGone(session));
             }
-            let key = (tenant.clone(), queue.clone());
             let holder = *state.ledger.replies.entry(key).or_insert(session);
             if holder == session { Ok(()) } else { Err(Error::Invalid(taken_message(queue))) }
         })
-    }
-
-    async fn close_replies(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        queue: &QueueName,
-    ) -> Result<()> {
-        require_access(scope, tenant, queue)?;
-        self.write(|state, now| {
-            if state.ledger.replies.remove(&(tenant.clone(), queue.clone())).is_some() {
-                state.cancel_replies(tenant, queue, now);
-            }
-        });
-        Ok(())
     }
 
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
@@ -53,16 +43,6 @@ impl Replies for MemoryStore {
             let open = state.ledger.replies.contains_key(&key);
             open.then(|| state.enqueue(unit, None, now))
         }))
-    }
-
-    async fn replies_open(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        queue: &QueueName,
-    ) -> Result<bool> {
-        let key = (tenant.clone(), queue.clone());
-        Ok(scope.covers(tenant) && self.read(|state, _| state.ledger.replies.contains_key(&key)))
     }
 }
 

@@ -1,57 +1,52 @@
 //! API tokens by hash, and the audit log.
 
 use async_trait::async_trait;
-use longshore_core::ledger::{
-    Audit, Deed, NewDeed, NewToken, TokenHash, TokenRecord, Tokens, cursor,
+use longshore_accounts::{
+    Audit, Deed, NewDeed, TokenChange, TokenHash, TokenRecord, Tokens, cursor,
 };
 use longshore_core::store::Page;
-use longshore_core::{Error, Result, Scope, Timestamp, TokenId};
+use longshore_core::{Error, Result, Scope, Timestamp};
 
 use super::LedgerState;
 use crate::memory::MemoryStore;
 
 #[async_trait]
 impl Tokens for MemoryStore {
-    async fn add_token(&self, scope: &Scope, token: NewToken) -> Result<TokenRecord> {
-        token.check(scope)?;
+    async fn change_token(&self, scope: &Scope, change: TokenChange) -> Result<TokenRecord> {
+        if let TokenChange::Add(token) = &change {
+            token.check(scope)?;
+        }
         self.write(|state, now| {
             let tokens = &mut state.ledger.tokens;
-            if let Some((_, record)) = tokens.get(&token.id) {
-                let found = scope.covers(&record.tenant).then(|| record.clone());
-                return found.ok_or_else(|| Error::not_found("token", token.id));
-            }
-            let made = TokenRecord::new(&token, now);
-            tokens.insert(token.id, (token.hash, made.clone()));
-            Ok(made)
-        })
-    }
-
-    async fn revoke_token(&self, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
-        self.write(|state, now| {
-            let found = state.ledger.tokens.get_mut(&id);
-            let found = found.filter(|(_, record)| scope.covers(&record.tenant));
+            let id = match &change {
+                TokenChange::Add(token) => {
+                    let made = TokenRecord::new(token, now);
+                    tokens.entry(token.id).or_insert((token.hash, made));
+                    token.id
+                }
+                TokenChange::Revoke(id) => *id,
+            };
+            let found = tokens.get_mut(&id).filter(|(_, record)| scope.covers(&record.tenant));
             let (_, record) = found.ok_or_else(|| Error::not_found("token", id))?;
-            record.revoked_at = record.revoked_at.or(Some(now));
+            if matches!(change, TokenChange::Revoke(_)) {
+                record.revoked_at = record.revoked_at.or(Some(now));
+            }
             Ok(record.clone())
         })
     }
 
-    async fn token(&self, hash: TokenHash) -> Result<Option<TokenRecord>> {
+    async fn tokens(
+        &self,
+        scope: &Scope,
+        hash: Option<TokenHash>,
+        limit: u32,
+    ) -> Result<Vec<TokenRecord>> {
         Ok(self.read(|state, _| {
-            let mut tokens = state.ledger.tokens.values();
-            tokens.find(|(known, _)| *known == hash).map(|(_, record)| record.clone())
+            let tokens = state.ledger.tokens.values().filter(|(known, record)| {
+                scope.covers(&record.tenant) && hash.is_none_or(|hash| hash == *known)
+            });
+            tokens.take(limit as usize).map(|(_, record)| record.clone()).collect()
         }))
-    }
-
-    async fn tokens(&self, scope: &Scope) -> Result<Vec<TokenRecord>> {
-        Ok(self.read(|state, _| {
-            let tokens = state.ledger.tokens.values().map(|(_, record)| record);
-            tokens.filter(|record| scope.covers(&record.tenant)).cloned().collect()
-        }))
-    }
-
-    async fn is_locked(&self) -> Result<bool> {
-        Ok(self.read(|state, _| !state.ledger.tokens.is_empty()))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use foldhash::HashMap;
-use longshore_core::permits::{Answer, Ask, Leaving, PoolStats};
+use longshore_core::permits::{Answer, Ask, PoolChange, PoolStats};
 use longshore_core::{Clock, Error, PermitId, Permits, PoolName, Result, SystemClock, Timestamp};
 use tokio::time::Instant;
 
@@ -38,6 +38,24 @@ impl MemoryPermits {
     fn ensure_pool(&self, name: &PoolName, max: u32) {
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         pools.entry(name.clone()).or_insert_with(|| Mutex::new(PoolState::new(max)));
+    }
+
+    /// Creates a pool. If it exists, returns its maximum.
+    fn init(&self, pool: &PoolName, max: u32) -> Option<u32> {
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = pools.get(pool) {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            return Some(known.stats(self.clock.now()).max);
+        }
+        pools.insert(pool.clone(), Mutex::new(PoolState::new(max)));
+        None
+    }
+
+    fn names(&self) -> Vec<PoolName> {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<PoolName> = pools.keys().cloned().collect();
+        names.sort_unstable();
+        names
     }
 }
 
@@ -79,51 +97,35 @@ impl Permits for MemoryPermits {
         Ok(lost.unwrap_or_else(|| ids.to_vec()))
     }
 
-    async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        self.with_pool(pool, |pool| pool.release(ids));
+    async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
+        self.with_pool(pool, |pool| pool.release(ids, timed_out));
         Ok(())
     }
 
     fn release_at_once(&self, pool: &PoolName, id: PermitId) -> bool {
-        self.with_pool(pool, |pool| pool.release(&[id]));
+        self.with_pool(pool, |pool| pool.release(&[id], false));
         true
     }
 
-    async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        self.with_pool(pool, |pool| pool.leave(id, why));
-        Ok(())
-    }
-
-    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = pools.get(pool) {
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            return Ok(Some(known.stats(self.clock.now()).max));
+    async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {
+        match change {
+            PoolChange::Create(max) => return Ok(self.init(pool, max)),
+            PoolChange::Resize(max) => {
+                self.ensure_pool(pool, max);
+                self.with_pool(pool, |pool| pool.resize(max, self.clock.now()));
+            }
+            PoolChange::Reset => drop(self.with_pool(pool, PoolState::reset)),
         }
-        pools.insert(pool.clone(), Mutex::new(PoolState::new(max)));
         Ok(None)
     }
 
-    async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        self.ensure_pool(pool, max);
-        self.with_pool(pool, |pool| pool.resize(max, self.clock.now()));
-        Ok(())
-    }
-
-    async fn reset(&self, pool: &PoolName) -> Result<()> {
-        self.with_pool(pool, PoolState::reset);
-        Ok(())
-    }
-
-    async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        Ok(self.with_pool(pool, |pool| pool.stats(self.clock.now())))
-    }
-
-    async fn pools(&self) -> Result<Vec<PoolName>> {
-        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
-        let mut names: Vec<PoolName> = pools.keys().cloned().collect();
-        names.sort_unstable();
-        Ok(names)
+    async fn pools(&self, name: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>> {
+        let names = name.map_or_else(|| self.names(), |name| vec![name.clone()]);
+        let stats = |name| {
+            let stats = self.with_pool(&name, |pool| pool.stats(self.clock.now()));
+            stats.map(|stats| (name, stats))
+        };
+        Ok(names.into_iter().filter_map(stats).collect())
     }
 
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {

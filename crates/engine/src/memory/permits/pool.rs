@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
-use longshore_core::permits::{
-    self, Answer, Ask, Grant, Holder, Leaving, Otherwise, PoolStats, Waits,
-};
+use longshore_core::permits::{self, Answer, Ask, Grant, Holder, Otherwise, PoolStats, Waits};
 use longshore_core::{PermitId, Priority, Timestamp};
 use tokio::sync::Notify;
 
@@ -189,18 +187,10 @@ impl PoolState {
         true
     }
 
-    pub(super) fn release(&mut self, ids: &[PermitId]) {
+    pub(super) fn release(&mut self, ids: &[PermitId], timed_out: bool) {
         for id in ids {
-            self.end_lease(*id);
-            self.dequeue(*id);
-        }
-        self.wake_eligible();
-    }
-
-    pub(super) fn leave(&mut self, id: PermitId, why: Leaving) {
-        let was_there = self.end_lease(id) | self.dequeue(id);
-        if was_there && why == Leaving::TimedOut {
-            self.timeouts += 1;
+            let was_there = self.end_lease(*id) | self.dequeue(*id);
+            self.timeouts += u64::from(was_there && timed_out);
         }
         self.wake_eligible();
     }

@@ -45,6 +45,7 @@ async fn a_dropped_permit_is_given_back_across_a_network() {
 async fn what_is_dropped_with_the_pool_is_given_back_too() {
     let (builder, permits) = remote(1);
     drop(builder.build().acquire().await.unwrap());
+    let permits: &dyn Permits = &*permits;
     while permits.stats(&name()).await.unwrap().unwrap().in_use > 0 {
         tokio::task::yield_now().await;
     }
@@ -56,6 +57,7 @@ async fn a_permit_that_is_released_is_back_when_that_returns() {
     let pool = builder.build();
     let permit = pool.acquire().await.unwrap();
     permit.release().await.unwrap();
+    let permits: &dyn Permits = &*permits;
     assert_eq!(permits.stats(&name()).await.unwrap().unwrap().in_use, 0);
 }
 
@@ -101,6 +103,7 @@ fn a_permit_may_outlive_its_runtime() {
     drop(permit);
     let next = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     next.block_on(async {
+        let permits: &dyn Permits = &*permits;
         permits.reset(&name()).await.unwrap();
         drop(pool.acquire().await.unwrap());
         pool.settle().await;

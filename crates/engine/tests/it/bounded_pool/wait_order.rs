@@ -166,6 +166,7 @@ async fn a_storm_of_requests_leaves_nothing_behind() {
     }
     tasks.join_all().await;
     pool.settle().await;
+    let permits: &dyn Permits = &*permits;
     let stats = permits.stats(&name()).await.unwrap().unwrap();
     assert_eq!((stats.in_use, stats.waiting.len(), stats.expired), (0, 0, 0));
 }

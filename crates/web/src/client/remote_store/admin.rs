@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use longshore::batch::BatchAction;
 use longshore::session::Order;
 use longshore::store::{
-    Inspect, LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection,
+    Inspect, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
 };
-use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId};
+use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId};
 
 use super::unsupported::unsupported;
 use super::{FarStore, tenant_of};
@@ -52,35 +52,36 @@ impl Operate for FarStore {
         if *scope != Scope::All {
             self.batch(scope, batch).await?;
         }
+        if action == BatchAction::Seal {
+            let sealed = self.api.seal_batch(batch).await;
+            return sealed.map_err(|error| error.into_store_error("batch", batch));
+        }
         let steered = self.api.steer(batch, action).await;
         Ok(steered.map_err(|error| error.into_store_error("batch", batch))?.batch)
     }
 
-    async fn change_queue(
+    async fn change_settings(
         &self,
         scope: &Scope,
         queue: &QueueName,
-        change: QueueChange,
+        change: SettingsChange,
     ) -> Result<()> {
-        let QueueChange { paused: Some(paused), capacity: None } = change else {
-            return unsupported("queue capacities cannot be changed over HTTP");
+        let (tenant, paused) = match &change {
+            SettingsChange::Queue(QueueChange { paused: Some(paused), capacity: None }) => {
+                (tenant_of(scope), *paused)
+            }
+            SettingsChange::Lane(
+                tenant,
+                LaneChange { paused: Some(paused), weight: None, cap: None, capacity: None },
+            ) => (Some(tenant), *paused),
+            SettingsChange::Queue(_) => {
+                return unsupported("queue capacities cannot be changed over HTTP");
+            }
+            SettingsChange::Lane(..) => {
+                return unsupported("lane limits cannot be changed over HTTP");
+            }
         };
-        let paused = self.api.pause_queue(queue, tenant_of(scope), paused).await;
-        paused.map(|_| ()).map_err(|error| error.into_store_error("queue", queue))
-    }
-
-    async fn change_lane(
-        &self,
-        _: &Scope,
-        queue: &QueueName,
-        tenant: &TenantId,
-        change: LaneChange,
-    ) -> Result<()> {
-        let LaneChange { paused: Some(paused), weight: None, cap: None, capacity: None } = change
-        else {
-            return unsupported("lane limits cannot be changed over HTTP");
-        };
-        let paused = self.api.pause_queue(queue, Some(tenant), paused).await;
+        let paused = self.api.pause_queue(queue, tenant, paused).await;
         paused.map(|_| ()).map_err(|error| error.into_store_error("queue", queue))
     }
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use longshore::store::{Added, BatchChunk, Intake, Opened, Sent};
-use longshore::{Batch, BatchId, NewBatch, NewUnit, Result, Scope};
+use longshore::{BatchId, NewBatch, NewUnit, Result, Scope};
 
 use super::FarStore;
 use crate::client::units::explicit_tenant;
@@ -32,9 +32,5 @@ impl Intake for FarStore {
     async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
         let added = self.api.add_to_batch_as(id, &chunk, scope).await;
         added.map_err(|error| error.into_store_error("batch", id))
-    }
-
-    async fn seal_batch(&self, _: &Scope, id: &BatchId) -> Result<Batch> {
-        self.api.seal_batch(id).await.map_err(|error| error.into_store_error("batch", id))
     }
 }

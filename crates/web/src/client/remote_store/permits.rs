@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::permits::{Answer, Ask, Leaving, PoolStats};
+use longshore::permits::{Answer, Ask, PoolChange, PoolStats};
 use longshore::{PermitId, Permits, PoolName, Result};
 
 use super::unsupported::unsupported;
-use crate::client::{ApiClient, PoolView};
+use crate::client::ApiClient;
 
 const NO_PERMITS: &str = "permits cannot be held by this client";
 
@@ -19,10 +19,6 @@ impl FarPermits {
     /// The pools of this server.
     pub fn new(api: ApiClient) -> Self {
         Self(api.with_patience(Duration::ZERO))
-    }
-
-    async fn all(&self) -> Result<Vec<PoolView>> {
-        self.0.pools().await.map_err(|error| error.into_store_error("pool", ""))
     }
 }
 
@@ -37,27 +33,22 @@ impl Permits for FarPermits {
     async fn extend(&self, _: &PoolName, _: &[PermitId], _: Duration) -> Result<Vec<PermitId>> {
         unsupported(NO_PERMITS)
     }
-    async fn release(&self, _: &PoolName, _: &[PermitId]) -> Result<()> {
+    async fn release(&self, _: &PoolName, _: &[PermitId], _: bool) -> Result<()> {
         unsupported(NO_PERMITS)
     }
-    async fn leave(&self, _: &PoolName, _: PermitId, _: Leaving) -> Result<()> {
-        unsupported(NO_PERMITS)
+    async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {
+        let max = match change {
+            PoolChange::Resize(max) => max,
+            PoolChange::Create(_) => return unsupported("pools cannot be created over HTTP"),
+            PoolChange::Reset => return unsupported("pools cannot be reset over HTTP"),
+        };
+        let resized = self.0.resize_pool(pool, max).await;
+        resized.map(|()| None).map_err(|error| error.into_store_error("pool", pool))
     }
-    async fn init(&self, _: &PoolName, _: u32) -> Result<Option<u32>> {
-        unsupported("pools cannot be created over HTTP")
-    }
-    async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        self.0.resize_pool(pool, max).await.map_err(|error| error.into_store_error("pool", pool))
-    }
-    async fn reset(&self, _: &PoolName) -> Result<()> {
-        unsupported("pools cannot be reset over HTTP")
-    }
-    async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        let found = self.all().await?.into_iter().find(|shown| shown.pool == *pool);
-        Ok(found.map(PoolStats::from))
-    }
-    async fn pools(&self) -> Result<Vec<PoolName>> {
-        Ok(self.all().await?.into_iter().map(|shown| shown.pool).collect())
+    async fn pools(&self, name: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>> {
+        let all = self.0.pools().await.map_err(|error| error.into_store_error("pool", ""))?;
+        let wanted = all.into_iter().filter(|shown| name.is_none_or(|name| shown.pool == *name));
+        Ok(wanted.map(|shown| (shown.pool.clone(), shown.into())).collect())
     }
     async fn may_alert(&self, _: &PoolName, _: &str, _: Duration) -> Result<bool> {
         unsupported(NO_PERMITS)

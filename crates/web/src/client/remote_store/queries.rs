@@ -104,10 +104,6 @@ impl Inspect for FarStore {
         seen
     }
 
-    async fn migrate(&self) -> Result<u32> {
-        unsupported("a store cannot be migrated over HTTP")
-    }
-
     async fn verify(&self) -> Result<Vec<Violation>> {
         unsupported("a store cannot be verified over HTTP")
     }

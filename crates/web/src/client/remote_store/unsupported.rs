@@ -5,16 +5,18 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use longshore::schedule::NewSchedule;
 use longshore::session::{Lease, NewSession};
 use longshore::stall::Dead;
 use longshore::store::{
-    Beat, BeatAnswer, Claim, Claimed, DueSchedules, Finish, Finished, Fired, Firing, HeldUnit,
-    IfThere, Kept, Leases, Page, Placed, ProgressNote, Promoted, Pruned, Reclaimed, Retention,
+    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, Fired, Firing, HeldUnit, IfThere, Kept,
+    Leases, Placed, Promoted, Pruned, Reclaimed, Retention, ScheduleFilter, ScheduleList,
     ScheduleSwitch, Schedules, Tenant, TenantChange, Tenants, Upkeep,
 };
-use longshore::{Error, Result, Schedule, ScheduleName, Scope, SessionId, TenantId, Timestamp};
+use longshore::{
+    Clock, Error, Result, Schedule, ScheduleName, Scope, SessionId, SystemClock, TenantId,
+    Timestamp,
+};
 
 use super::{FarStore, tenant_of};
 
@@ -28,111 +30,74 @@ pub(super) fn unsupported<T>(why: &str) -> Result<T> {
     Err(Error::Unsupported(why.to_owned()))
 }
 
-#[async_trait]
-impl Leases for FarStore {
-    async fn open_session(&self, _: NewSession) -> Result<()> {
-        unsupported(NO_WORKERS)
-    }
-    async fn beat(&self, _: SessionId, _: Beat) -> Result<BeatAnswer> {
-        unsupported(NO_WORKERS)
-    }
-    async fn close_session(&self, _: SessionId) -> Result<()> {
-        unsupported(NO_WORKERS)
-    }
-    async fn adopt(&self, _: SessionId, _: SessionId) -> Result<Vec<HeldUnit>> {
-        unsupported(NO_WORKERS)
-    }
-    async fn claim(&self, _: Claim) -> Result<Claimed> {
-        unsupported(NO_WORKERS)
-    }
-    async fn start(&self, _: SessionId, _: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
-        unsupported(NO_WORKERS)
-    }
-    async fn release(&self, _: SessionId, _: &[Lease]) -> Result<()> {
-        unsupported(NO_WORKERS)
-    }
-    async fn checkpoint(&self, _: SessionId, _: Lease, _: Kept) -> Result<bool> {
-        unsupported(NO_WORKERS)
-    }
-    async fn progress(&self, _: SessionId, _: Vec<ProgressNote>) -> Result<()> {
-        unsupported(NO_WORKERS)
-    }
-    async fn finish(&self, _: SessionId, _: Vec<Finish>) -> Result<Vec<Finished>> {
-        unsupported(NO_WORKERS)
-    }
-    async fn held(&self, _: SessionId) -> Result<Vec<Lease>> {
-        unsupported(NO_WORKERS)
-    }
+/// Implements a trait whose listed methods are not available. The others follow in braces.
+macro_rules! unsupported {
+    ($trait:ident, $why:ident {
+        $($method:ident($($type:ty),*) -> $output:ty;)*
+        $({ $($rest:tt)* })?
+    }) => {
+        #[async_trait::async_trait]
+        impl $trait for FarStore {
+            $(async fn $method(&self, $(_: $type),*) -> Result<$output> {
+                unsupported($why)
+            })*
+            $($($rest)*)?
+        }
+    };
 }
 
-#[async_trait]
-impl Upkeep for FarStore {
-    async fn reclaim(&self, _: &[Dead]) -> Result<Reclaimed> {
-        unsupported(NO_MAINTENANCE)
-    }
-    async fn promote(&self, _: u32) -> Result<Promoted> {
-        unsupported(NO_MAINTENANCE)
-    }
-    async fn next_due(&self) -> Result<Option<Duration>> {
-        unsupported(NO_MAINTENANCE)
-    }
-    async fn prune(&self, _: Retention, _: u32) -> Result<Pruned> {
-        unsupported(NO_MAINTENANCE)
-    }
-    async fn lead(&self, _: &str, _: SessionId, _: Duration) -> Result<bool> {
-        unsupported(NO_MAINTENANCE)
-    }
-}
+unsupported! { Leases, NO_WORKERS {
+    open_session(NewSession) -> ();
+    beat(SessionId, Beat) -> BeatAnswer;
+    close_session(SessionId) -> ();
+    adopt(SessionId, SessionId) -> Vec<HeldUnit>;
+    claim(Claim) -> Claimed;
+    start(SessionId, &[Lease]) -> Vec<Option<Timestamp>>;
+    release(SessionId, &[Lease]) -> ();
+    checkpoint(SessionId, Lease, Kept) -> bool;
+    finish(SessionId, Vec<Finish>) -> Vec<Finished>;
+    held(SessionId) -> Vec<Lease>;
+}}
 
-#[async_trait]
-impl Tenants for FarStore {
-    async fn put_tenant(&self, _: &Scope, _: &TenantId, _: TenantChange) -> Result<Tenant> {
-        unsupported(NO_TENANT_CHANGES)
-    }
-    async fn remove_tenant(&self, _: &Scope, _: &TenantId) -> Result<()> {
-        unsupported(NO_TENANT_CHANGES)
-    }
-    async fn tenants(&self, scope: &Scope) -> Result<Vec<Tenant>> {
-        let all = self.api.tenants().await.map_err(|error| error.into_store_error("tenant", ""))?;
-        Ok(all.into_iter().filter(|tenant| scope.covers(&tenant.id)).collect())
-    }
-}
+unsupported! { Upkeep, NO_MAINTENANCE {
+    reclaim(&[Dead]) -> Reclaimed;
+    promote(u32) -> Promoted;
+    prune(Retention, u32) -> Pruned;
+    lead(&str, SessionId, Duration) -> bool;
+}}
 
-#[async_trait]
-impl Schedules for FarStore {
-    async fn put_schedule(&self, _: &Scope, _: NewSchedule, _: IfThere) -> Result<Placed> {
-        unsupported(NO_SCHEDULE_CHANGES)
+unsupported! { Tenants, NO_TENANT_CHANGES {
+    put_tenant(&Scope, &TenantId, TenantChange) -> Tenant;
+    remove_tenant(&Scope, &TenantId) -> ();
+    {
+        async fn tenants(&self, scope: &Scope) -> Result<Vec<Tenant>> {
+            let all = self.api.tenants().await;
+            let all = all.map_err(|error| error.into_store_error("tenant", ""))?;
+            Ok(all.into_iter().filter(|tenant| scope.covers(&tenant.id)).collect())
+        }
     }
-    async fn remove_schedule(&self, _: &Scope, _: &TenantId, _: &ScheduleName) -> Result<()> {
-        unsupported(NO_SCHEDULE_CHANGES)
+}}
+
+unsupported! { Schedules, NO_SCHEDULE_CHANGES {
+    put_schedule(&Scope, NewSchedule, IfThere) -> Placed;
+    switch_schedule(&Scope, &TenantId, &ScheduleName, ScheduleSwitch) -> Schedule;
+    fire_schedule(&Scope, Firing) -> Fired;
+    {
+        async fn schedules(
+            &self,
+            scope: &Scope,
+            filter: &ScheduleFilter,
+            after: Option<&str>,
+            limit: u32,
+        ) -> Result<ScheduleList> {
+            if *filter != ScheduleFilter::All {
+                return unsupported(NO_SCHEDULE_CHANGES);
+            }
+            let tenant = tenant_of(scope);
+            let listed = self.api.schedules(tenant, after, limit).await;
+            let name = tenant.map(ToString::to_string).unwrap_or_default();
+            let page = listed.map_err(|error| error.into_store_error("tenant", name))?;
+            Ok(ScheduleList { page, now: SystemClock.now(), next_due: None })
+        }
     }
-    async fn switch_schedule(
-        &self,
-        _: &Scope,
-        _: &TenantId,
-        _: &ScheduleName,
-        _: ScheduleSwitch,
-    ) -> Result<Schedule> {
-        unsupported(NO_SCHEDULE_CHANGES)
-    }
-    async fn fire_schedule(&self, _: &Scope, _: Firing) -> Result<Fired> {
-        unsupported(NO_SCHEDULE_CHANGES)
-    }
-    async fn schedule(&self, _: &Scope, _: &TenantId, _: &ScheduleName) -> Result<Schedule> {
-        unsupported(NO_SCHEDULE_CHANGES)
-    }
-    async fn schedules(
-        &self,
-        scope: &Scope,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Page<Schedule>> {
-        let tenant = tenant_of(scope);
-        let listed = self.api.schedules(tenant, after, limit).await;
-        let name = tenant.map(ToString::to_string).unwrap_or_default();
-        listed.map_err(|error| error.into_store_error("tenant", name))
-    }
-    async fn due_schedules(&self, _: Option<&str>, _: u32) -> Result<DueSchedules> {
-        unsupported(NO_SCHEDULE_CHANGES)
-    }
-}
+}}

@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use crate::time::Timestamp;
-use crate::{Error, Result};
+use longshore_core::{Error, Result, Timestamp};
 
 /// A request to one bucket.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,10 +2,9 @@
 
 use std::str::FromStr;
 
-use super::{Call, Deed, KeyRecord, ProfileRecord};
-use crate::name::{CallId, KeyName, ProfileName, TenantId};
-use crate::time::Timestamp;
-use crate::{Error, Result};
+use longshore_core::{CallId, Error, KeyName, ProfileName, Result, TenantId, Timestamp};
+
+use crate::{Call, Deed, KeyRecord, ProfileRecord};
 
 /// The cursor after this profile.
 pub fn after_profile(profile: &ProfileRecord) -> String {

@@ -14,32 +14,19 @@ pub trait Replies: Send + Sync + 'static {
     /// has it open: two readers of one queue would take each other's replies.
     /// [`crate::Error::SessionGone`] if the session has ended. A session that adopts another's
     /// leases also gets its reply queues.
-    async fn open_replies(
+    ///
+    /// Without a session, closes the queue. Units left in it are cancelled, as when its session
+    /// ends.
+    async fn assign_reply_queue(
         &self,
         scope: &Scope,
         tenant: &TenantId,
         queue: &QueueName,
-        session: SessionId,
-    ) -> Result<()>;
-
-    /// Closes it. Units left in it are cancelled, as when its session ends.
-    async fn close_replies(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        queue: &QueueName,
+        session: Option<SessionId>,
     ) -> Result<()>;
 
     /// Sends a unit into a reply queue, if it is open; returns `None` and sends nothing if not. A
     /// concurrent close either comes first, or cancels the unit: no reply is left in a closed
     /// queue.
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>>;
-
-    /// Whether it is open.
-    async fn replies_open(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        queue: &QueueName,
-    ) -> Result<bool>;
 }

@@ -3,12 +3,10 @@
 //! Pure. Exact with any number of concurrent calls, because a store decides
 //! ([`BudgetState::admit`]) and writes the consequence in one transaction.
 
+use longshore_core::{Error, Result, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::calls::{Call, NewCall};
-use crate::name::TenantId;
-use crate::time::Timestamp;
-use crate::{Error, Result};
+use crate::calls::{Call, NewCall};
 
 /// What a tenant may use per calendar month (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

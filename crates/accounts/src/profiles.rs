@@ -1,13 +1,10 @@
 //! Profiles: documents that belong to a tenant. The store does not interpret them.
 
 use async_trait::async_trait;
+use longshore_core::store::Page;
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::name::{ProfileName, Scope, TenantId};
-use crate::store::Page;
-use crate::time::Timestamp;
-use crate::{Error, Result};
 
 /// A profile as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,38 +67,28 @@ impl PutProfile {
     }
 }
 
+/// A change of a profile.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ProfileChange {
+    /// Writes it. [`Error::Invalid`] if its revision is not as expected.
+    Put(PutProfile),
+    /// Removes it.
+    Remove(TenantId, ProfileName),
+}
+
 /// Profiles. Every operation sees only profiles within `scope`.
 #[async_trait]
 pub trait Profiles: Send + Sync + 'static {
-    /// Writes a profile. [`crate::Error::Invalid`] if its revision is not as expected. Announced as
-    /// [`crate::store::Topic::Setting`] `profile`.
-    async fn put_profile(&self, scope: &Scope, put: PutProfile) -> Result<ProfileRecord>;
+    /// Writes or removes a profile, and returns it. Announced as
+    /// [`longshore_core::store::Topic::Setting`] `profile`.
+    async fn change_profile(&self, scope: &Scope, change: ProfileChange) -> Result<ProfileRecord>;
 
-    /// Removes a profile. Announced as [`crate::store::Topic::Setting`] `profile`.
-    async fn remove_profile(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ProfileName,
-    ) -> Result<()>;
-
-    /// One profile.
-    async fn profile(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ProfileName,
-    ) -> Result<ProfileRecord>;
-
-    /// Profiles by tenant and name.
+    /// Profiles by tenant and name: all, or the ones with this name.
     async fn profiles(
         &self,
         scope: &Scope,
+        name: Option<ProfileName>,
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<ProfileRecord>>;
-
-    /// Whether a tenant is suspended ([`crate::store::Tenants::put_tenant`]), so that its profiles
-    /// must not be used.
-    async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool>;
 }

@@ -4,11 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use async_trait::async_trait;
+use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use serde::{Deserialize, Serialize};
-
-use crate::name::{Scope, TenantId, TokenId};
-use crate::time::Timestamp;
-use crate::{Error, Result};
 
 /// What a token permits. Each role includes the ones before it.
 #[derive(
@@ -147,22 +144,26 @@ impl TokenRecord {
     }
 }
 
-/// API tokens. Operations that take a scope see only tokens within it.
+/// A change of a token. A repeat changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenChange {
+    /// Adds it. An admin token needs [`Scope::All`].
+    Add(NewToken),
+    /// Revokes it for good.
+    Revoke(TokenId),
+}
+
+/// API tokens. Operations see only tokens within `scope`.
 #[async_trait]
 pub trait Tokens: Send + Sync + 'static {
-    /// Adds a token. Adding the same id again changes nothing. An admin token needs [`Scope::All`].
-    async fn add_token(&self, scope: &Scope, token: NewToken) -> Result<TokenRecord>;
+    /// Adds or revokes a token, and returns it.
+    async fn change_token(&self, scope: &Scope, change: TokenChange) -> Result<TokenRecord>;
 
-    /// Revokes a token for good. Revoking it again changes nothing.
-    async fn revoke_token(&self, scope: &Scope, id: TokenId) -> Result<TokenRecord>;
-
-    /// The token with this hash, valid or not.
-    async fn token(&self, hash: TokenHash) -> Result<Option<TokenRecord>>;
-
-    /// Tokens, oldest first, valid or not.
-    async fn tokens(&self, scope: &Scope) -> Result<Vec<TokenRecord>>;
-
-    /// Whether a token was ever added. Once authentication is required it stays required: revoking
-    /// the last token must not open the server.
-    async fn is_locked(&self) -> Result<bool>;
+    /// Tokens, oldest first, valid or not: up to `limit`, or the one with this hash.
+    async fn tokens(
+        &self,
+        scope: &Scope,
+        hash: Option<TokenHash>,
+        limit: u32,
+    ) -> Result<Vec<TokenRecord>>;
 }

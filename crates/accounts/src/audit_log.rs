@@ -1,13 +1,10 @@
 //! The audit log of changes requested over the network. Entries are only appended; pruning removes
-//! old ones ([`crate::store::Retention::deeds`]).
+//! old ones ([`longshore_core::store::Retention::deeds`]).
 
 use async_trait::async_trait;
+use longshore_core::store::Page;
+use longshore_core::{Result, Scope, TenantId, Timestamp, TokenId};
 use serde::{Deserialize, Serialize};
-
-use crate::Result;
-use crate::name::{Scope, TenantId, TokenId};
-use crate::store::Page;
-use crate::time::Timestamp;
 
 /// A change that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,14 @@
 //! Rows of calls, keys, profiles, tokens, the audit log and pending requests in the SQL stores.
 
-use super::{
+use crate::{
     Call, CallEnd, CallMode, CallStatus, Deed, KeyRecord, KeyStatus, NewCall, NewDeed, NewKey,
     NewParked, Parked, ProfileRecord, Shipment, TokenRecord,
 };
-use crate::error::Result;
-use crate::name::{BatchId, CallId, KeyName, ProfileName, SessionId, TenantId, TokenId, UnitId};
-use crate::sql_row::{SqlRow, damaged};
+use longshore_core::Result;
+use longshore_core::sql_row::{SqlRow, damaged};
+use longshore_core::{
+    BatchId, CallId, KeyName, Payload, ProfileName, SessionId, TenantId, TokenId, UnitId,
+};
 
 /// The columns of [`read_call`].
 pub const CALL_COLUMNS: &str = "id, tenant, request_id, profile, provider, model, unit, batch, \
@@ -168,7 +170,7 @@ pub fn read_audit_entry(row: &impl SqlRow) -> Result<Deed> {
 }
 
 /// The columns of [`read_pending_request`].
-pub const PENDING_REQUEST_COLUMNS: &str = "custom_id, unit, prompt, created_at, attempts";
+pub const PENDING_REQUEST_COLUMNS: &str = "custom_id, unit, prompt, created_at, attempts, answer";
 
 /// Reads [`PENDING_REQUEST_COLUMNS`].
 pub fn read_pending_request(row: &impl SqlRow) -> Result<Parked> {
@@ -180,6 +182,7 @@ pub fn read_pending_request(row: &impl SqlRow) -> Result<Parked> {
         },
         parked_at: row.time(3)?,
         tries: row.number(4)?,
+        reply: row.bytes(5)?.map(Payload::from),
     })
 }
 

@@ -3,12 +3,9 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use longshore_core::store::Page;
+use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
-
-use crate::name::{KeyName, Scope, TenantId};
-use crate::store::Page;
-use crate::time::Timestamp;
-use crate::{Error, Result};
 
 /// Whether a version of a key may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,38 +67,49 @@ impl fmt::Debug for NewKey {
     }
 }
 
+/// A change of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyChange {
+    /// Adds a new version, which is active from now on. [`Error::Invalid`] if the version is not
+    /// the next.
+    Add {
+        /// The version.
+        key: NewKey,
+        /// When the version that was active retires; at once without.
+        retires_at: Option<Timestamp>,
+    },
+    /// Revokes versions.
+    Revoke {
+        /// The key's tenant.
+        tenant: TenantId,
+        /// The key.
+        name: KeyName,
+        /// The version; all without.
+        version: Option<u32>,
+    },
+    /// Replaces the data key of a version. The secret stays as it is.
+    Rewrap {
+        /// The master key that encrypts the data key now.
+        from: String,
+        /// The version, with its new data key.
+        key: NewKey,
+    },
+}
+
 /// Encrypted keys. Every operation sees only keys within `scope`.
 #[async_trait]
 pub trait Keys: Send + Sync + 'static {
-    /// Adds a new version, which is active from now on. The version that was active retires at
-    /// `retires_at`, or at once without. [`crate::Error::Invalid`] if the version is not the next.
-    /// Announced as [`crate::store::Topic::Setting`] `key`.
-    async fn add_key(
+    /// Adds, revokes or rewraps a key. Announced as [`longshore_core::store::Topic::Setting`]
+    /// `key`. False if a key to rewrap is encrypted by another master key: a concurrent call was
+    /// faster.
+    async fn change_key(&self, scope: &Scope, change: KeyChange) -> Result<bool>;
+
+    /// Keys by tenant, name and version: all, or the ones with this name.
+    async fn keys(
         &self,
         scope: &Scope,
-        key: NewKey,
-        retires_at: Option<Timestamp>,
-    ) -> Result<()>;
-
-    /// Revokes one version, or all versions of a key. Announced as [`crate::store::Topic::Setting`]
-    /// `key`.
-    async fn revoke_key(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-        version: Option<u32>,
-    ) -> Result<()>;
-
-    /// All versions of one key, newest first; empty if the key does not exist.
-    async fn key(&self, scope: &Scope, tenant: &TenantId, name: &KeyName)
-    -> Result<Vec<KeyRecord>>;
-
-    /// Keys by tenant, name and version.
-    async fn keys(&self, scope: &Scope, after: Option<&str>, limit: u32)
-    -> Result<Page<KeyRecord>>;
-
-    /// Replaces a data key that `from` had encrypted. False if another master key encrypts it: a
-    /// concurrent call was faster. The secret stays as it is.
-    async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool>;
+        name: Option<KeyName>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<KeyRecord>>;
 }

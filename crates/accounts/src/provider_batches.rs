@@ -6,12 +6,8 @@
 //! batch is closed without its answer.
 
 use async_trait::async_trait;
+use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
-
-use crate::Result;
-use crate::name::{BatchId, UnitId};
-use crate::time::Timestamp;
-use crate::unit::Payload;
 
 /// A request to park.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +30,21 @@ pub struct Parked {
     pub parked_at: Timestamp,
     /// How many shipments were closed without its answer.
     pub tries: u32,
+    /// The answer, once there is one.
+    pub reply: Option<Payload>,
+}
+
+/// Selects parked requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PendingFilter {
+    /// The request with this id.
+    CustomId(String),
+    /// Requests that wait to be sent.
+    Waiting,
+    /// The unanswered requests of the shipment with this mark.
+    ProviderBatch(String),
+    /// Answered requests that were not removed since.
+    Answered,
 }
 
 /// Requests that are sent together, as one batch of the provider.
@@ -56,15 +67,28 @@ pub struct Delivery {
     pub reply: Payload,
 }
 
-/// The status of a request.
+/// A change of parked requests. A repeat changes nothing.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Standing {
-    /// No such request is parked.
-    Unknown,
-    /// It waits, or was sent.
-    Parked,
-    /// Answered.
-    Answered(Payload),
+pub enum PendingChange {
+    /// Parks requests. A known request stays as it is.
+    Add(Vec<NewParked>),
+    /// Stores answers. The first answer to a request stays; answers to unknown requests are
+    /// dropped.
+    Answer(Vec<Delivery>),
+    /// Removes the request with this id: its answer was saved, or is not needed any more.
+    Remove(String),
+}
+
+/// A change of a shipment. A repeat does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProviderBatchChange {
+    /// Puts these waiting requests into a new shipment; requests that do not wait any more are left
+    /// out.
+    Create(Vec<String>),
+    /// Stores the provider's id.
+    SetProviderId(String),
+    /// Removes the shipment. Its unanswered requests wait again.
+    Close(Return),
 }
 
 /// The parked requests of a batch, by status.
@@ -98,41 +122,25 @@ pub enum Return {
 /// time.
 #[async_trait]
 pub trait Parking: Send + Sync + 'static {
-    /// Parks requests. A known request stays as it is.
-    async fn park(&self, batch: &BatchId, items: Vec<NewParked>) -> Result<()>;
+    /// Parks, answers or removes requests. Returns the units that wait for the answers.
+    async fn change_pending(&self, batch: &BatchId, change: PendingChange) -> Result<Vec<UnitId>>;
 
-    /// Waiting requests, longest waiting first.
-    async fn waiting(&self, batch: &BatchId, limit: u32) -> Result<Vec<Parked>>;
+    /// Requests, longest parked first.
+    async fn pending_requests(
+        &self,
+        batch: &BatchId,
+        filter: &PendingFilter,
+        limit: u32,
+    ) -> Result<Vec<Parked>>;
 
-    /// Puts waiting requests into a new shipment; requests that do not wait any more are left out.
-    /// A repeat does nothing.
-    async fn seal(&self, batch: &BatchId, mark: &str, ids: Vec<String>) -> Result<()>;
+    /// The open shipments, oldest first, and the number of requests.
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)>;
 
-    /// The open shipments, oldest first.
-    async fn shipments(&self, batch: &BatchId) -> Result<Vec<Shipment>>;
-
-    /// The unanswered requests of a shipment, in the order in which they were parked.
-    async fn contents(&self, batch: &BatchId, mark: &str) -> Result<Vec<Parked>>;
-
-    /// Stores the provider's id of a shipment.
-    async fn ship(&self, batch: &BatchId, mark: &str, ticket: &str) -> Result<()>;
-
-    /// Stores answers, and returns the units that wait for them. The first answer to a request
-    /// stays; answers to unknown requests are dropped.
-    async fn deliver(&self, batch: &BatchId, deliveries: Vec<Delivery>) -> Result<Vec<UnitId>>;
-
-    /// Removes a shipment. Its unanswered requests wait again.
-    async fn close_shipment(&self, batch: &BatchId, mark: &str, how: Return) -> Result<()>;
-
-    /// The status of a request.
-    async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing>;
-
-    /// Requests that were answered and not removed since, with their answers; longest parked first.
-    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>>;
-
-    /// The number of requests that wait, were sent, and were answered.
-    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts>;
-
-    /// Removes a request: its answer was saved, or is not needed any more.
-    async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()>;
+    /// Creates or closes the shipment with this mark, or stores its id at the provider.
+    async fn change_provider_batch(
+        &self,
+        batch: &BatchId,
+        mark: &str,
+        change: ProviderBatchChange,
+    ) -> Result<()>;
 }

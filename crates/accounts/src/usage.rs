@@ -1,11 +1,9 @@
 //! Usage: calls summed by group.
 
+use longshore_core::{BatchId, Error, ProfileName, Result, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::calls::{Call, CallStatus};
-use crate::name::{BatchId, ProfileName, TenantId};
-use crate::time::Timestamp;
-use crate::{Error, Result};
+use crate::calls::{Call, CallStatus};
 
 /// Selects calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,0 +1,106 @@
+//! The traits of [`longshore_accounts`] and [`Replies`] on PostgreSQL.
+
+use std::sync::Arc;
+
+use longshore_accounts::{
+    Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Draw, Drawn, KeyChange,
+    KeyRecord, Keys, Limits, NewCall, NewDeed, Parked, ParkedCounts, Parking, PendingChange,
+    PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange, Recost, Shipment,
+    TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+};
+use longshore_core::store::{Page, Replies, Sent};
+use longshore_core::{
+    BatchId, KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, UnitId,
+};
+
+use super::{operation, operation_without_timeout, operations};
+use crate::ledger::{
+    admission, budgets, calls, keys, limits, profiles, provider_batches, reply_queues, tokens,
+    usage,
+};
+
+operations! { Profiles {
+    Durable change_profile[scope: Scope](change: ProfileChange) -> ProfileRecord
+        = profiles::change(&change);
+    Read profiles[scope: Scope; after](name: Option<ProfileName>) -> Page<ProfileRecord>
+        = profiles::list(name.as_ref());
+}}
+
+operations! { Keys {
+    Durable change_key[scope: Scope](change: KeyChange) -> bool = keys::change(&change);
+    Read keys[scope: Scope; after](name: Option<KeyName>) -> Page<KeyRecord>
+        = keys::list(name.as_ref());
+}}
+
+operations! { Calls {
+    Read calls[scope: Scope, filter: UsageFilter; after]() -> Page<Call> = usage::calls();
+    Read usage[scope: Scope, filter: UsageFilter](by: UsageBy) -> Vec<Usage> = usage::usage(by);
+    {
+        async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>> {
+            calls.iter().try_for_each(NewCall::check)?;
+            let calls = Arc::new(calls);
+            let run = async {
+                if let Some(admissions) = admission::try_fast_path(&self.inner, &calls).await? {
+                    return Ok(admissions);
+                }
+                let budgeted_tenants = &self.inner.budgeted_tenants;
+                let weighed = operation_without_timeout!(self, Relaxed, tx =>
+                    admission::admit(&mut tx, budgeted_tenants, &calls));
+                weighed.await.inspect(|_| self.inner.count_spend())
+            };
+            self.inner.with_timeout(run).await
+        }
+
+        async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()> {
+            records.iter().try_for_each(CallRecord::check)?;
+            self.inner.with_timeout(calls::record(&self.inner, records)).await
+        }
+
+        async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()> {
+            recosts.iter().try_for_each(Recost::check)?;
+            operation!(self, Durable, tx => calls::recost(&mut tx, scope, &recosts))
+        }
+    }
+}}
+
+operations! { Limits {
+    Durable put_budget[scope: Scope, tenant: TenantId](budget: Option<Budget>) -> BudgetState
+        = budgets::put(budget);
+    Read budget[scope: Scope, tenant: TenantId]() -> BudgetState = budgets::show();
+    {
+        async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
+            let clock_source = self.inner.options.clock_source;
+            operation!(self, Relaxed, tx => limits::draw(&mut tx, &draws, clock_source))
+        }
+    }
+}}
+
+operations! { Replies {
+    Durable assign_reply_queue[scope: Scope, tenant: TenantId, queue: QueueName](
+        session: Option<SessionId>
+    ) -> () = reply_queues::assign(session);
+    Durable reply[scope: Scope](unit: NewUnit) -> Option<Sent> = reply_queues::reply(&unit);
+}}
+
+operations! { Parking {
+    Durable change_pending[batch: BatchId](change: PendingChange) -> Vec<UnitId>
+        = provider_batches::change(&change);
+    Read pending_requests[batch: BatchId, filter: PendingFilter](limit: u32) -> Vec<Parked>
+        = provider_batches::list(limit);
+    Read provider_batches[batch: BatchId]() -> (Vec<Shipment>, ParkedCounts)
+        = provider_batches::shipments();
+    Durable change_provider_batch[batch: BatchId, mark: str](change: ProviderBatchChange) -> ()
+        = provider_batches::change_provider_batch(&change);
+}}
+
+operations! { Tokens {
+    Durable change_token[scope: Scope](change: TokenChange) -> TokenRecord
+        = tokens::change(&change);
+    Read tokens[scope: Scope](hash: Option<TokenHash>, limit: u32) -> Vec<TokenRecord>
+        = tokens::list(hash, limit);
+}}
+
+operations! { Audit {
+    Durable note[](deed: NewDeed) -> () = tokens::append_audit(&deed);
+    Read deeds[scope: Scope; after]() -> Page<Deed> = tokens::list_audit();
+}}
