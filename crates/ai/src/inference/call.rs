@@ -280,7 +280,7 @@ impl Counter for Desk {
         let scope = Scope::Tenant(tenant.clone());
         let (mut names, mut after) = (Vec::new(), None::<String>);
         loop {
-            let page = self.inner.ledger.profiles(&scope, after.as_deref(), PAGE).await;
+            let page = self.inner.ledger.profiles(&scope, None, after.as_deref(), PAGE).await;
             let page = page.map_err(|error| ledger_error(&error))?;
             let is_one =
                 |record: &ProfileRecord| !record.suspended && !Sheet::is_template(&record.body);
