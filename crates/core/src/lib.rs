@@ -10,6 +10,9 @@
 //! tenant) and [`Schedules`] (put, fire). Two further traits are independent of it: [`Ledger`]
 //! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
 
+#[macro_use]
+mod schema;
+
 pub mod adaptive;
 pub mod batch;
 pub mod coalescer;

@@ -12,6 +12,7 @@ use crate::{Error, Result};
 
 /// What a tenant may use per calendar month (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "BudgetLimits"))]
 pub struct Budget {
     /// Tokens, input and output together.
     #[serde(default)]
@@ -45,6 +46,7 @@ impl Budget {
 
 /// A tenant's usage in a month.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetState {
     /// The tenant.
     pub tenant: TenantId,
