@@ -13,6 +13,7 @@ mod many;
 mod ours;
 mod peers;
 mod process;
+mod simulated_worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,7 +67,7 @@ enum Role {
         count: usize,
         threads: u32,
         /// Simulate scripts of this many milliseconds instead of running them.
-        idle_run: Option<u64>,
+        takes: Option<u64>,
     },
 }
 
@@ -103,8 +104,8 @@ fn run() -> Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match args.role {
         Some(Role::Server { folder }) => ours::serve(&folder),
-        Some(Role::Workers { folder, count, threads, idle_run }) => {
-            ours::work(&folder, count, threads, idle_run)
+        Some(Role::Workers { folder, count, threads, takes }) => {
+            ours::work(&folder, count, threads, takes)
         }
         None => measure(&args),
     }

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::floor::{SLOTS, ScriptFolder};
 use crate::process::{Process, Used};
+use crate::simulated_worker;
 
 /// The poll interval for the state of an array.
 const LOOK: Duration = Duration::from_millis(20);
@@ -53,16 +54,22 @@ pub(crate) fn serve(folder: &Path) -> Result<()> {
     })
 }
 
-/// Runs the worker role: many workers in one process.
-pub(crate) fn work(folder: &Path, count: usize, threads: u32, idle_run: Option<u64>) -> Result<()> {
+/// Runs the worker role: many workers in one process. With `takes`, they simulate scripts of this many milliseconds.
+pub(crate) fn work(folder: &Path, count: usize, threads: u32, takes: Option<u64>) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut workers = JoinSet::new();
         let mut lines = Vec::new();
         for _ in 0..count {
+            if let Some(takes) = takes.map(Duration::from_millis) {
+                let link = simulated_worker::connect(folder).await?;
+                workers.spawn(simulated_worker::work(link, threads, takes));
+                continue;
+            }
             let (tell, commands) = mpsc::channel(1);
             lines.push(tell);
-            workers.spawn(worker::work(options(folder, threads, idle_run), commands, |_| {}));
+            let working = worker::work(options(folder, threads), commands, |_| {});
+            workers.spawn(async { Ok(working.await.map(drop)?) });
         }
         while let Some(ended) = workers.join_next().await {
             ended??;
@@ -71,7 +78,7 @@ pub(crate) fn work(folder: &Path, count: usize, threads: u32, idle_run: Option<u
     })
 }
 
-fn options(folder: &Path, threads: u32, idle_run: Option<u64>) -> worker::Options {
+fn options(folder: &Path, threads: u32) -> worker::Options {
     worker::Options {
         folder: folder.to_path_buf(),
         threads,
@@ -84,7 +91,6 @@ fn options(folder: &Path, threads: u32, idle_run: Option<u64>) -> worker::Option
         roots: Vec::new(),
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
-        idle_run: idle_run.map(Duration::from_millis),
         alone: false,
     }
 }
@@ -102,9 +108,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn start(count: usize, threads: u32, idle_run: Option<u64>) -> Result<Self> {
+    pub(crate) fn start(count: usize, threads: u32, takes: Option<u64>) -> Result<Self> {
         let mut pool = Self::without_workers()?;
-        pool.join(count, threads, idle_run)?;
+        pool.join(count, threads, takes)?;
         Ok(pool)
     }
 
@@ -117,12 +123,12 @@ impl Pool {
     }
 
     /// Starts workers and waits until they are connected.
-    fn join(&mut self, count: usize, threads: u32, idle_run: Option<u64>) -> Result<()> {
+    fn join(&mut self, count: usize, threads: u32, takes: Option<u64>) -> Result<()> {
         let path = self.folder.path().display().to_string();
         let (count_text, threads) = (count.to_string(), threads.to_string());
-        let idle_text = idle_run.map(|time| time.to_string());
+        let takes = takes.map(|time| time.to_string());
         let mut words = vec!["workers", &path, &count_text, &threads];
-        words.extend(idle_text.as_deref());
+        words.extend(takes.as_deref());
         self.workers = Some(Process::start(&words)?);
         until(|| self.status().is_ok_and(|status| status.workers.len() >= count))
     }
@@ -234,7 +240,7 @@ pub(crate) fn scripts(place: &ScriptFolder) -> Result<Run> {
     pool.measured(|| pool.wait(&pool.submit(&place.script(), place.scripts)?, place.scripts))
 }
 
-/// Measures simulated scripts on one worker; they are in the store before it starts.
+/// Measures the server with one simulated worker; the scripts are in the store before it starts.
 pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
     let place = ScriptFolder::new(count)?;
     let mut pool = Pool::without_workers()?;
@@ -243,8 +249,8 @@ pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
     pool.join(1, SLOTS as u32, Some(0))?;
     pool.wait(&batch, count)?;
     let time = begin.elapsed();
-    let (server_then, worker) = pool.used()?;
-    Ok((count, Run { time, server: server_then.cpu - server, worker: worker.cpu }))
+    let server = pool.server.used()?.cpu - server;
+    Ok((count, Run { time, server, worker: Duration::ZERO }))
 }
 
 /// Measures one script on an idle pool, from submission to its recorded end, and bash alone: medians.

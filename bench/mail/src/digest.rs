@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{anyhow, ensure};
 use longshore::{BatchId, SqlValue, SystemClock, UnitId};
-use longshore_batch::definition::Pre;
+use longshore_batch::definition::{Pre, RowStep};
 use longshore_batch::file::{BatchFile, Overrides};
 use longshore_batch::mail::{MailPrepare, Office, Posted};
 use longshore_batch::rows::{RowSource, open, seed};
@@ -40,7 +40,7 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
     let path = members(folder, messages)?;
     let source: Arc<dyn RowSource> = open(&format!("sqlite:{}", path.display()))?;
     let file = BatchFile::load(&example(), &Overrides::default())?.definition;
-    let (Some(mail), Pre::Sql(pre)) = (&file.mail, &file.pre) else {
+    let (RowStep::Mail(mail), Pre::Sql(pre)) = (&file.step, &file.pre) else {
         return Err(anyhow!("the example writes to nobody"));
     };
     let prepare =

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A change that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewDeed {
     /// The token that was used; `None` where no authentication is required.
     pub token: Option<TokenId>,
@@ -25,6 +26,7 @@ pub struct NewDeed {
 
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Deed {
     /// Its position in the log.
     pub seq: u64,

@@ -10,6 +10,7 @@ use crate::calls::{Call, NewCall};
 
 /// What a tenant may use per calendar month (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "BudgetLimits"))]
 pub struct Budget {
     /// Tokens, input and output together.
     #[serde(default)]
@@ -43,6 +44,7 @@ impl Budget {
 
 /// A tenant's usage in a month.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetState {
     /// The tenant.
     pub tenant: TenantId,

@@ -68,6 +68,7 @@ impl UsageBy {
 
 /// The usage of a group of calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// The group's name.
     pub name: String,

@@ -47,7 +47,7 @@ pub async fn check(
         Pre::Command(pre) => command::pre(&context, pre).await?,
         Pre::Code(_) => {}
     }
-    if let Some(mail) = &definition.mail {
+    if let Some(mail) = definition.mail() {
         warnings.extend(mail::check(&context, mail).await?);
     }
     match &definition.post {

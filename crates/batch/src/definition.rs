@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::batch::FailureThreshold;
-use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
+use longshore::{OnLost, PoolName, RetryPolicy, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -47,14 +47,12 @@ pub struct Definition {
     pub workers: Workers,
     /// The rows.
     pub candidates: Candidates,
-    /// How a row becomes a prompt.
+    /// How a row becomes a prompt or a message.
     pub pre: Pre,
-    /// The model, and how it is called.
-    pub ai: Ai,
-    /// The message to each row, instead of a call to a model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mail: Option<Mail>,
-    /// How an answer is applied.
+    /// What a row does between PRE and POST.
+    #[serde(flatten)]
+    pub step: RowStep,
+    /// How the step's reply is applied.
     pub post: Post,
     /// The delays and the number of attempts after RETRY.
     pub retry: RetryPolicy,
@@ -69,6 +67,55 @@ pub struct Definition {
     pub completion: Option<Action>,
     /// When an operator is alerted.
     pub alerts: Alerts,
+}
+
+impl Definition {
+    /// The model's settings, if the rows ask a model.
+    pub fn ai(&self) -> Option<&Ai> {
+        match &self.step {
+            RowStep::Ai(ai) => Some(ai),
+            RowStep::Mail(_) => None,
+        }
+    }
+
+    /// The message's settings, if the rows get a message.
+    pub fn mail(&self) -> Option<&Mail> {
+        match &self.step {
+            RowStep::Ai(_) => None,
+            RowStep::Mail(mail) => Some(mail),
+        }
+    }
+
+    /// The settings of the provider batch, if the rows use one.
+    pub fn provider_batch(&self) -> Option<ProviderBatchOptions> {
+        self.ai()?.provider_batch
+    }
+
+    /// The time from the start of a row's run to the reply of its step.
+    pub fn timeout(&self) -> Duration {
+        match &self.step {
+            RowStep::Ai(ai) => ai.timeout,
+            RowStep::Mail(mail) => mail.timeout,
+        }
+    }
+
+    /// The bounded pool of which each step in flight holds a permit.
+    pub fn pool(&self) -> Option<&PoolName> {
+        match &self.step {
+            RowStep::Ai(ai) => ai.pool.as_ref(),
+            RowStep::Mail(mail) => mail.pool.as_ref(),
+        }
+    }
+}
+
+/// What a row does between PRE and POST: the key `ai` or `mail`, as in the batch file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowStep {
+    /// Asks a model.
+    Ai(Ai),
+    /// Puts a message into the spool.
+    Mail(Mail),
 }
 
 /// The database with the rows.
@@ -118,7 +165,7 @@ pub struct Candidates {
     pub ahead: u64,
 }
 
-/// How a row becomes a prompt.
+/// How a row becomes a prompt or a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pre {
@@ -138,7 +185,7 @@ pub struct SqlPre {
     pub sql: String,
     /// Further reads, each a list of rows under its name in the template.
     pub lists: BTreeMap<String, String>,
-    /// The prompt, a minijinja template.
+    /// The prompt or the message's page, a minijinja template.
     pub template: String,
     /// Where the template was written, for messages.
     pub template_name: String,

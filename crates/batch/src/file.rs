@@ -30,7 +30,7 @@ pub use mail::zone_hint;
 pub use source_map::{SourceLocation, SourceMap};
 pub use text::MAX_FILE;
 
-use crate::definition::{Definition, MailMode, Workers};
+use crate::definition::{Definition, MailMode, RowStep, Workers};
 use section::{Field, Section};
 
 /// The file name looked for in a folder.
@@ -165,11 +165,10 @@ impl BatchFile {
             workers: policy::workers(root, overrides)?,
             candidates: candidates::read(root, &kind, overrides, mail.as_ref(), source_map)?,
             pre: pre::read(root, source_map)?,
-            ai: match &mail {
-                Some(_) => mail::ai_settings(root)?,
-                None => ai::read(root, source_map)?,
+            step: match mail {
+                Some(mail) => RowStep::Mail(mail),
+                None => RowStep::Ai(ai::read(root, source_map)?),
             },
-            mail,
             post: post::read(root, source_map)?,
             retry: policy::retry(root)?,
             on_lost: policy::on_lost(root)?,

@@ -1,5 +1,5 @@
-//! Batches of database rows. Each row is prepared (PRE), sent to a model (AI) and applied (POST),
-//! exactly once.
+//! Batches of database rows. Each row is prepared (PRE), sent to a model or to a recipient
+//! ([`definition::RowStep`]) and applied (POST), exactly once.
 //!
 //! A [`Definition`] says what a batch does. It is read from a batch file ([`mod@file`]) or built in
 //! Rust, and is stored with the batch, so that any worker can run its rows. The [`Initiator`]

@@ -10,7 +10,6 @@ mod items;
 
 use async_trait::async_trait;
 use longshore::{SqlValue, TenantId};
-use longshore_ai::Answer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +17,7 @@ use crate::definition::{Mail, MailMode, SqlPre};
 use crate::prompt::{PromptTemplate, TemplateContext};
 use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
-use crate::step::{Prepare, PrepareError, RowRun};
+use crate::step::{PrepareError, RowRun};
 use crate::value::{show_key, to_json};
 
 /// A mail spool: renders messages and stores them until they are sent.
@@ -30,7 +29,7 @@ pub trait Office: Send + Sync + 'static {
 }
 
 /// A message made by PRE.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parcel {
     /// The dedup key: one message per key.
     pub key: String,
@@ -79,15 +78,6 @@ pub struct Posted {
     pub told: Told,
 }
 
-impl Posted {
-    /// The stored message as an answer for POST.
-    pub(crate) fn answer(&self) -> Answer {
-        // Serialising text, numbers and booleans cannot fail.
-        let text = serde_json::to_string(self).unwrap_or_default();
-        Answer { text, model: "mail".to_owned(), ..Answer::default() }
-    }
-}
-
 /// Why a message was not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -107,7 +97,7 @@ pub fn keys(tenant: &TenantId, kind: &str, mode: MailMode) -> String {
     format!("{tenant}/{kind}/{}/", mode.as_str())
 }
 
-/// PRE of mail batches: makes a [`Parcel`], as JSON.
+/// PRE of mail batches: makes a [`Parcel`].
 #[derive(Debug)]
 pub struct MailPrepare {
     /// The prefix of its dedup keys.
@@ -209,13 +199,5 @@ impl MailPrepare {
         };
         let key = show_key(key).replace('%', "%25").replace('/', "%2f");
         format!("{}{key}/{period}", self.key_prefix)
-    }
-}
-
-#[async_trait]
-impl Prepare for MailPrepare {
-    async fn prepare(&self, run: &RowRun<'_>) -> Result<String, PrepareError> {
-        let parcel = self.parcel(run).await?;
-        serde_json::to_string(&parcel).map_err(|error| PrepareError::hopeless(error.to_string()))
     }
 }

@@ -5,7 +5,7 @@
 use async_trait::async_trait;
 use longshore::outcome::Params;
 use longshore::{Effect, SqlValue};
-use longshore_ai::{Answer, ResponseSchema};
+use longshore_ai::Answer;
 use serde_json::Value;
 
 use crate::definition::{PostVerdict, SqlPost, SqlStatement};
@@ -56,15 +56,11 @@ struct CompiledStatement {
 }
 
 impl SqlApply {
-    /// Compiles rules and statements. A parameter that is neither reserved nor a property of the
-    /// answer is an error; without a schema that lists properties, any name is allowed.
-    pub fn compile(post: &SqlPost, schema: Option<&ResponseSchema>) -> Result<Self, String> {
-        let properties = schema.and_then(ResponseSchema::properties);
+    /// Compiles rules and statements. A parameter that is neither reserved nor one of the reply's
+    /// properties is an error; without a list of them, any name is allowed.
+    pub fn compile(post: &SqlPost, properties: Option<&[String]>) -> Result<Self, String> {
         let ready = |statements: &[SqlStatement]| -> Result<Vec<CompiledStatement>, String> {
-            statements
-                .iter()
-                .map(|one| CompiledStatement::new(one, properties.as_deref()))
-                .collect()
+            statements.iter().map(|one| CompiledStatement::new(one, properties)).collect()
         };
         Ok(Self {
             facts: Vec::new(),

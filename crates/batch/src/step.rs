@@ -78,7 +78,8 @@ pub const SKIPPED: &str = "SKIPPED";
 pub struct RowReply {
     /// The answer, if any.
     pub answer: Option<Answer>,
-    /// The answer as JSON, if it is JSON and follows the schema.
+    /// The answer as JSON, if it is JSON and follows the schema. In a mail batch, the stored
+    /// message's metadata.
     pub json: Option<Value>,
     /// The error: a code of the contract, or `PRE_ERROR`, `BAD_ANSWER`, `LOST`, or [`SKIPPED`].
     pub error: Option<ReplyError>,

@@ -15,6 +15,7 @@ use crate::unit::{NewUnit, Payload};
 
 /// The status of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BatchStatus {
     /// No unit has been leased yet.
@@ -80,6 +81,7 @@ impl std::str::FromStr for BatchStatus {
 
 /// How many failures are too many, and what the batch does then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailureThreshold {
     /// The limit.
     pub limit: FailureLimit,
@@ -89,17 +91,19 @@ pub struct FailureThreshold {
 
 /// How failures are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureLimit {
     /// A number of units.
-    Units(u64),
+    Units(#[cfg_attr(feature = "schema", schemars(range(max = 0xffff_ffff_u32)))] u64),
     /// A percentage of the batch; until it is sealed, of the ended units, and only after a hundred
     /// have ended.
-    Percent(f64),
+    Percent(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))] f64),
 }
 
 /// What a batch does at its failure threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnThreshold {
     /// It pauses, for an operator to look.
@@ -112,6 +116,7 @@ pub enum OnThreshold {
 /// The unit that is sent when the batch has ended, once per generation. Its payload is an object
 /// `{"batch", "status", "generation", "counts", "data"}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Callback {
     /// The queue it is sent to. Exempt from the queue's capacity.
     pub queue: QueueName,
@@ -200,6 +205,7 @@ pub type Sums = BTreeMap<String, i64>;
 
 /// A batch as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Batch {
     /// Its name.
     pub id: BatchId,

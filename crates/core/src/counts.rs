@@ -6,6 +6,7 @@ use crate::unit::UnitState;
 
 /// Units by state. Updated in the same transaction as the units, so always exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counts {
     /// Waiting for dependencies.
     pub blocked: u64,

@@ -11,6 +11,9 @@
 //! [`store::Replies`] (reply queues) and [`Permits`] (bounded pools). Profiles, keys, calls and
 //! their cost, budgets, API tokens and the audit log are in `longshore-accounts`.
 
+#[macro_use]
+mod schema;
+
 pub mod access;
 pub mod adaptive;
 pub mod admission;

@@ -55,6 +55,9 @@ macro_rules! name {
             }
         }
         name_traits!($name);
+        inline_schema!($name, {
+            "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[A-Za-z0-9_.:-]+$",
+        });
     };
 }
 
@@ -168,6 +171,10 @@ macro_rules! owned_name {
             }
         }
         name_traits!($name);
+        inline_schema!($name, {
+            "type": "string", "minLength": 1, "maxLength": 128,
+            "pattern": "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$",
+        });
     };
 }
 
@@ -211,6 +218,7 @@ macro_rules! id {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(Uuid);
+        inline_schema!($name, { "type": "string", "format": "uuid" });
 
         impl $name {
             /// A new id.

@@ -38,6 +38,7 @@ pub enum Outcome {
 
 /// Why a run or a unit failed: a short code to group by, and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
     /// Short and stable, as `timeout`, `exit-code`, `bad-json`.
     pub code: String,

@@ -21,6 +21,8 @@ pub const STEP: Duration = Duration::from_secs(3600);
 #[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 
+inline_schema!(Priority, { "type": "integer", "minimum": 1, "maximum": 9 });
+
 /// A priority outside 1 to 9.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("priority `{0}` is not high, normal, low or a number from 1 to 9")]

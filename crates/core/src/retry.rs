@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 /// Unknown fields are ignored on deserialisation: an older worker may read a policy that a newer
 /// one stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RetryPolicy {
     /// Attempts in total, including the first. At least 1.
@@ -76,6 +77,7 @@ fn hash(unit: UnitId, attempt: u32) -> u64 {
 
 /// What happens to a unit when its worker died while it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnLost {
     /// It runs again. For work that can be repeated.
@@ -87,6 +89,7 @@ pub enum OnLost {
 
 /// Decides what happens after a run: the sender's policy, else that of the unit's kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Policy {
     /// For outcomes that ask for another attempt.

@@ -32,6 +32,7 @@ pub const MAX_CATCH_UP: u32 = 1_000;
 /// What happens to times that passed while nothing could fire: no worker ran, or the store was
 /// unavailable. A time counts as missed once it is [`GRACE`] old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
     /// They are skipped.
@@ -75,6 +76,7 @@ impl FromStr for Missed {
 
 /// What happens at a time while the previous firing is still live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
     /// It fires all the same.
@@ -116,6 +118,7 @@ impl FromStr for Overlap {
 
 /// When a firing counts as ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Starts {
     /// When the unit that was sent has ended.
@@ -128,6 +131,7 @@ pub enum Starts {
 
 /// The unit that a schedule sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Template {
     /// Its kind.
     pub kind: Kind,
@@ -179,6 +183,7 @@ impl Template {
 
 /// The part of a schedule that its owner sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// A cron expression, opaque to the store.
     pub cron: String,
@@ -245,6 +250,7 @@ impl NewSchedule {
 
 /// A schedule as stored. Read without its template's payload, which is stored separately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Schedule {
     /// Its name.
     pub name: ScheduleName,

@@ -73,6 +73,8 @@ impl fmt::Display for Timestamp {
     }
 }
 
+inline_schema!(Timestamp, { "type": "string", "format": "date-time" });
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match jiff::Timestamp::from_microsecond(self.0) {

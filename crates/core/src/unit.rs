@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 
 /// The state of a unit. The first four are live, the last three final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnitState {
     /// Waits for dependencies.
@@ -85,6 +86,8 @@ pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 /// A unit's data: bytes that the store does not interpret, JSON by convention.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(Arc<[u8]>);
+
+inline_schema!(Payload, {});
 
 impl Payload {
     /// Serialises a value.
@@ -177,6 +180,7 @@ pub struct Dedup {
 
 /// How long a dedup key is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DedupWindow {
     /// Until the unit has ended: the same row may be processed again tomorrow.
@@ -206,6 +210,7 @@ impl DedupWindow {
 
 /// The answer to a second unit with a reserved key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnDuplicate {
     /// The id of the first unit.
@@ -217,9 +222,11 @@ pub enum OnDuplicate {
 
 /// What a unit occupies while it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Weight {
     /// Slots of its worker. At least 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub slots: u32,
     /// Named resources of its worker, as `gpu` → 2.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -234,15 +241,19 @@ impl Default for Weight {
 
 /// At most `limit` units of a lane with the same `key` are leased at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cap {
     /// Units with the same key share the limit.
+    #[cfg_attr(feature = "schema", schemars(length(max = 512)))]
     pub key: String,
     /// How many may be leased at once. At least 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub limit: u32,
 }
 
 /// Dependencies: units that must succeed before this one is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct After {
     /// The dependencies.
     pub units: Vec<UnitId>,
@@ -253,6 +264,7 @@ pub struct After {
 
 /// What a blocked unit does when a dependency failed or was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnDependencyFailure {
     /// It is cancelled, and so are its dependants.
@@ -362,6 +374,7 @@ pub fn check_size(what: &str, bytes: &Payload) -> Result<(), crate::Error> {
 
 /// The progress that a running unit reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
     /// Between 0 and 1, if known.
     pub fraction: Option<f64>,
@@ -371,6 +384,7 @@ pub struct Progress {
 
 /// A unit as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unit {
     /// Its id.
     pub id: UnitId,

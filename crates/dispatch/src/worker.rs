@@ -167,7 +167,6 @@ impl Worker {
             roots: options.roots.clone(),
             env,
             clock: Arc::new(SystemClock),
-            idle_run: options.idle_run,
             dev_null: File::options().read(true).write(true).open("/dev/null")?,
             streams: OutputStreams::new(uid.clone()),
             orphans: Mutex::new(orphans),

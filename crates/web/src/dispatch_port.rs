@@ -1,6 +1,7 @@
 //! The interface to dispatch: pools of script workers that are run by another process.
 
 use async_trait::async_trait;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Pools of script workers.
@@ -14,7 +15,7 @@ pub trait ScriptPools: Send + Sync + 'static {
 }
 
 /// A pool of script workers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ScriptPool {
     /// The pool's name.
     pub pool: String,
@@ -25,7 +26,7 @@ pub struct ScriptPool {
 }
 
 /// The status of a pool of script workers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ScriptPoolStatus {
     /// `working` or `draining`.
     pub mood: String,
@@ -52,7 +53,7 @@ pub struct ScriptPoolStatus {
 }
 
 /// A script worker: a process on some machine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ScriptNode {
     /// The worker's id.
     pub id: String,

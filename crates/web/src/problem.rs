@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use longshore::store::Refusal;
 use longshore::{Error, SendError, WaitError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 pub(crate) const URN: &str = "urn:longshore:problem:";
 
 /// The JSON form of a problem: written by the server, read by the client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProblemDetails {
     /// A stable identifier, such as `urn:longshore:problem:not-found`.
     #[serde(rename = "type")]

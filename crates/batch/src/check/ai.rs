@@ -1,4 +1,4 @@
-//! Checks that the schema compiles and that the provider can be opened.
+//! Checks that the schema compiles and that the provider can be opened. A mail batch has neither.
 
 use std::sync::Arc;
 
@@ -6,21 +6,26 @@ use longshore_ai::{
     Http, Profile, ProfileError, Provider, ResponseSchema, SecretString, providers,
 };
 
+use crate::definition::{Mail, RowStep};
 use crate::file::FileError;
 
 use super::CheckContext;
 
-/// The fields that an answer can have.
+/// The fields that a reply can have.
 #[derive(Debug)]
 pub(super) enum AnswerFields {
-    /// The schema names the fields: these and no others.
+    /// These and no others: the schema's properties, or the fields of a stored message.
     Named(Vec<String>),
     /// No schema, or one that does not list its properties.
     Any,
 }
 
 pub(super) fn fields(context: &CheckContext<'_>) -> Result<AnswerFields, FileError> {
-    let Some(schema) = &context.definition.ai.schema else { return Ok(AnswerFields::Any) };
+    let ai = match &context.definition.step {
+        RowStep::Ai(ai) => ai,
+        RowStep::Mail(_) => return Ok(AnswerFields::Named(Mail::reply_fields())),
+    };
+    let Some(schema) = &ai.schema else { return Ok(AnswerFields::Any) };
     let schema = ResponseSchema::new(schema)
         .map_err(|error| context.error("ai.schema", 0, format!("the schema: {error}")))?;
     Ok(schema.properties().map_or(AnswerFields::Any, AnswerFields::Named))
@@ -28,7 +33,8 @@ pub(super) fn fields(context: &CheckContext<'_>) -> Result<AnswerFields, FileErr
 
 pub(super) fn provider(context: &CheckContext<'_>) -> Result<(), FileError> {
     // A tenant's profile is looked up when it is used, and may not exist yet.
-    let Some(profile) = context.definition.ai.profile.written() else { return Ok(()) };
+    let ai = context.definition.ai();
+    let Some(profile) = ai.and_then(|ai| ai.profile.written()) else { return Ok(()) };
     match open(profile) {
         Ok(_) => Ok(()),
         Err(ProfileError::Script(error)) => {

@@ -10,7 +10,7 @@ use super::query::Query;
 
 /// The parameters of a definition's SQL and templates that `[mail]` adds.
 pub(super) fn facts(definition: &Definition) -> Vec<&'static str> {
-    let facts = definition.mail.iter().flat_map(|mail| mail.facts().map(|(name, _)| name));
+    let facts = definition.mail().into_iter().flat_map(|mail| mail.facts().map(|(name, _)| name));
     facts.collect()
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::cleanup::Cleanup;
 use super::fencing::FencedProvider;
 use super::store_error;
-use crate::definition::{Definition, ProviderBatchOptions};
+use crate::definition::{Ai, ProviderBatchOptions, RowStep};
 use crate::handler::{BatchLoadError, definition};
 
 /// Turns in one run. Each turn does all that it can, so a few suffice.
@@ -45,7 +45,7 @@ pub(super) struct PollRun<'a> {
 /// The batch as read at the start of a turn.
 struct BatchSnapshot {
     batch: Batch,
-    definition: Arc<Definition>,
+    ai: Arc<Ai>,
     pace: ProviderBatchOptions,
     gathering: Gathering,
 }
@@ -70,11 +70,15 @@ impl<'a> PollRun<'a> {
         }
         let definition =
             definition(self.context, self.id).await.map_err(BatchLoadError::verdict)?;
-        let definition = Arc::new(definition);
+        let (RowStep::Ai(ai), deadline) = (definition.step, definition.deadline) else {
+            let (batch, why) = (self.id.clone(), "its rows ask no model".to_owned());
+            return Err(BatchLoadError::Unusable { batch, why }.verdict());
+        };
+        let ai = Arc::new(ai);
         let mut memory = self.memory();
         for _ in 0..MAX_TURNS {
             let snapshot =
-                self.read_snapshot(Arc::clone(&definition)).await.map_err(store_error)?;
+                self.read_snapshot(Arc::clone(&ai), deadline).await.map_err(store_error)?;
             let turn = self.turn(&snapshot, &mut memory).await.map_err(store_error)?;
             let left = self.cleanup().settle(&snapshot.batch).await.map_err(store_error)?;
             let answered = self.wake(turn.wake).await.map_err(store_error)?;
@@ -102,10 +106,14 @@ impl<'a> PollRun<'a> {
         saved.and_then(Result::ok).unwrap_or_default()
     }
 
-    async fn read_snapshot(&self, definition: Arc<Definition>) -> longshore::Result<BatchSnapshot> {
+    async fn read_snapshot(
+        &self,
+        ai: Arc<Ai>,
+        deadline: Option<Timestamp>,
+    ) -> longshore::Result<BatchSnapshot> {
         let batch = self.context.client().store().batch(&self.scope, self.id).await?;
-        let pace = definition.ai.provider_batch.unwrap_or_default();
-        let late = definition.deadline.is_some_and(|deadline| deadline <= self.clock.now());
+        let pace = ai.provider_batch.unwrap_or_default();
+        let late = deadline.is_some_and(|deadline| deadline <= self.clock.now());
         let counts = &batch.counts;
         let gathering = match () {
             () if batch.status.is_final() || late => Gathering::Over,
@@ -115,11 +123,11 @@ impl<'a> PollRun<'a> {
             }
             () => Gathering::More,
         };
-        Ok(BatchSnapshot { batch, definition, pace, gathering })
+        Ok(BatchSnapshot { batch, ai, pace, gathering })
     }
 
     async fn turn(&self, snapshot: &BatchSnapshot, memory: &mut Memory) -> longshore::Result<Turn> {
-        let profile = &snapshot.definition.ai.profile;
+        let profile = &snapshot.ai.profile;
         let (tenant, inline) = (&snapshot.batch.tenant, profile.written());
         let mut turn = match self.inference.bulk(tenant, profile.name(), inline).await {
             Ok(bulk) => {
@@ -145,12 +153,11 @@ impl<'a> PollRun<'a> {
             context: self.context.clone(),
             state: state.unwrap_or_else(|| Payload::from(b"{}".to_vec())),
         };
-        let (definition, system) =
-            (Arc::clone(&snapshot.definition), bulk.system().map(str::to_owned));
-        let schema = definition.ai.schema.clone().map(Arc::new);
+        let (ai, system) = (Arc::clone(&snapshot.ai), bulk.system().map(str::to_owned));
+        let schema = ai.schema.clone().map(Arc::new);
         let ask = move |parked: &Parked| {
             let (id, prompt) = (parked.new.custom_id.clone(), parked.new.prompt.clone());
-            let mut question = definition.ai.question(id, prompt, schema.clone(), Instant::now());
+            let mut question = ai.question(id, prompt, schema.clone(), Instant::now());
             question.system = question.system.or_else(|| system.clone());
             question
         };

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use longshore::PoolName;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// The message to a row, once per period.
 ///
@@ -38,6 +39,11 @@ pub struct Mail {
     pub same: Vec<Vec<String>>,
     /// The folder of the template's includes.
     pub folder: PathBuf,
+    /// The time from the start of a row's run until its message is stored.
+    pub timeout: Duration,
+    /// A bounded pool: each message holds one of its permits until it is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolName>,
 }
 
 /// How often a row gets a message.
@@ -62,11 +68,11 @@ impl MailMode {
 }
 
 impl Mail {
-    /// The schema of the reply that POST may bind: [`crate::mail::Posted`].
-    pub fn schema() -> Value {
-        let fields = ["mail_key", "message_id", "created", "mode", "day", "since", "last", "items"];
-        let properties: BTreeMap<_, _> = fields.iter().map(|name| (*name, json!({}))).collect();
-        json!({ "type": "object", "required": fields, "properties": properties })
+    /// The fields of the reply that POST may bind: [`crate::mail::Posted`].
+    pub(crate) fn reply_fields() -> Vec<String> {
+        ["mail_key", "message_id", "created", "mode", "day", "since", "last", "items"]
+            .map(str::to_owned)
+            .to_vec()
     }
 
     /// The additional names in SQL and templates: `:mode` and `:day`.

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use longshore::{Timestamp, zones};
-use longshore_ai::{Profile, ProviderName};
 
-use crate::definition::{Ai, AskRoute, Mail, MailMode};
+use crate::definition::{Mail, MailMode};
 
 use super::error::{FileError, did_you_mean};
 use super::section::{Field, Section};
@@ -56,6 +55,7 @@ pub(super) fn read(
     let mode = section.field("mode").map(|field| field.choice(&MODES)).transpose()?;
     let mode = overrides.mode.or(mode).unwrap_or_default();
     let zone = section.field("zone").map(|field| zone(&field)).transpose()?;
+    let timeout = section.field("timeout").map(|field| field.positive_duration()).transpose()?;
     let since = section.field("since").map(|field| text(&field, source_map)).transpose()?;
     if mode == MailMode::Immediate && since.is_none() {
         let hint = "the column of `pre.sql` that says where the last message to the row ended";
@@ -78,6 +78,8 @@ pub(super) fn read(
         since,
         same: same(&section)?,
         folder: section.file.unresolved_dir.clone(),
+        timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+        pool: section.field("pool").map(|field| ai::pool(&field)).transpose()?,
     }))
 }
 
@@ -115,24 +117,6 @@ pub(super) fn template(root: &Section<'_>) -> Result<Option<SourceText>, FileErr
     let written = SourceText::inline_or_file(&section, "template", "template_file")?;
     let hint = "write the MJML there, or its file as `template_file`";
     written.map_or_else(|| Err(section.missing("template").hint(hint)), |one| Ok(Some(one)))
-}
-
-/// The AI settings of a mail batch: no model is called; only the timeout, the pool and the reply's
-/// schema apply.
-pub(super) fn ai_settings(root: &Section<'_>) -> Result<Ai, FileError> {
-    let section = root.require_section("mail", &KEYS)?;
-    let timeout = section.field("timeout").map(|field| field.positive_duration()).transpose()?;
-    Ok(Ai {
-        profile: Profile::new("mail", ProviderName::Echo).into(),
-        through: AskRoute::Local,
-        provider_batch: None,
-        system: None,
-        max_tokens: 1,
-        temperature: 0.0,
-        timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
-        schema: Some(Mail::schema()),
-        pool: section.field("pool").map(|field| ai::pool(&field)).transpose()?,
-    })
 }
 
 fn text(field: &Field<'_>, source_map: &mut SourceMap) -> Result<String, FileError> {

@@ -7,7 +7,7 @@ use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::compiled_batch::CompiledBatch;
+use super::compiled_batch::AiStep;
 use super::reply::{LOST, PRE_ERROR, error_reply, final_error, timeout_error};
 use super::run::{RowExecution, run_deadline};
 use super::verdict;
@@ -28,29 +28,33 @@ type AskPermits<'a> = (Option<SemaphorePermit<'a>>, Option<Permit>);
 
 impl<'a> RowExecution<'a> {
     /// Runs PRE and sends the question. A verdict only if the run was cancelled.
-    pub(super) async fn prepare_and_ask(&mut self) -> Result<RowReply, Verdict> {
-        let prompt = match self.prompt().await? {
+    pub(super) async fn prepare_and_ask(&mut self, step: &AiStep) -> Result<RowReply, Verdict> {
+        let prompt = match self.prepare(step.prepare.prepare(&self.row)).await? {
             Ok(prompt) => prompt,
             Err(error) => return Ok(error_reply(error)),
         };
-        match self.ask(prompt).await? {
+        match self.ask(step, prompt).await? {
             Ok((answer, cost)) => {
                 self.save_answer(&answer, cost).await?;
-                Ok(self.compiled.read(answer, cost))
+                Ok(step.read(answer, cost))
             }
             Err(error) => self.on_no_answer(error).await,
         }
     }
 
-    /// The prompt, or the error for POST. A verdict if the run was cancelled.
-    pub(super) async fn prompt(&mut self) -> Result<Result<String, ReplyError>, Verdict> {
+    /// Runs PRE: the prompt or message, or the error for POST. A verdict if the run was cancelled or
+    /// PRE asks to wait.
+    pub(super) async fn prepare<T>(
+        &self,
+        preparing: impl Future<Output = Result<T, PrepareError>>,
+    ) -> Result<Result<T, ReplyError>, Verdict> {
         if self.past_deadline {
             return Ok(Err(timeout_error("the batch's deadline has passed")));
         }
-        if let Some(problem) = self.problem.take() {
+        if let Some(problem) = &self.problem {
             return Ok(Err(final_error(PRE_ERROR, problem)));
         }
-        match self.prepare().await? {
+        match self.prepare_in_time(preparing).await? {
             Ok(_) if self.context.cancelled().is_cancelled() => Err(verdict::interrupted()),
             prepared => Ok(prepared),
         }
@@ -62,17 +66,19 @@ impl<'a> RowExecution<'a> {
         if error.retryable { Ok(error_reply(error)) } else { self.save_error(error).await }
     }
 
-    /// The prompt, or the error for POST. A verdict only if PRE asks to wait.
-    pub(super) async fn prepare(&self) -> Result<Result<String, ReplyError>, Verdict> {
+    async fn prepare_in_time<T>(
+        &self,
+        preparing: impl Future<Output = Result<T, PrepareError>>,
+    ) -> Result<Result<T, ReplyError>, Verdict> {
         // No call was made, so nothing was billed.
         let late = || ReplyError {
             retryable: true,
-            ..timeout_error("the timeout passed before the question was sent")
+            ..timeout_error("the timeout passed before PRE ended")
         };
-        let prepared = timeout_at(self.deadline, self.compiled.prepare.prepare(&self.row)).await;
+        let prepared = timeout_at(self.deadline, preparing).await;
         let in_time = prepared.is_ok() && Instant::now() < self.deadline;
         Ok(match prepared {
-            Ok(Ok(prompt)) if in_time => Ok(prompt),
+            Ok(Ok(prepared)) if in_time => Ok(prepared),
             Ok(Ok(_)) | Err(_) => Err(late()),
             Ok(Err(PrepareError::Snooze { after, .. })) => return Err(Verdict::Snooze(after)),
             Ok(Err(PrepareError::Skip(reason))) => Err(final_error(SKIPPED, reason)),
@@ -102,13 +108,13 @@ impl<'a> RowExecution<'a> {
 
     /// Sends the question, unless the run is cancelled first. An answer that has arrived is never
     /// dropped.
-    async fn ask(&mut self, prompt: String) -> Result<AskResult, Verdict> {
+    async fn ask(&mut self, step: &AiStep, prompt: String) -> Result<AskResult, Verdict> {
         let (stop, gauge) = (self.context.cancelled(), self.gauge);
         let _permits = self.acquire_permits().await?;
         let out = gauge.ask(Duration::ZERO);
         let settled = tokio::select! {
             biased;
-            settled = self.ask_past_stale_timeout(prompt) => settled,
+            settled = self.ask_past_stale_timeout(step, prompt) => settled,
             () = stop.cancelled() => return self.on_interrupted(),
         };
         out.back(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
@@ -134,22 +140,19 @@ impl<'a> RowExecution<'a> {
 
     /// The outcome of a question. If an earlier run died with the question in flight, its reply may
     /// be that run's timeout: then the question is sent again, for this run has its own timeout.
-    async fn ask_past_stale_timeout(&mut self, prompt: String) -> Settled {
-        let settled = self.ask_with_timeout(self.question_for(prompt.clone())).await;
+    async fn ask_past_stale_timeout(&mut self, step: &AiStep, prompt: String) -> Settled {
+        let settled = self.ask_with_timeout(step, prompt.clone()).await;
         let left = self.deadline.saturating_duration_since(Instant::now());
         let is_late = matches!(&settled.result, Err(error) if error.code == Code::Timeout);
-        if !is_late
-            || self.context.unit().lost == 0
-            || !self.compiled.model_client.may_be_stale(left)
-        {
+        if !is_late || self.context.unit().lost == 0 || !step.model_client.may_be_stale(left) {
             return settled;
         }
         self.unanswered += 1;
-        self.ask_with_timeout(self.question_for(prompt)).await
+        self.ask_with_timeout(step, prompt).await
     }
 
-    async fn ask_with_timeout(&self, question: Question) -> Settled {
-        let model_client = &self.compiled.model_client;
+    async fn ask_with_timeout(&self, step: &AiStep, prompt: String) -> Settled {
+        let (model_client, question) = (&step.model_client, self.question_for(step, prompt));
         let asking = model_client.ask(self.context, question, self.clock);
         match timeout_at(self.deadline + model_client.timeout_grace(), asking).await {
             Ok(settled) => settled,
@@ -206,8 +209,8 @@ impl<'a> RowExecution<'a> {
         format!("{}-{}", self.row.unit, self.checkpoint.asked + self.unanswered + 1)
     }
 
-    pub(super) fn question_for(&self, prompt: String) -> Question {
-        let CompiledBatch { definition, request_schema, .. } = self.compiled;
-        definition.ai.question(self.request_id(), prompt, request_schema.clone(), self.deadline)
+    pub(super) fn question_for(&self, step: &AiStep, prompt: String) -> Question {
+        let AiStep { ai, request_schema, .. } = step;
+        ai.question(self.request_id(), prompt, request_schema.clone(), self.deadline)
     }
 }

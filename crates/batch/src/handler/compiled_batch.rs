@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::model_client::ModelClient;
 use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
-use crate::definition::{Database, Definition, Mail, Post, Pre};
+use crate::definition::{Ai, Database, Definition, Mail, Post, Pre, RowStep};
 use crate::mail::{MailPrepare, Office};
 use crate::rows::{RowSource, SourceError, Sources};
 use crate::sql_post::SqlApply;
@@ -39,15 +39,33 @@ pub(crate) struct Dependencies {
 pub(crate) struct CompiledBatch {
     pub(crate) definition: Definition,
     pub(crate) source: Arc<dyn RowSource>,
+    pub(crate) step: CompiledStep,
+    /// Each step in flight holds a permit of it.
+    pub(crate) pool: Option<BoundedPool>,
+    pub(crate) apply: Arc<dyn Apply>,
+}
+
+/// A row's PRE and step.
+pub(crate) enum CompiledStep {
+    Ai(Box<AiStep>),
+    Mail(Box<MailStep>),
+}
+
+/// PRE makes a prompt, and a model answers it.
+pub(crate) struct AiStep {
+    pub(crate) ai: Ai,
     pub(crate) prepare: Arc<dyn Prepare>,
     pub(crate) model_client: ModelClient,
-    /// Each call holds a permit of it.
-    pub(crate) pool: Option<BoundedPool>,
     /// The schema as sent to providers.
     pub(crate) request_schema: Option<Arc<Value>>,
     /// The schema that parses answers.
     pub(crate) schema: Option<ResponseSchema>,
-    pub(crate) apply: Arc<dyn Apply>,
+}
+
+/// PRE makes a message, and the spool stores it.
+pub(crate) struct MailStep {
+    pub(crate) prepare: MailPrepare,
+    pub(crate) spool: Arc<dyn Office>,
 }
 
 /// Why the rows of a batch cannot run.
@@ -159,18 +177,53 @@ impl Dependencies {
         definition: Definition,
     ) -> Result<CompiledBatch, BatchLoadError> {
         let unusable = |why: String| BatchLoadError::Unusable { batch: id.clone(), why };
-        let schema = definition.ai.schema.as_ref().map(ResponseSchema::new).transpose();
-        let schema = schema.map_err(|error| unusable(format!("ai.schema: {error}")))?;
+        let source = self.sources.resolve(&definition.database)?;
+        let step = match &definition.step {
+            RowStep::Ai(ai) => {
+                CompiledStep::Ai(Box::new(self.ai_step(&definition, ai, unusable).await?))
+            }
+            RowStep::Mail(mail) => {
+                CompiledStep::Mail(Box::new(self.mail_step(&definition, mail, unusable)?))
+            }
+        };
         Ok(CompiledBatch {
-            source: self.sources.resolve(&definition.database)?,
-            prepare: self.prepare(&definition, unusable).await?,
-            model_client: self.model_client(&definition, unusable)?,
-            pool: definition.ai.pool.as_ref().map(|name| self.pool(name)).transpose()?,
-            apply: self.apply(&definition, schema.as_ref(), unusable).await?,
-            request_schema: definition.ai.schema.clone().map(Arc::new),
-            schema,
+            source,
+            pool: definition.pool().map(|name| self.pool(name)).transpose()?,
+            apply: self.apply(&definition, step.reply_fields().as_deref(), unusable).await?,
+            step,
             definition,
         })
+    }
+
+    async fn ai_step(
+        &self,
+        definition: &Definition,
+        ai: &Ai,
+        unusable: impl Fn(String) -> BatchLoadError + Copy,
+    ) -> Result<AiStep, BatchLoadError> {
+        let schema = ai.schema.as_ref().map(ResponseSchema::new).transpose();
+        Ok(AiStep {
+            schema: schema.map_err(|error| unusable(format!("ai.schema: {error}")))?,
+            prepare: self.prepare(&definition.pre, unusable).await?,
+            model_client: self.model_client(ai, definition.on_lost, unusable)?,
+            request_schema: ai.schema.clone().map(Arc::new),
+            ai: ai.clone(),
+        })
+    }
+
+    fn mail_step(
+        &self,
+        definition: &Definition,
+        mail: &Mail,
+        unusable: impl Fn(String) -> BatchLoadError,
+    ) -> Result<MailStep, BatchLoadError> {
+        let Pre::Sql(pre) = &definition.pre else {
+            return Err(unusable("a mail batch needs SQL in PRE".to_owned()));
+        };
+        let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
+        let prepare = prepare.map_err(unusable)?;
+        let spool = self.mail_spool.clone().ok_or(BatchLoadError::NoMailSpool)?;
+        Ok(MailStep { prepare, spool })
     }
 
     fn pool(&self, name: &PoolName) -> Result<BoundedPool, BatchLoadError> {
@@ -179,14 +232,10 @@ impl Dependencies {
 
     async fn prepare(
         &self,
-        definition: &Definition,
+        pre: &Pre,
         unusable: impl Fn(String) -> BatchLoadError,
     ) -> Result<Arc<dyn Prepare>, BatchLoadError> {
-        if let (Some(mail), Pre::Sql(pre)) = (&definition.mail, &definition.pre) {
-            let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
-            return Ok(Arc::new(prepare.map_err(unusable)?));
-        }
-        match &definition.pre {
+        match pre {
             Pre::Sql(pre) => Ok(Arc::new(SqlPrepare::compile(pre).map_err(unusable)?)),
             Pre::Code(name) => find_registered(&self.prepare_steps, "PRE", name),
             Pre::Command(pre) => {
@@ -199,13 +248,13 @@ impl Dependencies {
     async fn apply(
         &self,
         definition: &Definition,
-        schema: Option<&ResponseSchema>,
+        reply_fields: Option<&[String]>,
         unusable: impl Fn(String) -> BatchLoadError,
     ) -> Result<Arc<dyn Apply>, BatchLoadError> {
         match &definition.post {
             Post::Sql(post) => {
-                let apply = SqlApply::compile(post, schema).map_err(unusable)?;
-                let facts = definition.mail.iter().flat_map(Mail::facts);
+                let apply = SqlApply::compile(post, reply_fields).map_err(unusable)?;
+                let facts = definition.mail().into_iter().flat_map(Mail::facts);
                 Ok(Arc::new(apply.with_facts(facts)))
             }
             Post::Code(name) => find_registered(&self.apply_steps, "POST", name),
@@ -224,6 +273,16 @@ fn find_registered<T: ?Sized>(
 ) -> Result<Arc<T>, BatchLoadError> {
     let found = known.get(name).cloned();
     found.ok_or_else(|| BatchLoadError::UnknownCode { step, name: name.to_owned() })
+}
+
+impl CompiledStep {
+    /// The fields of the step's reply that POST may bind; `None` allows any name.
+    fn reply_fields(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Ai(step) => step.schema.as_ref().and_then(ResponseSchema::properties),
+            Self::Mail(_) => Some(Mail::reply_fields()),
+        }
+    }
 }
 
 impl CompiledBatch {

@@ -14,7 +14,7 @@ use longshore::{Error, Scope, UnitId, Verdict};
 use longshore_ai::batches::BatchReply;
 use longshore_ai::{AskError, Desk, Errand};
 
-use super::compiled_batch::BatchLoadError;
+use super::compiled_batch::{AiStep, BatchLoadError};
 use super::model_client::DeferredClient;
 use super::reply::error_reply;
 use super::run::RowExecution;
@@ -27,6 +27,7 @@ impl RowExecution<'_> {
     /// The reply for POST, if there is one. A verdict if the row has to wait for it.
     pub(super) async fn ask_deferred(
         &mut self,
+        step: &AiStep,
         client: &DeferredClient,
     ) -> Result<RowReply, Verdict> {
         let parked = self.parked(&client.inference).await?;
@@ -38,13 +39,13 @@ impl RowExecution<'_> {
         match parked.map(|parked| parked.reply) {
             Some(Some(reply)) => {
                 let reply = reply.parse().map_err(|error| Verdict::fail("bulk", error))?;
-                self.receive(reply, &client.inference).await
+                self.receive(step, reply, &client.inference).await
             }
             Some(None) => {
                 let call = self.journalled_call(&client.inference).await?;
                 Err(self.sleep_until_answer(call, client).await)
             }
-            None => self.park(client).await,
+            None => self.park(step, client).await,
         }
     }
 
@@ -56,16 +57,16 @@ impl RowExecution<'_> {
     }
 
     /// Runs PRE, journals the call, parks the question.
-    async fn park(&mut self, client: &DeferredClient) -> Result<RowReply, Verdict> {
-        let prompt = match self.prompt().await? {
+    async fn park(&mut self, step: &AiStep, client: &DeferredClient) -> Result<RowReply, Verdict> {
+        let prompt = match self.prepare(step.prepare.prepare(&self.row)).await? {
             Ok(prompt) => prompt,
             Err(error) => return Ok(error_reply(error)),
         };
-        let request = self.inference_request(client, prompt.clone());
+        let request = self.inference_request(step, client, prompt.clone());
         let admitted = client.inference.admit_bulk(&request, client.profile.written()).await;
         let call = match admitted {
             Ok(call) => call,
-            Err(outcome) => return self.not_admitted(*outcome).await,
+            Err(outcome) => return self.not_admitted(step, *outcome).await,
         };
         // The runner comes first: a parked question must have one that sends or settles it.
         self.start_runner(client).await;
@@ -77,22 +78,31 @@ impl RowExecution<'_> {
     }
 
     /// The call was rejected and nothing was parked: handled like a rejected direct call.
-    async fn not_admitted(&mut self, outcome: longshore_ai::Settled) -> Result<RowReply, Verdict> {
+    async fn not_admitted(
+        &mut self,
+        step: &AiStep,
+        outcome: longshore_ai::Settled,
+    ) -> Result<RowReply, Verdict> {
         match self.interpret(outcome)? {
-            Ok((answer, cost)) => Ok(self.compiled.read(answer, cost)),
+            Ok((answer, cost)) => Ok(step.read(answer, cost)),
             Err(error) => self.on_no_answer(error).await,
         }
     }
 
     /// Saves the answer or the final error, with its call, before the question is removed from the
     /// parked set.
-    async fn receive(&mut self, reply: BatchReply, inference: &Desk) -> Result<RowReply, Verdict> {
+    async fn receive(
+        &mut self,
+        step: &AiStep,
+        reply: BatchReply,
+        inference: &Desk,
+    ) -> Result<RowReply, Verdict> {
         let (request_id, call) = (self.request_id(), self.journalled_call(inference).await?);
         self.calls.push(reply.settle(call));
         let row_reply = match reply {
             BatchReply::Answer { answer, cost } => {
                 self.save_answer(&answer, cost).await?;
-                self.compiled.read(*answer, cost)
+                step.read(*answer, cost)
             }
             BatchReply::Error { code, message, maybe_billed } => {
                 self.unanswered += 1;
@@ -151,9 +161,9 @@ impl RowExecution<'_> {
         )
     }
 
-    fn inference_request(&self, client: &DeferredClient, prompt: String) -> Errand {
+    fn inference_request(&self, step: &AiStep, client: &DeferredClient, prompt: String) -> Errand {
         let unit = self.context.unit();
-        let question = self.question_for(prompt);
+        let question = self.question_for(step, prompt);
         Errand {
             unit: Some(unit.id),
             batch: unit.batch.clone(),

@@ -8,36 +8,33 @@ use longshore_ai::{Code, Cost};
 use tokio::time::timeout_at;
 
 use super::ask::NO_PERMIT_DELAY;
-use super::reply::{PRE_ERROR, error_reply, final_error, timeout_error};
+use super::compiled_batch::MailStep;
+use super::reply::{error_reply, final_error, timeout_error};
 use super::run::RowExecution;
 use super::verdict;
-use crate::mail::Office;
 use crate::step::{ReplyError, RowReply};
 
 impl RowExecution<'_> {
     /// Prepares and spools the message. The unit has no checkpoint: the spool deduplicates by the
     /// message's key.
-    pub(super) async fn send_mail(&mut self, spool: &dyn Office) -> Result<RowReply, Verdict> {
-        let mail = match self.prompt().await? {
-            Ok(prompt) => prompt,
+    pub(super) async fn send_mail(&mut self, step: &MailStep) -> Result<RowReply, Verdict> {
+        let message = match self.prepare(step.prepare.parcel(&self.row)).await? {
+            Ok(message) => message,
             Err(error) => return Ok(error_reply(error)),
-        };
-        let mail = match serde_json::from_str(&mail) {
-            Ok(mail) => mail,
-            Err(error) => return Ok(error_reply(final_error(PRE_ERROR, error.to_string()))),
         };
         let (stop, gauge) = (self.context.cancelled(), self.gauge);
         let _permits = self.acquire_permits().await?;
         let out = gauge.ask(Duration::ZERO);
         let posted = tokio::select! {
             biased;
-            posted = timeout_at(self.deadline, spool.post(mail)) => posted,
+            posted = timeout_at(self.deadline, step.spool.post(message)) => posted,
             () = stop.cancelled() => return Err(verdict::interrupted()),
         };
         let error = match posted {
             Ok(Ok(posted)) => {
                 out.back(Ok(()));
-                return Ok(self.compiled.read(posted.answer(), Cost::default()));
+                let json = serde_json::to_value(&posted).ok();
+                return Ok(RowReply { answer: None, json, error: None, cost: Cost::default() });
             }
             Ok(Err(error)) if error.busy => {
                 out.back(Err(Code::Internal.as_str()));

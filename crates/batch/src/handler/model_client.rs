@@ -14,8 +14,7 @@ use longshore_ai::{AskError, Code, Desk, Errand, Mode, Prices, Provider, Questio
 
 use super::compiled_batch::{BatchLoadError, Dependencies};
 use crate::conductor::RunnerStarter;
-use crate::definition::{Ai, AskRoute, Definition, ProfileRef, ProviderBatchOptions};
-use crate::mail::Office;
+use crate::definition::{Ai, AskRoute, ProfileRef, ProviderBatchOptions};
 
 /// How long the called worker may take to report a timeout.
 const TIMEOUT_GRACE: Duration = Duration::from_millis(500);
@@ -28,8 +27,6 @@ pub(crate) enum ModelClient {
     Local { inference: Desk, profile: ProfileRef },
     /// The provider's batch API; the calls are in the ledger.
     Deferred(DeferredClient),
-    /// No model: rows get a message.
-    Mail(Arc<dyn Office>),
     /// Another worker makes the call, through the queue.
     Queue { profile: ProfileName, on_lost: OnLost },
 }
@@ -43,23 +40,19 @@ pub(crate) struct DeferredClient {
 }
 
 impl Dependencies {
-    /// The client that a definition asks for.
+    /// The client that `[ai]` asks for.
     pub(super) fn model_client(
         &self,
-        definition: &Definition,
+        ai: &Ai,
+        on_lost: OnLost,
         unusable: impl Fn(String) -> BatchLoadError,
     ) -> Result<ModelClient, BatchLoadError> {
-        if definition.mail.is_some() {
-            let spool = self.mail_spool.clone();
-            return spool.map(ModelClient::Mail).ok_or(BatchLoadError::NoMailSpool);
-        }
-        let ai = &definition.ai;
         if let Some(pace) = ai.provider_batch {
             return self.deferred_client(ai, pace, unusable);
         }
         match (&ai.profile, ai.through) {
             (ProfileRef::Named(name), AskRoute::Queue) => {
-                Ok(ModelClient::Queue { profile: name.clone(), on_lost: definition.on_lost })
+                Ok(ModelClient::Queue { profile: name.clone(), on_lost })
             }
             (ProfileRef::Inline(profile), through) => {
                 let profile_error =
@@ -129,7 +122,7 @@ impl ModelClient {
             Self::Local { inference, profile: ProfileRef::Inline(profile) } => {
                 inference.ask_by(profile, &inference_request(context, None, question)).await
             }
-            Self::Deferred(_) | Self::Mail(_) => {
+            Self::Deferred(_) => {
                 let error = AskError::new(Code::Internal, "the batch makes no direct calls");
                 Settled::elsewhere(Err(error), 0)
             }
@@ -162,7 +155,7 @@ impl ModelClient {
     /// reports the timeout itself, so that it is recorded.
     pub(super) fn timeout_grace(&self) -> Duration {
         match self {
-            Self::Direct { .. } | Self::Deferred(_) | Self::Mail(_) => Duration::ZERO,
+            Self::Direct { .. } | Self::Deferred(_) => Duration::ZERO,
             Self::Local { .. } | Self::Queue { .. } => TIMEOUT_GRACE,
         }
     }

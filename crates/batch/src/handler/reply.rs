@@ -2,7 +2,7 @@
 
 use longshore_ai::{Again, Answer, AskError, Code, Cost, FinishReason};
 
-use super::compiled_batch::CompiledBatch;
+use super::compiled_batch::AiStep;
 use crate::checkpoint::StoredError;
 use crate::step::{ReplyError, RowReply};
 
@@ -57,7 +57,7 @@ impl From<StoredError> for ReplyError {
     }
 }
 
-impl CompiledBatch {
+impl AiStep {
     /// The answer as POST sees it. Deterministic.
     pub(super) fn read(&self, answer: Answer, cost: Cost) -> RowReply {
         let (json, error) = match &self.schema {
@@ -72,7 +72,7 @@ impl CompiledBatch {
     }
 
     fn bad_answer_error(&self, answer: &Answer, why: &str) -> ReplyError {
-        let max_tokens = self.definition.ai.max_tokens;
+        let max_tokens = self.ai.max_tokens;
         let message = match answer.finish_reason {
             FinishReason::Length => {
                 format!("the answer was truncated: max_tokens ({max_tokens}) is too small: {why}")

@@ -14,8 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::RowResult;
-use super::compiled_batch::{BatchLoadError, CompiledBatch};
-use super::model_client::ModelClient;
+use super::compiled_batch::{AiStep, BatchLoadError, CompiledBatch, CompiledStep};
 use super::reply::{error_reply, lost_error};
 use super::verdict::{self, OutcomeInput};
 use crate::checkpoint::{Checkpoint, ResumePoint, StoredError, sums};
@@ -91,25 +90,30 @@ impl<'a> RowExecution<'a> {
         }
     }
 
-    /// The reply for POST: from the checkpoint, or from the model.
+    /// The reply for POST.
     async fn reply(&mut self) -> Result<RowReply, Verdict> {
-        let unit = self.context.unit();
-        if let ModelClient::Mail(office) = &self.compiled.model_client {
-            let office = Arc::clone(office);
-            return self.send_mail(&*office).await;
+        let compiled = self.compiled;
+        match &compiled.step {
+            CompiledStep::Ai(step) => self.answer(step).await,
+            CompiledStep::Mail(step) => self.send_mail(step).await,
         }
+    }
+
+    /// The answer or error from the checkpoint, or from the model.
+    async fn answer(&mut self, step: &AiStep) -> Result<RowReply, Verdict> {
+        let unit = self.context.unit();
         let resume_point = self.checkpoint.resume_point(unit.lost);
         if matches!(resume_point, ResumePoint::Ask | ResumePoint::MaybeBilled)
-            && let Some(deferred) = self.compiled.model_client.deferred()
+            && let Some(deferred) = step.model_client.deferred()
         {
             // A worker's death does not affect a question in a provider batch: the store has its
             // status.
-            return self.ask_deferred(deferred).await;
+            return self.ask_deferred(step, deferred).await;
         }
         match resume_point {
             ResumePoint::Answer(answer) => {
-                let cost = self.checkpoint.cost.unwrap_or_else(|| self.cost(&answer));
-                Ok(self.compiled.read(answer, cost))
+                let cost = self.checkpoint.cost.unwrap_or_else(|| self.cost(step, &answer));
+                Ok(step.read(answer, cost))
             }
             ResumePoint::Error(error) => Ok(error_reply(error.into())),
             ResumePoint::MaybeBilled if self.compiled.definition.on_lost == OnLost::Fail => {
@@ -117,9 +121,9 @@ impl<'a> RowExecution<'a> {
             }
             ResumePoint::MaybeBilled => {
                 tracing::warn!(unit = %unit.id, "maybe billed: the worker died; the question is sent again");
-                self.prepare_and_ask().await
+                self.prepare_and_ask(step).await
             }
-            ResumePoint::Ask => self.prepare_and_ask().await,
+            ResumePoint::Ask => self.prepare_and_ask(step).await,
         }
     }
 
@@ -142,8 +146,8 @@ impl<'a> RowExecution<'a> {
     }
 
     /// The cost by the definition's prices, for older checkpoints without one.
-    fn cost(&self, answer: &Answer) -> Cost {
-        let inline = self.compiled.definition.ai.profile.written();
+    fn cost(&self, step: &AiStep, answer: &Answer) -> Cost {
+        let inline = step.ai.profile.written();
         let cost = |profile: &Profile| profile.prices.cost(answer, self.clock.now(), Mode::Direct);
         inline.map(cost).unwrap_or_default()
     }
@@ -225,7 +229,7 @@ fn row_run<'a>(
 /// The deadline of the run: its own timeout, limited by the batch's deadline.
 pub(super) fn run_deadline(compiled: &CompiledBatch, now: Timestamp) -> Instant {
     let left = compiled.definition.deadline.map(|deadline| deadline.since(now));
-    let timeout = compiled.definition.ai.timeout;
+    let timeout = compiled.definition.timeout();
     Instant::now() + left.map_or(timeout, |left| left.min(timeout))
 }
 

@@ -58,7 +58,7 @@ impl<'a> FillLoop<'a> {
     /// If the rows use a provider batch, its runner is enqueued before them.
     async fn enqueue_runner(&self) -> Result<(), InitiateError> {
         let Initiation { batch, definition, .. } = &*self.initiation;
-        if definition.ai.provider_batch.is_some() && !batch.status.is_final() {
+        if definition.provider_batch().is_some() && !batch.status.is_final() {
             enqueue_runner(&self.initiator.client, &batch.tenant, &batch.id).await?;
         }
         Ok(())

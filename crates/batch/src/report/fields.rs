@@ -2,7 +2,7 @@
 
 use super::format::{self, count, truncate};
 use super::{BatchUsage, Report};
-use crate::definition::{Definition, Post, Pre, ProfileRef, Workers};
+use crate::definition::{Definition, Post, Pre, ProfileRef, RowStep, Workers};
 
 /// A label and its value.
 pub(super) type LabelledValue = (&'static str, String);
@@ -67,8 +67,11 @@ pub(super) fn times(report: &Report) -> Vec<LabelledValue> {
     fields
 }
 
-/// Tokens, cost and latency of the answers.
-pub(super) fn usage(report: &Report) -> Vec<LabelledValue> {
+/// Tokens, cost and latency of the answers; `None` for a mail batch, which asks no model.
+pub(super) fn usage(report: &Report) -> Option<Vec<LabelledValue>> {
+    if report.definition.as_ref().is_some_and(|definition| definition.mail().is_some()) {
+        return None;
+    }
     let BatchUsage { answers, cost, tokens_in, tokens_out, .. } = report.usage;
     let quantile =
         |label, percent| report.latency.quantile(percent).map(|value| (label, value.to_string()));
@@ -81,7 +84,7 @@ pub(super) fn usage(report: &Report) -> Vec<LabelledValue> {
     fields.extend(quantile("Half took", 50));
     fields.extend(quantile("90 % took", 90));
     fields.extend(quantile("99 % took", 99));
-    fields
+    Some(fields)
 }
 
 /// Settings of the definition.
@@ -97,7 +100,10 @@ pub(super) fn settings(definition: &Definition) -> Vec<LabelledValue> {
         ("Candidates", truncate(&candidates.sql, MAX_SQL_CHARS)),
         ("Key", candidates.key.clone()),
         ("PRE", pre(&definition.pre)),
-        ("Profile", profile(&definition.ai.profile)),
+        match &definition.step {
+            RowStep::Ai(ai) => ("Profile", profile(&ai.profile)),
+            RowStep::Mail(mail) => ("Mail", mail.mode.as_str().to_owned()),
+        },
         ("POST", post(&definition.post)),
         ("Workers", workers),
         ("Attempts", definition.retry.max_attempts.to_string()),

@@ -40,7 +40,9 @@ pub(super) fn render(report: &Report) -> String {
     }
     table(&mut page, &fields::status(report));
     section(&mut page, "Time", &fields::times(report));
-    section(&mut page, "Answers", &fields::usage(report));
+    if let Some(usage) = fields::usage(report) {
+        section(&mut page, "Answers", &usage);
+    }
     histogram(&mut page, &report.latency);
     failures(&mut page, &report.failures);
     if let Some(definition) = &report.definition {

@@ -155,7 +155,6 @@ async fn sql_in_the_stores_database_commits_with_the_announcement() {
     let definition = Definition {
         completion: Some(Action::Sql(vec![statement(sql)])),
         database: Database::Store,
-        mail: None,
         post: Post::Sql(SqlPost::default()),
         ..definition()
     };

@@ -10,7 +10,7 @@ use longshore::{BatchId, OnLost, RetryPolicy, Scope, Store, TenantId, Unit};
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::Definition;
 use longshore_batch::definition::{
-    Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, SqlPost, SqlPre, Workers,
+    Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, RowStep, SqlPost, SqlPre, Workers,
 };
 use longshore_batch::rows::{OpenMode, SqliteRows};
 use rusqlite::Connection;
@@ -33,7 +33,7 @@ pub(crate) fn definition() -> Definition {
             template: "Is line {{ id }} right?".to_owned(),
             template_name: "batch.toml".to_owned(),
         }),
-        ai: Ai {
+        step: RowStep::Ai(Ai {
             profile: Profile {
                 model: "echo-1".to_owned(),
                 ..Profile::new("echo", ProviderName::Echo)
@@ -47,8 +47,7 @@ pub(crate) fn definition() -> Definition {
             timeout: Duration::from_secs(60),
             schema: None,
             pool: None,
-        },
-        mail: None,
+        }),
         post: Post::Sql(SqlPost::default()),
         retry: RetryPolicy::default(),
         on_lost: OnLost::Rerun,
@@ -56,6 +55,14 @@ pub(crate) fn definition() -> Definition {
         threshold: None,
         completion: None,
         alerts: Alerts::default(),
+    }
+}
+
+/// The model's settings of a definition.
+pub(crate) fn ai(definition: &mut Definition) -> &mut Ai {
+    match &mut definition.step {
+        RowStep::Ai(ai) => ai,
+        RowStep::Mail(_) => panic!("the rows ask no model"),
     }
 }
 

@@ -91,7 +91,4 @@ pub struct RemoteWorkerArgs {
     /// Number of the launch.
     #[arg(long, hide = true, value_name = "N", requires = "server")]
     pub launch: Option<u64>,
-    /// Simulate scripts: report success after this long, to measure everything else.
-    #[arg(long, hide = true, value_name = "TIME", requires = "server")]
-    pub idle_run: Option<HumanDuration>,
 }

@@ -101,7 +101,7 @@ impl ModelAccess {
 
     /// From a definition.
     pub fn by(definition: &Definition) -> Self {
-        definition.ai.provider_batch.map_or(Self::Direct, |_| Self::Batched)
+        definition.provider_batch().map_or(Self::Direct, |_| Self::Batched)
     }
 }
 

@@ -29,7 +29,6 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
         roots: remote.root,
         env: inherited(&remote.env),
         hooks: Hooks { before: remote.before, after: remote.after },
-        idle_run: remote.idle_run.map(|span| span.0),
         alone: true,
     };
     let (tell, commands) = mpsc::channel(2);

@@ -46,6 +46,7 @@ pub enum UnitSelection {
 
 /// The result of an action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Operated {
     /// Units that were changed.
     pub changed: u64,
@@ -57,6 +58,7 @@ pub struct Operated {
 
 /// How much may be live in a queue, lane or tenant at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capacity {
     /// Units; `None` is unbounded.
     pub units: Option<u64>,

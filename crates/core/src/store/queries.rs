@@ -39,6 +39,7 @@ pub struct UnitFilter {
 
 /// One tenant's lane of a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueInfo {
     /// The queue.
     pub queue: QueueName,
@@ -81,6 +82,7 @@ pub struct Totals {
 
 /// A run that did not succeed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnitFailure {
     /// The attempt.
     pub attempt: u32,

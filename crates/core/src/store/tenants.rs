@@ -14,6 +14,7 @@ use crate::{Error, Result};
 
 /// A tenant's record, and the counters of its units.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tenant {
     /// Its name.
     #[serde(rename = "tenant")]

@@ -34,8 +34,6 @@ pub struct Options {
     pub env: Vec<(OsString, OsString)>,
     /// Scripts to run before the first and after the last task.
     pub hooks: Hooks,
-    /// Scripts are not run, but succeed after this long. For benchmarks of everything else.
-    pub idle_run: Option<Duration>,
     /// No other code in this process has child processes, and [`super::work`] is called on its main
     /// thread. Then the worker also kills processes that left a script's process group and outlive
     /// it.

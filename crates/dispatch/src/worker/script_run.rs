@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use longshore::session::Lease;
 use longshore::time::{Clock, Timestamp};
 use longshore_pool::warden::{Exit, Group};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 use wait4::{ResUse, Wait4};
 
 use super::cancel::{CancelSignal, StopReason};
@@ -45,8 +45,6 @@ pub(super) struct WorkerContext {
     /// Environment that scripts inherit, with the warden's mark.
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) clock: Arc<dyn Clock>,
-    /// Scripts are not run, but succeed after this long. For benchmarks of everything else.
-    pub(super) idle_run: Option<Duration>,
     /// Standard input, and discarded output.
     pub(super) dev_null: File,
     /// Writes output into shared files.
@@ -92,12 +90,6 @@ pub(super) async fn run(
 ) -> (Lease, Report) {
     let lease = start.order.lease;
     let started = context.clock.now();
-    if let Some(time) = context.idle_run {
-        if !time.is_zero() {
-            sleep(time).await;
-        }
-        return (lease, report(&context, &start.order, started, RunResult::new(End::Exited(0))));
-    }
     if start.deadline.is_some_and(|until| until <= tokio::time::Instant::now()) {
         // The deadline passed while the task was queued.
         return (lease, report_unstarted(&context, &start.order, End::TimedOut));

@@ -163,7 +163,6 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
         roots: Vec::new(),
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
-        idle_run: None,
         alone: false,
     }
 }

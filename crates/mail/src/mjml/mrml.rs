@@ -9,15 +9,13 @@ use mrml::prelude::render::RenderOptions;
 
 use super::error::{MjmlError, RenderError, chain};
 use super::normalise::{NormalisedTemplate, normalise};
-use super::skeleton_cache::SkeletonCache;
-use super::{Rendered, Renderer, Roots, Template};
+use super::{Rendered, Renderer, Template};
 
 /// Renders with mrml: many times faster than npm's mjml (bench/mail), with nearly the same output
 /// (docs/mjml.md).
 #[derive(Debug, Clone)]
 pub struct Embedded {
     threads: WorkerPool,
-    skeletons: SkeletonCache,
 }
 
 /// With the version: another version may render differently.
@@ -42,26 +40,10 @@ impl Embedded {
             ..Settings::default()
         };
         let threads = WorkerPool::threads("mrml", Operations::stateless(), settings).await;
-        Ok(Self { threads: threads.map_err(unavailable)?, skeletons: SkeletonCache::default() })
+        Ok(Self { threads: threads.map_err(unavailable)? })
     }
 
-    /// Renders via the skeleton cache where possible.
-    fn render_cached(
-        skeletons: &SkeletonCache,
-        template: &Template,
-    ) -> Result<Rendered, MjmlError> {
-        let without_warnings = |page: &str| {
-            let page = Template::from_text(page, &Roots::default()).ok()?;
-            Self::render_here(&page).ok().filter(|page| page.warnings.is_empty())
-        };
-        let html = skeletons.render(template.text(), |page| Some(without_warnings(page)?.html));
-        match html {
-            Some(html) => Ok(Rendered { html, warnings: Vec::new() }),
-            None => Self::render_here(template),
-        }
-    }
-
-    /// Renders on the caller's thread, without the skeleton cache.
+    /// Renders on the caller's thread.
     pub fn render_here(template: &Template) -> Result<Rendered, MjmlError> {
         let normalised = normalise(template.text());
         let normalised = normalised.map_err(|(line, what)| template.error(line, what))?;
@@ -87,9 +69,8 @@ impl Renderer for Embedded {
     }
 
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
-        let (template, skeletons) = (template.clone(), self.skeletons.clone());
-        let render = move || Self::render_cached(&skeletons, &template);
-        let rendered = self.threads.run_blocking(render).await;
+        let template = template.clone();
+        let rendered = self.threads.run_blocking(move || Self::render_here(&template)).await;
         match rendered {
             Ok(rendered) => Ok(rendered?),
             // The library would panic again on the same template.

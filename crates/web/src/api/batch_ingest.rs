@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use longshore::batch::{Callback, FailureLimit, FailureThreshold};
 use longshore::store::{Opened, Refusal, Sent};
 use longshore::{Batch, BatchId, NewBatch, NewUnit, SendError, TenantId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -23,18 +24,27 @@ use crate::trace_context::trace_parent;
 /// Maximum number of units per chunk.
 const MAX_CHUNK: usize = 10_000;
 
+/// Text without NUL characters, which not every store can keep.
+const NO_NUL: &str = r"^[^\x00]*$";
+
 /// The body of a request to open a batch.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
     id: BatchId,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<TenantId>,
+    /// Type of the batch, for people and reports.
     #[serde(rename = "type", default)]
+    #[schemars(regex(pattern = NO_NUL))]
     kind: String,
+    /// Notes for people.
     #[serde(default)]
+    #[schemars(regex(pattern = NO_NUL))]
     notes: String,
+    /// The caller that started it; default: the token's label.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = NO_NUL))]
     initiated_by: Option<String>,
     #[serde(default, deserialize_with = "lenient_int", skip_serializing_if = "Option::is_none")]
     workers: Option<u32>,
@@ -87,7 +97,7 @@ impl BatchRequest {
 }
 
 /// The response to opening a batch.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub(crate) struct OpenBatchResponse {
     pub(crate) status: Status,
     pub(crate) batch: BatchView,
@@ -107,7 +117,7 @@ pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
 }
 
 /// The response to adding a chunk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChunkResult {
     /// The batch's cursor.
     pub cursor: String,
@@ -120,7 +130,7 @@ pub struct ChunkResult {
 }
 
 /// A line with a refused unit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedLine {
     /// The line, from 1.
     pub line: u64,

@@ -7,6 +7,7 @@ use longshore::store::Page;
 use longshore::{Batch, BatchId, BatchStatus, Timestamp};
 use longshore_batch::report::gather_failures;
 use longshore_batch::{Report, listing};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -26,7 +27,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) const MAX_GROUPED_FAILURES: u64 = 5_000;
 
 /// A batch with its progress.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Batch")]
 pub struct BatchView {
     /// The batch.
     #[serde(flatten)]
@@ -36,7 +38,7 @@ pub struct BatchView {
 }
 
 /// The progress of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// Share of the known units that have ended.
     pub fraction: f64,
@@ -49,7 +51,7 @@ pub struct Progress {
 }
 
 /// The body of a pause request.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PauseRequest {
     pub(crate) reason: Option<String>,

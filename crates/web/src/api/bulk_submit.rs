@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
 use longshore::store::{Refusal, Sent};
 use longshore::{NewUnit, UnitId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::submit::{UnitRequest, client, idempotency_key, when_full};
@@ -25,7 +26,7 @@ const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 const MAX_LISTED: usize = 1_000;
 
 /// The result of a stream so far.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct BulkSubmitReport {
     /// Lines read, including blank ones.
     pub lines: u64,
@@ -36,11 +37,12 @@ pub struct BulkSubmitReport {
     /// Lines that were read with units that were refused.
     pub refused: Vec<u64>,
     /// The first thousand units that existed.
+    #[schemars(length(max = MAX_LISTED))]
     pub recognised: Vec<ExistingLine>,
 }
 
 /// A line with a unit that existed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExistingLine {
     /// The line, from 1.
     pub line: u64,

@@ -2,6 +2,7 @@
 
 use longshore::Error;
 use longshore::store::Page;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::app_state::AppState;
@@ -23,9 +24,9 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
     json(&Page { items: script_pools(&ctx.app).await, next: None })
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ScaleRequest {
+pub(crate) struct ScaleRequest {
     #[serde(deserialize_with = "lenient_int")]
     min: u32,
     #[serde(default, deserialize_with = "lenient_int")]

@@ -7,7 +7,7 @@ mod cron;
 pub(crate) mod dispatch;
 mod events;
 mod health;
-mod permits;
+pub(crate) mod permits;
 pub(crate) mod pools;
 pub(crate) mod profiles;
 mod queues;

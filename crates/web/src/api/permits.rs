@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use longshore::permits::{Answer as AcquireAnswer, Ask, Grant, Otherwise};
 use longshore::{PermitId, PoolName, Priority, Scope};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
@@ -29,16 +30,20 @@ const WAIT_TTL: Duration = Duration::from_secs(10);
 const MAX_OWNER: usize = 200;
 
 /// The body of an acquire request.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PermitRequest {
+pub(crate) struct PermitRequest {
+    /// Chosen by the client: a repeated request returns the same permit.
     id: Option<PermitId>,
     #[serde(default = "one", deserialize_with = "lenient_int")]
+    #[schemars(range(min = 1))]
     weight: u32,
     #[serde(default, deserialize_with = "lenient_int")]
+    #[schemars(range(min = 1, max = MAX_TTL))]
     ttl_seconds: Option<u32>,
     #[serde(default, deserialize_with = "lenient_int")]
     priority: Priority,
+    /// Description of the holder, for people.
     owner: Option<String>,
 }
 
@@ -47,10 +52,11 @@ fn one() -> u32 {
 }
 
 /// The response to an acquire request.
-#[derive(Serialize)]
-struct PermitResponse {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PermitResponse {
     permit: PermitId,
     pool: PoolName,
+    /// Larger than that of every earlier permit.
     fence: u64,
     ttl_seconds: u32,
     waited_seconds: f64,
@@ -147,16 +153,17 @@ fn full(pool: &PoolName) -> Problem {
 }
 
 /// The body of an extend request.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ExtendRequest {
+pub(crate) struct ExtendRequest {
     #[serde(default, deserialize_with = "lenient_int")]
+    #[schemars(range(min = 1, max = MAX_TTL))]
     ttl_seconds: Option<u32>,
 }
 
 /// The response to an extend or release request.
-#[derive(Serialize)]
-struct PermitStatus {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PermitStatus {
     permit: PermitId,
     held: bool,
 }

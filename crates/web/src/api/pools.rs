@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore::permits::{Holder, PoolStats, Waiter, Waits as WaitHistogram};
 use longshore::store::Page;
 use longshore::{AdaptiveMax, Error, PermitId, PoolName, Priority, Scope};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::app_state::AppState;
@@ -16,7 +17,7 @@ use crate::problem::Problem;
 use crate::request_context::{RequestContext, json};
 
 /// A pool with its counts, holders and waiters.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolView {
     /// Its name.
     pub pool: PoolName,
@@ -37,6 +38,7 @@ pub struct PoolView {
     /// 95th percentile of these waits.
     pub wait_p95_seconds: Option<f64>,
     /// Histogram of waits: below 1 ms, below 2 ms, and so on, doubling.
+    #[schemars(with = "Vec<u64>")]
     pub waits: WaitHistogram,
     /// How long nothing is granted, because the back end may have lost holders.
     pub quarantine_seconds: Option<f64>,
@@ -96,7 +98,7 @@ impl AppState {
 }
 
 /// A holder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PermitHolder {
     /// The permit.
     pub permit: PermitId,
@@ -113,7 +115,7 @@ pub struct PermitHolder {
 }
 
 /// A waiting request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PermitWaiter {
     /// The permit's id.
     pub permit: PermitId,
@@ -235,7 +237,7 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
 }
 
 /// The body of a resize request.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PoolSize {
     #[serde(deserialize_with = "lenient_int")]

@@ -4,6 +4,7 @@ use longshore::accounts::ProfileRecord;
 use longshore::store::Page;
 use longshore::{ProfileName, Result, Scope, TenantId, Timestamp};
 use longshore_ai::TENANT_SHEET;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use crate::endpoints::ApiResult;
 use crate::request_context::{RequestContext, json};
 
 /// A profile for the API. Fields are copied one by one, so that a new field is not exposed by accident.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ProfileView {
     pub(crate) tenant: TenantId,
     pub(crate) name: ProfileName,

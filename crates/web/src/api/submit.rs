@@ -9,8 +9,10 @@ use longshore::{
     Client, Dedup, Error, Kind, NewUnit, Payload, Policy, Priority, QueueName, RetryPolicy,
     TenantId, Timestamp, UnitId, WhenFull,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::auth::Caller;
 use crate::endpoints::ApiResult;
@@ -23,7 +25,7 @@ use crate::trace_context::trace_parent;
 const MAX_DURATION: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
 /// A unit in a request.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UnitRequest {
     id: Option<UnitId>,
@@ -31,10 +33,14 @@ pub(crate) struct UnitRequest {
     tenant: Option<TenantId>,
     queue: Option<QueueName>,
     kind: Kind,
+    /// Input of the handler.
+    #[schemars(with = "Value")]
     payload: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "lenient_int")]
     priority: Priority,
     #[serde(skip_serializing_if = "Option::is_none")]
+    /// Deduplication key.
+    #[schemars(length(max = 512))]
     key: Option<String>,
     #[serde(default)]
     window: DedupWindow,
@@ -50,8 +56,11 @@ pub(crate) struct UnitRequest {
     cap: Option<Cap>,
     #[serde(default)]
     after: After,
+    /// Retry policy; default: its kind's.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
     policy: Option<Policy>,
+    /// A client will wait for its end.
     #[serde(default)]
     awaited: bool,
 }
@@ -141,14 +150,14 @@ fn check_durations(policy: &Policy) -> Result<(), Problem> {
 }
 
 /// The response to enqueueing a unit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct SubmitResponse {
     pub(crate) unit: UnitId,
     pub(crate) status: Status,
 }
 
 /// Whether a unit or batch is new.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     Created,

@@ -3,6 +3,7 @@
 use longshore::accounts::Role;
 use longshore::store::Page;
 use longshore::{Scope, TenantId, TokenId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoints::ApiResult;
@@ -19,7 +20,7 @@ pub(super) async fn audit_log(ctx: RequestContext) -> ApiResult {
 }
 
 /// The caller's identity.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Identity {
     /// The token; none if no token is required.
     pub token: Option<TokenId>,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore::store::{Page, UnitAction, UnitFailure, UnitFilter, UnitSelection};
 use longshore::unit::Payload;
 use longshore::{Client, Unit, UnitId, WaitError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
@@ -14,7 +15,7 @@ use crate::problem::Problem;
 use crate::request_context::{RequestContext, json};
 
 /// A unit with its failures.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct UnitView {
     /// The unit.
     #[serde(flatten)]

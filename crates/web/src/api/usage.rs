@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore::accounts::{BudgetState, Usage, UsageBy, UsageFilter};
 use longshore::store::Page;
 use longshore::{Scope, TenantId, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::app_state::AppState;
@@ -18,7 +19,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const MAX_TENANTS: usize = 1_000;
 
 /// A group of calls, with the cost in dollars.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageView {
     /// Sums of the calls.
     #[serde(flatten)]

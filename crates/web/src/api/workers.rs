@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore::session::{Order, Session};
 use longshore::store::Page;
 use longshore::{Error, Kind, SessionId, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoints::ApiResult;
@@ -12,7 +13,7 @@ use crate::problem::Problem;
 use crate::request_context::{RequestContext, json};
 
 /// A worker with its session.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerView {
     /// The session id.
     pub id: SessionId,
@@ -75,7 +76,7 @@ impl From<WorkerView> for Session {
 }
 
 /// The response to a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct WorkerCommandResponse {
     worker: SessionId,
     order: Order,

@@ -13,6 +13,7 @@ use longshore_testkit::fake_ai::{Act, BatchPlan, Fate};
 use longshore_testkit::standstill::{Kill, Tripwire};
 
 use super::fixture::{BulkFixture, PROVIDERS};
+use crate::support;
 
 fn endless() -> BatchPlan {
     BatchPlan { polls: u32::MAX, ..BatchPlan::default() }
@@ -125,7 +126,7 @@ fn later(fixture: &mut BulkFixture, by: Duration) -> Arc<ManualClock> {
 async fn rows_whose_questions_still_wait_at_the_deadline_are_told_timeout() {
     let mut fixture = BulkFixture::new(ProviderName::Openai, 3).await;
     let mut definition = due_tomorrow(&fixture);
-    if let Some(patient) = &mut definition.ai.provider_batch {
+    if let Some(patient) = &mut support::ai(&mut definition).provider_batch {
         patient.gather = 10 * DAY;
     }
     // The batch is not sealed, so its questions wait for more rows.
@@ -212,7 +213,7 @@ async fn rows_beyond_the_budget_are_told_and_those_within_it_are_asked() {
     for provider in PROVIDERS {
         let fixture = BulkFixture::new(provider, 10).await;
         let definition = fixture.definition();
-        let most = u64::from(definition.ai.max_tokens) * 4 + 200;
+        let most = u64::from(definition.ai().unwrap().max_tokens) * 4 + 200;
         let budget = Budget { tokens: Some(most), cost_picos: None, warn_at: 1.0 };
         let tenant = TenantId::default();
         fixture.ledger.put_budget(&Scope::All, &tenant, Some(budget)).await.unwrap();
@@ -265,7 +266,7 @@ async fn rows_of_an_unusable_profile_are_told_what_they_are_told_directly() {
 async fn questions_that_wait_when_their_profile_is_suspended_are_told_so() {
     let fixture = BulkFixture::new(ProviderName::Openai, 2).await;
     let mut definition = fixture.definition();
-    if let Some(patient) = &mut definition.ai.provider_batch {
+    if let Some(patient) = &mut support::ai(&mut definition).provider_batch {
         patient.gather = Duration::from_secs(3600);
     }
     // The batch is not sealed, so its questions wait for more rows.

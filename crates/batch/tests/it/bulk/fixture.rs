@@ -92,8 +92,9 @@ impl BulkFixture {
     pub(super) fn definition(&self) -> Definition {
         let mut definition = support::definition();
         definition.database = Database::Store;
-        definition.ai.profile = ProfileRef::Named(fake());
-        definition.ai.provider_batch = Some(ProviderBatchOptions {
+        let ai = support::ai(&mut definition);
+        ai.profile = ProfileRef::Named(fake());
+        ai.provider_batch = Some(ProviderBatchOptions {
             gather: Duration::from_millis(20),
             look: Duration::from_millis(20),
             lag: Duration::from_millis(50),
@@ -102,7 +103,7 @@ impl BulkFixture {
             "SELECT id FROM rows WHERE id = :key".clone_into(&mut pre.sql);
             r#"{"verdict": "v{{ id }}"}"#.clone_into(&mut pre.template);
         }
-        definition.ai.schema = Some(json!({
+        support::ai(&mut definition).schema = Some(json!({
             "type": "object", "properties": { "verdict": { "type": "string" } },
             "required": ["verdict"],
         }));

@@ -6,8 +6,8 @@ use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
-    Action, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre, ProviderBatchOptions,
-    SqlPost, SqlStatement, Workers,
+    Action, Ai, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre,
+    ProviderBatchOptions, SqlPost, SqlStatement, Workers,
 };
 use longshore_batch::file::{Overrides, SourceLocation};
 use serde_json::json;
@@ -17,6 +17,10 @@ use super::{FULL, SMALL, folder, load, noon, read, with_params};
 fn pre(definition: &Definition) -> &longshore_batch::definition::SqlPre {
     let Pre::Sql(pre) = &definition.pre else { panic!("{:?}", definition.pre) };
     pre
+}
+
+fn ai(text: &str) -> Ai {
+    read(text).unwrap().definition.ai().unwrap().clone()
 }
 
 fn post(definition: &Definition) -> &SqlPost {
@@ -75,7 +79,7 @@ fn pre_and_ai_hold_the_files_they_name() {
     assert!(pre.template.starts_with("Is {{ qty }} right?"));
     assert!(pre.template_name.ends_with("/prompt.md"), "{}", pre.template_name);
     assert_eq!(pre.lists.keys().collect::<Vec<_>>(), ["history"]);
-    let ai = &loaded.definition.ai;
+    let ai = loaded.definition.ai().unwrap();
     assert_eq!(
         (ai.profile.written().unwrap().name.as_str(), ai.profile.written().unwrap().provider),
         ("reviewer", ProviderName::Scripted)
@@ -105,7 +109,7 @@ fn prices_depend_on_caches_batches_tiers_and_days() {
         { "tier": "priority", "output": 30.5 },
     ], "rates": [{ "from": "2027-01-01", "until": "2027-07-01T12:00:00Z", "input": 2.5, "output": 12 }]});
     let written: Prices = serde_json::from_value(written).unwrap();
-    assert_eq!(read.definition.ai.profile.written().unwrap().prices, written);
+    assert_eq!(read.definition.ai().unwrap().profile.written().unwrap().prices, written);
 }
 
 #[test]
@@ -133,6 +137,21 @@ fn post_is_a_text_a_list_or_a_table_and_a_text_may_hold_several_statements() {
 }
 
 #[test]
+fn a_file_with_mail_has_a_mail_step_and_its_stored_definition_reads_back() {
+    let mail = "[mail]\nfrom = \"a@example.org\"\nto = \"b@example.org\"\nsubject = \"News\"\n\
+                template = \"<mjml/>\"\npool = \"smtp\"\ntimeout = \"5s\"";
+    let text = SMALL.replace("[ai]\nprofile = \"echo\"", mail);
+    let text = text.replace("prompt = \"{{ id }}?\"\n", "");
+    let definition = read(&text).unwrap().definition;
+    assert!(definition.ai().is_none() && definition.provider_batch().is_none());
+    assert_eq!(definition.pool().unwrap().as_str(), "smtp");
+    assert_eq!(definition.timeout(), Duration::from_secs(5));
+    let stored = serde_json::to_value(&definition).unwrap();
+    assert_eq!((stored.get("ai"), &stored["mail"]["to"]), (None, &json!("b@example.org")));
+    assert_eq!(serde_json::from_value::<Definition>(stored).unwrap(), definition);
+}
+
+#[test]
 fn a_small_file_gets_the_defaults() {
     let loaded = read(SMALL).unwrap();
     let batch = &loaded.definition;
@@ -145,8 +164,9 @@ fn a_small_file_gets_the_defaults() {
     let limit = FailureLimit::Percent(10.0);
     assert_eq!(batch.threshold, Some(FailureThreshold { limit, then: OnThreshold::Pause }));
     assert_eq!(post(batch), &SqlPost::default());
-    assert_eq!(batch.ai.profile.written().unwrap().provider, ProviderName::Echo);
-    assert_eq!((batch.ai.timeout, batch.ai.max_tokens), (Duration::from_secs(60), 1024));
+    let ai = batch.ai().unwrap();
+    assert_eq!(ai.profile.written().unwrap().provider, ProviderName::Echo);
+    assert_eq!((ai.timeout, ai.max_tokens), (Duration::from_secs(60), 1024));
 }
 
 #[test]
@@ -258,7 +278,7 @@ fn a_schema_may_be_written_in_place() {
     let text = format!(
         "{SMALL}\n[ai.schema]\ntype = \"object\"\nrequired = [\"a\"]\n\n[ai.schema.properties.a]\nminimum = 1\n"
     );
-    let schema = read(&text).unwrap().definition.ai.schema.unwrap();
+    let schema = ai(&text).schema.unwrap();
     let meant = json!({"type": "object", "required": ["a"], "properties": {"a": {"minimum": 1}}});
     assert_eq!(schema, meant);
 }
@@ -314,7 +334,7 @@ fn a_definition_survives_the_store() {
 #[test]
 fn a_profile_with_an_at_is_the_tenants_own() {
     let own = "profile = \"@fast\"\nthrough = \"queue\"";
-    let ai = read(&SMALL.replace("profile = \"echo\"", own)).unwrap().definition.ai;
+    let ai = ai(&SMALL.replace("profile = \"echo\"", own));
     assert_eq!((ai.profile.shown(), ai.through), ("@fast".to_owned(), AskRoute::Queue));
     assert!(ai.profile.written().is_none() && !ai.needs_desk());
 }
@@ -332,7 +352,7 @@ limits = { requests = 60, in_flight = 4 }
 fallback = ["spare"]
 "#;
     let text = format!("{}\n{real}", SMALL.replace("\"echo\"", "\"claude\""));
-    let ai = read(&text).unwrap().definition.ai;
+    let ai = ai(&text);
     let profile = ai.profile.written().unwrap();
     assert_eq!((profile.provider, profile.model.as_str()), (ProviderName::Anthropic, "claude-x"));
     assert_eq!((profile.key.as_deref(), profile.limits.in_flight), (Some("env:KEY"), Some(4)));
@@ -342,7 +362,7 @@ fallback = ["spare"]
 
 #[test]
 fn questions_may_go_with_a_providers_batches() {
-    let with = |ai: &str| read(&SMALL.replace("profile = \"echo\"", ai)).unwrap().definition.ai;
+    let with = |settings: &str| ai(&SMALL.replace("profile = \"echo\"", settings));
     assert_eq!(with("profile = \"@a\"\nmode = \"direct\"").provider_batch, None);
     let usual = with("profile = \"@a\"\nmode = \"provider-batch\"").provider_batch.unwrap();
     assert_eq!(usual, ProviderBatchOptions::default());

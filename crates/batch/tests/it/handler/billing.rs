@@ -12,6 +12,7 @@ use longshore_batch::definition::{Definition, Post, PostVerdict, Rule, SqlPost};
 use serde_json::{Value, json};
 
 use super::fixture::{FakeProvider, FakeReply, Fixture, TestRoute, answer, post};
+use crate::support;
 
 const FINE: &str = r#"{"verdict": "fine"}"#;
 
@@ -211,7 +212,7 @@ async fn a_profile_is_looked_up_on_each_use() {
 async fn a_written_profile_that_needs_the_network_is_asked_at_the_desk() {
     let fixture = Fixture::by(TestRoute::Desk, FakeProvider::always(FINE)).await;
     let mut definition = fixture.definition();
-    definition.ai.profile = Profile {
+    support::ai(&mut definition).profile = Profile {
         model: "m".to_owned(),
         endpoint: Some("http://127.0.0.1:9".to_owned()),
         ..Profile::new("fake", ProviderName::Openai)

@@ -62,7 +62,6 @@ fn definition_in_store() -> Definition {
         vec![longshore_batch::definition::SqlStatement { rows: Some(1), ..statement(sql) }];
     Definition {
         database: Database::Store,
-        mail: None,
         post: Post::Sql(SqlPost { success, ..SqlPost::default() }),
         ..definition()
     }

@@ -24,7 +24,7 @@ use longshore_ai::{
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
     Ai, AskRoute, Candidates, Database, Definition, END_KIND, Post, Pre, ProfileRef, QUEUE,
-    ROW_KIND, SqlPost, SqlPre, SqlStatement,
+    ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::handler::RowHandlerBuilder;
 use longshore_batch::rows::{Candidate, Row, RowSource, SourceError, Sources, StatementInfo};
@@ -195,6 +195,7 @@ pub(crate) fn statement(sql: &str) -> SqlStatement {
 /// `{{ id }}?`, answered with `{"verdict": …}`, written to `reviews`.
 pub(crate) fn definition() -> Definition {
     let basis = support::definition();
+    let ai = basis.ai().unwrap().clone();
     Definition {
         database: rows_database(),
         pre: Pre::Sql(SqlPre {
@@ -203,11 +204,11 @@ pub(crate) fn definition() -> Definition {
             template: "{{ id }}?".to_owned(),
             template_name: "prompt.md".to_owned(),
         }),
-        ai: Ai {
+        step: RowStep::Ai(Ai {
             profile: Profile {
                 name: "fake".to_owned(),
                 prices: Prices::flat(Price::dollars(1), Price::dollars(5)),
-                ..basis.ai.profile.written().unwrap().clone()
+                ..ai.profile.written().unwrap().clone()
             }
             .into(),
             max_tokens: 50,
@@ -218,9 +219,8 @@ pub(crate) fn definition() -> Definition {
                 "properties": { "verdict": { "type": "string" }, "notes": {} },
                 "required": ["verdict"],
             })),
-            ..basis.ai
-        },
-        mail: None,
+            ..ai
+        }),
         post: Post::Sql(post()),
         retry: RetryPolicy {
             max_attempts: 3,
@@ -357,10 +357,10 @@ impl Fixture {
     pub(crate) fn definition(&self) -> Definition {
         let mut definition = definition();
         if self.route != TestRoute::Direct {
-            definition.ai.profile = ProfileRef::Named(fake());
+            support::ai(&mut definition).profile = ProfileRef::Named(fake());
         }
         if self.route == TestRoute::Queue {
-            definition.ai.through = AskRoute::Queue;
+            support::ai(&mut definition).through = AskRoute::Queue;
         }
         definition
     }

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::fixture::{
     FakeProvider, FakeReply, Fixture, TestRoute, answer, definition, on_each_route,
 };
+use crate::support;
 
 fn text(text: &str) -> SqlValue {
     SqlValue::Text(text.to_owned())
@@ -152,7 +153,7 @@ async fn a_provider_that_wants_time_gets_it(route: TestRoute) {
 async fn without_a_schema_any_text_is_an_answer(route: TestRoute) {
     let fixture = Fixture::by(route, FakeProvider::always("Looks good to me.")).await;
     let mut definition = fixture.definition();
-    definition.ai.schema = None;
+    support::ai(&mut definition).schema = None;
     let id = fixture.start(&definition, &[json!("key with ' and \"")]).await;
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.only_unit(&id).await.state, UnitState::Done);

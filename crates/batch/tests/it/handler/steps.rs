@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::sync::Barrier;
 
 use super::fixture::{FakeProvider, Fixture, definition};
+use crate::support;
 
 struct FixedPrompt(&'static str);
 
@@ -85,7 +86,7 @@ async fn everything_known_of_a_row_can_be_bound() {
     let words = r#"{"verdict": "fine", "status": "theirs", "notes": {"deep": [1, 2]}}"#;
     let fixture = Fixture::in_memory(FakeProvider::always(words));
     let mut definition = definition();
-    definition.ai.schema = None;
+    support::ai(&mut definition).schema = None;
     let sql = "INSERT INTO log VALUES (:status, :error_code, :error_message, :worker_id, :batch_id, \
                :unit_id, :unit_key, :key, :attempt, :answer, :model, :tokens_in, :tokens_out, \
                :latency_ms, :cost_usd, :simulated, :verdict, :answer_status, :notes, :absent)";

@@ -13,7 +13,7 @@ use longshore_ai::{Profile, ProviderName};
 use longshore_batch::RowHandler;
 use longshore_batch::check::check;
 use longshore_batch::definition::{
-    Ai, Database, Definition, END_KIND, Post, Pre, ROW_KIND, SqlPost, SqlPre, SqlStatement,
+    Ai, Database, Definition, END_KIND, Post, Pre, ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::file::SourceMap;
 use longshore_batch::initiator::{Initiator, StartOptions};
@@ -37,6 +37,7 @@ reply = '{"verdict": "{{ id }} of {{ name }} is fine", "score": 0.5, "sure": tru
 
 fn definition(url: &str) -> Definition {
     let basis = support::definition();
+    let ai = basis.ai().unwrap().clone();
     let statement = |sql: &str| SqlStatement { sql: sql.to_owned(), rows: Some(1) };
     Definition {
         database: Database::Url(url.to_owned()),
@@ -46,12 +47,12 @@ fn definition(url: &str) -> Definition {
             template: "Is line {{ id }} of {{ note }}?".to_owned(),
             template_name: "prompt.md".to_owned(),
         }),
-        ai: Ai {
+        step: RowStep::Ai(Ai {
             profile: Profile {
                 name: "reviewer".to_owned(),
                 provider: ProviderName::Scripted,
                 script: Some(SCRIPT.to_owned()),
-                ..basis.ai.profile.written().unwrap().clone()
+                ..ai.profile.written().unwrap().clone()
             }
             .into(),
             pool: None,
@@ -64,9 +65,8 @@ fn definition(url: &str) -> Definition {
                 },
                 "required": ["verdict"],
             })),
-            ..basis.ai
-        },
-        mail: None,
+            ..ai
+        }),
         post: Post::Sql(SqlPost {
             always: vec![statement(
                 "INSERT INTO seen (line, attempt, error_code, score, sure)

@@ -79,7 +79,7 @@ impl CheckedBatch {
         };
         let mut loaded = BatchFile::load(&file.path, &overrides).map_err(file_error)?;
         #[cfg(not(feature = "standard"))]
-        if loaded.definition.mail.is_some() {
+        if loaded.definition.mail().is_some() {
             crate::mail::sealer(settings).await?;
         }
         let url = choose_store(&mut loaded.definition, settings);

@@ -132,11 +132,11 @@ impl DigestLoop {
 
 /// The key prefix of the digest's messages. An error if the file is no digest that can run here.
 fn key_prefix(definition: &Definition, settings: &Settings) -> anyhow::Result<String> {
-    let Some(mail) = &definition.mail else {
+    let Some(mail) = definition.mail() else {
         return Err(usage("the batch file has no section [mail]"))
             .hint("`longshore batch run` is for batches that ask");
     };
-    if let Some(pool) = &definition.ai.pool {
+    if let Some(pool) = &mail.pool {
         // Without this check, rows would wait for another worker, and there is none.
         settings.bounded.shape(pool, None)?;
     }

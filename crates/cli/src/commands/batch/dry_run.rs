@@ -5,12 +5,12 @@ use anyhow::anyhow;
 use longshore::UnitId;
 use longshore_ai::{Answer, Cost, Mode, estimate_tokens};
 use longshore_batch::command::CommandPrepare;
-use longshore_batch::definition::{Database, Pre};
+use longshore_batch::definition::{Ai, Database, Pre, RowStep};
 use longshore_batch::mail::{MailPrepare, Parcel};
+use longshore_batch::names;
 use longshore_batch::sql_pre::SqlPrepare;
 use longshore_batch::step::{Prepare, PrepareError, RowRun};
 use longshore_batch::value::{show_key, to_json};
-use longshore_batch::{Definition, names};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -35,9 +35,10 @@ struct DryRun<'a> {
     params: &'a std::collections::BTreeMap<String, Value>,
     count: u64,
     prompts: Vec<PromptSample>,
-    profile: String,
+    /// `None` if the rows get a message.
+    profile: Option<String>,
     simulated: bool,
-    /// `None` if the prices are in the ledger.
+    /// `None` if the rows get a message or the prices are in the ledger.
     cost_estimate: Option<f64>,
     cost_at_most: Option<f64>,
 }
@@ -70,8 +71,9 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
     let all = source.count(candidates).await?;
     let count = candidates.limit.map_or(all, |limit| limit.min(all));
     let prompts = prompts(checked, settings).await?;
-    let estimate = CostEstimate::of(definition, &prompts, count);
-    let written = definition.ai.profile.written();
+    let ai = definition.ai();
+    let estimate = ai.and_then(|ai| CostEstimate::of(ai, &prompts, count));
+    let written = ai.and_then(|ai| ai.profile.written());
     let shown = DryRun {
         kind: &definition.kind,
         tenant: definition.tenant.to_string(),
@@ -80,7 +82,7 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
         candidates_sql: &candidates.sql,
         params: &candidates.params,
         count,
-        profile: definition.ai.profile.shown(),
+        profile: ai.map(|ai| ai.profile.shown()),
         simulated: written.is_some_and(|profile| profile.provider.is_simulated()),
         cost_estimate: estimate.as_ref().map(|estimate| estimate.likely.dollars()),
         cost_at_most: estimate.as_ref().map(|estimate| estimate.most.dollars()),
@@ -102,27 +104,50 @@ fn effects(database: &Database) -> &'static str {
     }
 }
 
-async fn prepare(checked: &CheckedBatch) -> anyhow::Result<Option<Box<dyn Prepare>>> {
-    let definition = &checked.definition;
-    if let (Some(mail), Pre::Sql(pre)) = (&definition.mail, &definition.pre) {
-        let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
-        return Ok(Some(Box::new(prepare.map_err(|why| anyhow!(why))?)));
+/// PRE of the batch's step.
+enum SamplePre {
+    Prompt(Box<dyn Prepare>),
+    Message(Box<MailPrepare>, Sealer),
+}
+
+impl SamplePre {
+    /// `None` if PRE is code of another program.
+    async fn of(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<Option<Self>> {
+        let definition = &checked.definition;
+        Ok(Some(match (&definition.step, &definition.pre) {
+            (RowStep::Mail(mail), Pre::Sql(pre)) => {
+                let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
+                let prepare = prepare.map_err(|why| anyhow!(why))?;
+                Self::Message(Box::new(prepare), mail::sealer(settings).await?)
+            }
+            (_, Pre::Sql(pre)) => {
+                Self::Prompt(Box::new(SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?))
+            }
+            (_, Pre::Command(pre)) => {
+                Self::Prompt(Box::new(CommandPrepare::open(pre, &checked.commands).await?))
+            }
+            (_, Pre::Code(_)) => return Ok(None),
+        }))
     }
-    Ok(match &definition.pre {
-        Pre::Sql(pre) => Some(Box::new(SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?)),
-        Pre::Command(pre) => Some(Box::new(CommandPrepare::open(pre, &checked.commands).await?)),
-        Pre::Code(_) => None,
-    })
+
+    /// The prompt or message of a row, as text.
+    async fn sample(&self, row: &RowRun<'_>) -> Result<String, PrepareError> {
+        match self {
+            Self::Prompt(prepare) => prepare.prepare(row).await,
+            Self::Message(prepare, sealer) => {
+                check_message(sealer, prepare.parcel(row).await?).await
+            }
+        }
+    }
 }
 
 async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<Vec<PromptSample>> {
-    let Some(prepare) = prepare(checked).await? else { return Ok(Vec::new()) };
     let batch = names::batch_id(now(), 1)?;
     let rows = checked.source.candidates(&checked.definition.candidates, None, MAX_PROMPTS).await?;
-    let sealer = match &checked.definition.mail {
-        Some(_) if !rows.is_empty() => Some(mail::sealer(settings).await?),
-        _ => None,
-    };
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(pre) = SamplePre::of(checked, settings).await? else { return Ok(Vec::new()) };
     let mut prompts = Vec::new();
     for candidate in rows {
         let row = RowRun {
@@ -134,20 +159,14 @@ async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<
             worker: "dry-run",
             source: &*checked.source,
         };
-        let prompt = match (prepare.prepare(&row).await, &sealer) {
-            (Ok(prompt), Some(sealer)) => check_message(sealer, &prompt).await,
-            (prompt, _) => prompt,
-        };
-        prompts.push(PromptSample::of(to_json(&candidate.key), prompt));
+        prompts.push(PromptSample::of(to_json(&candidate.key), pre.sample(&row).await));
     }
     Ok(prompts)
 }
 
 /// A message as text, after it was compiled and encoded as in a real run: an error in the page or
 /// an address shows up here, and not in the first thousand rows.
-async fn check_message(sealer: &Sealer, prompt: &str) -> Result<String, PrepareError> {
-    let parcel: Parcel =
-        serde_json::from_str(prompt).map_err(|error| PrepareError::hopeless(error.to_string()))?;
+async fn check_message(sealer: &Sealer, parcel: Parcel) -> Result<String, PrepareError> {
     let Parcel { key, from, to, subject, told, mjml, .. } = &parcel;
     let items = told.items;
     let shown =
@@ -167,8 +186,7 @@ struct CostEstimate {
 impl CostEstimate {
     /// Likely: an answer has a quarter of its maximum tokens. Most: all of them. `None` if the
     /// prices are not in the file.
-    fn of(definition: &Definition, prompts: &[PromptSample], count: u64) -> Option<Self> {
-        let ai = &definition.ai;
+    fn of(ai: &Ai, prompts: &[PromptSample], count: u64) -> Option<Self> {
         let prices = &ai.profile.written()?.prices;
         let system = ai.system.as_deref().map_or(0, estimate_tokens);
         let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_deref());
@@ -193,12 +211,14 @@ fn render(shown: &DryRun<'_>, estimate: Option<&CostEstimate>) -> String {
     text.push_str(&format!("rows       {}\n", shown.count));
     text.push_str(&format!("store      {}\n", shown.store));
     text.push_str(&format!("effects    {}\n", shown.effects));
-    text.push_str(&format!("profile    {}{simulated}\n", shown.profile));
-    let cost = match estimate {
-        Some(CostEstimate { likely, most }) => format!("about {likely}, at most {most}"),
-        None => "unknown: the profile's prices are in the ledger".to_owned(),
-    };
-    text.push_str(&format!("cost       {cost}\n"));
+    if let Some(profile) = &shown.profile {
+        text.push_str(&format!("profile    {profile}{simulated}\n"));
+        let cost = match estimate {
+            Some(CostEstimate { likely, most }) => format!("about {likely}, at most {most}"),
+            None => "unknown: the profile's prices are in the ledger".to_owned(),
+        };
+        text.push_str(&format!("cost       {cost}\n"));
+    }
     for sample in &shown.prompts {
         let key = show_key(&longshore_batch::value::from_json(&sample.key));
         text.push_str(&format!("\n--- prompt for row {key}\n"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use longshore::{Batch, BatchId, BatchStatus};
+use longshore_batch::definition::RowStep;
 use longshore_batch::initiator::{FillEnd, StartOptions, definition_of};
 use longshore_batch::{Definition, Initiation, Initiator};
 use serde::Serialize;
@@ -163,7 +164,7 @@ pub(super) async fn unfinished(
         let (mine, its) = (&definition.candidates, &stored.candidates);
         let same_rows = params(definition) == params(&stored) && mine.limit == its.limit;
         // A digest's file may be in another folder after each deployment.
-        let both_write = definition.mail.is_some() && stored.mail.is_some();
+        let both_write = definition.mail().is_some() && stored.mail().is_some();
         if (stored.source == definition.source || both_write) && same_rows {
             found.push((batch, stored));
         }
@@ -174,7 +175,7 @@ pub(super) async fn unfinished(
 /// The parameters that select rows, without the day on which a digest began.
 fn params(definition: &Definition) -> BTreeMap<&str, &Value> {
     let params = definition.candidates.params.iter();
-    let is_day = |name: &str| definition.mail.is_some() && name == "day";
+    let is_day = |name: &str| definition.mail().is_some() && name == "day";
     params.map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_day(name)).collect()
 }
 
@@ -182,7 +183,7 @@ fn params(definition: &Definition) -> BTreeMap<&str, &Value> {
 fn same_definition(one: &Definition, other: &Definition) -> bool {
     let mut like = other.clone();
     (like.deadline, like.workers) = (one.deadline, one.workers);
-    if let (Some(mail), Some(like_mail)) = (&one.mail, &mut like.mail) {
+    if let (RowStep::Mail(mail), RowStep::Mail(like_mail)) = (&one.step, &mut like.step) {
         like_mail.day.clone_from(&mail.day);
         like.candidates.params.clone_from(&one.candidates.params);
     }

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use longshore::{Batch, Worker};
 use longshore_ai::Desk;
 use longshore_batch::Initiation;
-use longshore_batch::definition::Workers;
+use longshore_batch::definition::{Ai, Workers};
 use tokio::sync::Notify;
 
 use super::completion_wait::{CompletionStatus, CompletionUnits};
@@ -76,7 +76,7 @@ fn open_if_needed(
     initiations: &[Initiation],
     settings: &Settings,
 ) -> anyhow::Result<Option<Desk>> {
-    let wanted = initiations.iter().any(|one| one.definition().ai.needs_desk());
+    let wanted = initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_desk));
     wanted.then(|| inference::open_inference(&context.ledger, settings)).transpose()
 }
 
@@ -90,7 +90,7 @@ async fn run_background(inference: Option<&Desk>, context: &BatchContext) {
 
 /// The longest drain: a request in flight may take its whole timeout.
 fn drain_limit(initiations: &[Initiation], settings: &Settings) -> Duration {
-    let given = initiations.iter().map(|one| one.definition().ai.timeout).max();
+    let given = initiations.iter().map(|one| one.definition().timeout()).max();
     given.unwrap_or_default().max(settings.worker.drain_timeout)
 }
 

@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The batches that use a provider's batches.
 pub(super) fn wanted(initiations: &[Initiation]) -> HashSet<BatchId> {
     let uses_provider_batches =
-        initiations.iter().filter(|one| one.definition().ai.provider_batch.is_some());
+        initiations.iter().filter(|one| one.definition().provider_batch().is_some());
     uses_provider_batches.map(|one| one.batch().id.clone()).collect()
 }
 
