@@ -67,6 +67,9 @@ pub fn run_if_worker(
 ) -> Option<ExitCode> {
     // Also in a worker, since its operations may open pools of their own.
     INSTALLED.store(true, Ordering::Relaxed);
+    if longshore_process::run_if_reaper() {
+        return Some(ExitCode::SUCCESS);
+    }
     let mut arguments = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
     match (arguments.next().as_deref(), arguments.next()) {
         (Some(WARDEN_ARGUMENT), Some(mark)) => {
