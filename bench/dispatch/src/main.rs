@@ -86,9 +86,8 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    // If started as the warden of another process, this process does nothing else.
-    if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {
-        return ended;
+    if longshore_process::run_if_reaper() {
+        return ExitCode::SUCCESS;
     }
     match run() {
         Ok(()) => ExitCode::SUCCESS,

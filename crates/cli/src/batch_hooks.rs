@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use longshore::Verdict;
 use longshore_batch::definition::Action;
 use longshore_batch::end::{Act, ActError};
-use longshore_pool::warden::Warden;
+use longshore_process::OrphanReaper;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::Value;
@@ -25,19 +25,19 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runs commands and calls URLs.
 pub struct BatchHooks {
     dir: PathBuf,
-    warden: Arc<Warden>,
+    reaper: Arc<OrphanReaper>,
     caller: HttpClient,
 }
 
 impl BatchHooks {
     /// Commands run in `dir`, and requests go through `caller`.
     pub fn new(dir: PathBuf, caller: HttpClient) -> Self {
-        Self { dir, warden: Warden::shared(), caller }
+        Self { dir, reaper: OrphanReaper::shared(), caller }
     }
 
     async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActError> {
         let exec = ExecPayload::simple(argv.to_vec(), facts.to_string(), HOOK_TIMEOUT);
-        let run = CommandRun { exec: &exec, dir: &self.dir, env: Vec::new(), warden: &self.warden };
+        let run = CommandRun { exec: &exec, dir: &self.dir, env: Vec::new(), reaper: &self.reaper };
         match run.perform(std::future::pending()).await {
             CommandEnd::Exited(result) if result.exit_code == Some(0) => Ok(()),
             CommandEnd::Exited(result) => {

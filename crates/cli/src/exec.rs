@@ -1,14 +1,13 @@
 //! The built-in kind `exec`: a unit is a command, its result the command's output.
 //!
-//! This module is the handler: it maps the end of a [`run`] to an outcome. [`payload`] parses,
-//! [`capture`] bounds the output, and a [`Warden`] terminates commands that outlive a killed
-//! worker.
+//! This module is the handler: it maps the end of a [`run`] to an outcome. [`payload`] parses, and an
+//! [`OrphanReaper`] terminates commands that outlive a killed worker.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use longshore::{CancelReason, Context, Handler, HandlerResult, Reply, Verdict, trace};
-use longshore_pool::warden::Warden;
+use longshore_process::OrphanReaper;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -16,7 +15,6 @@ use crate::env;
 use payload::ExecPayload;
 use run::{CommandEnd, CommandRun};
 
-mod capture;
 pub mod payload;
 pub mod run;
 
@@ -26,13 +24,13 @@ pub const KIND: &str = "exec";
 /// Runs commands.
 pub struct ExecHandler {
     dir: PathBuf,
-    warden: Arc<Warden>,
+    reaper: Arc<OrphanReaper>,
 }
 
 impl ExecHandler {
     /// Commands run in `dir` unless they name another directory.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, warden: Warden::shared() }
+        Self { dir, reaper: OrphanReaper::shared() }
     }
 }
 
@@ -66,7 +64,7 @@ impl Handler for ExecHandler {
             exec: &exec,
             dir: &self.dir,
             env: unit_env(&context),
-            warden: &self.warden,
+            reaper: &self.reaper,
         };
         let cancelled = context.cancelled();
         let end = run.perform(cancelled.cancelled()).await;

@@ -30,7 +30,8 @@ use async_trait::async_trait;
 pub use config::{PbsDialect, Retries, Site};
 pub use error::SystemError;
 pub use job::{Array, Job, Program, Terms};
-pub use job_state::{Cause, End, Exit, JobId, JobState};
+pub use job_state::{Cause, End, JobId, JobState};
+pub use longshore_process::Exit;
 pub use queue_system::{BaseSystem, QueueSystem, Role, UnknownQueueSystem};
 pub use wait_jobs::{Pace, wait};
 

@@ -7,7 +7,6 @@
 mod cancel;
 mod lifetime;
 mod options;
-mod orphan_processes;
 mod output;
 mod script_check;
 mod script_run;
@@ -29,13 +28,12 @@ use futures_util::stream::FuturesUnordered;
 use longshore::session::Lease;
 use longshore::time::SystemClock;
 use longshore::{Backoff, SessionId, UnitId};
-use longshore_pool::warden::Warden;
+use longshore_process::{OrphanReaper, Subreaper};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::cancel::{CancelSignal, StopReason};
 pub use self::options::{Command, Hooks, Life, Options, WorkerError};
-use self::orphan_processes::OrphanReaper;
 use self::script_run::{CheckedScript, WorkerContext};
 use self::signal_grace::SignalGrace;
 use self::stream_writer::OutputStreams;
@@ -135,7 +133,7 @@ struct Worker {
     phase: Phase,
     summary: Life,
     /// Kills scripts that are left behind if this process is killed.
-    _warden: Arc<Warden>,
+    _reaper: Arc<OrphanReaper>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,15 +145,15 @@ enum Phase {
 
 impl Worker {
     fn new(options: Options) -> Result<Self, WorkerError> {
-        let warden = Warden::shared();
+        let reaper = OrphanReaper::shared();
         let mut env = options.env.clone();
-        let (name, mark) = warden.mark();
-        // The warden kills processes with the mark when the worker ends, even if they left their
+        let (name, mark) = reaper.mark();
+        // The reaper kills processes with the mark when the worker ends, even if they left their
         // script's group.
-        warden.sweep();
-        let orphans =
-            options.alone.then(|| OrphanReaper::become_subreaper(&format!("{name}={mark}")));
-        let orphans = orphans.transpose().unwrap_or_else(|error| {
+        reaper.sweep();
+        let subreaper =
+            options.alone.then(|| Subreaper::new((name, &mark), script_run::UNIT_VARIABLE));
+        let subreaper = subreaper.transpose().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot become a subreaper: processes that leave their script's group live until the worker ends");
             None
         });
@@ -169,7 +167,7 @@ impl Worker {
             clock: Arc::new(SystemClock),
             dev_null: File::options().read(true).write(true).open("/dev/null")?,
             streams: OutputStreams::new(uid.clone()),
-            orphans: Mutex::new(orphans),
+            subreaper: Mutex::new(subreaper),
         };
         let threads = options.threads.max(1);
         let now = Instant::now();
@@ -187,7 +185,7 @@ impl Worker {
             idle_since: now,
             phase: Phase::Working,
             summary: Life::default(),
-            _warden: warden,
+            _reaper: reaper,
         })
     }
 

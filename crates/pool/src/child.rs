@@ -44,7 +44,6 @@ use crate::payload::Payload;
 use crate::program::WORKER_ARGUMENT;
 use crate::protocol::{CallMessage, Encoding, FromWorker, Hello, Ready, VERSION};
 use crate::threads::panic_message;
-use crate::warden::{self, WARDEN_ARGUMENT};
 
 mod channel;
 mod input;
@@ -61,18 +60,17 @@ const MAX_ANSWER_DELAY: Duration = Duration::from_micros(50);
 /// of a pool to its operations.
 ///
 /// Call it first in `main`, before arguments are parsed or threads started. A program that does so
-/// can also be its own orphan reaper ([`crate::warden`]).
+/// is also its own orphan reaper ([`longshore_process::OrphanReaper`]).
 pub fn run_if_worker(
     operations: impl FnOnce(&str) -> Option<Box<dyn OperationSet>>,
 ) -> Option<ExitCode> {
     // Also in a worker, since its operations may open pools of their own.
     INSTALLED.store(true, Ordering::Relaxed);
+    if longshore_process::run_if_reaper() {
+        return Some(ExitCode::SUCCESS);
+    }
     let mut arguments = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
     match (arguments.next().as_deref(), arguments.next()) {
-        (Some(WARDEN_ARGUMENT), Some(mark)) => {
-            warden::run_reaper(io::stdin().lock(), &mark);
-            Some(ExitCode::SUCCESS)
-        }
         (Some(WORKER_ARGUMENT), Some(pool)) => Some(match operations(&pool) {
             Some(operations) => serve(&*operations),
             None => {

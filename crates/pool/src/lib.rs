@@ -41,10 +41,8 @@ mod operation;
 mod operation_registry;
 mod options;
 mod payload;
-mod pidfd;
 mod pool;
 mod process;
-mod process_group;
 mod program;
 mod protocol;
 mod retry_advice;
@@ -56,7 +54,6 @@ mod shuttle_tests;
 mod stats;
 mod sync;
 mod threads;
-pub mod warden;
 
 pub use call::Call;
 pub use error::{BoxError, CallError, ErrorKind, Fate, OperationError, WorkerRef};

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use longshore_process::OrphanReaper;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -19,7 +20,6 @@ use crate::program::Program;
 use crate::scheduler::{EndCause, WorkerId};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::warden::Warden;
 use worker::{StopRequest, Worker};
 
 mod lifecycle;
@@ -68,7 +68,7 @@ pub(crate) struct Processes {
     config: Arc<ProcessConfig>,
     workers: Arc<Workers>,
     tasks: Mutex<JoinSet<()>>,
-    warden: Arc<Warden>,
+    reaper: Arc<OrphanReaper>,
     runtime: Handle,
 }
 
@@ -100,7 +100,7 @@ impl Processes {
             config: Arc::new(config),
             workers: Arc::default(),
             tasks: Mutex::default(),
-            warden: Warden::shared(),
+            reaper: OrphanReaper::shared(),
             runtime: Handle::current(),
         }
     }
@@ -115,7 +115,7 @@ impl Backend for Processes {
             shared: Arc::clone(shared),
             config: Arc::clone(&self.config),
             workers: Arc::clone(&self.workers),
-            warden: Arc::clone(&self.warden),
+            reaper: Arc::clone(&self.reaper),
         };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}

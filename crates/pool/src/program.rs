@@ -1,11 +1,13 @@
 //! What a worker process runs, and its environment: directory, variables, priority, channel.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+
+use longshore_process::this_program;
 
 /// What a worker process runs.
 ///
@@ -222,13 +224,5 @@ fn next_depth() -> io::Result<u32> {
         _ => Err(io::Error::other(format!(
             "this is a worker of a worker, {own} deep; does the program start itself for ever?"
         ))),
-    }
-}
-
-/// The file that this process was started from, even if it has been replaced since.
-pub(crate) fn this_program() -> io::Result<OsString> {
-    match cfg!(target_os = "linux") {
-        true => Ok(OsStr::new("/proc/self/exe").to_owned()),
-        false => std::env::current_exe().map(OsString::from),
     }
 }

@@ -111,7 +111,7 @@ fn array(range: &ArrayRange) -> anyhow::Result<Array> {
 
 /// Prints how the job ended, and returns the exit code for it.
 fn print_outcome(id: &JobId, end: End, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let code = end.exit.map(longshore_dispatch::system::Exit::code);
+    let code = end.exit.map(longshore_process::Exit::shell_code);
     let cause = match end.cause {
         Cause::Itself => None,
         Cause::Cancelled => Some("it was cancelled"),

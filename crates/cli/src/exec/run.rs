@@ -9,25 +9,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore::Verdict;
-use longshore_pool::warden::{Group, Warden};
+use longshore_process::{BoundedOutput, OrphanReaper, OutputReader, ProcessGroup};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::ExecResult;
-use super::capture::OutputCapture;
 use super::payload::ExecPayload;
 use crate::env;
 
-/// How long output is read after the command ended, while processes it left behind still hold the
-/// pipe; then they are killed.
-const OUTPUT_LINGER: Duration = Duration::from_millis(200);
+/// Bytes kept of each end of an output.
+const MAX_OUTPUT_END: usize = 512 * 1024;
+/// Time between SIGTERM and SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(2);
 
 /// The inputs of a run.
 pub struct CommandRun<'a> {
     pub exec: &'a ExecPayload,
     pub dir: &'a Path,
     pub env: Vec<(&'static str, String)>,
-    pub warden: &'a Arc<Warden>,
+    pub reaper: &'a Arc<OrphanReaper>,
 }
 
 /// How a command ended.
@@ -51,22 +51,17 @@ enum RunEnd {
 impl CommandRun<'_> {
     /// Runs the command. If this future is dropped, the whole process group is killed.
     pub async fn perform(self, cancelled: impl Future<Output = ()>) -> CommandEnd {
-        let mut child = match self.spawn() {
-            Ok(child) => child,
+        let (mut child, group) = match self.spawn() {
+            Ok(started) => started,
             Err(verdict) => return CommandEnd::NotStarted(verdict),
         };
-        let Some(group) = Group::of(child.id()) else {
-            return CommandEnd::NotStarted(Verdict::retry(
-                "spawn",
-                "the command has no process id",
-            ));
-        };
-        let _watched = self.warden.watch(group.id());
         let began = Instant::now();
-        let (mut out, mut err) = (OutputCapture::default(), OutputCapture::default());
+        let [mut out, mut err] =
+            [(); 2].map(|()| BoundedOutput::new(MAX_OUTPUT_END, MAX_OUTPUT_END));
         let why = self.drive(&mut child, &group, cancelled, &mut out, &mut err).await;
+        group.release();
         let seconds = began.elapsed().as_secs_f64();
-        let result = |status: Option<ExitStatus>| result(status, out, err, seconds);
+        let result = |status: Option<ExitStatus>| result(status, &out, &err, seconds);
         match why {
             RunEnd::Exited(status) => CommandEnd::Exited(result(status)),
             RunEnd::TimedOut => CommandEnd::TimedOut(result(None)),
@@ -74,69 +69,55 @@ impl CommandRun<'_> {
         }
     }
 
-    fn spawn(&self) -> Result<Child, Verdict> {
+    fn spawn(&self) -> Result<(Child, ProcessGroup), Verdict> {
         let dir = self.exec.cwd.as_ref().map_or(self.dir.to_owned(), |cwd| self.dir.join(cwd));
         if !dir.is_dir() {
             return Err(Verdict::fail("bad-input", format!("no directory {}", dir.display())));
         }
         let stdin = if self.exec.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
         let mut command = Command::new(&self.exec.argv[0]);
-        command.args(&self.exec.argv[1..]).current_dir(dir).process_group(0);
+        command.args(&self.exec.argv[1..]).current_dir(dir);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env_clear().envs(inherited()).envs(&self.exec.env).envs(self.env.iter().cloned());
-        command.envs([self.warden.mark()]);
-        command.spawn().map_err(|error| not_started(&self.exec.argv[0], &error))
+        self.reaper.spawn(&mut command).map_err(|error| not_started(&self.exec.argv[0], &error))
     }
 
-    /// Writes the input and reads the output until the command has ended, then kills what it left
-    /// behind.
+    /// Writes the input and reads the output until the command has ended.
     async fn drive(
         &self,
         child: &mut Child,
-        group: &Group,
+        group: &ProcessGroup,
         cancelled: impl Future<Output = ()>,
-        out: &mut OutputCapture,
-        err: &mut OutputCapture,
+        out: &mut BoundedOutput,
+        err: &mut BoundedOutput,
     ) -> RunEnd {
         let feed = feed(child.stdin.take(), self.exec.stdin.as_deref());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let listen = async {
-            tokio::join!(feed, fill(out, stdout), fill(err, stderr));
-        };
-        let mut listen = std::pin::pin!(listen);
-        let mut heard_all = false;
+        let mut reader = OutputReader::new(async {
+            tokio::join!(feed, out.read_from(stdout), err.read_from(stderr));
+        });
         let limit = async {
             match self.exec.timeout {
                 Some(limit) => tokio::time::sleep(limit.0).await,
                 None => std::future::pending().await,
             }
         };
-        let (mut limit, mut cancelled) = (std::pin::pin!(limit), std::pin::pin!(cancelled));
-        let why = loop {
+        let ended = async {
             tokio::select! {
-                () = &mut listen, if !heard_all => heard_all = true,
-                status = child.wait() => break RunEnd::Exited(status.ok()),
-                () = &mut limit => break RunEnd::TimedOut,
-                () = &mut cancelled => break RunEnd::Cancelled,
+                status = child.wait() => RunEnd::Exited(status.ok()),
+                () = limit => RunEnd::TimedOut,
+                () = cancelled => RunEnd::Cancelled,
             }
         };
-        if !matches!(why, RunEnd::Exited(_)) {
+        let why = reader.read_during(ended).await;
+        if matches!(why, RunEnd::Exited(_)) {
+            reader.finish().await;
+        } else {
             // Output is still read: a command that is told to stop may print much.
-            tokio::select! {
-                ((), _) = async { tokio::join!(group.end(), child.wait()) } => {}
-                () = async { (&mut listen).await; std::future::pending().await }, if !heard_all => {}
-            }
-        } else if !heard_all {
-            let _ = tokio::time::timeout(OUTPUT_LINGER, &mut listen).await;
+            let stop = async { tokio::join!(group.terminate_and_kill(TERM_GRACE), child.wait()) };
+            let _ = reader.read_during(stop).await;
         }
-        group.kill();
         why
-    }
-}
-
-async fn fill(capture: &mut OutputCapture, from: Option<impl tokio::io::AsyncRead + Unpin>) {
-    if let Some(from) = from {
-        capture.fill(from).await;
     }
 }
 
@@ -171,17 +152,22 @@ fn not_started(program: &str, error: &std::io::Error) -> Verdict {
 
 fn result(
     status: Option<ExitStatus>,
-    out: OutputCapture,
-    err: OutputCapture,
+    out: &BoundedOutput,
+    err: &BoundedOutput,
     seconds: f64,
 ) -> ExecResult {
     use std::os::unix::process::ExitStatusExt;
     ExecResult {
         exit_code: status.and_then(|status| status.code()),
         signal: status.and_then(|status| status.signal()),
-        truncated: out.is_truncated() || err.is_truncated(),
-        stdout: out.into_text(),
-        stderr: err.into_text(),
+        truncated: out.left_out() + err.left_out() > 0,
+        stdout: out.text(gap),
+        stderr: err.text(gap),
         seconds,
     }
+}
+
+/// Stands in place of the bytes that were left out.
+fn gap(left_out: u64) -> String {
+    format!("\n… {left_out} bytes left out …\n")
 }

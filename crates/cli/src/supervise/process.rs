@@ -7,18 +7,16 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use longshore_pool::warden::{Exit, Group, Warden};
-use rustix::process::{Pid, Signal, kill_process};
+use longshore_process::{
+    ExitWatcher, OrphanReaper, OutputReader, ProcessGroup, Signal, signal_process,
+};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use super::log_prefix::{LineFormat, ProcessLabel};
 use crate::env;
 
-/// How long output is read after the process ended, while processes it left behind hold the pipe.
-const OUTPUT_LINGER: Duration = Duration::from_millis(200);
 /// Capacity of the signal queue: TERM, TERM again, KILL.
 const SIGNAL_QUEUE: usize = 8;
 
@@ -66,75 +64,53 @@ pub fn start(
     plan: &ProcessCommand,
     name: String,
     line_format: LineFormat,
-    warden: &Arc<Warden>,
+    reaper: &Arc<OrphanReaper>,
 ) -> io::Result<(ProcessHandle, impl Future<Output = SupervisedEnd> + use<>)> {
     let mut command = Command::new(&plan.program);
-    command.args(&plan.arguments).current_dir(&plan.dir).process_group(0);
+    command.args(&plan.arguments).current_dir(&plan.dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.envs(plan.env.iter().map(|(name, value)| (name, value))).envs([warden.mark()]);
+    command.envs(plan.env.iter().map(|(name, value)| (name, value)));
     for own in [env::NOTIFY_SOCKET, env::WATCHDOG_USEC, env::WATCHDOG_PID] {
         command.env_remove(own);
     }
-    let child = command.spawn()?;
-    let group = Group::of(child.id()).ok_or_else(|| io::Error::other("it has no PID"))?;
+    let (child, group) = reaper.spawn(&mut command)?;
     let (signals, received) = mpsc::channel(SIGNAL_QUEUE);
-    let label = ProcessLabel { worker: name, pid: group.id().unsigned_abs() };
+    let label = ProcessLabel { worker: name, pid: group.id() };
     let handle = ProcessHandle { pid: label.pid, signals };
-    let warden = Arc::clone(warden);
-    let life = async move {
-        let watched = warden.watch(group.id());
-        let end = run_process(child, group, received, &label, line_format).await;
-        drop(watched);
-        end
-    };
-    Ok((handle, life))
+    Ok((handle, run_process(child, group, received, label, line_format)))
 }
 
 async fn run_process(
     mut child: Child,
-    group: Group,
+    group: ProcessGroup,
     mut signals: mpsc::Receiver<Signal>,
-    label: &ProcessLabel,
+    label: ProcessLabel,
     line_format: LineFormat,
 ) -> SupervisedEnd {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let listen = async {
+    let mut reader = OutputReader::new(async {
         tokio::join!(
-            line_format.forward(label, "stdout", stdout),
-            line_format.forward(label, "stderr", stderr)
+            line_format.forward(&label, "stdout", stdout),
+            line_format.forward(&label, "stderr", stderr)
         )
-    };
-    let mut listen = std::pin::pin!(listen);
-    let mut output_done = None;
-    if let Some(pid) = Pid::from_raw(group.id()) {
-        let exit = Exit::of_process(pid);
-        let mut ended = std::pin::pin!(exit.ended());
+    });
+    let exit = ExitWatcher::new(group.leader());
+    let ended = async {
+        let mut ended = std::pin::pin!(exit.wait());
         loop {
             tokio::select! {
                 () = &mut ended => break,
-                all = &mut listen, if output_done.is_none() => output_done = Some(all),
                 Some(signal) = signals.recv() => match signal {
                     Signal::KILL => group.kill(),
-                    // The process may have ended a moment ago.
-                    signal => _ = kill_process(pid, signal),
+                    signal => signal_process(group.id(), signal),
                 },
             }
         }
-    }
+    };
+    reader.read_during(ended).await;
     // Before it is reaped: afterwards its PID may be reused.
     group.release();
     let status = child.wait().await.ok();
-    let output_done = match output_done {
-        Some(output_done) => output_done,
-        None => tokio::time::timeout(OUTPUT_LINGER, listen).await.unwrap_or_default(),
-    };
-    let (out, err) = output_done;
+    let (out, err) = reader.finish().await.unwrap_or_default();
     SupervisedEnd { status, last: if err.is_empty() { out } else { err } }
-}
-
-/// The bytes of resident memory of a process, if they can be read.
-pub fn memory(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
 }

@@ -69,7 +69,7 @@ fn every_command_has_a_manual_page_which_its_parent_names() {
     let files = std::fs::read_dir(dir.path("pages/man1")).unwrap();
     let names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
     assert!(names.len() > 20, "{names:?}");
-    assert!(!names.iter().any(|name| name.to_string_lossy().contains("warden")));
+    assert!(!names.iter().any(|name| name.to_string_lossy().contains("reaper")));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::process::Stdio;
 
-use longshore_pool::warden::Group;
+use longshore_process::ProcessGroup;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -101,7 +101,7 @@ impl CommandRunner {
         }
         // The output is parsed, so it must not be localised.
         command.env("LC_ALL", "C").envs(&self.site.env);
-        command.process_group(0).kill_on_drop(true);
+        command.kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -124,13 +124,13 @@ impl CommandRunner {
         program: &str,
         input: &str,
     ) -> Result<CommandOutput, SystemError> {
-        let mut child = command.spawn().map_err(|error| match error.kind() {
+        let spawned = ProcessGroup::spawn(&mut command);
+        let (mut child, group) = spawned.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 SystemError::CommandNotFound { system: self.system, command: program.to_owned() }
             }
             _ => SystemError::io(format!("cannot start {program}"), error),
         })?;
-        let group = Group::of(child.id());
         let stdin = child.stdin.take();
         let mut exchange = pin!(async move {
             if let Some(mut stdin) = stdin {
@@ -146,7 +146,7 @@ impl CommandRunner {
             return Err(SystemError::timed_out(self.system, program, self.site.limit));
         };
         // The leader has been waited for. Its id may be reused, so the group must not be killed.
-        std::mem::forget(group);
+        group.detach();
         let output =
             output.map_err(|error| SystemError::io(format!("cannot wait for {program}"), error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_job_inherits_neither_our_secrets_nor_an_outer_job() {
         for name in
-            ["LONGSHORE_STORE", "LONGSHORE_WARDEN", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"]
+            ["LONGSHORE_STORE", "LONGSHORE_REAPER", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"]
         {
             assert!(!is_inherited(name), "{name}");
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use longshore_process::Exit;
+
 /// A job's id, in the base system's format.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
@@ -124,38 +126,6 @@ impl End {
     }
 }
 
-/// Exit of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// An exit code.
-    Code(i32),
-    /// Number of the signal that ended it.
-    Signal(i32),
-}
-
-impl Exit {
-    /// Decodes the kernel's wait status.
-    pub(super) fn from_wait_status(status: i32) -> Self {
-        match status & 0x7f {
-            0 => Self::Code((status >> 8) & 0xff),
-            signal => Self::Signal(signal),
-        }
-    }
-
-    /// Decodes a shell's `$?`: 129 to 192 are signals.
-    pub(super) fn from_shell(code: i32) -> Self {
-        if (129..=192).contains(&code) { Self::Signal(code - 128) } else { Self::Code(code) }
-    }
-
-    /// The exit code as a shell reports it.
-    pub fn code(self) -> i32 {
-        match self {
-            Self::Code(code) => code,
-            Self::Signal(signal) => 128 + signal,
-        }
-    }
-}
-
 /// The cause of a job's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
@@ -189,15 +159,5 @@ mod tests {
         assert_eq!(some.into_iter().reduce(JobState::merge), Some(waiting));
         let none = [ended(Exit::Code(0)), ended(Exit::Signal(9)), ended(Exit::Code(0))];
         assert_eq!(none.into_iter().reduce(JobState::merge), Some(ended(Exit::Signal(9))));
-    }
-
-    #[test]
-    fn wait_statuses_and_shells_tell_the_same_exits() {
-        assert_eq!(Exit::from_wait_status(42 << 8), Exit::Code(42));
-        assert_eq!(Exit::from_wait_status(9), Exit::Signal(9));
-        assert_eq!(Exit::from_wait_status(139), Exit::Signal(11), "with a core dump");
-        assert_eq!(Exit::from_shell(139), Exit::Signal(11));
-        assert_eq!(Exit::from_shell(127), Exit::Code(127));
-        assert_eq!(Exit::from_shell(255), Exit::Code(255));
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use longshore_process::Exit;
 
 use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
 use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{Cause, End, Exit, JobId, JobState, merge_states};
+use super::job_state::{Cause, End, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -175,7 +176,7 @@ fn end(code: &str, reason: &str) -> End {
         "TERM_ZOMBIE" | "TERM_RC_RECLAIM" | "TERM_HOST_LOST" => Cause::NodeLost,
         _ => Cause::Itself,
     };
-    let exit = code.parse().ok().map(Exit::from_shell);
+    let exit = code.parse().ok().map(Exit::from_shell_code);
     End { exit: exit.filter(|exit| *exit != Exit::Code(0)), cause }
 }
 

@@ -10,6 +10,7 @@ mod torque;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use longshore_process::Exit;
 use tokio::sync::OnceCell;
 
 use super::System;
@@ -18,7 +19,7 @@ use super::config::{PbsDialect, Site};
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{Exit, JobId, JobState, merge_states};
+use super::job_state::{JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 
 const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
@@ -192,7 +193,7 @@ fn parse_exit(status: i64) -> Option<Exit> {
     let number = i32::try_from(status).ok()?;
     match number {
         256.. => Some(Exit::Signal(number - 256)),
-        0..256 => Some(Exit::from_shell(number)),
+        0..256 => Some(Exit::from_shell_code(number)),
         _ => None,
     }
 }

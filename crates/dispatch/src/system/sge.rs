@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
+use longshore_process::Exit;
 
 use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
 use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{Cause, End, Exit, JobId, JobState, merge_states};
+use super::job_state::{Cause, End, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -269,7 +270,7 @@ fn parse_accounting(output: &str) -> Option<End> {
 
 /// `failed` codes below 26 mean that the program did not run, or not on that host.
 fn task_end(failed: i32, code: i32) -> End {
-    let exit = Some(Exit::from_shell(code));
+    let exit = Some(Exit::from_shell_code(code));
     match failed {
         0 | 100 => End { exit, cause: Cause::Itself },
         37 => End { exit, cause: Cause::TimeLimit },

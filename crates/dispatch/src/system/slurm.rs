@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use longshore_process::Exit;
 
 use super::command::{CommandOutput, CommandRunner, ErrorPatterns, MAX_IDS};
 use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{Cause, End, Exit, JobId, JobState, merge_states};
+use super::job_state::{Cause, End, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 

@@ -123,8 +123,8 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::system::job_state::Exit;
     use crate::system::{BaseSystem, Job};
+    use longshore_process::Exit;
 
     /// A system with scripted answers; the last one is repeated.
     struct ScriptedSystem {

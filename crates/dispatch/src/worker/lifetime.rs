@@ -20,7 +20,7 @@ impl Worker {
             _ => None,
         };
         let idle = idle.map(|idle| self.idle_since + idle);
-        let orphans = self.context.with_orphans(|orphans| orphans.due()).flatten();
+        let orphans = self.context.with_subreaper(|subreaper| subreaper.due()).flatten();
         let times = [idle, self.drain_at(), drained, self.signal_grace.next_deadline(), orphans];
         times.into_iter().flatten().min().unwrap_or(far).min(far)
     }
@@ -33,7 +33,7 @@ impl Worker {
 
     pub(super) fn check_deadlines(&mut self) {
         let now = Instant::now();
-        self.context.with_orphans(|orphans| orphans.reap(now));
+        self.context.with_subreaper(|subreaper| subreaper.reap(now));
         for (lease, report) in self.signal_grace.take_expired(now) {
             self.record_end(lease, report);
         }

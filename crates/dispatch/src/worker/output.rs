@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use longshore_process::BoundedOutput;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -110,8 +111,7 @@ pub(super) struct OutputCapture {
     reader: pipe::Receiver,
     /// Standard error, if it is captured separately.
     errors: Option<pipe::Receiver>,
-    tail: Vec<u8>,
-    bytes: u64,
+    tail: BoundedOutput,
     /// Stores the complete output.
     sink: Option<StreamSink>,
 }
@@ -124,25 +124,17 @@ impl OutputCapture {
     ) -> io::Result<Self> {
         let receiver = |pipe| pipe::Receiver::from_owned_fd(OwnedFd::from(pipe));
         let errors = errors.map(receiver).transpose()?;
-        Ok(Self { reader: receiver(reader)?, errors, tail: Vec::new(), bytes: 0, sink })
+        let tail = BoundedOutput::new(0, MAX_TAIL);
+        Ok(Self { reader: receiver(reader)?, errors, tail, sink })
     }
 
     /// Reads until all writers have closed the pipe. Cancel safe.
     pub(super) async fn read_to_end(&mut self) {
-        if self.errors.is_some() {
-            return self.read_both().await;
-        }
-        let mut chunk = vec![0; READ_CHUNK];
-        while let Ok(count @ 1..) = self.reader.read(&mut chunk).await {
-            append_tail(&mut self.tail, chunk.get(..count).unwrap_or_default());
-            self.bytes += count as u64;
-        }
-    }
-
-    async fn read_both(&mut self) {
+        let Some(errors) = &mut self.errors else {
+            return self.tail.read_from(Some(&mut self.reader)).await;
+        };
         let (mut out, mut err) = (vec![0; READ_CHUNK], vec![0; READ_CHUNK]);
         let (mut out_open, mut err_open) = (true, true);
-        let Some(errors) = &mut self.errors else { return };
         while out_open || err_open {
             let (channel, bytes) = tokio::select! {
                 read = self.reader.read(&mut out), if out_open => {
@@ -156,8 +148,7 @@ impl OutputCapture {
                     (Channel::Stderr, err.get(..count).unwrap_or_default())
                 }
             };
-            append_tail(&mut self.tail, bytes);
-            self.bytes += bytes.len() as u64;
+            self.tail.push(bytes);
             if let Some(sink) = self.sink.as_mut().filter(|_| !bytes.is_empty()) {
                 sink.take(channel, bytes);
             }
@@ -166,19 +157,8 @@ impl OutputCapture {
 
     /// The end of the output, the location of the complete output, and an error.
     pub(super) fn finish(self) -> (String, Option<OutputLocation>, Option<String>) {
-        let from = self.tail.len().saturating_sub(MAX_TAIL);
-        let tail = String::from_utf8_lossy(self.tail.get(from..).unwrap_or_default());
-        let cut = if self.bytes > MAX_TAIL as u64 { "…" } else { "" };
+        let tail = self.tail.text(|_| "…".to_owned());
         let (location, problem) = self.sink.map_or((None, None), StreamSink::finish);
-        (format!("{cut}{tail}"), location, problem)
-    }
-}
-
-/// Appends to the tail and trims it to at most twice its length.
-fn append_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
-    let from = bytes.len().saturating_sub(MAX_TAIL);
-    tail.extend_from_slice(bytes.get(from..).unwrap_or_default());
-    if tail.len() > 2 * MAX_TAIL {
-        tail.drain(..tail.len() - MAX_TAIL);
+        (tail, location, problem)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The command sets only the process group and the working directory, so that the standard library
 //! can use `posix_spawn`: a fork with hooks costs more the larger the worker is. If the worker is
-//! killed, its scripts are found by their mark (`longshore_pool::warden`).
+//! killed, its scripts are found by their mark (`longshore_process::OrphanReaper`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,14 +13,14 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longshore::UnitId;
 use longshore::session::Lease;
 use longshore::time::{Clock, Timestamp};
-use longshore_pool::warden::{Exit, Group};
+use longshore_process::{Exit, ExitWatcher, OutputReader, ProcessGroup, Subreaper};
 use tokio::time::{sleep_until, timeout};
 use wait4::{ResUse, Wait4};
 
 use super::cancel::{CancelSignal, StopReason};
-use super::orphan_processes::OrphanReaper;
 use super::output::{Destination, OutputCapture};
 use super::script_check::check;
 use super::sentinel_files::SentinelFiles;
@@ -29,9 +29,8 @@ use super::task_table::TaskStart;
 use crate::script::{End, OutputLocation, Report, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
-/// How long to read output after the script has ended, while processes that it left behind keep the
-/// pipe open. Then they are killed.
-const OUTPUT_LINGER: Duration = Duration::from_millis(200);
+/// The variable that contains the id of a script's unit.
+pub(super) const UNIT_VARIABLE: &str = "LONGSHORE_UNIT_ID";
 
 /// How long the result of a script check is valid.
 const CHECK_TTL: Duration = Duration::from_secs(1);
@@ -42,7 +41,7 @@ pub(super) struct WorkerContext {
     pub(super) bash: PathBuf,
     /// Every script must be inside one of these folders, in addition to the submission's own root.
     pub(super) roots: Vec<PathBuf>,
-    /// Environment that scripts inherit, with the warden's mark.
+    /// Environment that scripts inherit, with the orphan reaper's mark.
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) clock: Arc<dyn Clock>,
     /// Standard input, and discarded output.
@@ -50,13 +49,16 @@ pub(super) struct WorkerContext {
     /// Writes output into shared files.
     pub(super) streams: OutputStreams,
     /// Kills processes that outlive their scripts, if the worker is a subreaper.
-    pub(super) orphans: Mutex<Option<OrphanReaper>>,
+    pub(super) subreaper: Mutex<Option<Subreaper<UnitId>>>,
 }
 
 impl WorkerContext {
-    /// Calls `action` with the orphan reaper, if there is one.
-    pub(super) fn with_orphans<T>(&self, action: impl FnOnce(&mut OrphanReaper) -> T) -> Option<T> {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(action)
+    /// Calls `action` with the subreaper, if there is one.
+    pub(super) fn with_subreaper<T>(
+        &self,
+        action: impl FnOnce(&mut Subreaper<UnitId>) -> T,
+    ) -> Option<T> {
+        self.subreaper.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(action)
     }
 }
 
@@ -202,24 +204,23 @@ impl ScriptRun<'_> {
         };
         let child = self.command(path).and_then(|mut command| {
             let capture = destination.connect(&mut command, &self.context.dev_null)?;
-            Ok((command.spawn()?, capture))
+            Ok((ProcessGroup::spawn(&mut command)?, capture))
         });
-        let (child, capture) = match child {
+        let ((child, group), capture) = match child {
             Ok(started) => started,
             Err(error) => return RunResult::new(spawn_failure(&error)),
         };
-        self.supervise(child, capture, cancel).await
+        self.supervise(child, group, capture, cancel).await
     }
 
     fn command(&self, path: PathBuf) -> io::Result<Command> {
-        use std::os::unix::process::CommandExt;
         let script = self.script();
         let mut command = Command::new(&self.context.bash);
         if script.sentinels.is_some() {
             // The sentinel file gets the script's own exit code, not that of a pipe's last command.
             command.args(["-o", "pipefail"]);
         }
-        command.arg(path).args(&script.args).current_dir(&script.dir).process_group(0);
+        command.arg(path).args(&script.args).current_dir(&script.dir);
         command.env_clear().envs(self.context.env.iter().map(|(name, value)| (name, value)));
         command.envs(&script.env).envs(self.script_env()).stdin(self.context.dev_null.try_clone()?);
         Ok(command)
@@ -229,7 +230,7 @@ impl ScriptRun<'_> {
     fn script_env(&self) -> BTreeMap<String, String> {
         let TaskStart { order, ids, .. } = self.start;
         let mut script_env = BTreeMap::from([
-            ("LONGSHORE_UNIT_ID".to_owned(), order.lease.unit.to_string()),
+            (UNIT_VARIABLE.to_owned(), order.lease.unit.to_string()),
             ("LONGSHORE_ATTEMPT".to_owned(), order.attempt.to_string()),
             ("LONGSHORE_NTHR".to_owned(), order.threads.to_string()),
             ("LONGSHORE_HOST".to_owned(), self.context.host.clone()),
@@ -257,59 +258,44 @@ impl ScriptRun<'_> {
     async fn supervise(
         &self,
         mut child: Child,
-        capture: Option<OutputCapture>,
+        group: ProcessGroup,
+        mut capture: Option<OutputCapture>,
         cancel: &CancelSignal,
     ) -> RunResult {
-        let Some(group) = Group::of(Some(child.id())) else {
-            return RunResult::new(End::Hindered("the script has no process id".into()));
-        };
-        let unit = self.start.order.lease.unit;
-        let pid = group.id();
-        self.context.with_orphans(|orphans| orphans.on_start(pid, unit));
-        let exit = Exit::of(&child);
+        let (leader, unit) = (group.leader(), self.start.order.lease.unit);
+        self.context.with_subreaper(|subreaper| subreaper.on_start(leader, unit));
+        let exit = ExitWatcher::new(leader);
         let mut remarks = set_limits(&child, &self.script().limits);
-        let mut capture = capture;
-        let is_captured = capture.is_some();
-        let reason = {
-            let mut read_all = !is_captured;
-            let mut reading = std::pin::pin!(read_output(capture.as_mut()));
-            let mut limit = std::pin::pin!(self.time_limit());
-            let reason = loop {
-                tokio::select! {
-                    biased;
-                    () = exit.ended() => break None,
-                    reason = cancel.cancelled() => break Some(reason),
-                    () = &mut limit => break Some(StopReason::TimedOut),
-                    () = &mut reading, if !read_all => read_all = true,
-                }
-            };
-            if reason.is_some() {
-                // Keep reading meanwhile: a script may write much after TERM.
-                group.ask();
-                let mut gone = std::pin::pin!(timeout(TERM_GRACE, exit.ended()));
-                loop {
-                    tokio::select! {
-                        _ = &mut gone => break,
-                        () = &mut reading, if !read_all => read_all = true,
-                    }
-                }
+        let mut reader = OutputReader::new(read_output(capture.as_mut()));
+        let stopped = async {
+            tokio::select! {
+                biased;
+                () = exit.wait() => None,
+                reason = cancel.cancelled() => Some(reason),
+                () = self.time_limit() => Some(StopReason::TimedOut),
             }
-            if !read_all {
-                let _ = timeout(OUTPUT_LINGER, &mut reading).await;
-            }
-            reason
         };
+        let reason = reader.read_during(stopped).await;
+        if reason.is_some() {
+            // Keep reading meanwhile: a script may write much after TERM.
+            group.terminate();
+            let _ = reader.read_during(timeout(TERM_GRACE, exit.wait())).await;
+        }
+        reader.finish().await;
         // The process id stays valid until the process is waited for, so the group can be killed
         // now.
         group.release();
         let used = child.wait4().ok();
         let now = tokio::time::Instant::now();
-        self.context.with_orphans(|orphans| orphans.on_end(now, pid));
+        self.context.with_subreaper(|subreaper| subreaper.on_end(now, leader));
         let end = match (reason, &used) {
             (Some(StopReason::Cancelled), _) => End::Cancelled,
             (Some(StopReason::TimedOut), _) => End::TimedOut,
             (Some(StopReason::WorkerStopped), _) => End::Interrupted,
-            (None, Some(used)) => exit_end(used),
+            (None, Some(used)) => match Exit::from(used.status) {
+                Exit::Code(code) => End::Exited(code),
+                Exit::Signal(signal) => End::Signalled(signal),
+            },
             (None, None) => End::Hindered("its exit status is unknown".into()),
         };
         let (tail, output) = match capture {
@@ -338,23 +324,13 @@ impl ScriptRun<'_> {
 const TERM_GRACE: Duration = Duration::from_secs(5);
 
 async fn read_output(capture: Option<&mut OutputCapture>) {
-    match capture {
-        Some(capture) => capture.read_to_end().await,
-        None => std::future::pending().await,
+    if let Some(capture) = capture {
+        capture.read_to_end().await;
     }
 }
 
 fn to_env_char(c: char) -> char {
     if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }
-}
-
-fn exit_end(used: &ResUse) -> End {
-    use std::os::unix::process::ExitStatusExt;
-    match (used.status.code(), used.status.signal()) {
-        (Some(code), _) => End::Exited(code),
-        (None, Some(signal)) => End::Signalled(signal),
-        (None, None) => End::Hindered("its wait status is unknown".into()),
-    }
 }
 
 fn spawn_failure(error: &io::Error) -> End {

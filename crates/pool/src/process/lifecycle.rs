@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use longshore_process::{OUTPUT_LINGER, OrphanReaper, register_fd, resident_memory};
 use tokio::io::Interest;
 use tokio::task::JoinSet;
 
@@ -14,16 +15,12 @@ use super::stderr::{StderrTail, read_stderr};
 use super::worker::{LivenessAction, StopRequest, UnfinishedCalls, Worker};
 use super::{ProcessConfig, Workers};
 use crate::error::{ErrorKind, WorkerRef};
-use crate::pidfd::register_fd;
 use crate::protocol::{
     Decoded, Encoding, FromWorker, Hello, ProtocolError, Ready, ToWorker, VERSION,
 };
 use crate::scheduler::EndCause;
 use crate::shared::{Shared, worker_ref};
-use crate::warden::Warden;
 
-/// How long the pipes of an exited worker are read for its last output.
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Interval between two checks of a worker's memory.
 const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -33,7 +30,7 @@ pub(super) struct WorkerLifecycle {
     pub(super) shared: Arc<Shared>,
     pub(super) config: Arc<ProcessConfig>,
     pub(super) workers: Arc<Workers>,
-    pub(super) warden: Arc<Warden>,
+    pub(super) reaper: Arc<OrphanReaper>,
 }
 
 /// A running process and the tasks that serve its pipes.
@@ -102,9 +99,9 @@ impl WorkerLifecycle {
     }
 
     async fn spawn(&self) -> Result<RunningProcess, String> {
-        let (config, warden) = (Arc::clone(&self.config), Arc::clone(&self.warden));
+        let (config, reaper) = (Arc::clone(&self.config), Arc::clone(&self.reaper));
         let (pool, id) = (self.shared.name.clone(), self.worker.id);
-        let start = move || Process::start(&config, &pool, id, &warden);
+        let start = move || Process::start(&config, &pool, id, &reaper);
         let run_error = |cause: &dyn std::fmt::Display| self.config.program.cannot_run(cause);
         let (process, pipes) = match tokio::task::spawn_blocking(start).await {
             Ok(Ok(started)) => started,
@@ -115,12 +112,7 @@ impl WorkerLifecycle {
     }
 
     /// Registers the process's pipes with the runtime, and starts the tasks that serve them.
-    fn attach_io(
-        &self,
-        mut process: Process,
-        pipes: ParentPipes,
-    ) -> std::io::Result<RunningProcess> {
-        process.watch();
+    fn attach_io(&self, process: Process, pipes: ParentPipes) -> std::io::Result<RunningProcess> {
         let pipe = Arc::new(register_fd(pipes.write, Interest::WRITABLE)?);
         let output = register_fd(pipes.read, Interest::READABLE)?;
         let stderr = register_fd(pipes.stderr, Interest::READABLE)?;
@@ -161,7 +153,7 @@ impl WorkerLifecycle {
                 message = reader.next() => message,
                 () = running.process.ended() => {
                     // A message sent before the exit still counts.
-                    let rest = tokio::time::timeout(DRAIN_TIMEOUT, reader.next()).await;
+                    let rest = tokio::time::timeout(OUTPUT_LINGER, reader.next()).await;
                     rest.unwrap_or(Ok(None))
                 }
             };
@@ -245,7 +237,7 @@ impl WorkerLifecycle {
     ) -> ProcessEnd {
         match message {
             Some(Ok(Err(error))) => ProcessEnd::Protocol(error),
-            _ => match tokio::time::timeout(DRAIN_TIMEOUT, running.process.ended()).await {
+            _ => match tokio::time::timeout(OUTPUT_LINGER, running.process.ended()).await {
                 Ok(()) => ProcessEnd::Exited,
                 Err(_) => ProcessEnd::Protocol(ProtocolError::new("it closed its output")),
             },
@@ -290,7 +282,7 @@ impl WorkerLifecycle {
         if !matches!(end, ProcessEnd::Protocol(_)) {
             // Its last messages still count: they also tell which call was running.
             running.process.ended().await;
-            let _ = tokio::time::timeout(DRAIN_TIMEOUT, reader_task.join_next()).await;
+            let _ = tokio::time::timeout(OUTPUT_LINGER, reader_task.join_next()).await;
         }
         drop(reader_task);
         let status = running.terminate(exited).await;
@@ -359,13 +351,13 @@ impl RunningProcess {
     /// Kills the process if it has not exited, reaps it, and reads the rest of its standard error.
     async fn terminate(&mut self, ended: bool) -> Option<ExitStatus> {
         if ended {
-            let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.process.ended()).await;
+            let _ = tokio::time::timeout(OUTPUT_LINGER, self.process.ended()).await;
         }
         self.process.kill_handle().kill();
         self.process.ended().await;
         let status = self.process.reap();
         // Its standard error ends with it, unless an unknown descendant holds it open.
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.stderr_task.join_next()).await;
+        let _ = tokio::time::timeout(OUTPUT_LINGER, self.stderr_task.join_next()).await;
         status
     }
 }
@@ -388,11 +380,4 @@ fn died(status: Option<ExitStatus>, stderr: String) -> ErrorKind {
 
 fn describe_end(status: Option<ExitStatus>) -> String {
     status.map_or_else(|| "ended".to_owned(), |status| format!("ended ({status})"))
-}
-
-/// Resident memory of a process in bytes, where the system reports it.
-fn resident_memory(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }

@@ -3,17 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use command_fds::{CommandFdExt, FdMapping};
+use longshore_process::{ExitWatcher, OrphanReaper, ProcessGroup};
 use rustix::process::Pid;
 
 use super::ProcessConfig;
-use crate::pidfd::Exit;
 use crate::program::Channel;
-use crate::warden::{Group, Warden, WatchGuard};
 
 /// Size of a pipe, where the system allows it: large payloads need fewer writes.
 const PIPE_SIZE: usize = 256 * 1024;
@@ -24,13 +22,12 @@ const DESCRIPTOR: i32 = 3;
 pub(super) struct Process {
     child: Child,
     kill_handle: Arc<KillHandle>,
-    exit: Option<Exit>,
-    _watch_guard: Option<WatchGuard>,
+    exit: ExitWatcher,
 }
 
 /// Kills a process, as long as its id cannot have been reused.
 #[derive(Default)]
-pub(super) struct KillHandle(Mutex<Option<Group>>);
+pub(super) struct KillHandle(Mutex<Option<ProcessGroup>>);
 
 impl KillHandle {
     /// Kills the process and its group at once.
@@ -60,26 +57,25 @@ impl Process {
         config: &ProcessConfig,
         pool: &str,
         worker: u64,
-        warden: &Arc<Warden>,
+        reaper: &Arc<OrphanReaper>,
     ) -> io::Result<(Self, ParentPipes)> {
         let mut command = config.program.to_command(pool)?;
-        command.process_group(0).envs([warden.mark()]);
         command.env("LONGSHORE_WORKER", crate::protocol::VERSION.to_string());
         command.env("LONGSHORE_WORKER_POOL", pool).env("LONGSHORE_WORKER_ID", worker.to_string());
-        let (mut child, pipes) = match config.program.channel {
-            Channel::Stdio => spawn_on_stdio(&mut command)?,
-            Channel::Descriptor => spawn_on_descriptor(&mut command)?,
+        let (mut child, group, pipes) = match config.program.channel {
+            Channel::Stdio => spawn_on_stdio(&mut command, reaper)?,
+            Channel::Descriptor => spawn_on_descriptor(&mut command, reaper)?,
         };
-        let group = Group::of(Some(child.id()));
-        let watched = group.as_ref().map(|group| warden.watch(group.id()));
-        let pid = Pid::from_child(&child);
-        if let Err(error) = apply_limits(config, pid).and_then(|()| set_nonblocking(&pipes)) {
+        if let Err(error) =
+            apply_limits(config, group.leader()).and_then(|()| set_nonblocking(&pipes))
+        {
             drop(group);
             let _ = child.wait();
             return Err(error);
         }
-        let kill_handle = Arc::new(KillHandle(Mutex::new(group)));
-        Ok((Self { child, kill_handle, exit: None, _watch_guard: watched }, pipes))
+        let exit = ExitWatcher::new(group.leader());
+        let kill_handle = Arc::new(KillHandle(Mutex::new(Some(group))));
+        Ok((Self { child, kill_handle, exit }, pipes))
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -90,17 +86,9 @@ impl Process {
         Arc::clone(&self.kill_handle)
     }
 
-    /// Registers the process's exit with the runtime.
-    pub(super) fn watch(&mut self) {
-        self.exit = Some(Exit::of(&self.child));
-    }
-
     /// Waits until the process has exited. It is not reaped, so its id is not reused.
     pub(super) async fn ended(&self) {
-        match &self.exit {
-            Some(exit) => exit.ended().await,
-            None => std::future::pending().await,
-        }
+        self.exit.wait().await;
     }
 
     /// Kills the rest of its group, and reaps it. Does not block once the process has exited.
@@ -116,20 +104,27 @@ impl Drop for Process {
     }
 }
 
-fn spawn_on_stdio(command: &mut Command) -> io::Result<(Child, ParentPipes)> {
+fn spawn_on_stdio(
+    command: &mut Command,
+    reaper: &Arc<OrphanReaper>,
+) -> io::Result<(Child, ProcessGroup, ParentPipes)> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
+    let (mut child, group) = reaper.spawn(command)?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(write), Some(read), Some(stderr)) = pipes else {
         return Err(io::Error::other("a process without pipes"));
     };
     enlarge_pipe(&write);
     enlarge_pipe(&read);
-    Ok((child, ParentPipes { write: write.into(), read: read.into(), stderr: stderr.into() }))
+    let pipes = ParentPipes { write: write.into(), read: read.into(), stderr: stderr.into() };
+    Ok((child, group, pipes))
 }
 
 /// Spawns a process with a socket. What it prints goes to standard error.
-fn spawn_on_descriptor(command: &mut Command) -> io::Result<(Child, ParentPipes)> {
+fn spawn_on_descriptor(
+    command: &mut Command,
+    reaper: &Arc<OrphanReaper>,
+) -> io::Result<(Child, ProcessGroup, ParentPipes)> {
     let (ours, theirs) = UnixStream::pair()?;
     // Before the spawn: if this failed afterwards, the process would not be reaped.
     let write = ours.try_clone()?.into();
@@ -138,11 +133,11 @@ fn spawn_on_descriptor(command: &mut Command) -> io::Result<(Child, ParentPipes)
     command.env("LONGSHORE_WORKER_FD", DESCRIPTOR.to_string());
     let mapping = FdMapping { parent_fd: theirs.into(), child_fd: DESCRIPTOR };
     command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
-    let child = command.spawn()?;
+    let (child, group) = reaper.spawn(command)?;
     // The parent's copies of the child's ends must be closed, or the parent would never see their
     // end.
     *command = Command::new("");
-    Ok((child, ParentPipes { write, read: ours.into(), stderr: stderr.into() }))
+    Ok((child, group, ParentPipes { write, read: ours.into(), stderr: stderr.into() }))
 }
 
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use longshore_process::BoundedOutput;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
@@ -11,24 +12,23 @@ use tokio::io::unix::AsyncFd;
 const TAIL_SIZE: usize = 8 * 1024;
 
 /// The end of a worker's standard error.
-#[derive(Default)]
-pub(super) struct StderrTail(Mutex<Vec<u8>>);
+pub(super) struct StderrTail(Mutex<BoundedOutput>);
+
+impl Default for StderrTail {
+    fn default() -> Self {
+        Self(Mutex::new(BoundedOutput::new(0, TAIL_SIZE)))
+    }
+}
 
 impl StderrTail {
-    fn push(&self, new: &[u8]) {
-        let mut bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bytes.extend_from_slice(new);
-        if bytes.len() > 2 * TAIL_SIZE {
-            let over = bytes.len() - TAIL_SIZE;
-            bytes.drain(..over);
-        }
+    fn push(&self, bytes: &[u8]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
     }
 
     /// The end as text; bytes that are not UTF-8 are replaced.
     pub(super) fn text(&self) -> String {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = &bytes[bytes.len().saturating_sub(TAIL_SIZE)..];
-        String::from_utf8_lossy(end).trim_end().to_owned()
+        let output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        output.text(|_| String::new()).trim_end().to_owned()
     }
 }
 
@@ -68,22 +68,5 @@ fn log(bytes: &[u8], line: &mut Vec<u8>, pool: &str, worker: u64) {
             tracing::debug!(pool, worker, %text, "standard error");
             line.clear();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_much_the_end_is_kept() {
-        let tail = StderrTail::default();
-        for n in 0..10_000 {
-            tail.push(format!("line {n}\n").as_bytes());
-        }
-        let text = tail.text();
-        assert!(
-            text.ends_with("line 9999") && text.len() <= TAIL_SIZE && text.len() > TAIL_SIZE - 20
-        );
     }
 }

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use longshore_process::{ExitWatcher, Pid, Signal, signal_process};
 
 use super::handler::KIND;
 use super::run_log;
@@ -58,9 +58,7 @@ impl ChildProcess {
 
     /// Sends SIGTERM, which drains.
     pub fn terminate(&self) {
-        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        signal_process(self.0.id(), Signal::TERM);
     }
 
     /// The exit status, if it has exited.
@@ -70,16 +68,9 @@ impl ChildProcess {
 
     /// The exit status, if it exits within `limit`.
     pub async fn wait_within(&mut self, limit: Duration) -> Option<ExitStatus> {
-        let until = Instant::now() + limit;
-        loop {
-            if let Some(status) = self.exit_status() {
-                return Some(status);
-            }
-            if Instant::now() > until {
-                return None;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let exit = ExitWatcher::new(Pid::from_child(&self.0));
+        let _ = tokio::time::timeout(limit, exit.wait()).await;
+        self.exit_status()
     }
 }
 

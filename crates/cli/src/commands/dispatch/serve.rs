@@ -94,10 +94,10 @@ pub async fn stop_on_signal<T>(control: Control, owner: Option<i32>) -> anyhow::
 
 /// Returns once the owner process has ended.
 async fn process_ended(owner: Option<i32>) {
-    let Some(pid) = owner.filter(|pid| *pid > 1).and_then(rustix::process::Pid::from_raw) else {
+    let Some(pid) = owner.filter(|pid| *pid > 1).and_then(longshore_process::Pid::from_raw) else {
         return std::future::pending().await;
     };
-    longshore_pool::warden::Exit::of_process(pid).ended().await;
+    longshore_process::ExitWatcher::new(pid).wait().await;
 }
 
 /// The server's state folder: beside the access file, unless that is on a network file system.

@@ -197,6 +197,5 @@ fn forwarded_args() -> Vec<std::ffi::OsString> {
 /// Whether the server's process is on this machine and alive.
 pub fn is_alive(folder: &Path, pid: u32) -> bool {
     let here = Access::read(folder).is_ok();
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    here && pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+    here && longshore_process::is_alive(pid)
 }

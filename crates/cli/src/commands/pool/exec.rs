@@ -5,15 +5,12 @@
 //! process is killed: in both cases another holder may have the permit.
 
 use std::io::{self, ErrorKind, IsTerminal};
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use longshore::{AcquireError, BoundedPool, Permit, Permits, duration};
-use longshore_pool::warden::Warden;
-use rustix::process::{Pid, Signal, kill_process};
+use longshore_process::{Exit, OrphanReaper, Signal, signal_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
@@ -102,11 +99,11 @@ async fn run_command(
     permit: &Permit,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let warden = Warden::shared();
-    warden.sweep();
+    let reaper = OrphanReaper::shared();
+    reaper.sweep();
     let (program, args) = typed.command.split_first().context("no command")?;
     let mut command = Command::new(program);
-    command.args(args).envs([warden.mark()]);
+    command.args(args).envs([reaper.mark()]);
     command.env("LONGSHORE_POOL", typed.name.as_str());
     if let Some(fence) = permit.fence() {
         command.env("LONGSHORE_FENCE", fence.to_string());
@@ -118,7 +115,7 @@ async fn run_command(
     let mut signals = ForwardedSignals::new()?;
     loop {
         tokio::select! {
-            status = child.wait() => return Ok(ExitCode::Program(exit_code(status?))),
+            status = child.wait() => return Ok(ExitCode::Program(exit_code(status?.into()))),
             signal = signals.next() => send(&child, signal),
             () = permit.lost(), if !typed.keep_going => {
                 settings.output.note(format!("error: the permit of pool `{}` was lost", typed.name));
@@ -139,16 +136,13 @@ fn not_started(program: &str, error: &io::Error, settings: &Settings) -> ExitCod
 }
 
 /// The exit code as a shell reports it.
-fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    u8::try_from(code).unwrap_or(u8::MAX)
+fn exit_code(exit: Exit) -> u8 {
+    u8::try_from(exit.shell_code()).unwrap_or(u8::MAX)
 }
 
 fn send(child: &Child, signal: Signal) {
-    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    if let Some(pid) = pid {
-        // The process may have ended a moment ago.
-        let _ = kill_process(pid, signal);
+    if let Some(id) = child.id() {
+        signal_process(id, signal);
     }
 }
 

@@ -12,8 +12,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use longshore::store::QueueInfo;
 use longshore::{byte_size, duration};
-use longshore_pool::warden::Warden;
-use rustix::process::Signal;
+use longshore_process::{OrphanReaper, Signal, resident_memory};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::depth_poller::DepthPoller;
@@ -50,7 +49,7 @@ pub(super) struct Supervisor<'a> {
     reconciler: Reconciler,
     notify: SdNotify,
     line_format: LineFormat,
-    warden: Arc<Warden>,
+    reaper: Arc<OrphanReaper>,
     /// This program by its path: a new version may be installed there.
     program: PathBuf,
     began: Instant,
@@ -80,15 +79,15 @@ impl<'a> Supervisor<'a> {
     pub(super) fn new(all: &'a Settings, notify: SdNotify) -> anyhow::Result<Self> {
         let settings = Rc::new(all.supervise.clone());
         let shapes = settings.workers.iter().map(|worker| worker.shape.clone());
-        let warden = Warden::shared();
+        let reaper = OrphanReaper::shared();
         // A program that leaves its process group (a daemon) is terminated with us.
-        warden.sweep();
+        reaper.sweep();
         Ok(Self {
             all,
             reconciler: Reconciler::new(settings.rules.clone(), shapes),
             notify,
             line_format: line_format(all.log.format, &settings),
-            warden,
+            reaper,
             program: std::env::current_exe().context("cannot find the path of this program")?,
             began: Instant::now(),
             running: BTreeMap::new(),
@@ -172,7 +171,7 @@ impl<'a> Supervisor<'a> {
         most: Option<u64>,
     ) -> std::io::Result<()> {
         let (handle, process_run) =
-            process::start(plan, name.clone(), self.line_format, &self.warden)?;
+            process::start(plan, name.clone(), self.line_format, &self.reaper)?;
         tracing::info!("{name} started: process {}", handle.pid);
         self.running.insert(id, RunningProcess { handle, name, most, is_large: false });
         self.process_runs.push(Box::pin(async move { (id, process_run.await) }));
@@ -341,7 +340,7 @@ impl<'a> Supervisor<'a> {
             }
         }
         for (id, running) in &mut self.running {
-            let used = process::memory(running.handle.pid).unwrap_or(0);
+            let used = resident_memory(running.handle.pid).unwrap_or(0);
             if !running.is_large && running.most.is_some_and(|most| used > most) {
                 running.is_large = true;
                 let (name, used) = (&running.name, byte_size::format(used));

@@ -2,14 +2,14 @@
 //! process keeps its id until it is waited for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::unix::process::ExitStatusExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use longshore_process::Exit;
 use tokio::process::Child;
 
 use super::leader::Leader;
-use crate::system::job_state::{Cause, End, Exit, JobId, JobState};
+use crate::system::job_state::{Cause, End, JobId, JobState};
 
 /// Number of ends to remember.
 const MAX_REMEMBERED: usize = 10_000;
@@ -76,7 +76,7 @@ impl ChildJobs {
             leader.kill();
         }
         let Ok(Some(status)) = child.try_wait() else { return };
-        let (exit, has_limit) = (Exit::from_wait_status(status.into_raw()), time.is_some());
+        let (exit, has_limit) = (Exit::from(status), time.is_some());
         let cause = match exit {
             _ if self.cancelled.remove(id) => Cause::Cancelled,
             Exit::Code(TIMED_OUT) if has_limit => Cause::TimeLimit,

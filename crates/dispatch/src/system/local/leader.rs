@@ -3,9 +3,9 @@
 use std::fmt;
 use std::fs;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use longshore_process::{Exit, Signal, signal_group};
 
-use crate::system::job_state::{End, Exit, JobState};
+use crate::system::job_state::{End, JobState};
 
 /// The first process of a job and leader of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +57,8 @@ impl Leader {
 
     /// While the leader exists, its id is the id of its group.
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        if let Some(group) = pid.filter(|_| self.stat().is_some()) {
-            // The group may have ended meanwhile.
-            let _ = kill_process_group(group, signal);
+        if self.stat().is_some() {
+            signal_group(self.pid, signal);
         }
     }
 }

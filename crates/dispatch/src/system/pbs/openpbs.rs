@@ -83,7 +83,7 @@ fn end(job: &Value) -> End {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::job_state::Exit;
+    use longshore_process::Exit;
 
     fn only(json: &str) -> JobState {
         let jobs = parse_jobs(&format!(r#"{{"timestamp":1,"Jobs":{{"0.vm":{json}}}}}"#)).unwrap();

@@ -116,7 +116,7 @@ fn end(status: Option<&str>) -> End {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::job_state::Exit;
+    use longshore_process::Exit;
 
     #[test]
     fn a_list_tells_each_job() {

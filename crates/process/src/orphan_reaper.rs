@@ -1,40 +1,42 @@
-//! Kills worker processes that outlive a killed program. Otherwise they would run for ever, and
-//! another process may repeat their work meanwhile.
+//! Kills processes that outlive a killed program. Otherwise they would run for ever, and another
+//! process may repeat their work meanwhile.
 //!
-//! A program that was killed cannot clean up, so it has an orphan reaper (the warden): a child
-//! process that reads from a pipe which process groups are alive. When the pipe ends, it kills the
-//! groups that are left. It is started before the first group. A process group that was not
-//! announced, because the program was killed first or because a process left its group (`setsid`),
-//! is found by a mark in the environment, which every process of this program inherits (Linux:
-//! `/proc`). A process that both clears its environment and leaves its group is not found.
+//! A program that was killed cannot clean up, so it has an orphan reaper: a child process that reads
+//! from a pipe which process groups are alive. When the pipe ends, it kills the groups that are
+//! left. It is started before the first group. A process group that was not announced, because the
+//! program was killed first or because a process left its group (`setsid`), is found by a mark in
+//! the environment, which every process of this program inherits (Linux: `/proc`). A process that
+//! both clears its environment and leaves its group is not found.
 //!
-//! The reaper is this same program, if its `main` begins with [`crate::child::run_if_worker`]; else
-//! a short script for `/bin/sh`. A pool does all this by itself. The types are public for programs
-//! that start commands of their own.
+//! The reaper is this same program, if its `main` begins with [`run_if_reaper`]; else a short script
+//! for `/bin/sh`.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal};
 
-use crate::program::this_program;
-
-pub use crate::pidfd::Exit;
-pub use crate::process_group::Group;
+use crate::proc_fs::{environ, this_program, variables};
+use crate::process_group::{GroupCommand, ProcessGroup};
+use crate::signal::{kill_with_own_group, signal_group};
 
 /// The environment variable that marks the processes of a program.
-pub const MARK_VARIABLE: &str = "LONGSHORE_WARDEN";
-/// The argument that turns this program into a reaper; see [`crate::child`].
-pub(crate) const WARDEN_ARGUMENT: &str = "__longshore_warden";
+const MARK_VARIABLE: &str = "LONGSHORE_REAPER";
+/// The argument that turns this program into a reaper.
+const REAPER_ARGUMENT: &str = "__longshore_reaper";
 /// The last line sent to the reaper if all groups ended: there is nothing to kill.
 const CLEAN_EXIT: &str = ".";
 /// Interval between two scans of `/proc`: a process between fork and exec does not carry the mark
 /// yet.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Set by [`run_if_reaper`].
+static RUNS_ITSELF: AtomicBool = AtomicBool::new(false);
 
 /// Does what [`run_reaper`] does, for a program that cannot be its own reaper.
 const SCRIPT: &str = r#"
@@ -52,7 +54,7 @@ for group in $left; do kill -s KILL -- "-$group" 2>/dev/null; done
 looks=0
 while [ "$looks" -lt 2 ]; do
   looks=$((looks + 1))
-  for found in $(grep -lsF "LONGSHORE_WARDEN=$1" /proc/[0-9]*/environ); do
+  for found in $(grep -lsF "LONGSHORE_REAPER=$1" /proc/[0-9]*/environ); do
     found=${found#/proc/}
     kill -s KILL "${found%/environ}" 2>/dev/null && looks=0
   done
@@ -62,7 +64,7 @@ done
 
 /// The program's end of the pipe.
 #[derive(Debug)]
-pub struct Warden {
+pub struct OrphanReaper {
     mark: String,
     process: Mutex<Option<Process>>,
 }
@@ -71,22 +73,36 @@ pub struct Warden {
 struct Process {
     child: Child,
     pipe: Option<ChildStdin>,
-    groups: BTreeSet<i32>,
+    groups: BTreeSet<u32>,
     /// Whether the reaper scans for the mark even after a clean exit.
     sweeps: bool,
 }
 
-impl Warden {
+impl OrphanReaper {
     /// The reaper of this program. Started when first needed, and ended when the last reference is
     /// dropped.
     pub fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Warden>> = Mutex::new(Weak::new());
+        static SHARED: Mutex<Weak<OrphanReaper>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
-            let warden = Arc::new(Self { mark: new_mark(), process: Mutex::new(None) });
-            *shared = Arc::downgrade(&warden);
-            warden
+            let reaper = Arc::new(Self { mark: new_mark(), process: Mutex::new(None) });
+            *shared = Arc::downgrade(&reaper);
+            reaper
         })
+    }
+
+    /// Starts a command as the leader of a new process group, with the mark in its environment. The
+    /// group is killed if this process dies before the returned guard is dropped.
+    pub fn spawn<C: GroupCommand>(
+        self: &Arc<Self>,
+        command: &mut C,
+    ) -> io::Result<(C::Child, ProcessGroup)> {
+        command.as_std().envs([self.mark()]);
+        let (child, mut group) = ProcessGroup::spawn(command)?;
+        let id = group.id();
+        self.notify(|groups| groups.insert(id), '+', id);
+        group.watch_guard = Some(WatchGuard { reaper: Arc::clone(self), group: id });
+        Ok((child, group))
     }
 
     /// Starts the reaper if it does not run. Returns the variable that a command needs in its
@@ -112,13 +128,7 @@ impl Warden {
         process
     }
 
-    /// Kills the group if this process dies before the returned guard is dropped.
-    pub fn watch(self: &Arc<Self>, group: i32) -> WatchGuard {
-        self.notify(|groups| groups.insert(group), '+', group);
-        WatchGuard { warden: Arc::clone(self), group }
-    }
-
-    fn notify(&self, keep: impl FnOnce(&mut BTreeSet<i32>) -> bool, sign: char, group: i32) {
+    fn notify(&self, keep: impl FnOnce(&mut BTreeSet<u32>) -> bool, sign: char, group: u32) {
         let mut current = self.started();
         let Some(process) = current.as_mut() else { return };
         keep(&mut process.groups);
@@ -139,7 +149,7 @@ fn new_mark() -> String {
 }
 
 impl Process {
-    fn start(mark: &str, groups: BTreeSet<i32>) -> Option<Self> {
+    fn start(mark: &str, groups: BTreeSet<u32>) -> Option<Self> {
         match Self::spawn(mark, groups) {
             Ok(process) => Some(process),
             Err(error) => {
@@ -149,15 +159,15 @@ impl Process {
         }
     }
 
-    fn spawn(mark: &str, groups: BTreeSet<i32>) -> std::io::Result<Self> {
+    fn spawn(mark: &str, groups: BTreeSet<u32>) -> io::Result<Self> {
         use std::os::unix::process::CommandExt;
-        let mut command = if crate::child::is_installed() {
+        let mut command = if RUNS_ITSELF.load(Ordering::Relaxed) {
             let mut command = Command::new(this_program()?);
-            command.args([WARDEN_ARGUMENT, mark]);
+            command.args([REAPER_ARGUMENT, mark]);
             command
         } else {
             let mut command = Command::new("/bin/sh");
-            command.args(["-c", SCRIPT, "longshore-warden", mark]);
+            command.args(["-c", SCRIPT, "longshore-reaper", mark]);
             command
         };
         // It has its own process group, so that Ctrl-C at the program's terminal does not kill it
@@ -186,26 +196,38 @@ impl Drop for Process {
 
 /// A group that the reaper watches.
 #[derive(Debug)]
-pub struct WatchGuard {
-    warden: Arc<Warden>,
-    group: i32,
+pub(crate) struct WatchGuard {
+    reaper: Arc<OrphanReaper>,
+    group: u32,
 }
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
         let group = self.group;
-        self.warden.notify(|groups| groups.remove(&group), '-', group);
+        self.reaper.notify(|groups| groups.remove(&group), '-', group);
     }
 }
 
+/// If an [`OrphanReaper`] of this same program started this process, does the reaper's work and
+/// returns true. Then `main` should return.
+///
+/// Call it first in `main`, before arguments are parsed or threads started. A program that does so
+/// is its own reaper.
+pub fn run_if_reaper() -> bool {
+    RUNS_ITSELF.store(true, Ordering::Relaxed);
+    let mut arguments = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
+    let (argument, mark) = (arguments.next(), arguments.next());
+    let Some(mark) = mark.filter(|_| argument.as_deref() == Some(REAPER_ARGUMENT)) else {
+        return false;
+    };
+    run_reaper(io::stdin().lock(), &mark);
+    true
+}
+
 /// The reaper itself: reads to the end of the pipe, then kills what is left.
-pub(crate) fn run_reaper(from: impl BufRead, mark: &str) {
+fn run_reaper(from: impl BufRead, mark: &str) {
     let Some(groups) = unfinished_groups(from) else { return };
-    for group in groups {
-        if let Some(group) = Pid::from_raw(group) {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-    }
+    groups.into_iter().for_each(|group| signal_group(group, Signal::KILL));
     let mut empty_scans = 0;
     while empty_scans < 2 {
         empty_scans = if kill_marked(mark) { 0 } else { empty_scans + 1 };
@@ -213,28 +235,23 @@ pub(crate) fn run_reaper(from: impl BufRead, mark: &str) {
     }
 }
 
-/// Kills every process that carries the mark, with its group if it leads one: processes in there
-/// may have dropped the mark. Returns whether there was one.
+/// Kills every process that carries the mark. Returns whether there was one.
 fn kill_marked(mark: &str) -> bool {
-    let entry = format!("{MARK_VARIABLE}={mark}");
+    let mark = format!("{MARK_VARIABLE}={mark}");
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let mut found = false;
     for process in processes.flatten() {
-        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-        // Processes of other users cannot be read; they do not belong to this program.
-        let environ = std::fs::read(process.path().join("environ")).unwrap_or_default();
-        if environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes()) {
-            // Only a group that the process leads: any other may belong to another program.
-            let _ = kill_process_group(pid, Signal::KILL);
-            found |= kill_process(pid, Signal::KILL).is_ok();
+        let id = process.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = id.and_then(Pid::from_raw) else { continue };
+        if variables(&environ(pid)).any(|variable| variable == mark.as_bytes()) {
+            found |= kill_with_own_group(pid);
         }
     }
     found
 }
 
 /// The groups that did not end; `None` after a clean exit.
-fn unfinished_groups(from: impl BufRead) -> Option<BTreeSet<i32>> {
+fn unfinished_groups(from: impl BufRead) -> Option<BTreeSet<u32>> {
     let mut groups = BTreeSet::new();
     for line in from.lines().map_while(Result::ok) {
         if line == CLEAN_EXIT {

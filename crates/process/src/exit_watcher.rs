@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::Child;
 use std::time::Duration;
 
 use rustix::process::Pid;
@@ -12,27 +11,22 @@ use tokio::io::unix::AsyncFd;
 /// Interval of polling where the system has no pidfd.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Watches for the exit of one child process.
+/// Watches for the exit of one process.
 #[derive(Debug)]
-pub struct Exit {
+pub struct ExitWatcher {
     pid: Pid,
     descriptor: Option<AsyncFd<OwnedFd>>,
 }
 
-impl Exit {
-    /// Watches for the exit of `child`. Must be called on a runtime.
-    pub fn of(child: &Child) -> Self {
-        Self::of_process(Pid::from_child(child))
-    }
-
-    /// Watches for the exit of any process. If it has already exited, [`Exit::ended`] returns at
-    /// once.
-    pub fn of_process(pid: Pid) -> Self {
+impl ExitWatcher {
+    /// Watches for the exit of a process. Must be called on a runtime.
+    pub fn new(pid: Pid) -> Self {
         Self { pid, descriptor: open_pidfd(pid) }
     }
 
-    /// Returns once the process has exited. It still has to be reaped.
-    pub async fn ended(&self) {
+    /// Returns once the process has exited, at once if it has already. A child still has to be
+    /// reaped.
+    pub async fn wait(&self) {
         match &self.descriptor {
             Some(descriptor) => _ = descriptor.readable().await,
             None => self.poll_for_end().await,
@@ -53,7 +47,7 @@ impl Exit {
     deprecated,
     reason = "its successor is unsafe, for types that may change their descriptor; ours does not"
 )]
-pub(crate) fn register_fd(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn register_fd(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, interest)
 }
 
