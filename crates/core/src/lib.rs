@@ -11,6 +11,7 @@
 //! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
 
 pub mod adaptive;
+pub mod backoff;
 pub mod batch;
 pub mod coalescer;
 pub mod columns;
@@ -31,6 +32,7 @@ pub mod store;
 pub mod time;
 pub mod unit;
 
+pub use backoff::{DoublingDelay, exponential_delay, half_jitter};
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use coalescer::Gather;
 pub use counts::Counts;

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use longshore::exponential_delay;
 use tokio::time::Instant;
 
 use crate::model_api::{Again, AskError, Code};
@@ -137,9 +138,9 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Instant) {
-        let rest = self.policy.rest.saturating_mul(1 << self.opened.min(31));
+        let rest = exponential_delay(self.policy.rest, self.policy.longest, self.opened);
         self.opened = self.opened.saturating_add(1);
-        self.state = State::Open(now + rest.min(self.policy.longest));
+        self.state = State::Open(now + rest);
     }
 }
 
