@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::env::{self, EnvVar};
-use crate::error::{did_you_mean, hinted};
+use crate::error::{hinted, suggestion};
 
 mod mail;
 mod supervise;
@@ -481,9 +481,7 @@ fn explain(message: &str) -> anyhow::Error {
     if !message.starts_with("unknown field") {
         return type_error(message.trim());
     }
-    let suggestion = did_you_mean(given, known.iter().copied());
-    let suggestion =
-        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+    let suggestion = suggestion(given, known.iter().copied());
     hinted(anyhow!("unknown key `{given}`{suggestion}"), "longshore.reference.toml lists every key")
 }
 

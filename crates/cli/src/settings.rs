@@ -20,7 +20,7 @@ use crate::args::GlobalArgs;
 use crate::byte_size::ByteSize;
 use crate::config::{self, Config};
 use crate::duration_arg::DurationArg;
-use crate::error::{WithHint, did_you_mean, hinted, usage};
+use crate::error::{WithHint, hinted, suggestion, usage};
 use crate::external_workers::{ExternalWorkerSettings, both_handle};
 use crate::http::allowlist::Allowlist;
 use crate::keyring::VaultSettings;
@@ -303,9 +303,7 @@ fn pool_name(key: &str, name: &str, config: &Config) -> anyhow::Result<PoolName>
     if config.pools.contains_key(name) {
         return parse_name(key, name);
     }
-    let suggestion = did_you_mean(name, config.pools.keys().map(String::as_str));
-    let suggestion =
-        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+    let suggestion = suggestion(name, config.pools.keys().map(String::as_str));
     let error = usage(format!("`{key}` names pool `{name}`, which does not exist{suggestion}"));
     Err(hinted(error, format!("write [pools.{name}] max = N")))
 }
@@ -566,9 +564,7 @@ fn parse_choice<T: clap::ValueEnum>(key: &str, text: &str) -> anyhow::Result<T> 
     T::from_str(text, false).map_err(|_| {
         let values: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
         let names: Vec<&str> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
-        let suggestion = did_you_mean(text, names.iter().copied());
-        let suggestion = suggestion
-            .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+        let suggestion = suggestion(text, names.iter().copied());
         let problem =
             format!("`{text}` is not a value of `{key}` ({}){suggestion}", names.join(", "));
         hinted(usage(problem), "longshore.reference.toml shows every key with its default")

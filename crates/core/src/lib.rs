@@ -29,6 +29,7 @@ pub mod schedule;
 pub mod session;
 pub mod stall;
 pub mod store;
+pub mod suggest;
 pub mod time;
 pub mod unit;
 
@@ -48,5 +49,6 @@ pub use priority::Priority;
 pub use retry::{OnLost, Policy, RetryPolicy};
 pub use schedule::{NewSchedule, Schedule};
 pub use store::{Inspect, Intake, Leases, Operate, Schedules, Store, Tenants, Upkeep};
+pub use suggest::{did_you_mean, suggestion};
 pub use time::{Clock, SystemClock, Timestamp};
 pub use unit::{Dedup, NewUnit, Payload, Unit, UnitState};

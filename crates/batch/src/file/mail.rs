@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use longshore::{Timestamp, zones};
+use longshore::{Timestamp, did_you_mean, zones};
 use longshore_ai::{Profile, ProviderName};
 
 use crate::definition::{Ai, AskRoute, Mail, MailMode};
 
-use super::error::{FileError, did_you_mean};
+use super::error::FileError;
 use super::section::{Field, Section};
 use super::source_map::SourceMap;
 use super::{Overrides, SourceText, ai};

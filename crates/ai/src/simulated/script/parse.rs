@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use longshore::suggestion;
 use regex::Regex;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{Source, suggestion};
+use super::source::Source;
 use super::templates::Templates;
 use super::{Rule, RuleAction, Script, ScriptError};
 use crate::model_api::{Again, AskError, Code};
