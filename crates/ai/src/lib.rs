@@ -27,6 +27,7 @@ mod raw_json;
 mod resilience;
 mod schema;
 mod simulated;
+pub mod sse;
 mod vault;
 pub mod worker;
 

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::anthropic_request;
 use super::api_format::{ApiFormat, Delivery, ParsedRequest, ResponseMeta, StreamEncoder};
 use super::error::{GatewayError, GatewayErrorKind};
-use super::sse;
 use crate::chat::{Piece, ToolCall};
 use crate::model_api::{Answer, FinishReason};
 use crate::profile::ProviderName;
 use crate::raw_json::RawObject;
+use crate::sse;
 
 /// Anthropic's messages API.
 pub(super) struct Anthropic;

@@ -10,6 +10,7 @@ use longshore::{ProfileName, TenantId};
 use tokio::time::Instant;
 
 use super::GatewayState;
+use super::anthropic_request;
 use super::api_format::{ApiFormat, Delivery, ParsedRequest, ResponseMeta};
 use super::auth::authenticate;
 use super::backend::ProfileSettings;
@@ -18,11 +19,11 @@ use super::error::{GatewayError, GatewayErrorKind};
 use super::fields::object;
 use super::headers;
 use super::streaming::{AnswerEvent, AnswerStream, event_stream_body};
-use super::{anthropic_request, sse};
 use crate::inference::Errand;
 use crate::model_api::{Answer, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::raw_json::RawObject;
+use crate::sse;
 
 /// Maximum tokens of an answer if neither the request nor the profile sets it: one to four pages.
 const MAX_TOKENS: u32 = 4096;

@@ -21,7 +21,6 @@ mod models;
 mod openai_request;
 mod openai_response;
 mod server;
-mod sse;
 mod streaming;
 
 use std::sync::Arc;

@@ -7,11 +7,11 @@ use serde_json::json;
 use super::api_format::{ApiFormat, Delivery, ParsedRequest, ResponseMeta, StreamEncoder};
 use super::error::{GatewayError, GatewayErrorKind};
 use super::openai_request;
-use super::sse;
 use crate::chat::{Piece, ToolCall};
 use crate::model_api::{Answer, FinishReason};
 use crate::profile::ProviderName;
 use crate::raw_json::RawObject;
+use crate::sse;
 
 /// OpenAI's chat completions API.
 pub(super) struct OpenAi;

@@ -7,7 +7,6 @@
 mod connect;
 mod rate_limit_headers;
 mod sent_flag;
-mod sse;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,7 +22,6 @@ use connect::Connector;
 pub(crate) use rate_limit_headers::{duration, headroom, retry_after};
 use sent_flag::FlaggedBody;
 pub(crate) use sent_flag::SentFlag;
-pub(crate) use sse::{Event, EventDecoder, Framing};
 
 /// Longest answer, and longest part of an error response that is read.
 pub(crate) const MAX_ANSWER_BYTES: usize = 32 << 20;

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::provider_adapter::{Changes, Draft, ProviderAdapter, ResponseMode, StreamParser};
 use super::schema_compat;
 use crate::chat::{Chat, Part, Role, Tool, ToolChoice};
-use crate::http::Framing;
 use crate::model_api::{AskError, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::{Auth, CacheFor, Profile, ProviderName, Wire};
+use crate::sse::Framing;
 
 /// The version that takes sampling fields and `x-api-key`.
 const LEGACY_VERSION: &str = "2023-06-01";

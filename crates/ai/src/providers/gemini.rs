@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::provider_adapter::{Draft, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
-use crate::http::Framing;
 use crate::model_api::{AskError, Code, Question};
 use crate::profile::{Profile, ProviderName, Wire};
+use crate::sse::Framing;
 
 /// Separates a tool call's id from the model's thought signature. Newer models need their signature
 /// back with the call, and the id is the only field that clients return.

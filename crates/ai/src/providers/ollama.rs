@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::provider_adapter::{Draft, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::{Chat, Message, Part, Role, Tool};
-use crate::http::Framing;
 use crate::model_api::{AskError, Code, Question};
 use crate::profile::{Profile, ProviderName, Wire};
+use crate::sse::Framing;
 
 /// The smallest default context of a server.
 const MIN_CONTEXT: u64 = 4096;

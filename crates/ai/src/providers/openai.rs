@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::provider_adapter::{Changes, Draft, ProviderAdapter, ResponseMode, StreamParser};
 use super::schema_compat;
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
-use crate::http::Framing;
 use crate::model_api::{AskError, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::{Profile, ProviderName, Wire};
+use crate::sse::Framing;
 
 /// OpenAI's chat completions API.
 pub(crate) struct Openai {

@@ -6,11 +6,11 @@ use serde_json::Value;
 use std::time::Duration;
 
 use crate::chat::{Piece, ToolCall};
-use crate::http::{Event, Framing};
 use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::estimate_tokens;
 use crate::profile::ProviderName;
+use crate::sse::{DecodedEvent, Framing};
 
 /// Whether an answer is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub(crate) type Changes = Vec<(&'static str, Option<Value>)>;
 /// Parses the events of a stream.
 pub(crate) trait StreamParser: Send {
     /// Parses an event, and adds the pieces that are complete now.
-    fn take(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<Flow, EventError>;
+    fn take(&mut self, event: &DecodedEvent, pieces: &mut Vec<Piece>) -> Result<Flow, EventError>;
 
     /// What arrived so far. It is a complete answer if it has a finish reason.
     fn draft(self: Box<Self>) -> Draft;

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::super::provider_adapter::{Draft, EventError, Flow, StreamParser, Usage, tool_input};
 use crate::chat::{Piece, ToolCall};
-use crate::http::Event;
 use crate::model_api::FinishReason;
 use crate::profile::CacheFor;
+use crate::sse::DecodedEvent;
 
 /// A message; in a stream, its start.
 #[derive(Deserialize)]
@@ -198,7 +198,7 @@ impl EventParser {
 }
 
 impl StreamParser for EventParser {
-    fn take(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
+    fn take(&mut self, event: &DecodedEvent, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
         match serde_json::from_str(&event.data)? {
             StreamEvent::MessageStart { message } => {
                 self.draft.model = Some(message.model);

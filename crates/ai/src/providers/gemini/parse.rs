@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::super::provider_adapter::{Draft, EventError, Flow, StreamParser, Usage};
 use super::THOUGHT_SEPARATOR;
 use crate::chat::{Piece, ToolCall};
-use crate::http::Event;
 use crate::model_api::FinishReason;
+use crate::sse::DecodedEvent;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -158,7 +158,7 @@ impl ChunkParser {
 
 impl StreamParser for ChunkParser {
     /// No event is marked as the last: the stream is read to its end.
-    fn take(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
+    fn take(&mut self, event: &DecodedEvent, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
         let response: GenerateResponse = serde_json::from_str(&event.data)?;
         if let Some(error) = response.error {
             return Err(EventError::Provider(error));

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::super::provider_adapter::{Draft, EventError, Flow, StreamParser};
 use crate::chat::{Piece, ToolCall};
-use crate::http::Event;
 use crate::model_api::FinishReason;
+use crate::sse::DecodedEvent;
 
 /// An answer, or a part of one. Counts are in the last part, and omitted if zero.
 #[derive(Deserialize)]
@@ -101,7 +101,7 @@ impl LineParser {
 }
 
 impl StreamParser for LineParser {
-    fn take(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
+    fn take(&mut self, event: &DecodedEvent, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
         let response: ChatResponse = serde_json::from_str(&event.data)?;
         if let Some(error) = response.error {
             return Err(EventError::Provider(serde_json::json!({ "error": error })));

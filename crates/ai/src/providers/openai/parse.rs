@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::super::provider_adapter::{Draft, EventError, Flow, StreamParser, Usage, tool_input};
 use crate::chat::{Piece, ToolCall};
-use crate::http::Event;
 use crate::model_api::FinishReason;
+use crate::sse::DecodedEvent;
 
 /// A completion, or a chunk of one: only the choices differ.
 #[derive(Deserialize)]
@@ -203,7 +203,7 @@ impl ChunkParser {
 }
 
 impl StreamParser for ChunkParser {
-    fn take(&mut self, event: &Event, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
+    fn take(&mut self, event: &DecodedEvent, pieces: &mut Vec<Piece>) -> Result<Flow, EventError> {
         if event.data.trim() == "[DONE]" {
             return Ok(Flow::Done);
         }
