@@ -32,7 +32,7 @@ mod vault;
 pub mod worker;
 
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-pub use http::Http;
+pub use http::{Http, retry_after};
 pub use inference::{Bulk, Desk, Errand, Settled, Sheet, SheetError, TENANT_SHEET, TenantSheet};
 pub use model_api::{
     Again, Answer, AskError, Bill, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,

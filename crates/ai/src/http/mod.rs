@@ -19,7 +19,8 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use connect::Connector;
-pub(crate) use rate_limit_headers::{duration, headroom, retry_after};
+pub use rate_limit_headers::retry_after;
+pub(crate) use rate_limit_headers::{duration, headroom};
 use sent_flag::FlaggedBody;
 pub(crate) use sent_flag::SentFlag;
 
