@@ -11,11 +11,11 @@
 //! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
 
 pub mod adaptive;
-pub mod backoff;
 pub mod batch;
 pub mod coalescer;
 pub mod columns;
 pub mod counts;
+pub mod delay;
 pub mod error;
 pub mod fair;
 pub mod ledger;
@@ -30,13 +30,14 @@ pub mod session;
 pub mod stall;
 pub mod store;
 pub mod suggest;
+pub mod text;
 pub mod time;
 pub mod unit;
 
-pub use backoff::{DoublingDelay, exponential_delay, half_jitter};
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use coalescer::Gather;
 pub use counts::Counts;
+pub use delay::{DoublingDelay, exponential_delay, half_jitter};
 pub use error::{Error, Result};
 pub use ledger::Ledger;
 pub use name::{

@@ -1,6 +1,7 @@
 //! Redacts a provider's message before it is shown: one line, limited length, no secrets, even if
 //! the provider quotes the key that it rejects.
 
+use longshore::text::truncate_chars;
 use secrecy::{ExposeSecret, SecretString};
 
 /// Characters of a message that are shown.
@@ -27,10 +28,7 @@ impl Redactor {
             .fold(text.to_owned(), |text, secret| text.replace(secret.expose_secret(), "[secret]"));
         let words = hidden.split(|c: char| c.is_whitespace() || c.is_control());
         let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-        match line.char_indices().nth(MAX_CHARS) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line,
-        }
+        truncate_chars(&line, MAX_CHARS)
     }
 
     /// Redacts bytes.

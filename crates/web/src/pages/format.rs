@@ -3,18 +3,11 @@
 use std::time::Duration;
 
 use longshore::Timestamp;
+use longshore::text::group_digits;
 
 /// A number with thousands separators.
 pub(super) fn number(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    group_digits(count, ',')
 }
 
 /// A duration by its two largest units.
