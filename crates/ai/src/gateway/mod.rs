@@ -37,6 +37,7 @@ use self::openai_response::OpenAi;
 
 pub use self::auth::{Announced, Authenticator, Guest, OneTenant};
 pub use self::backend::{Counter, ProfileSettings};
+pub use self::server::pause_after_accept_error;
 
 /// Longest request body, in bytes.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;

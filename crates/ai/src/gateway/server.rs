@@ -68,7 +68,7 @@ async fn accept(
                 Ok((stream, _)) => {
                     connections.spawn(Arc::clone(&shared).serve(stream, open.clone()));
                 }
-                Err(error) => back_off(&error).await,
+                Err(error) => pause_after_accept_error(&error).await,
             },
             Some(_) = connections.join_next() => {}
         }
@@ -78,9 +78,9 @@ async fn accept(
     while connections.join_next().await.is_some() {}
 }
 
-/// Ignores connections that broke before they were accepted. Any other error is a lack of resources
-/// and passes.
-async fn back_off(error: &io::Error) {
+/// Waits after a failed `accept`, unless the connection only broke before it was accepted: any other
+/// error is a lack of resources, and passes.
+pub async fn pause_after_accept_error(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         tracing::warn!(%error, "accepting a connection failed");
