@@ -13,7 +13,7 @@ mod shares;
 use std::collections::BTreeMap;
 
 use longshore_core::session::NewSession;
-use longshore_core::store::{Claim, Finish, HeldUnit, Queues};
+use longshore_core::store::{Claim, Finish, HeldUnit};
 use longshore_core::{
     Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, TenantId,
 };
@@ -48,29 +48,14 @@ fn unit(tenant: &TenantId, queue: &QueueName) -> NewUnit {
 async fn session(world: &World) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
-    let (label, version) = ("crowd".to_owned(), "0".to_owned());
-    let ttl = std::time::Duration::from_secs(15);
-    let new = NewSession { id, label, version, kinds, slots: 64, ttl };
+    let new = NewSession { kinds, slots: 64, ..NewSession::new(id, "crowd") };
     world.store.open_session(new).await.unwrap();
     id
 }
 
 /// Claims and starts up to `free` units of any queue.
 async fn claim(world: &World, session: SessionId, free: u32) -> Vec<HeldUnit> {
-    let claim = Claim {
-        session,
-        scope: ALL,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free,
-        slots: 64,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: false,
-        except: Vec::new(),
-    };
+    let claim = Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 64) };
     world.store.claim(claim).await.unwrap().units
 }
 

@@ -48,27 +48,13 @@ async fn open(database: &Database) -> Arc<dyn Store> {
 async fn session(store: &dyn Store) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
-    let (label, version) = ("crowd".to_owned(), "0".to_owned());
-    let ttl = Duration::from_secs(15);
-    store.open_session(NewSession { id, label, version, kinds, slots: 64, ttl }).await.unwrap();
+    let new = NewSession { kinds, slots: 64, ..NewSession::new(id, "crowd") };
+    store.open_session(new).await.unwrap();
     id
 }
 
 fn claim_request(session: SessionId, free: u32) -> Claim {
-    Claim {
-        session,
-        scope: ALL,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free,
-        slots: 64,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: false,
-        except: Vec::new(),
-    }
+    Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 64) }
 }
 
 fn ids(claimed: &[HeldUnit]) -> Vec<UnitId> {

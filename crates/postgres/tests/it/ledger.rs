@@ -10,7 +10,7 @@ use longshore::ledger::{
 };
 use longshore::session::{Lease, NewSession};
 use longshore::stall::Dead;
-use longshore::store::{Claim, Finish, Finished, Queues};
+use longshore::store::{Claim, Finish, Finished};
 use longshore::{
     CallId, Clock, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, ProfileName,
     Scope, SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, Upkeep as _,
@@ -79,33 +79,13 @@ async fn model_usage(store: &PostgresStore) -> Usage {
 
 async fn session(store: &PostgresStore, kind: &Kind) -> SessionId {
     let id = SessionId::new();
-    let new = NewSession {
-        id,
-        label: String::new(),
-        version: String::new(),
-        kinds: BTreeMap::from([(kind.clone(), longshore::Policy::default())]),
-        slots: 8,
-        ttl: Duration::from_secs(15),
-    };
+    let new = NewSession { kinds: BTreeMap::from([(kind.clone(), longshore::Policy::default())]), slots: 8, ..NewSession::new(id, "") };
     store.open_session(new).await.unwrap();
     id
 }
 
 async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Lease> {
-    let claim = Claim {
-        session,
-        scope: Scope::All,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind.clone()],
-        free: 8,
-        slots: 8,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: true,
-        except: Vec::new(),
-    };
+    let claim = Claim::new(session, vec![kind.clone()], 8);
     store.claim(claim).await.unwrap().units.iter().map(|held| held.lease).collect()
 }
 

@@ -14,7 +14,7 @@ use longshore::ledger::{
 use longshore::permits::{Ask, Otherwise};
 use longshore::schedule::{NewSchedule, Plan, Template};
 use longshore::session::NewSession;
-use longshore::store::{BatchChunk, Claim, Finish, HeldUnit, IfThere, Queues, TenantChange};
+use longshore::store::{BatchChunk, Claim, Finish, HeldUnit, IfThere, TenantChange};
 use longshore::{
     BatchId, CallId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
     PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
@@ -215,14 +215,7 @@ impl TestSite {
     /// Opens a worker of the tenant and fails one unit of the batch.
     async fn fail_one(&self, mark: &str, batch: &BatchId) -> SessionId {
         let (id, kind) = (SessionId::new(), kind(&format!("{mark}-kind")));
-        let session = NewSession {
-            id,
-            label: format!("{mark} worker"),
-            version: "1".to_owned(),
-            kinds: BTreeMap::from([(kind, Policy::default())]),
-            slots: 2,
-            ttl: Duration::from_secs(600),
-        };
+        let session = NewSession { version: "1".to_owned(), kinds: BTreeMap::from([(kind, Policy::default())]), slots: 2, ttl: Duration::from_secs(600), ..NewSession::new(id, format!("{mark} worker")) };
         self.store.open_session(session).await.unwrap();
         let held = self.claim(id, mark, batch).await;
         let failure = Failure::new("broken", format!("{mark} broke"));
@@ -237,20 +230,7 @@ impl TestSite {
     }
 
     async fn claim(&self, session: SessionId, mark: &str, batch: &BatchId) -> HeldUnit {
-        let claim = Claim {
-            session,
-            scope: Scope::All,
-            queues: Queues::All,
-            batch: Some(batch.clone()),
-            kinds: vec![kind(&format!("{mark}-kind"))],
-            free: 1,
-            slots: 2,
-            resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
-            ahead: 0,
-            empty_handed: true,
-            except: Vec::new(),
-        };
+        let claim = Claim { batch: Some(batch.clone()), free: 1, ..Claim::new(session, vec![kind(&format!("{mark}-kind"))], 2) };
         self.store.claim(claim).await.unwrap().units.remove(0)
     }
 
