@@ -27,11 +27,9 @@ mod yielding_wait;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
+use longshore::ledger::{CallEnd, CallRecord, CallStatus, Ledger, NewCall};
 use longshore::store::Topic;
-use longshore::{
-    CallId, Clock, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
-};
+use longshore::{Clock, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -312,18 +310,12 @@ impl Inner {
         model: &str,
     ) -> NewCall {
         NewCall {
-            id: CallId::new(),
             request_id: request.question.request_id.clone(),
-            tenant: request.tenant.clone(),
-            profile: profile.clone(),
-            provider: provider.to_owned(),
-            model: model.to_owned(),
             unit: request.unit,
             batch: request.batch.clone(),
             session: request.session.or_else(|| self.heartbeat.session()),
             worker: self.label.clone(),
-            reserve_tokens: 0,
-            reserve_picos: 0,
+            ..NewCall::new(request.tenant.clone(), profile.clone(), provider, model)
         }
     }
 }
@@ -331,20 +323,10 @@ impl Inner {
 /// The end of a failed call.
 fn failed(error: &AskError, attempts: u32, latency_ms: u64) -> CallEnd {
     CallEnd {
-        status: CallStatus::Error,
         code: Some(error.code.as_str().to_owned()),
-        model: String::new(),
-        tokens_in: 0,
-        tokens_out: 0,
-        tokens_cached: 0,
-        tokens_cache_write: 0,
-        tokens_cache_write_long: 0,
         latency_ms,
         attempts,
-        cost_picos: 0,
-        estimated: false,
-        mode: CallMode::Direct,
-        tier: None,
+        ..CallEnd::new(CallStatus::Error, "")
     }
 }
 
@@ -365,9 +347,6 @@ fn fallback_may_help(error: &AskError) -> bool {
 /// The end of an answered call.
 fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -> CallEnd {
     CallEnd {
-        status: CallStatus::Success,
-        code: None,
-        model: answer.model.clone(),
         tokens_in: answer.tokens_in,
         tokens_out: answer.tokens_out,
         tokens_cached: answer.tokens_cached,
@@ -377,7 +356,7 @@ fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -
         attempts,
         cost_picos,
         estimated: answer.estimated,
-        mode: CallMode::Direct,
         tier: answer.tier.clone(),
+        ..CallEnd::new(CallStatus::Success, answer.model.clone())
     }
 }

@@ -1,6 +1,6 @@
 //! A call in flight. If it is dropped without an end, it is recorded as "maybe billed".
 
-use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+use longshore::ledger::{CallEnd, CallRecord, CallStatus, NewCall};
 
 use super::{Inner, events};
 
@@ -38,20 +38,12 @@ impl Drop for OpenCall<'_> {
         let (tokens_in, cost_picos) =
             if self.sent { (call.reserve_tokens, call.reserve_picos) } else { (0, 0) };
         let end = CallEnd {
-            status,
             code: Some("ABANDONED".to_owned()),
-            model: call.model.clone(),
             tokens_in,
-            tokens_out: 0,
-            tokens_cached: 0,
-            tokens_cache_write: 0,
-            tokens_cache_write_long: 0,
-            latency_ms: 0,
             attempts: u32::from(self.sent),
             cost_picos,
             estimated: true,
-            mode: CallMode::Direct,
-            tier: None,
+            ..CallEnd::new(status, call.model.clone())
         };
         if self.sent {
             events::log_end(&call, &end);
