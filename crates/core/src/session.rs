@@ -96,6 +96,25 @@ pub enum Order {
     Stop,
 }
 
+impl Order {
+    /// Its name, as stores and people write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Quiet => "quiet",
+            Self::Drain => "drain",
+            Self::Stop => "stop",
+        }
+    }
+
+    /// The command with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Work, Self::Quiet, Self::Drain, Self::Stop]
+            .into_iter()
+            .find(|one| one.as_str() == name)
+    }
+}
+
 /// A session's lease on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {

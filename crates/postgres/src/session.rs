@@ -135,7 +135,7 @@ fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
 /// Asks a worker to go quiet, drain or stop.
 pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
     let sql = "UPDATE longshore_session SET wanted = $2 WHERE id = $1";
-    let changed = tx.execute(sql, &[&session_uuid(session), &command_name(order)]).await?;
+    let changed = tx.execute(sql, &[&session_uuid(session), &order.as_str()]).await?;
     if changed == 0 {
         return Err(Error::not_found("session", session));
     }
@@ -143,20 +143,8 @@ pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Ord
     Ok(())
 }
 
-fn command_name(order: Order) -> &'static str {
-    match order {
-        Order::Work => "work",
-        Order::Quiet => "quiet",
-        Order::Drain => "drain",
-        Order::Stop => "stop",
-    }
-}
-
 fn parse_command(name: &str) -> Result<Order> {
-    [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
-        .into_iter()
-        .find(|order| command_name(*order) == name)
-        .ok_or_else(|| damaged(format!("the unknown worker command `{name}`")))
+    Order::from_name(name).ok_or_else(|| damaged(format!("the unknown worker command `{name}`")))
 }
 
 /// All sessions.

@@ -317,7 +317,7 @@ pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> 
         .db
         .execute(
             "UPDATE longshore_session SET wanted = ?2 WHERE id = ?1",
-            (session.as_bytes(), command_name(order)),
+            (session.as_bytes(), order.as_str()),
         )
         .or_translate()?;
     if changed == 0 {
@@ -327,20 +327,8 @@ pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> 
     Ok(())
 }
 
-fn command_name(order: Order) -> &'static str {
-    match order {
-        Order::Work => "work",
-        Order::Quiet => "quiet",
-        Order::Drain => "drain",
-        Order::Stop => "stop",
-    }
-}
-
 fn parse_command(name: &str) -> Result<Order> {
-    [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
-        .into_iter()
-        .find(|order| command_name(*order) == name)
-        .ok_or_else(|| damaged(format!("the order `{name}`")))
+    Order::from_name(name).ok_or_else(|| damaged(format!("the order `{name}`")))
 }
 
 /// All sessions.

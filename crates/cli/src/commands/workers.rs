@@ -66,17 +66,8 @@ fn answer(session: SessionId, order: Order, settings: &Settings) -> anyhow::Resu
         order: Order,
     }
     settings.output.answer(&CommandResult { worker: session, order }, || {
-        format!("worker {session} gets the command with its next heartbeat: {}", name(order))
+        format!("worker {session} gets the command with its next heartbeat: {}", order.as_str())
     })
-}
-
-fn name(order: Order) -> &'static str {
-    match order {
-        Order::Work => "work",
-        Order::Quiet => "quiet",
-        Order::Drain => "drain",
-        Order::Stop => "stop",
-    }
 }
 
 fn table(sessions: &[Session]) -> Table {
@@ -99,7 +90,7 @@ fn table(sessions: &[Session]) -> Table {
         table.row([
             cell(session.id),
             cell(&session.label),
-            cell(name(session.order)),
+            cell(session.order.as_str()),
             right(session.slots),
             right(session.held),
             right(session.cpu.map_or_else(String::new, format_duration)),

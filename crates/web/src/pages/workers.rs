@@ -52,7 +52,7 @@ fn table(req: &PageRequest, sessions: &[Session], held: &HashMap<SessionId, Vec<
                 tbody { @for session in sessions {
                     tr {
                         td.wide { (session.label) br; code title=(session.id) { (short_id(session.id)) } }
-                        td { (pill(order(session.order))) }
+                        td { (pill(session.order.as_str())) }
                         td { (slots(session)) }
                         td { @if session.slots == 0 { span.soft { "no units" } } @else {
                             (current_units(held.get(&session.id).map_or(&[], Vec::as_slice), now))
@@ -97,15 +97,6 @@ fn current_units(units: &[&Unit], now: Timestamp) -> Markup {
         }
         @if units.len() > MAX_SHOWN { div.soft { (units.len() - MAX_SHOWN) " more" } }
         @if units.is_empty() { span.soft { "idle" } }
-    }
-}
-
-fn order(order: Order) -> &'static str {
-    match order {
-        Order::Work => "work",
-        Order::Quiet => "quiet",
-        Order::Drain => "drain",
-        Order::Stop => "stop",
     }
 }
 
