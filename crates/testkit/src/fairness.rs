@@ -26,6 +26,49 @@ use crate::World;
 
 const ALL: Scope = Scope::All;
 
+/// The largest queue: 100,000 units with `LONGSHORE_SOAK`, else enough for 10,000 claims.
+pub fn largest_queue() -> u64 {
+    if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
+}
+
+/// Generates a test for every case. `$make` is an `async fn() -> World`.
+#[macro_export]
+macro_rules! fairness_suite {
+    ($make:path) => {
+        use $crate::fairness::{self, Limit, thirty_two_senders_never_exceed_a_bound};
+
+        #[tokio::test]
+        async fn nobody_starves_among_ten_tenants_of_very_different_sizes() {
+            fairness::shares_follow_weights(&$make().await, fairness::largest_queue()).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_caps_whoever_claims_at_once() {
+            fairness::caps_are_never_exceeded(&$make().await).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_a_queue_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Queue).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_a_lane_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Lane).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_a_tenant_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Tenant).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_in_bytes_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Bytes).await;
+        }
+    };
+}
+
 fn kind() -> Kind {
     Kind::new("work").unwrap()
 }

@@ -14,7 +14,7 @@ use longshore_core::{
 };
 use longshore_postgres::tokio_postgres::{NoTls, connect};
 use longshore_postgres::{PostgresOptions, PostgresStore};
-use longshore_testkit::fairness::{caps_are_never_exceeded, shares_follow_weights};
+use longshore_testkit::fairness::{caps_are_never_exceeded, largest_queue, shares_follow_weights};
 use tokio::task::JoinSet;
 
 use crate::test_server::{Database, Server};
@@ -245,11 +245,6 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
     assert_eq!(database.run(strays).trim(), "0");
     let all = store.totals(&ALL, &Queues::All).await.unwrap().counts;
     assert_eq!((all.ready, all.leased), (50, 0));
-}
-
-/// The largest queue: 100,000 units with `LONGSHORE_SOAK`, else enough for 10,000 claims.
-fn largest_queue() -> u64 {
-    if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
 }
 
 #[tokio::test]
