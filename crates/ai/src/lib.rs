@@ -27,11 +27,12 @@ mod raw_json;
 mod resilience;
 mod schema;
 mod simulated;
+pub mod sse;
 mod vault;
 pub mod worker;
 
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-pub use http::Http;
+pub use http::{Http, retry_after};
 pub use inference::{Bulk, Desk, Errand, Settled, Sheet, SheetError, TENANT_SHEET, TenantSheet};
 pub use model_api::{
     Again, Answer, AskError, Bill, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,

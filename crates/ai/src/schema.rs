@@ -5,6 +5,7 @@
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Retrieve, Uri, ValidationError, Validator};
+use longshore::text::truncate_bytes;
 use serde_json::Value;
 
 /// Errors shown of an answer, and length of the whole message.
@@ -63,7 +64,7 @@ impl ResponseSchema {
             return Ok(value);
         }
         let all = format!("the answer does not follow the schema: {}", errors.join("; "));
-        Err(truncated(&all, MAX_MESSAGE_BYTES))
+        Err(truncate_bytes(&all, MAX_MESSAGE_BYTES))
     }
 
     /// The top-level properties that an answer may have; `None` if any. If a schema names
@@ -115,11 +116,14 @@ fn not_json(text: &str, error: &serde_json::Error) -> String {
     }
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or(text);
     let from = line.floor_char_boundary(error.column().saturating_sub(EXCERPT_BYTES / 2));
-    format!("the answer is not JSON: {error}, near `{}`", truncated(&line[from..], EXCERPT_BYTES))
+    format!(
+        "the answer is not JSON: {error}, near `{}`",
+        truncate_bytes(&line[from..], EXCERPT_BYTES)
+    )
 }
 
 fn error_message(error: &ValidationError<'_>) -> String {
-    let message = truncated(&error.to_string(), MAX_MESSAGE_BYTES / MAX_ERRORS);
+    let message = truncate_bytes(&error.to_string(), MAX_MESSAGE_BYTES / MAX_ERRORS);
     format!("{}: {message}", location(error.instance_path().as_str()))
 }
 
@@ -138,7 +142,7 @@ fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
         }
         _ => format!("{}: {error}", location(error.instance_path().as_str())),
     };
-    SchemaError(truncated(&message, MAX_MESSAGE_BYTES))
+    SchemaError(truncate_bytes(&message, MAX_MESSAGE_BYTES))
 }
 
 /// The first reference that does not resolve, or leaves the document. The validator's own message
@@ -172,12 +176,4 @@ fn reference_error(root: &Value, reference: &str) -> Option<String> {
         "`{reference}` is another document, and none is fetched; \
          put the definition under `$defs` and refer to it as `#/$defs/name`"
     ))
-}
-
-/// Truncates a text, with an ellipsis.
-fn truncated(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return text.to_owned();
-    }
-    format!("{}…", &text[..text.floor_char_boundary(max)])
 }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use longshore::{Clock, Kind, SystemClock, TenantId, Timestamp};
 use toml::de::DeTable;
 
-pub use error::{FileError, did_you_mean, toml_key};
+pub use error::{FileError, toml_key};
 pub use mail::zone_hint;
 pub use source_map::{SourceLocation, SourceMap};
 pub use text::MAX_FILE;

@@ -10,7 +10,7 @@ use longshore_ai::VaultError;
 
 use crate::exit::ExitCode;
 
-pub use longshore_batch::file::did_you_mean;
+pub use longshore::{did_you_mean, suggestion};
 
 /// An error with a hint for the user.
 #[derive(Debug)]
@@ -264,11 +264,5 @@ mod tests {
             let text = shown(&error.context("cannot go on"));
             assert!(text.contains("hint: free some space"), "{text}");
         }
-    }
-
-    #[test]
-    fn only_a_word_like_another_is_suggested() {
-        assert_eq!(did_you_mean("slot", ["store", "slots"]), Some("slots"));
-        assert_eq!(did_you_mean("zebra", ["store", "slots"]), None);
     }
 }

@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use longshore::{Kind, Policy, PoolBook, PoolName, WorkerBuilder};
-use longshore_batch::file::did_you_mean;
+use longshore::{Kind, Policy, PoolBook, PoolName, WorkerBuilder, did_you_mean};
 use longshore_pool::engine::{BUILT_IN, HandlePool};
 use longshore_pool::{ErrorKind, Program, Settings, WorkerPool};
 

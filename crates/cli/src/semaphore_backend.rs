@@ -9,7 +9,7 @@ use longshore::{AdaptiveMax, Alarm, BoundedPool, OnOutage, Permits, PoolBook, Po
 use longshore_redis::{RedisOptions, RedisPermits};
 
 use crate::alert_sinks::AlertSinks;
-use crate::error::{WithHint, did_you_mean, hinted, usage};
+use crate::error::{WithHint, hinted, suggestion, usage};
 use crate::host_identity;
 use crate::settings::Settings;
 use crate::store::{self, StoreUrl};
@@ -85,9 +85,7 @@ impl BoundedSettings {
     }
 
     fn unknown(&self, name: &PoolName) -> anyhow::Error {
-        let suggestion = did_you_mean(name.as_str(), self.pools.keys().map(PoolName::as_str));
-        let suggestion = suggestion
-            .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+        let suggestion = suggestion(name.as_str(), self.pools.keys().map(PoolName::as_str));
         let error = usage(format!("the size of pool `{name}` is unknown{suggestion}"));
         hinted(error, format!("use --max N, or write [pools.{name}] max = N into longshore.toml"))
     }

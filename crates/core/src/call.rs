@@ -39,6 +39,25 @@ pub struct NewCall {
 const MAX_TOKENS: u64 = 1 << 40;
 
 impl NewCall {
+    /// A call of no unit, with a new id and without a reservation.
+    pub fn new(tenant: TenantId, profile: ProfileName, provider: &str, model: &str) -> Self {
+        let id = CallId::new();
+        Self {
+            id,
+            request_id: id.to_string(),
+            tenant,
+            profile,
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            unit: None,
+            batch: None,
+            session: None,
+            worker: String::new(),
+            reserve_tokens: 0,
+            reserve_picos: 0,
+        }
+    }
+
     /// Rejects numbers that stores could not add up.
     pub fn check(&self) -> Result<()> {
         check_tokens(self.reserve_tokens)?;
@@ -48,20 +67,10 @@ impl NewCall {
     /// The end of a call that was open when its session died: all that it reserved.
     pub fn maybe_billed(&self) -> CallEnd {
         CallEnd {
-            status: CallStatus::MaybeBilled,
-            code: None,
-            model: self.model.clone(),
             tokens_in: self.reserve_tokens,
-            tokens_out: 0,
-            tokens_cached: 0,
-            tokens_cache_write: 0,
-            tokens_cache_write_long: 0,
-            latency_ms: 0,
-            attempts: 0,
             cost_picos: self.reserve_picos,
             estimated: true,
-            mode: CallMode::Direct,
-            tier: None,
+            ..CallEnd::new(CallStatus::MaybeBilled, self.model.clone())
         }
     }
 }
@@ -173,6 +182,26 @@ pub struct CallEnd {
 }
 
 impl CallEnd {
+    /// An end without tokens and cost.
+    pub fn new(status: CallStatus, model: impl Into<String>) -> Self {
+        Self {
+            status,
+            code: None,
+            model: model.into(),
+            tokens_in: 0,
+            tokens_out: 0,
+            tokens_cached: 0,
+            tokens_cache_write: 0,
+            tokens_cache_write_long: 0,
+            latency_ms: 0,
+            attempts: 0,
+            cost_picos: 0,
+            estimated: false,
+            mode: CallMode::Direct,
+            tier: None,
+        }
+    }
+
     /// Tokens that a budget counts: input and output together.
     pub fn tokens(&self) -> u64 {
         self.tokens_in.saturating_add(self.tokens_out)

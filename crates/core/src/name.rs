@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 /// An invalid name, and the rule it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -226,6 +226,18 @@ macro_rules! id {
             #[expect(clippy::disallowed_methods, reason = "the one place that makes ids")]
             pub fn new() -> Self {
                 Self($make)
+            }
+            /// The id that every process derives from a name in a namespace (UUIDv5).
+            pub fn from_name(namespace: &[u8; 16], name: &[u8]) -> Self {
+                Self(Uuid::new_v5(&Uuid::from_bytes(*namespace), name))
+            }
+            /// This id as a UUIDv7 of a time in milliseconds since 1970, so that it is stored next to
+            /// ids of the same time.
+            #[must_use]
+            pub fn at_millis(self, millis: u64) -> Self {
+                let mut random = [0; 10];
+                random.copy_from_slice(&self.0.as_bytes()[6..]);
+                Self(Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
             }
             /// From sixteen bytes.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delay::exponential_delay;
 use crate::name::UnitId;
 use crate::time::Timestamp;
 
@@ -55,8 +56,7 @@ impl RetryPolicy {
 
     /// The longest delay after failed attempt number `attempt` (from 1).
     pub fn ceiling(&self, attempt: u32) -> Duration {
-        let doublings = attempt.saturating_sub(1).min(31);
-        self.base.saturating_mul(1 << doublings).min(self.cap)
+        exponential_delay(self.base, self.cap, attempt.saturating_sub(1))
     }
 
     /// Whether an attempt after number `attempt` may start at `at`, for a unit sent at `sent`.

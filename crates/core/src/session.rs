@@ -29,6 +29,20 @@ pub struct NewSession {
     pub ttl: std::time::Duration,
 }
 
+impl NewSession {
+    /// A session of this version with one slot and without kinds.
+    pub fn new(id: SessionId, label: impl Into<String>) -> Self {
+        Self {
+            id,
+            label: label.into(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kinds: BTreeMap::new(),
+            slots: 1,
+            ttl: std::time::Duration::from_secs(15),
+        }
+    }
+}
+
 /// A session as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {

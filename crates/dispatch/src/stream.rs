@@ -8,7 +8,7 @@
 mod index_entry;
 mod reader;
 
-pub use index_entry::{Channel, IndexEntry, batch_hash, crc32};
+pub use index_entry::{Channel, IndexEntry, batch_hash};
 pub use reader::{CopyReport, Found, OutputPiece, Run, Which, find};
 
 /// Extension of the data file.

@@ -3,18 +3,16 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Exponential backoff from `base` up to `cap`.
+use longshore_core::{DoublingDelay, half_jitter};
+
+/// A [`DoublingDelay`] with jitter.
 #[derive(Debug, Clone)]
-pub struct Backoff {
-    base: Duration,
-    cap: Duration,
-    tries: u32,
-}
+pub struct Backoff(DoublingDelay);
 
 impl Backoff {
     /// Creates a backoff that doubles from `base` up to `cap`.
     pub fn new(base: Duration, cap: Duration) -> Self {
-        Self { base, cap, tries: 0 }
+        Self(DoublingDelay::new(base, cap))
     }
 
     /// For calls to an unavailable store: 50 ms to 5 s.
@@ -24,19 +22,17 @@ impl Backoff {
 
     /// Returns the next wait: between half of the current ceiling and all of it.
     pub fn next_wait(&mut self) -> Duration {
-        let ceiling = self.base.saturating_mul(1 << self.tries.min(20)).min(self.cap);
-        self.tries = self.tries.saturating_add(1);
-        jitter(ceiling)
+        jitter(self.0.advance())
     }
 
     /// The number of waits since the last reset.
     pub fn tries(&self) -> u32 {
-        self.tries
+        self.0.tries()
     }
 
     /// Starts again at the shortest wait.
     pub fn reset(&mut self) {
-        self.tries = 0;
+        self.0.reset();
     }
 
     /// Sleeps for the next wait.
@@ -49,8 +45,7 @@ impl Backoff {
 pub(crate) fn jitter(duration: Duration) -> Duration {
     // Each RandomState has its own keys: random enough to spread waits, without a dependency.
     let roll = RandomState::new().hash_one(0_u8) % 1024;
-    let half = duration / 2;
-    half + half.mul_f64(f64::from(u32::try_from(roll).unwrap_or(0)) / 1024.0)
+    half_jitter(duration, f64::from(u32::try_from(roll).unwrap_or(0)) / 1024.0)
 }
 
 #[cfg(test)]

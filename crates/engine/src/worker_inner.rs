@@ -64,12 +64,10 @@ impl WorkerInner {
         let kinds: BTreeMap<_, _> =
             policies.map(|(kind, registered)| (kind.clone(), registered.policy.clone())).collect();
         NewSession {
-            id,
-            label: self.settings.label.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
             kinds,
             slots: self.settings.slots,
             ttl: self.settings.ttl,
+            ..NewSession::new(id, self.settings.label.clone())
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use longshore_core::DoublingDelay;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -91,14 +92,14 @@ pub(crate) struct RetryDelay(Arc<Mutex<DelayState>>);
 
 #[derive(Debug)]
 struct DelayState {
-    next: Duration,
+    delay: DoublingDelay,
     /// A wait is running.
     scheduled: bool,
 }
 
 impl Default for DelayState {
     fn default() -> Self {
-        Self { next: MIN_DELAY, scheduled: false }
+        Self { delay: DoublingDelay::new(MIN_DELAY, MAX_DELAY), scheduled: false }
     }
 }
 
@@ -110,12 +111,8 @@ impl RetryDelay {
     /// Begins a wait and returns its length; `None` if one is running.
     pub(crate) fn begin_wait(&self) -> Option<Duration> {
         self.with(|state| {
-            let wait = state.next;
-            if std::mem::replace(&mut state.scheduled, true) {
-                return None;
-            }
-            state.next = (wait * 2).min(MAX_DELAY);
-            Some(wait)
+            let is_running = std::mem::replace(&mut state.scheduled, true);
+            (!is_running).then(|| state.delay.advance())
         })
     }
 
@@ -126,7 +123,7 @@ impl RetryDelay {
 
     /// Starts again from the shortest delay, after a claim that found units.
     pub(crate) fn reset(&self) {
-        self.with(|state| state.next = MIN_DELAY);
+        self.with(|state| state.delay.reset());
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use longshore_core::{Error, Result, SessionId};
+use longshore_core::{DoublingDelay, Error, Result, SessionId};
 use longshore_postgres_address::Address;
 use longshore_postgres_address::Pool;
 use tokio::sync::{Notify, watch};
@@ -202,7 +202,8 @@ impl Notifier {
     /// Listens for other processes' notifications until the store closes, and reconnects after
     /// errors.
     pub(crate) async fn run_listener(self: Arc<Self>, address: Address, pool: Pool) {
-        let mut delay = Duration::from_millis(100);
+        let mut reconnect = DoublingDelay::new(Duration::from_millis(100), Duration::from_secs(5));
+        let mut is_polling = false;
         loop {
             let end = self.listen_until_lost(&address, &pool).await;
             let was_listening = self.listening.send_replace(false);
@@ -210,20 +211,17 @@ impl Notifier {
                 // Behind a transaction pooler none ever arrive; or the server was too busy.
                 Ok(ListenEnd::NoNotifications) => {
                     tracing::debug!("no notifications arrive on this connection: polling");
-                    delay = PROBE_INTERVAL;
+                    is_polling = true;
                 }
                 Ok(ListenEnd::ConnectionLost) | Err(_) if was_listening => {
-                    delay = Duration::from_millis(100);
+                    is_polling = false;
+                    reconnect.reset();
                 }
                 Ok(ListenEnd::ConnectionLost) => {}
                 Err(error) => tracing::debug!(%error, "cannot listen for notifications"),
             }
+            let delay = if is_polling { PROBE_INTERVAL } else { reconnect.advance() };
             tokio::time::sleep(delay).await;
-            delay = if delay == PROBE_INTERVAL {
-                delay
-            } else {
-                (delay * 2).min(Duration::from_secs(5))
-            };
         }
     }
 

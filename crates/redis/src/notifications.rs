@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use longshore_core::permits::Grant;
-use longshore_core::{PermitId, PoolName, SessionId};
+use longshore_core::{DoublingDelay, PermitId, PoolName, SessionId};
 use redis::Client;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -221,17 +221,16 @@ impl Notifications {
 
     /// Receives notifications for ever; reconnects after failures.
     pub(crate) async fn listen(self: Arc<Self>, client: Client, timeout: Duration) {
-        let mut pause = Duration::from_millis(50);
+        let mut pause = DoublingDelay::new(Duration::from_millis(50), Duration::from_secs(2));
         loop {
             let ended = self.subscribe_once(&client, timeout).await;
             if self.subscribed.send_replace(false) {
-                pause = Duration::from_millis(50);
+                pause.reset();
             }
             if let Err(error) = ended {
                 tracing::debug!(%error, "the subscription to Redis failed; retrying");
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(2));
+            tokio::time::sleep(pause.advance()).await;
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_core::Result;
+use longshore_core::{DoublingDelay, Result};
 use rusqlite::ErrorCode;
 
 use crate::error::translate;
@@ -19,12 +19,12 @@ pub(crate) fn retry_while_busy<T>(
     limit: Duration,
     mut attempt: impl FnMut() -> rusqlite::Result<T>,
 ) -> Result<T> {
-    let (deadline, mut pause) = (Instant::now() + limit, RETRY_PAUSE.0);
+    let deadline = Instant::now() + limit;
+    let mut pause = DoublingDelay::new(RETRY_PAUSE.0, RETRY_PAUSE.1);
     loop {
         match attempt() {
             Err(error) if is_busy(&error) && Instant::now() < deadline => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(RETRY_PAUSE.1);
+                std::thread::sleep(pause.advance());
             }
             done => return done.map_err(translate),
         }

@@ -13,7 +13,7 @@ mod shares;
 use std::collections::BTreeMap;
 
 use longshore_core::session::NewSession;
-use longshore_core::store::{Claim, Finish, HeldUnit, Queues};
+use longshore_core::store::{Claim, Finish, HeldUnit};
 use longshore_core::{
     Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, TenantId,
 };
@@ -25,6 +25,49 @@ pub use shares::shares_follow_weights;
 use crate::World;
 
 const ALL: Scope = Scope::All;
+
+/// The largest queue: 100,000 units with `LONGSHORE_SOAK`, else enough for 10,000 claims.
+pub fn largest_queue() -> u64 {
+    if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
+}
+
+/// Generates a test for every case. `$make` is an `async fn() -> World`.
+#[macro_export]
+macro_rules! fairness_suite {
+    ($make:path) => {
+        use $crate::fairness::{self, Limit, thirty_two_senders_never_exceed_a_bound};
+
+        #[tokio::test]
+        async fn nobody_starves_among_ten_tenants_of_very_different_sizes() {
+            fairness::shares_follow_weights(&$make().await, fairness::largest_queue()).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_caps_whoever_claims_at_once() {
+            fairness::caps_are_never_exceeded(&$make().await).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_a_queue_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Queue).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_a_lane_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Lane).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_by_a_tenant_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Tenant).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn bounded_in_bytes_against_32_senders() {
+            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Bytes).await;
+        }
+    };
+}
 
 fn kind() -> Kind {
     Kind::new("work").unwrap()
@@ -48,29 +91,14 @@ fn unit(tenant: &TenantId, queue: &QueueName) -> NewUnit {
 async fn session(world: &World) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
-    let (label, version) = ("crowd".to_owned(), "0".to_owned());
-    let ttl = std::time::Duration::from_secs(15);
-    let new = NewSession { id, label, version, kinds, slots: 64, ttl };
+    let new = NewSession { kinds, slots: 64, ..NewSession::new(id, "crowd") };
     world.store.open_session(new).await.unwrap();
     id
 }
 
 /// Claims and starts up to `free` units of any queue.
 async fn claim(world: &World, session: SessionId, free: u32) -> Vec<HeldUnit> {
-    let claim = Claim {
-        session,
-        scope: ALL,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free,
-        slots: 64,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: false,
-        except: Vec::new(),
-    };
+    let claim = Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 64) };
     world.store.claim(claim).await.unwrap().units
 }
 

@@ -2,7 +2,7 @@
 //! against them.
 
 use longshore::Schedule;
-use longshore::ledger::{BudgetState, Deed};
+use longshore::accounts::{BudgetState, Deed};
 use longshore::store::{Operated, QueueInfo, Tenant};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};

@@ -1,6 +1,5 @@
 //! The HTTP server: connection limit, timeouts on untrusted clients, TLS, graceful shutdown.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::{Pin, pin};
@@ -17,6 +16,7 @@ use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use longshore_ai::gateway::pause_after_accept_error;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -34,8 +34,6 @@ use crate::connection_limiter::{ActiveRequest, ConnectionLimiter, ConnectionSlot
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Maximum number of headers.
 const MAX_HEADERS: usize = 100;
-/// Delay after a failed accept: the process may be out of file descriptors.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// How long a response may take to reach a client that has not sent its whole request.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long requests in flight may take after shutdown began.
@@ -123,7 +121,7 @@ async fn accept(
             () = &mut end => break,
             accepted = listener.accept(), if pending.is_none() => match accepted {
                 Ok(accepted) => pending = Some(accepted),
-                Err(error) => back_off(&error).await,
+                Err(error) => pause_after_accept_error(&error).await,
             },
             slot = limiter.acquire(), if pending.is_some() => {
                 if let Some((stream, from)) = pending.take() {
@@ -139,16 +137,6 @@ async fn accept(
     let draining = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(SHUTDOWN_GRACE, draining).await.is_err() {
         tracing::warn!("some connections did not end within the grace period");
-    }
-}
-
-/// Ignores a connection that was reset before it was accepted. Any other error means that resources are
-/// exhausted: wait.
-async fn back_off(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!(%error, "cannot accept a connection");
-        tokio::time::sleep(ACCEPT_BACKOFF).await;
     }
 }
 

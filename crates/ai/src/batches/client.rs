@@ -9,11 +9,12 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{BatchItem, BatchTicket};
-use crate::http::{EventDecoder, Framing, HttpResponse, MAX_ANSWER_BYTES};
+use crate::http::{HttpResponse, MAX_ANSWER_BYTES};
 use crate::model_api::{Answer, AskError, Code, Headroom};
 use crate::providers::error_mapping;
 use crate::providers::http_provider::HttpProvider;
 use crate::providers::provider_adapter::{ProviderAdapter, ResponseMode};
+use crate::sse::{EventDecoder, Framing};
 
 /// Timeout of a request about a batch.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -138,7 +139,7 @@ impl ResultLines {
     /// The next line; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<String>, AskError> {
         loop {
-            if let Some(line) = self.decoder.next() {
+            if let Some(line) = self.decoder.next_event() {
                 return Ok(Some(line.data));
             }
             if self.ended {
@@ -152,7 +153,7 @@ impl ResultLines {
                 Some(bytes) => self.decoder.push(&bytes),
                 None => {
                     self.ended = true;
-                    return Ok(self.decoder.last().map(|line| line.data));
+                    return Ok(self.decoder.last_event().map(|line| line.data));
                 }
             }
         }

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use longshore::Timestamp;
 use longshore::accounts::{Return, Shipment};
+use longshore::{Timestamp, exponential_delay};
 use serde::{Deserialize, Serialize};
 
 use super::{BatchState, BatchTicket, Found, was_refused};
@@ -267,7 +267,7 @@ impl BatchProgress {
 
 impl Pace {
     fn backoff(&self, misses: u32) -> Duration {
-        self.look.saturating_mul(1 << misses.min(10)).min(self.most)
+        exponential_delay(self.look, self.most, misses)
     }
 }
 

@@ -18,7 +18,6 @@ mod openai_response;
 mod request;
 mod response;
 mod server;
-mod sse;
 
 use async_trait::async_trait;
 use longshore::accounts::CallRecord;
@@ -31,7 +30,7 @@ use crate::model_api::AskError;
 use crate::profile::ProviderName;
 
 pub use self::auth::{Announced, Authenticator, Guest, OneTenant};
-pub use self::server::Gateway;
+pub use self::server::{Gateway, pause_after_accept_error};
 
 /// Answers questions for tenants, and records the calls.
 #[async_trait]

@@ -8,11 +8,11 @@ use super::error::{GatewayError, GatewayErrorKind};
 use super::openai_request;
 use super::request::{Delivery, ParsedRequest};
 use super::response::{ApiFormat, EventEncoder, ResponseMeta};
-use super::sse;
 use crate::chat::ToolCall;
 use crate::model_api::{Answer, FinishReason};
 use crate::profile::ProviderName;
 use crate::raw_json::RawObject;
+use crate::sse;
 
 /// OpenAI's chat completions API.
 pub(super) struct OpenAi;

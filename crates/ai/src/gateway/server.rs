@@ -107,6 +107,16 @@ struct Connections {
     router: Router,
 }
 
+/// Waits after a failed `accept`, unless the connection only broke before it was accepted: any other
+/// error is a lack of resources, and passes.
+pub async fn pause_after_accept_error(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        tracing::warn!(%error, "accepting a connection failed");
+        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+    }
+}
+
 impl Connections {
     /// Accepts connections until `end`, then finishes the requests in progress.
     // Boxed, so that the future is compiled in this crate and not, with less optimisation, in the
@@ -126,7 +136,7 @@ impl Connections {
                         Ok((stream, _)) => {
                             connections.spawn(Arc::clone(&self).serve(stream, open.clone()));
                         }
-                        Err(error) => back_off(&error).await,
+                        Err(error) => pause_after_accept_error(&error).await,
                     },
                     Some(_) = connections.join_next() => {}
                 }
@@ -162,16 +172,6 @@ impl Connections {
             _ => return Box::pin(self.router.clone().call(request)).await,
         };
         Ok(request::handle(format, &self.state, request).await)
-    }
-}
-
-/// Ignores connections that broke before they were accepted. Any other error is a lack of resources
-/// and passes.
-async fn back_off(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!(%error, "accepting a connection failed");
-        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
     }
 }
 

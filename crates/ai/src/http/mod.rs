@@ -6,7 +6,6 @@
 
 mod connect;
 mod rate_limit_headers;
-mod sse;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -23,8 +22,8 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use connect::Connector;
-pub(crate) use rate_limit_headers::{duration, headroom, retry_after};
-pub(crate) use sse::{Event, EventDecoder, Framing};
+pub use rate_limit_headers::retry_after;
+pub(crate) use rate_limit_headers::{duration, headroom};
 
 /// Longest answer, and longest part of an error response that is read.
 pub(crate) const MAX_ANSWER_BYTES: usize = 32 << 20;

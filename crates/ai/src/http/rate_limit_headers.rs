@@ -11,8 +11,8 @@ use longshore::duration::parse_seconds;
 
 use crate::model_api::{Headroom, RemainingLimit};
 
-/// How long the provider asks to wait.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+/// How long the server asks to wait.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let millis = ["retry-after-ms", "x-ms-retry-after-ms"]
         .into_iter()
         .find_map(|name| text(headers, name)?.parse::<f64>().ok());

@@ -146,20 +146,13 @@ impl BatchReply {
 }
 
 /// The id of a batch call. After a crash the same question is journalled again and has to be the
-/// same call, so the id is derived from the unit and the request: the unit's timestamp, so that
-/// calls stay in order, then FNV-1a over both ids.
+/// same call, so the id is derived from the unit and the request; with the unit's timestamp, so that
+/// calls stay in order.
 fn call_id(unit: Option<UnitId>, request_id: &str) -> CallId {
     let Some(unit) = unit else { return CallId::new() };
-    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let bytes = unit.as_bytes().iter().chain(request_id.as_bytes());
-    let mix = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
-    let mut id = bytes.fold(BASIS, mix).to_be_bytes();
-    id[..6].copy_from_slice(&unit.as_bytes()[..6]);
-    // The version and variant bits of a UUIDv7.
-    id[6] = (id[6] & 0x0f) | 0x70;
-    id[8] = (id[8] & 0x3f) | 0x80;
-    CallId::from_bytes(id)
+    let [a, b, c, d, e, f, ..] = *unit.as_bytes();
+    let millis = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    CallId::from_name(unit.as_bytes(), request_id.as_bytes()).at_millis(millis)
 }
 
 #[cfg(test)]

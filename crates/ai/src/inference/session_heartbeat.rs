@@ -1,7 +1,6 @@
 //! A session for calls that belong to no unit. It sends heartbeats while this process lives; when
 //! they stop, its open calls become "maybe billed".
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,14 +59,7 @@ impl SessionHeartbeat {
 
     async fn open(&self, store: &dyn Store, label: &str) -> longshore::Result<()> {
         let session = SessionId::new();
-        let new = NewSession {
-            id: session,
-            label: label.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            kinds: BTreeMap::new(),
-            slots: 0,
-            ttl: SESSION_TTL,
-        };
+        let new = NewSession { slots: 0, ttl: SESSION_TTL, ..NewSession::new(session, label) };
         store.open_session(new).await?;
         self.set(Some(session));
         Ok(())

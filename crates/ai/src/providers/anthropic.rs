@@ -12,10 +12,10 @@ use super::provider_adapter::{
 };
 use super::schema_compat;
 use crate::chat::{Chat, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-use crate::http::{Event, Framing};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::{Auth, CacheFor, ProviderName, Wire};
+use crate::sse::{DecodedEvent, Framing};
 
 /// The version that takes sampling fields and `x-api-key`.
 const LEGACY_VERSION: &str = "2023-06-01";
@@ -378,7 +378,7 @@ impl EventParser {
 impl StreamParser for EventParser {
     fn take(
         &mut self,
-        event: &Event,
+        event: &DecodedEvent,
         draft: &mut Draft,
         pieces: &mut Vec<Piece>,
     ) -> Result<Flow, EventError> {

@@ -7,9 +7,9 @@ use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
 };
 use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-use crate::http::{Event, Framing};
 use crate::model_api::{AskError, Code, FinishReason, Question};
 use crate::profile::{ProviderName, Wire};
+use crate::sse::{DecodedEvent, Framing};
 
 /// Separates a tool call's id from the model's thought signature. Newer models need their signature
 /// back with the call, and the id is the only field that clients return.
@@ -280,7 +280,7 @@ impl StreamParser for ChunkParser {
     /// No event is marked as the last: the stream is read to its end.
     fn take(
         &mut self,
-        event: &Event,
+        event: &DecodedEvent,
         draft: &mut Draft,
         pieces: &mut Vec<Piece>,
     ) -> Result<Flow, EventError> {

@@ -19,11 +19,9 @@ use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser,
 };
 use crate::chat::Piece;
-use crate::http::{
-    Event, EventDecoder, Framing, Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag,
-    headroom,
-};
+use crate::http::{Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag, headroom};
 use crate::model_api::{Answer, AskError, Bill, Code, Headroom, Provider, Question};
+use crate::sse::{DecodedEvent, EventDecoder, Framing};
 
 /// How long to wait for the body of an error response.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -350,7 +348,7 @@ impl AnswerReader {
     fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<Piece>, Flow), AskError> {
         self.decoder.push(bytes);
         let mut received = Vec::new();
-        while let Some(event) = self.decoder.next() {
+        while let Some(event) = self.decoder.next_event() {
             if self.take(&event, &mut received, redactor)? == Flow::Done {
                 return Ok((received, Flow::Done));
             }
@@ -360,7 +358,7 @@ impl AnswerReader {
 
     fn last(&mut self, redactor: &Redactor) -> Result<(Vec<Piece>, Flow), AskError> {
         let mut received = Vec::new();
-        if let Some(event) = self.decoder.last() {
+        if let Some(event) = self.decoder.last_event() {
             self.take(&event, &mut received, redactor)?;
         }
         Ok((received, Flow::More))
@@ -368,7 +366,7 @@ impl AnswerReader {
 
     fn take(
         &mut self,
-        event: &Event,
+        event: &DecodedEvent,
         received: &mut Vec<Piece>,
         redactor: &Redactor,
     ) -> Result<Flow, AskError> {

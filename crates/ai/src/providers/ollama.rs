@@ -11,9 +11,9 @@ use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages,
 };
 use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall};
-use crate::http::{Event, Framing};
 use crate::model_api::{AskError, Code, FinishReason, Question};
 use crate::profile::{ProviderName, Wire};
+use crate::sse::{DecodedEvent, Framing};
 
 /// The smallest default context of a server.
 const MIN_CONTEXT: u64 = 4096;
@@ -260,7 +260,7 @@ struct LineParser;
 impl StreamParser for LineParser {
     fn take(
         &mut self,
-        event: &Event,
+        event: &DecodedEvent,
         draft: &mut Draft,
         pieces: &mut Vec<Piece>,
     ) -> Result<Flow, EventError> {

@@ -11,10 +11,10 @@ use super::provider_adapter::{
 };
 use super::schema_compat;
 use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-use crate::http::{Event, Framing};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::{ProviderName, Wire};
+use crate::sse::{DecodedEvent, Framing};
 
 /// OpenAI's chat completions API.
 pub(crate) struct Openai {
@@ -395,7 +395,7 @@ impl ChunkParser {
 impl StreamParser for ChunkParser {
     fn take(
         &mut self,
-        event: &Event,
+        event: &DecodedEvent,
         draft: &mut Draft,
         pieces: &mut Vec<Piece>,
     ) -> Result<Flow, EventError> {

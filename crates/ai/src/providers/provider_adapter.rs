@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use crate::chat::{Chat, Message, Piece, ToolCall};
-use crate::http::{Event, Framing};
 use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::estimate_tokens;
 use crate::profile::ProviderName;
+use crate::sse::{DecodedEvent, Framing};
 
 /// Whether an answer is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub(crate) trait StreamParser: Send {
     /// a complete answer once it has a finish reason.
     fn take(
         &mut self,
-        event: &Event,
+        event: &DecodedEvent,
         draft: &mut Draft,
         pieces: &mut Vec<Piece>,
     ) -> Result<Flow, EventError>;

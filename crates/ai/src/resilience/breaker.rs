@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use longshore::exponential_delay;
 use tokio::time::Instant;
 
 use crate::model_api::{Again, AskError, Code};
@@ -123,9 +124,9 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Instant) {
-        let rest = OPEN_TIME.saturating_mul(1 << self.opened.min(31));
+        let rest = exponential_delay(OPEN_TIME, MAX_OPEN_TIME, self.opened);
         self.opened = self.opened.saturating_add(1);
-        self.state = State::Open(now + rest.min(MAX_OPEN_TIME));
+        self.state = State::Open(now + rest);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use longshore::exponential_delay;
 use tokio::time::Instant;
 
 use crate::model_api::{Again, AskError, Code, RemainingLimit};
@@ -81,7 +82,10 @@ impl CallRetryPolicy {
             (Some(asked), _) => (asked + share(self.base, jitter)).min(room),
             // Limits are refilled gradually: half the time is enough for some callers.
             (None, Some(reset)) => share(reset.min(room), 0.5 + jitter / 2.0),
-            (None, None) => share(ceiling(base, attempt).min(self.cap).min(room), jitter),
+            (None, None) => {
+                let ceiling = exponential_delay(base, self.cap, attempt.saturating_sub(1));
+                share(ceiling.min(room), jitter)
+            }
         };
         RetryDecision::Retry { after }
     }
@@ -92,10 +96,6 @@ fn spent(error: &AskError) -> Option<Duration> {
     let headroom = error.headroom.as_deref().filter(|_| error.code == Code::RateLimited)?;
     let reset = |left: Option<RemainingLimit>| left.filter(|left| left.left == 0)?.reset;
     reset(headroom.requests).max(reset(headroom.tokens))
-}
-
-fn ceiling(base: Duration, attempt: u32) -> Duration {
-    base.saturating_mul(1 << attempt.saturating_sub(1).min(31))
 }
 
 fn share(of: Duration, jitter: f64) -> Duration {

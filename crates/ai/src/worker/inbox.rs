@@ -39,12 +39,9 @@ impl Inbox {
         let kind = Kind::new(REPLY_KIND).map_err(invalid)?;
         let session = SessionId::new();
         let new = NewSession {
-            id: session,
-            label: format!("replies {queue}"),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
             kinds: [(kind.clone(), longshore::Policy::default())].into(),
-            slots: 1,
             ttl: SESSION_TTL,
+            ..NewSession::new(session, format!("replies {queue}"))
         };
         store.open_session(new).await?;
         let inbox = Self { store, ledger, session, tenant, queue, kind };
@@ -86,18 +83,9 @@ impl Inbox {
 
     fn claim(&self) -> Claim {
         Claim {
-            session: self.session,
             scope: self.scope(),
             queues: Queues::Named(vec![self.queue.clone()]),
-            batch: None,
-            kinds: vec![self.kind.clone()],
-            free: 1,
-            slots: 1,
-            resources: Default::default(),
-            all_resources: Default::default(),
-            ahead: 0,
-            empty_handed: true,
-            except: Vec::new(),
+            ..Claim::new(self.session, vec![self.kind.clone()], 1)
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Checks one statement against the database.
 
-use crate::file::{FileError, did_you_mean};
+use longshore::did_you_mean;
+
+use crate::file::FileError;
 use crate::rows::{SourceError, StatementInfo};
 use crate::sql;
 

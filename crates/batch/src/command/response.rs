@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::outcome::Params;
+use longshore::text::truncate_bytes;
 use longshore::{Effect, SqlValue};
 use serde::Deserialize;
 use serde_json::Value;
@@ -167,13 +168,7 @@ fn decode_hex(hex: &str) -> Option<Vec<u8>> {
 
 /// The beginning of a value, for a message.
 fn truncated(value: &Value) -> String {
-    const MAX_BYTES: usize = 200;
-    let mut text = value.to_string();
-    if text.len() > MAX_BYTES {
-        text.truncate(text.floor_char_boundary(MAX_BYTES));
-        text.push('…');
-    }
-    text
+    truncate_bytes(&value.to_string(), 200)
 }
 
 #[cfg(test)]

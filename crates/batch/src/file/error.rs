@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use longshore::did_you_mean;
+
 /// One mistake: its location, a message and a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
@@ -64,16 +66,4 @@ pub fn toml_key(mut error: toml::de::Error) -> Option<String> {
     let shown = error.to_string();
     let key = shown.lines().last()?.strip_prefix("in `")?.strip_suffix('`')?;
     Some(key.to_owned())
-}
-
-/// The candidate most similar to `given`, if the similarity is high enough.
-pub fn did_you_mean<'a>(
-    given: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let given = given.to_lowercase();
-    let likeness = |word: &str| strsim::jaro_winkler(&given, &word.to_lowercase());
-    let scored = candidates.into_iter().map(|word| (likeness(word), word));
-    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(score, _)| *score > 0.75).map(|(_, word)| word)
 }

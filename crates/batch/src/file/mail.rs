@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use longshore::{Timestamp, zones};
+use longshore::{Timestamp, did_you_mean, zones};
 
 use crate::definition::{Mail, MailMode};
 
-use super::error::{FileError, did_you_mean};
+use super::error::FileError;
 use super::section::{Field, Section};
 use super::source_map::SourceMap;
 use super::{Overrides, SourceText, ai};

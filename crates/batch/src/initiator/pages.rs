@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::SqlValue;
+use longshore::text::truncate_chars;
 use tokio::time::Instant;
 
 use super::InitiateError;
@@ -120,10 +121,7 @@ impl CandidatePages {
 
 /// The beginning of a key, for messages.
 pub(super) fn truncated(key: &str) -> String {
-    match key.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &key[..end]),
-        None => key.to_owned(),
-    }
+    truncate_chars(key, 60)
 }
 
 /// Whether a database takes two keys for equal: 1 and 1.0 are.

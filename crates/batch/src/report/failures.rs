@@ -4,9 +4,9 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 use longshore::store::UnitFilter;
+use longshore::text::truncate_chars;
 use longshore::{BatchId, Failure, Result, Scope, Store, Unit, UnitState};
 
-use super::format::truncate;
 use crate::handler::RowInput;
 use crate::value::{from_json, show_key};
 
@@ -94,7 +94,7 @@ impl FailureGroups {
 
     fn group_index(&mut self, failure: Failure) -> usize {
         let mut reason = (failure.code, pattern(&failure.message));
-        let mut message = truncate(&failure.message, MAX_MESSAGE_CHARS);
+        let mut message = truncate_chars(&failure.message, MAX_MESSAGE_CHARS);
         if self.all.len() >= MAX_GROUPS && !self.by_reason.contains_key(&reason) {
             reason = ("other".to_owned(), String::new());
             "further reasons".clone_into(&mut message);
@@ -144,7 +144,7 @@ fn pattern(message: &str) -> String {
             _ => {}
         }
     }
-    truncate(&pattern, MAX_MESSAGE_CHARS)
+    truncate_chars(&pattern, MAX_MESSAGE_CHARS)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The labels and values of a report, for all formats.
 
-use super::format::{self, count, truncate};
+use longshore::text::truncate_chars;
+
+use super::format::{self, count};
 use super::{BatchUsage, Report};
 use crate::definition::{Definition, Post, Pre, ProfileRef, RowStep, Workers};
 
@@ -97,7 +99,7 @@ pub(super) fn settings(definition: &Definition) -> Vec<LabelledValue> {
     vec![
         ("Batch file", definition.source.clone()),
         ("Database", format::database(&definition.database)),
-        ("Candidates", truncate(&candidates.sql, MAX_SQL_CHARS)),
+        ("Candidates", truncate_chars(&candidates.sql, MAX_SQL_CHARS)),
         ("Key", candidates.key.clone()),
         ("PRE", pre(&definition.pre)),
         match &definition.step {

@@ -1,18 +1,12 @@
 //! Formats numbers and database URLs for people.
 
+use longshore::text::group_digits;
+
 use crate::definition::Database;
 
 /// `12 345 678`, with narrow no-break spaces, which suit every language.
 pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 2);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
+    group_digits(number, '\u{202f}')
 }
 
 /// `20 ms`, `2 s`.
@@ -39,14 +33,6 @@ pub(super) fn database(database: &Database) -> String {
     format!("{scheme}://{host}")
 }
 
-/// The first `max_chars` characters; `…` marks a cut.
-pub(super) fn truncate(text: &str, max_chars: usize) -> String {
-    match text.char_indices().nth(max_chars) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,11 +53,5 @@ mod tests {
         );
         assert_eq!(url("odbc:DSN=erp;PWD=s3cret"), "odbc://…");
         assert_eq!(url("sqlite:orders.db"), "sqlite:orders.db");
-    }
-
-    #[test]
-    fn text_is_cut_between_characters() {
-        assert_eq!(truncate("üüü", 2), "üü…");
-        assert_eq!(truncate("üüü", 3), "üüü");
     }
 }

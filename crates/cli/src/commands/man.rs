@@ -10,7 +10,7 @@ use clap_mangen::roff::{Roff, roman};
 
 use crate::args::Cli;
 use crate::args::meta::ManArgs;
-use crate::error::{WithHint, did_you_mean, usage};
+use crate::error::{WithHint, suggestion, usage};
 use crate::exit::ExitCode;
 use crate::output::{Output, OutputForm};
 
@@ -65,9 +65,7 @@ fn section(notes: &str) -> Roff {
 fn find<'a>(whole: &'a Command, words: &[String]) -> anyhow::Result<&'a Command> {
     words.iter().try_fold(whole, |command, word| {
         let found = shown(command).find(|below| below.get_name() == word);
-        let suggestion = did_you_mean(word, shown(command).map(Command::get_name));
-        let suggestion = suggestion
-            .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+        let suggestion = suggestion(word, shown(command).map(Command::get_name));
         found
             .ok_or_else(|| usage(format!("there is no command `{word}`{suggestion}")))
             .hint("`longshore help` lists the commands")

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longshore::text::truncate_bytes;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -98,11 +99,7 @@ fn text(answer: &HttpResponse, secrets: &Secrets) -> (String, bool) {
 pub fn excerpt(answer: &HttpResponse, secrets: &Secrets) -> String {
     let (text, _) = text(answer, secrets);
     let text = text.trim();
-    match text.floor_char_boundary(MAX_EXCERPT) {
-        0 => String::new(),
-        end if end < text.len() => format!(": {}…", &text[..end]),
-        _ => format!(": {text}"),
-    }
+    if text.is_empty() { String::new() } else { format!(": {}", truncate_bytes(text, MAX_EXCERPT)) }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use longshore::{exponential_delay, half_jitter};
+
 use super::reconciler::{
     AfterEnd, ProcessId, RestartRules, SectionSpec, StopReason, SupervisorAction,
 };
@@ -225,12 +227,11 @@ impl SectionState {
     /// The restart delay: doubles with each consecutive restart, with a jitter of up to half, so
     /// that sections which failed together do not restart together.
     fn wait(&self, rules: &RestartRules) -> Duration {
-        let doubled = 2_u32.saturating_pow(self.streak.saturating_sub(1));
-        let wait = rules.restart_after.saturating_mul(doubled).min(rules.restart_most);
+        let doublings = self.streak.saturating_sub(1);
+        let wait = exponential_delay(rules.restart_after, rules.restart_most, doublings);
         let mut hasher = DefaultHasher::new();
         (&self.shape.name, self.round, std::process::id()).hash(&mut hasher);
-        let part = u32::try_from(hasher.finish() % 1000).unwrap_or(0);
-        wait / 2 + wait / 2000 * part
+        half_jitter(wait, hasher.finish() as f64 / u64::MAX as f64)
     }
 
     /// Resets failures and delays, so that starts are tried at once.

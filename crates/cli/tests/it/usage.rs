@@ -1,7 +1,7 @@
 //! `usage`: calls summed by group, listed one by one, as CSV and JSON, and costs recomputed.
 
-use longshore::accounts::{CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall};
-use longshore::{BatchId, CallId, ProfileName, TenantId};
+use longshore::accounts::{CallEnd, CallRecord, CallStatus, Calls, NewCall};
+use longshore::{BatchId, ProfileName, TenantId};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::json;
 
@@ -9,35 +9,20 @@ use crate::support::TestDir;
 
 /// A call of a tenant at this cost.
 fn call_record(tenant: &str, profile: &str, request: &str, picos: i64) -> CallRecord {
+    let (tenant, profile) = (TenantId::new(tenant).unwrap(), ProfileName::new(profile).unwrap());
     let call = NewCall {
-        id: CallId::new(),
         request_id: request.to_owned(),
-        tenant: TenantId::new(tenant).unwrap(),
-        profile: ProfileName::new(profile).unwrap(),
-        provider: "anthropic".to_owned(),
-        model: "haiku".to_owned(),
-        unit: None,
-        batch: None,
-        session: None,
         worker: "test".to_owned(),
-        reserve_tokens: 0,
-        reserve_picos: 0,
+        ..NewCall::new(tenant, profile, "anthropic", "haiku")
     };
     let end = CallEnd {
-        status: CallStatus::Success,
-        code: None,
-        model: "haiku-5".to_owned(),
         tokens_in: 100,
         tokens_out: 10,
         tokens_cached: 40,
-        tokens_cache_write: 0,
-        tokens_cache_write_long: 0,
         latency_ms: 250,
         attempts: 1,
         cost_picos: picos,
-        estimated: false,
-        mode: CallMode::Direct,
-        tier: None,
+        ..CallEnd::new(CallStatus::Success, "haiku-5")
     };
     CallRecord { call, end: Some(end) }
 }

@@ -50,15 +50,9 @@ impl Template {
     }
 }
 
-/// The id of the unit that a schedule sends for a time: the same in every process. Laid out as a
-/// UUIDv7 of that time, so that it is stored next to units of the same time.
+/// The id of the unit that a schedule sends for a time: the same in every process.
 pub fn unit_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
-    let mut bytes = hash(tenant, schedule, at).to_be_bytes();
-    let millis = (at.as_micros().max(0) / 1_000).to_be_bytes();
-    bytes[..6].copy_from_slice(&millis[2..]);
-    bytes[6] = bytes[6] & 0x0f | 0x70;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    UnitId::from_bytes(bytes)
+    firing_id(tenant, schedule, at).at_millis(at.as_micros().max(0).unsigned_abs() / 1_000)
 }
 
 /// The name of the batch that a schedule opens for a time. Batch names are unique in the whole
@@ -71,17 +65,16 @@ pub fn batch_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> Ba
         format!("{tenant}:{schedule}-{stamp}")
     };
     // Two long names and a time may exceed the longest name.
-    BatchId::new(name).unwrap_or_else(|_| BatchId::from_number("cron", hash(tenant, schedule, at)))
+    BatchId::new(name).unwrap_or_else(|_| {
+        let id = *firing_id(tenant, schedule, at).as_bytes();
+        BatchId::from_number("cron", u128::from_be_bytes(id))
+    })
 }
 
-/// 128-bit FNV-1a: distinguishes firings, and is not meant to be secure.
-fn hash(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> u128 {
-    let at = at.as_micros().to_be_bytes();
-    // Names contain no zero byte, so different parts cannot give the same text.
-    let parts = [tenant.as_str().as_bytes(), &[0], schedule.as_str().as_bytes(), &[0], &at];
-    parts.concat().iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
-        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    })
+fn firing_id(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
+    // Names contain no zero byte, so different parts cannot give the same name.
+    let name = format!("{tenant}\0{schedule}\0{}", at.as_micros());
+    UnitId::from_name(b"longshore firing", name.as_bytes())
 }
 
 /// `20260102T020000Z`; with a fraction only if the time has one.

@@ -55,6 +55,26 @@ pub struct Claim {
     pub except: Vec<TenantId>,
 }
 
+impl Claim {
+    /// Claims units of these kinds from all queues, for a worker whose slots are all free.
+    pub fn new(session: SessionId, kinds: Vec<Kind>, slots: u32) -> Self {
+        Self {
+            session,
+            scope: Scope::All,
+            queues: Queues::All,
+            batch: None,
+            kinds,
+            free: slots,
+            slots,
+            resources: BTreeMap::new(),
+            all_resources: BTreeMap::new(),
+            ahead: 0,
+            empty_handed: true,
+            except: Vec::new(),
+        }
+    }
+}
+
 /// A leased unit.
 #[derive(Debug, Clone)]
 pub struct HeldUnit {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longshore::exponential_delay;
+
 use crate::scheduler::WorkerKey;
 
 /// Size of a pool.
@@ -82,9 +84,8 @@ impl Scaler {
 
     /// A launch failed, or its worker never registered.
     pub fn on_failure(&mut self, now: Duration) {
+        self.next_try = now + exponential_delay(FIRST_BACKOFF, MAX_BACKOFF, self.failures);
         self.failures = self.failures.saturating_add(1);
-        let doubled = FIRST_BACKOFF.saturating_mul(1 << (self.failures - 1).min(20));
-        self.next_try = now + doubled.min(MAX_BACKOFF);
     }
 
     /// A worker has registered.

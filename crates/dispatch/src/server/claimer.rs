@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use longshore::session::Lease;
-use longshore::store::{Claim, HeldUnit, Queues};
+use longshore::store::{Claim, HeldUnit};
 use longshore::{BatchId, Failure, Kind, Outcome, Scope, SessionId, Store, Unit};
 use tokio::time::Instant;
 
@@ -124,19 +124,12 @@ impl Claimer {
     fn claim(&self, threads: u32, largest: ResourceRequest) -> Claim {
         let unlimited = largest.resources.keys().map(|name| (name.clone(), u32::MAX)).collect();
         Claim {
-            session: self.session,
-            scope: Scope::All,
-            queues: Queues::All,
-            batch: None,
-            kinds: Kind::new(KIND).into_iter().collect(),
             free: threads.min(MAX_CLAIM),
-            slots: largest.threads,
             resources: unlimited,
             all_resources: largest.resources,
-            ahead: 0,
             // The scheduler itself runs exclusive tasks alone.
             empty_handed: true,
-            except: Vec::new(),
+            ..Claim::new(self.session, Kind::new(KIND).into_iter().collect(), largest.threads)
         }
     }
 

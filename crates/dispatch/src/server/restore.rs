@@ -56,11 +56,9 @@ pub(super) async fn restore_session(
 
 fn new_session(options: &Options, session: SessionId) -> NewSession {
     NewSession {
-        id: session,
-        label: format!("dispatch server, process {}", std::process::id()),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         kinds: Kind::new(KIND).into_iter().map(|kind| (kind, script::policy())).collect(),
         slots: u32::MAX / 2,
         ttl: options.timing.store_ttl,
+        ..NewSession::new(session, format!("dispatch server, process {}", std::process::id()))
     }
 }

@@ -40,7 +40,7 @@ pub struct IndexEntry {
     pub offset: u64,
     /// Length of the piece.
     pub length: u32,
-    /// [`crc32`] of the piece.
+    /// CRC-32 of the piece.
     pub sum: u32,
 }
 
@@ -61,7 +61,7 @@ impl IndexEntry {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend([u8::from(self.channel == Channel::Stderr), u8::from(self.last), 0, 0]);
-        bytes.extend(crc32(&bytes).to_le_bytes());
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
         let mut encoded = [0; Self::LENGTH];
         encoded.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
         encoded
@@ -74,7 +74,7 @@ impl IndexEntry {
             return None;
         }
         let sum = u32::from_le_bytes(ByteReader(bytes.get(CHECKSUM_OFFSET..)?).take()?);
-        if sum != crc32(bytes.get(..CHECKSUM_OFFSET)?) {
+        if sum != crc32fast::hash(bytes.get(..CHECKSUM_OFFSET)?) {
             return None;
         }
         let unit = UnitId::from_bytes(reader.take()?);
@@ -123,33 +123,6 @@ pub fn batch_hash(name: Option<&str>) -> u64 {
     hash.max(1)
 }
 
-/// CRC-32 as in zip and PNG.
-pub fn crc32(bytes: &[u8]) -> u32 {
-    let step = |sum: u32, byte: &u8| {
-        let at = (sum ^ u32::from(*byte)) & 0xff;
-        (sum >> 8) ^ CRC_TABLE.get(at as usize).copied().unwrap_or_default()
-    };
-    !bytes.iter().fold(!0, step)
-}
-
-const CRC_TABLE: [u32; 256] = crc_table();
-
-const fn crc_table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let mut sum = at as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            sum = if sum & 1 == 1 { (sum >> 1) ^ 0xedb8_8320 } else { sum >> 1 };
-            bit += 1;
-        }
-        table[at] = sum;
-        at += 1;
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,13 +137,13 @@ mod tests {
             last: true,
             offset: 1 << 40,
             length: 12,
-            sum: crc32(b"hello, world"),
+            sum: crc32fast::hash(b"hello, world"),
         }
     }
 
     #[test]
     fn the_checksum_is_the_one_that_everybody_has() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
     }
 
     #[test]

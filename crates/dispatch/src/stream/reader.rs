@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longshore::UnitId;
 
-use super::index_entry::{Channel, IndexEntry, batch_hash, crc32};
+use super::index_entry::{Channel, IndexEntry, batch_hash};
 use super::{DATA_EXTENSION, INDEX_EXTENSION};
 
 /// Selects the runs to read.
@@ -165,7 +165,7 @@ impl Run {
         for piece in pieces {
             bytes.resize(piece.length as usize, 0);
             let read = file.read_exact_at(&mut bytes, piece.offset);
-            if read.is_ok() && crc32(&bytes) == piece.sum {
+            if read.is_ok() && crc32fast::hash(&bytes) == piece.sum {
                 to.write_all(&bytes)?;
                 copied.bytes += u64::from(piece.length);
             } else {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore::exponential_delay;
+
 /// Settings of a base system at this site.
 #[derive(Debug, Clone)]
 pub struct Site {
@@ -51,8 +53,8 @@ impl Default for Retries {
 impl Retries {
     /// The pause after `tried` attempts; `None` if that was the last.
     pub(super) fn pause(self, tried: u32) -> Option<Duration> {
-        let doubled = self.first_pause.saturating_mul(1 << tried.saturating_sub(1).min(20));
-        (tried < self.tries).then(|| doubled.min(self.max_pause))
+        let pause = exponential_delay(self.first_pause, self.max_pause, tried.saturating_sub(1));
+        (tried < self.tries).then_some(pause)
     }
 }
 

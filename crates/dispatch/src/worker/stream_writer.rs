@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::script::OutputLocation;
-use crate::stream::{Channel, DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, batch_hash, crc32};
+use crate::stream::{Channel, DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, batch_hash};
 use crate::wire::TaskOrder;
 
 /// Bytes to buffer before a write.
@@ -201,13 +201,22 @@ impl StreamSink {
             let (piece, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
             rest = after;
             let length = u32::try_from(length).unwrap_or(u32::MAX);
-            entries.push(IndexEntry { channel, length, sum: crc32(piece), ..self.entry_template });
+            entries.push(IndexEntry {
+                channel,
+                length,
+                sum: crc32fast::hash(piece),
+                ..self.entry_template
+            });
         }
         if last {
             match entries.last_mut() {
                 Some(entry) => entry.last = true,
                 // A run without output has an entry, too: it hides the output of an earlier run.
-                None => entries.push(IndexEntry { last, sum: crc32(&[]), ..self.entry_template }),
+                None => entries.push(IndexEntry {
+                    last,
+                    sum: crc32fast::hash(&[]),
+                    ..self.entry_template
+                }),
             }
         }
         let length = self.bytes.len() as u64;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::accounts::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
 use longshore::outcome::Params;
 use longshore::{
-    CallId, Context, Effect, Heartbeat, Intake as _, MemoryStore, NewUnit, Policy, ProfileName,
+    Context, Effect, Heartbeat, Intake as _, MemoryStore, NewUnit, Policy, ProfileName,
     RetryPolicy, Scope, TenantId, Verdict, Worker,
 };
 use longshore_testkit::Fault;
@@ -49,20 +49,9 @@ async fn repeated_calls_do_no_harm() {
 
 /// A call with a cost that was not admitted before.
 fn paid_call(cost_picos: i64) -> CallRecord {
-    let call = NewCall {
-        id: CallId::new(),
-        request_id: "r".to_owned(),
-        tenant: TenantId::default(),
-        profile: ProfileName::new("main").unwrap(),
-        provider: "echo".to_owned(),
-        model: "small".to_owned(),
-        unit: None,
-        batch: None,
-        session: None,
-        worker: String::new(),
-        reserve_tokens: 1,
-        reserve_picos: 1,
-    };
+    let profile = ProfileName::new("main").unwrap();
+    let call = NewCall::new(TenantId::default(), profile, "echo", "small");
+    let call = NewCall { reserve_tokens: 1, reserve_picos: 1, ..call };
     let mut end = call.maybe_billed();
     (end.status, end.cost_picos) = (CallStatus::Success, cost_picos);
     CallRecord { call, end: Some(end) }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore::{Inspect, Intake, Kind, MemoryStore, NewUnit, Scope, Store};
 use longshore_testkit::{Fault, FaultyStore, InstrumentedStore, ManualClock, World};
 
-async fn memory() -> World {
+pub(crate) async fn memory() -> World {
     let clock = Arc::new(ManualClock::default());
     World::new(Arc::new(MemoryStore::new(clock.clone())), clock)
 }

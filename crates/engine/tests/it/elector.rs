@@ -22,14 +22,7 @@ struct Candidate {
 impl Candidate {
     async fn new(harness: &Harness) -> Self {
         let id = SessionId::new();
-        let session = NewSession {
-            id,
-            label: "candidate".into(),
-            version: "0".into(),
-            kinds: Default::default(),
-            slots: 1,
-            ttl: Duration::from_secs(15),
-        };
+        let session = NewSession::new(id, "candidate");
         harness.store.open_session(session).await.unwrap();
         let (elector, leads) = Elector::new(harness.store.clone(), "role");
         let mut task = JoinSet::new();

@@ -204,28 +204,12 @@ impl Scenario {
         let (store, id) = (&self.0.store, SessionId::new());
         let kind = if label == "ghost" { kind() } else { adopted_kind() };
         let session = NewSession {
-            id,
-            label: label.to_owned(),
-            version: "0".to_owned(),
             kinds: BTreeMap::from([(kind.clone(), Policy::default())]),
-            slots: 1,
             ttl: Duration::from_secs(ttl),
+            ..NewSession::new(id, label)
         };
         retry(|| store.open_session(session.clone())).await;
-        let claim = Claim {
-            session: id,
-            scope: Scope::All,
-            queues: Queues::All,
-            batch: None,
-            kinds: vec![kind],
-            free: 1,
-            slots: 1,
-            resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
-            ahead: 0,
-            empty_handed: true,
-            except: Vec::new(),
-        };
+        let claim = Claim::new(id, vec![kind], 1);
         retry(|| store.claim(claim.clone())).await;
         id
     }

@@ -77,28 +77,11 @@ async fn a_resource_that_comes_free_is_given_on_at_once() {
 async fn die_with_one(harness: &Harness) {
     let id = SessionId::new();
     let session = NewSession {
-        id,
-        label: "doomed".into(),
-        version: "0".into(),
         kinds: BTreeMap::from([(kind(), Policy::default())]),
-        slots: 1,
-        ttl: Duration::from_secs(15),
+        ..NewSession::new(id, "doomed")
     };
     harness.store.open_session(session).await.unwrap();
-    let claim = Claim {
-        session: id,
-        scope: Scope::All,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free: 1,
-        slots: 1,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: true,
-        except: Vec::new(),
-    };
+    let claim = Claim::new(id, vec![kind()], 1);
     assert_eq!(harness.store.claim(claim).await.unwrap().units.len(), 1);
     harness.store.reclaim(&[Dead { session: id, beats: 0 }]).await.unwrap();
 }

@@ -13,14 +13,7 @@ use tokio::time::Instant;
 use crate::harness::{Harness, Script, unit};
 
 async fn silent_session(harness: &Harness) {
-    let session = NewSession {
-        id: SessionId::new(),
-        label: "silent".into(),
-        version: "0".into(),
-        kinds: Default::default(),
-        slots: 1,
-        ttl: Duration::from_secs(15),
-    };
+    let session = NewSession::new(SessionId::new(), "silent");
     harness.store.open_session(session).await.unwrap();
 }
 

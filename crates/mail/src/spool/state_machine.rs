@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{RetryPolicy, Timestamp};
+use longshore::{RetryPolicy, Timestamp, half_jitter};
 use serde::{Deserialize, Serialize};
 
 use super::filename::Key;
@@ -282,9 +282,8 @@ fn last_retry(notes: &[Note]) -> Option<Timestamp> {
 /// Half of the policy's delay plus jitter by key and attempt: messages that failed together are not retried
 /// together.
 fn backoff(key: &Key, attempt: u32, policy: &RetryPolicy) -> Duration {
-    let half = policy.ceiling(attempt) / 2;
     let share = (key.stable_hash().rotate_left(attempt) >> 32) as f64 / f64::from(u32::MAX);
-    half + half.mul_f64(share)
+    half_jitter(policy.ceiling(attempt), share)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use longshore_core::{
 };
 use longshore_postgres::tokio_postgres::{NoTls, connect};
 use longshore_postgres::{PostgresOptions, PostgresStore};
-use longshore_testkit::fairness::{caps_are_never_exceeded, shares_follow_weights};
+use longshore_testkit::fairness::{caps_are_never_exceeded, largest_queue, shares_follow_weights};
 use tokio::task::JoinSet;
 
 use crate::test_server::{Database, Server};
@@ -48,27 +48,13 @@ async fn open(database: &Database) -> Arc<dyn Store> {
 async fn session(store: &dyn Store) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
-    let (label, version) = ("crowd".to_owned(), "0".to_owned());
-    let ttl = Duration::from_secs(15);
-    store.open_session(NewSession { id, label, version, kinds, slots: 64, ttl }).await.unwrap();
+    let new = NewSession { kinds, slots: 64, ..NewSession::new(id, "crowd") };
+    store.open_session(new).await.unwrap();
     id
 }
 
 fn claim_request(session: SessionId, free: u32) -> Claim {
-    Claim {
-        session,
-        scope: ALL,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free,
-        slots: 64,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: false,
-        except: Vec::new(),
-    }
+    Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 64) }
 }
 
 fn ids(claimed: &[HeldUnit]) -> Vec<UnitId> {
@@ -260,11 +246,6 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
     assert_eq!(database.run(strays).trim(), "0");
     let all = store.totals(&ALL, &Queues::All).await.unwrap().counts;
     assert_eq!((all.ready, all.leased), (50, 0));
-}
-
-/// The largest queue: 100,000 units with `LONGSHORE_SOAK`, else enough for 10,000 claims.
-fn largest_queue() -> u64 {
-    if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
 }
 
 #[tokio::test]

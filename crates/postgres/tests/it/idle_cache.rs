@@ -25,14 +25,7 @@ async fn leader(database: &Database) -> (PostgresStore, SessionId) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let id = SessionId::new();
-    let session = NewSession {
-        id,
-        label: "leader".into(),
-        version: "0".into(),
-        kinds: Default::default(),
-        slots: 1,
-        ttl: LEADER_TTL,
-    };
+    let session = NewSession { ttl: LEADER_TTL, ..NewSession::new(id, "leader") };
     store.open_session(session).await.unwrap();
     assert!(store.lead("upkeep", id, LEADER_TTL).await.unwrap());
     (store, id)

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{
-    Admission, Budget, CallEnd, CallMode, CallRecord, CallStatus, Calls as _, Draw, Limits as _,
-    NewCall, Usage, UsageBy, UsageFilter,
+    Admission, Budget, CallEnd, CallRecord, CallStatus, Calls as _, Draw, Limits as _, NewCall,
+    Usage, UsageBy, UsageFilter,
 };
 use longshore::session::{Lease, NewSession};
 use longshore::stall::Dead;
-use longshore::store::{Claim, Finish, Finished, Queues};
+use longshore::store::{Claim, Finish, Finished};
 use longshore::{
-    CallId, Clock, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, ProfileName,
-    Scope, SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, Upkeep as _,
+    Clock, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, ProfileName, Scope,
+    SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, Upkeep as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -26,39 +26,18 @@ fn tenant(name: &str) -> TenantId {
 }
 
 fn call(tenant: &TenantId) -> NewCall {
-    let id = CallId::new();
-    NewCall {
-        id,
-        request_id: id.to_string(),
-        tenant: tenant.clone(),
-        profile: ProfileName::new("main").unwrap(),
-        provider: "echo".to_owned(),
-        model: "small".to_owned(),
-        unit: None,
-        batch: None,
-        session: None,
-        worker: "test".to_owned(),
-        reserve_tokens: 10,
-        reserve_picos: 1_000,
-    }
+    let call = NewCall::new(tenant.clone(), ProfileName::new("main").unwrap(), "echo", "small");
+    NewCall { worker: "test".to_owned(), reserve_tokens: 10, reserve_picos: 1_000, ..call }
 }
 
 fn ended(call: &NewCall) -> CallRecord {
     let end = CallEnd {
-        status: CallStatus::Success,
-        code: None,
-        model: "small".to_owned(),
         tokens_in: 3,
         tokens_out: 4,
-        tokens_cached: 0,
-        tokens_cache_write: 0,
-        tokens_cache_write_long: 0,
         latency_ms: 1,
         attempts: 1,
         cost_picos: 500,
-        estimated: false,
-        mode: CallMode::Direct,
-        tier: None,
+        ..CallEnd::new(CallStatus::Success, "small")
     };
     CallRecord { call: call.clone(), end: Some(end) }
 }
@@ -80,32 +59,16 @@ async fn model_usage(store: &PostgresStore) -> Usage {
 async fn session(store: &PostgresStore, kind: &Kind) -> SessionId {
     let id = SessionId::new();
     let new = NewSession {
-        id,
-        label: String::new(),
-        version: String::new(),
         kinds: BTreeMap::from([(kind.clone(), longshore::Policy::default())]),
         slots: 8,
-        ttl: Duration::from_secs(15),
+        ..NewSession::new(id, "")
     };
     store.open_session(new).await.unwrap();
     id
 }
 
 async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Lease> {
-    let claim = Claim {
-        session,
-        scope: Scope::All,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind.clone()],
-        free: 8,
-        slots: 8,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: true,
-        except: Vec::new(),
-    };
+    let claim = Claim::new(session, vec![kind.clone()], 8);
     store.claim(claim).await.unwrap().units.iter().map(|held| held.lease).collect()
 }
 

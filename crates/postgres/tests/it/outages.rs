@@ -168,30 +168,15 @@ async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
 
 fn new_session(id: SessionId) -> NewSession {
     NewSession {
-        id,
-        label: "test".to_owned(),
-        version: "0".to_owned(),
         kinds: BTreeMap::from([(kind(), Policy::default())]),
         slots: 10,
         ttl: TEST_TIMEOUT,
+        ..NewSession::new(id, "test")
     }
 }
 
 fn claim(session: SessionId) -> Claim {
-    Claim {
-        session,
-        scope: Scope::All,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free: 10,
-        slots: 10,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: true,
-        except: Vec::new(),
-    }
+    Claim::new(session, vec![kind()], 10)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,12 +54,9 @@ pub(crate) async fn order_app() -> OrderApp {
     let store = PostgresStore::open(&database.url, PostgresOptions::default()).await.unwrap();
     let session = SessionId::new();
     let new = NewSession {
-        id: session,
-        label: String::new(),
-        version: String::new(),
         kinds: BTreeMap::from([(kind(), longshore::Policy::default())]),
         slots: 9,
-        ttl: Duration::from_secs(15),
+        ..NewSession::new(session, "")
     };
     store.open_session(new).await.unwrap();
     let mut tasks = JoinSet::new();
@@ -82,20 +79,7 @@ impl OrderApp {
     }
 
     pub(crate) async fn claim(&self, free: u32) -> Vec<Lease> {
-        let claim = Claim {
-            session: self.session,
-            scope: Scope::All,
-            queues: Queues::All,
-            batch: None,
-            kinds: vec![kind()],
-            free,
-            slots: 9,
-            resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
-            ahead: 0,
-            empty_handed: true,
-            except: Vec::new(),
-        };
+        let claim = Claim { free, ..Claim::new(self.session, vec![kind()], 9) };
         let claimed = self.store.claim(claim).await.unwrap();
         claimed.units.iter().map(|held| held.lease).collect()
     }
@@ -368,20 +352,7 @@ async fn nobody_waits_for_a_callers_transaction() {
     // While the transaction is open, other clients send, claim, finish and read.
     let other = store.send(&Scope::All, vec![unit()]).await.unwrap();
     assert!(matches!(other[..], [Sent::Created(_)]), "{other:?}");
-    let claim = Claim {
-        session: app.session,
-        scope: Scope::All,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free: 9,
-        slots: 9,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: true,
-        except: Vec::new(),
-    };
+    let claim = Claim::new(app.session, vec![kind()], 9);
     let held = store.claim(claim).await.unwrap().units;
     assert_eq!(held.len(), 1, "the others are not there yet");
     let end = vec![Finish::new(held[0].lease, Outcome::Done(None))];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longshore::accounts::{
     Admission, Budget, CallRecord, Calls as _, Limits as _, NewCall, UsageBy, UsageFilter,
 };
-use longshore::{CallId, Inspect as _, ProfileName, Scope, TenantId};
+use longshore::{Inspect as _, ProfileName, Scope, TenantId};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
@@ -16,21 +16,8 @@ fn acme() -> TenantId {
 }
 
 fn call() -> NewCall {
-    let id = CallId::new();
-    NewCall {
-        id,
-        request_id: id.to_string(),
-        tenant: acme(),
-        profile: ProfileName::new("main").unwrap(),
-        provider: "echo".to_owned(),
-        model: "small".to_owned(),
-        unit: None,
-        batch: None,
-        session: None,
-        worker: "case".to_owned(),
-        reserve_tokens: 10,
-        reserve_picos: 1_000,
-    }
+    let call = NewCall::new(acme(), ProfileName::new("main").unwrap(), "echo", "small");
+    NewCall { worker: "case".to_owned(), reserve_tokens: 10, reserve_picos: 1_000, ..call }
 }
 
 fn open(path: &Path) -> Arc<SqliteStore> {

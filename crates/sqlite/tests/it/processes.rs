@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::session::NewSession;
-use longshore::store::{Claim, Queues};
+use longshore::store::Claim;
 use longshore::{
     Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Policy, Scope, SessionId, UnitId,
 };
@@ -25,27 +25,13 @@ fn units(count: usize) -> Vec<NewUnit> {
 async fn session(store: &SqliteStore) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(Kind::new("k").unwrap(), Policy::default())]);
-    let (label, version) = (String::new(), String::new());
-    let ttl = Duration::from_secs(15);
-    store.open_session(NewSession { id, label, version, kinds, slots: 100, ttl }).await.unwrap();
+    let new = NewSession { kinds, slots: 100, ..NewSession::new(id, "") };
+    store.open_session(new).await.unwrap();
     id
 }
 
 async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId> {
-    let claim = Claim {
-        session,
-        scope: Scope::All,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![Kind::new("k").unwrap()],
-        free,
-        slots: 100,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: true,
-        except: Vec::new(),
-    };
+    let claim = Claim { free, ..Claim::new(session, vec![Kind::new("k").unwrap()], 100) };
     let claimed = store.claim(claim).await.unwrap();
     claimed.units.into_iter().map(|held| held.lease.unit).collect()
 }

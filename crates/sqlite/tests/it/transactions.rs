@@ -46,12 +46,9 @@ async fn shop() -> Shop {
     let session = SessionId::new();
     store
         .open_session(NewSession {
-            id: session,
-            label: String::new(),
-            version: String::new(),
             kinds: BTreeMap::from([(kind(), longshore::Policy::default())]),
             slots: 9,
-            ttl: Duration::from_secs(15),
+            ..NewSession::new(session, "")
         })
         .await
         .unwrap();
@@ -61,20 +58,7 @@ async fn shop() -> Shop {
 
 impl Shop {
     async fn take(&self) -> Lease {
-        let claim = Claim {
-            session: self.session,
-            scope: Scope::All,
-            queues: Queues::All,
-            batch: None,
-            kinds: vec![kind()],
-            free: 1,
-            slots: 9,
-            resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
-            ahead: 0,
-            empty_handed: true,
-            except: Vec::new(),
-        };
+        let claim = Claim { free: 1, ..Claim::new(self.session, vec![kind()], 9) };
         self.store.claim(claim).await.unwrap().units[0].lease
     }
 

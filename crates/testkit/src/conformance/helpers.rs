@@ -7,8 +7,8 @@ use longshore_core::batch::BatchAction;
 use longshore_core::session::{Lease, NewSession};
 use longshore_core::stall::Dead;
 use longshore_core::store::{
-    Added, BatchChunk, Claim, Claimed, Finish, Finished, HeldUnit, Opened, Operated, Queues,
-    Reclaimed, Sent, UnitAction, UnitSelection,
+    Added, BatchChunk, Claim, Claimed, Finish, Finished, HeldUnit, Opened, Operated, Reclaimed,
+    Sent, UnitAction, UnitSelection,
 };
 use longshore_core::{
     Batch, BatchId, Failure, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, QueueName,
@@ -186,8 +186,7 @@ impl World {
     pub(super) async fn session_with(&self, policy: Policy) -> SessionId {
         let id = SessionId::new();
         let kinds = BTreeMap::from([(kind(), policy)]);
-        let (label, version) = ("case".to_owned(), "0".to_owned());
-        let session = NewSession { id, label, version, kinds, slots: 1000, ttl: secs(15) };
+        let session = NewSession { kinds, slots: 1000, ..NewSession::new(id, "case") };
         self.store.open_session(session).await.unwrap();
         id
     }
@@ -249,18 +248,5 @@ impl World {
 
 /// A claim for all kinds, queues and tenants that starts up to `free` units.
 pub(super) fn claim(session: SessionId, free: u32) -> Claim {
-    Claim {
-        session,
-        scope: ALL,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free,
-        slots: 1000,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: true,
-        except: Vec::new(),
-    }
+    Claim { free, ..Claim::new(session, vec![kind()], 1000) }
 }

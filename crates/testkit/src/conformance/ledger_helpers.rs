@@ -15,21 +15,8 @@ pub(super) fn profile_name(name: &str) -> ProfileName {
 
 /// A call of tenant `acme` without unit and session; reserves 100 tokens and 1,000 picos.
 pub(super) fn call() -> NewCall {
-    let id = CallId::new();
-    NewCall {
-        id,
-        request_id: id.to_string(),
-        tenant: tenant("acme"),
-        profile: profile_name("main"),
-        provider: "echo".to_owned(),
-        model: "small".to_owned(),
-        unit: None,
-        batch: None,
-        session: None,
-        worker: "case".to_owned(),
-        reserve_tokens: 100,
-        reserve_picos: 1_000,
-    }
+    let call = NewCall::new(tenant("acme"), profile_name("main"), "echo", "small");
+    NewCall { worker: "case".to_owned(), reserve_tokens: 100, reserve_picos: 1_000, ..call }
 }
 
 /// A call of a session.

@@ -256,14 +256,7 @@ pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world
 
 pub(super) async fn opening_a_session_twice_is_harmless(world: &World) {
     let id = SessionId::new();
-    let session = || longshore_core::session::NewSession {
-        id,
-        label: String::new(),
-        version: String::new(),
-        kinds: Default::default(),
-        slots: 1,
-        ttl: secs(15),
-    };
+    let session = || longshore_core::session::NewSession::new(id, "");
     world.store.open_session(session()).await.unwrap();
     world.store.beat(id, beat()).await.unwrap();
     world.store.open_session(session()).await.unwrap();

@@ -3,7 +3,6 @@
 //! As in [`super`], a step refers to items by small numbers. After every step both stores must have
 //! given the same answer, hold the same calls, months and sums, and pass `verify`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore_accounts::{
@@ -107,7 +106,7 @@ async fn apply(world: &World, ids: &HistoryIds, step: &LedgerStep) -> Option<Str
             debug_if_ok(ledger.record_calls(records.collect()).await)
         }
         LedgerStep::OpenSession => {
-            debug_if_ok(store.open_session(new_session(*ids.sessions.last()?)).await)
+            debug_if_ok(store.open_session(NewSession::new(*ids.sessions.last()?, "")).await)
         }
         LedgerStep::CloseSession(n) => debug_if_ok(store.close_session(session(n)?).await),
         LedgerStep::Kill(n) => {
@@ -155,11 +154,6 @@ async fn snapshot(world: &World) -> String {
     }
     assert_eq!(world.store.verify().await.unwrap(), []);
     text
-}
-
-fn new_session(id: SessionId) -> NewSession {
-    let (label, version, kinds) = (String::new(), String::new(), BTreeMap::new());
-    NewSession { id, label, version, kinds, slots: 1, ttl: Duration::from_secs(15) }
 }
 
 fn bucket_request(bucket: bool, want: f64) -> Draw {

@@ -9,8 +9,8 @@ use longshore_core::session::{Lease, NewSession};
 use longshore_core::stall::Dead;
 use longshore_core::store::Kept;
 use longshore_core::store::{
-    BatchChunk, Capacity, Claim, Finish, HeldUnit, Promoted, QueueChange, Queues, Retention,
-    UnitAction, UnitSelection,
+    BatchChunk, Capacity, Claim, Finish, HeldUnit, Promoted, QueueChange, Retention, UnitAction,
+    UnitSelection,
 };
 use longshore_core::{
     BatchId, Callback, FailureThreshold, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName,
@@ -190,12 +190,9 @@ impl HistoryRunner {
 
     async fn open_session(&mut self) {
         let session = NewSession {
-            id: SessionId::new(),
-            label: String::new(),
-            version: String::new(),
             kinds: BTreeMap::from([(kind(), Policy::default())]),
             slots: 1000,
-            ttl: Duration::from_secs(15),
+            ..NewSession::new(SessionId::new(), "")
         };
         self.sessions.push(session.id);
         assert_same("open session", both!(self, open_session(session.clone())));
@@ -239,20 +236,8 @@ impl HistoryRunner {
             return;
         };
         let (free, ahead) = if ahead { (0, 1000) } else { (1000, 0) };
-        let claim = Claim {
-            session,
-            scope: ALL,
-            queues: Queues::All,
-            batch: None,
-            kinds: vec![kind()],
-            free,
-            slots: 1000,
-            resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
-            ahead,
-            empty_handed: false,
-            except: Vec::new(),
-        };
+        let claim =
+            Claim { free, ahead, empty_handed: false, ..Claim::new(session, vec![kind()], 1000) };
         let (oracle, subject) = both!(self, claim(claim.clone()));
         self.add_leases(session, oracle.unwrap().units, subject.unwrap().units);
     }

@@ -10,6 +10,9 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use longshore::store::ChangeSet;
+use longshore_ai::sse;
+use serde::Serialize;
+use serde_json::json;
 
 use crate::change_broadcast::ChangeBroadcast;
 use crate::endpoints::ApiResult;
@@ -46,9 +49,10 @@ pub(super) async fn stream(ctx: RequestContext) -> ApiResult {
 
 /// The first event: the cursor, and missed changes.
 fn first_event(since: u64, missed_event: Option<Bytes>) -> Bytes {
-    let mut first_event = format!("retry: 2000\nid: {since}\n: open\n\n").into_bytes();
-    first_event.extend_from_slice(&missed_event.unwrap_or_default());
-    first_event.into()
+    let mut out = b"retry: 2000\n: open\n".to_vec();
+    out.extend(encode(since, "begin", &json!({})));
+    out.extend(missed_event.unwrap_or_default());
+    out.into()
 }
 
 /// The next event and its cursor; `None` ends the stream. A keep-alive is sent now and then, so that both
@@ -69,12 +73,19 @@ async fn next(
 
 fn event(set: &ChangeSet) -> Bytes {
     if set.missed {
-        return Bytes::from(format!("id: {}\nevent: missed\ndata: {{}}\n\n", set.cursor));
+        return encode(set.cursor, "missed", &json!({})).into();
     }
     if set.changes.is_empty() {
         return Bytes::from_static(b": still here\n\n");
     }
     let topics: Vec<_> = set.changes.iter().map(|change| &change.topic).collect();
-    let topics = serde_json::to_string(&topics).unwrap_or_default();
-    Bytes::from(format!("id: {}\nevent: changes\ndata: {topics}\n\n", set.cursor))
+    encode(set.cursor, "changes", &topics).into()
+}
+
+fn encode(cursor: u64, name: &str, body: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    sse::id(&mut out, cursor);
+    sse::name(&mut out, name);
+    sse::data(&mut out, body);
+    out
 }

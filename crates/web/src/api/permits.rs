@@ -11,7 +11,6 @@ use longshore::permits::{Answer as AcquireAnswer, Ask, Grant, Otherwise};
 use longshore::{PermitId, PoolName, Priority, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 
 use super::pools::PoolAccess;
@@ -96,10 +95,7 @@ fn pool_permit_id(permit: PermitId, ctx: &RequestContext, access: PoolAccess) ->
     let (Scope::Tenant(tenant), PoolAccess::Shared) = (&ctx.caller.scope, access) else {
         return permit;
     };
-    let hasher = Sha256::new().chain_update(permit.as_bytes()).chain_update(tenant.as_str());
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hasher.finalize()[..16]);
-    PermitId::from_bytes(bytes)
+    PermitId::from_name(permit.as_bytes(), tenant.as_str().as_bytes())
 }
 
 fn ttl(asked: Option<u32>) -> Result<u32, Problem> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use longshore::store::{Change, ChangeSet, Topic};
+use longshore_ai::sse::{DecodedEvent, EventDecoder, Framing};
 use reqwest::Response;
 use tokio::time::Instant;
 
@@ -17,7 +18,7 @@ const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 pub struct Events {
     api: ApiClient,
     response: Response,
-    buffer: Vec<u8>,
+    decoder: EventDecoder,
     cursor: u64,
 }
 
@@ -28,13 +29,13 @@ impl ApiClient {
         let opened = tokio::time::timeout(RESPONSE_TIMEOUT, self.send_checked(request)).await;
         let response = opened
             .unwrap_or_else(|_| Err(not_longshore(&self.url, "it does not respond".into())))?;
-        let (api, buffer, cursor) = (self.clone(), Vec::new(), since.unwrap_or_default());
-        let mut events = Events { api, response, buffer, cursor };
+        let (api, decoder) = (self.clone(), EventDecoder::new(Framing::Sse));
+        let mut events = Events { api, response, decoder, cursor: since.unwrap_or_default() };
         // The first event has the cursor.
-        let until = Instant::now() + RESPONSE_TIMEOUT;
-        let (block, missing) = (events.block(until).await?, "its event stream does not begin");
-        let first = block.ok_or_else(|| not_longshore(&self.url, missing.into()))?;
-        events.cursor = id(&first).ok_or_else(|| not_longshore(&self.url, missing.into()))?;
+        let first = events.next_event(Instant::now() + RESPONSE_TIMEOUT).await?;
+        let cursor = first.and_then(|first| first.id.parse().ok());
+        let missing = || not_longshore(&self.url, "its event stream does not begin".into());
+        events.cursor = cursor.ok_or_else(missing)?;
         Ok(events)
     }
 }
@@ -49,21 +50,17 @@ impl Events {
     pub async fn next(&mut self, wait: Duration) -> Result<ChangeSet, ApiError> {
         let until = Instant::now() + wait;
         loop {
-            let Some(block) = self.block(until).await? else {
+            let Some(event) = self.next_event(until).await? else {
                 return Ok(ChangeSet { cursor: self.cursor, ..ChangeSet::default() });
             };
-            self.cursor = id(&block).unwrap_or(self.cursor);
+            self.cursor = event.id.parse().unwrap_or(self.cursor);
             let cursor = self.cursor;
-            match field(&block, "event:") {
-                Some("missed") => {
-                    return Ok(ChangeSet { cursor, missed: true, changes: Vec::new() });
-                }
-                Some("changes") => {
-                    let topics: Vec<Topic> = field(&block, "data:")
-                        .and_then(|data| serde_json::from_str(data).ok())
-                        .ok_or_else(|| {
-                            not_longshore(&self.api.url, "cannot parse an event".into())
-                        })?;
+            match event.name.as_str() {
+                "missed" => return Ok(ChangeSet { cursor, missed: true, changes: Vec::new() }),
+                "changes" => {
+                    let topics: Vec<Topic> = serde_json::from_str(&event.data).map_err(|_| {
+                        not_longshore(&self.api.url, "cannot parse an event".into())
+                    })?;
                     let changes = topics.into_iter().map(|topic| Change { seq: cursor, topic });
                     return Ok(ChangeSet { cursor, changes: changes.collect(), missed: false });
                 }
@@ -72,32 +69,22 @@ impl Events {
         }
     }
 
-    /// The next event's lines; `None` if it does not arrive in time.
-    async fn block(&mut self, until: Instant) -> Result<Option<String>, ApiError> {
+    /// The next event; `None` if it does not arrive in time.
+    async fn next_event(&mut self, until: Instant) -> Result<Option<DecodedEvent>, ApiError> {
         loop {
-            if let Some(end) = self.buffer.windows(2).position(|two| two == b"\n\n") {
-                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
-                return Ok(Some(String::from_utf8_lossy(&block).into_owned()));
+            if let Some(event) = self.decoder.next_event() {
+                return Ok(Some(event));
             }
-            if self.buffer.len() > MAX_EVENT_BYTES {
+            if self.decoder.buffered() > MAX_EVENT_BYTES {
                 return Err(not_longshore(&self.api.url, "an event is too large".into()));
             }
             let Ok(more) = tokio::time::timeout_at(until, self.response.chunk()).await else {
                 return Ok(None);
             };
             match more.map_err(|error| ApiError::of(&self.api.url, error))? {
-                Some(bytes) => self.buffer.extend_from_slice(&bytes),
+                Some(bytes) => self.decoder.push(&bytes),
                 None => return Err(ApiError::StreamEnded { url: self.api.url.clone() }),
             }
         }
     }
-}
-
-/// The cursor of an event.
-fn id(block: &str) -> Option<u64> {
-    field(block, "id:")?.parse().ok()
-}
-
-fn field<'b>(block: &'b str, name: &str) -> Option<&'b str> {
-    block.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }

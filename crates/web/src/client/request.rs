@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::store::Page;
-use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{RequestBuilder, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -238,8 +238,7 @@ impl ApiClient {
     }
 
     async fn problem(&self, response: Response) -> ApiError {
-        let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok());
-        let retry_after = after.and_then(|after| after.parse().ok()).map(Duration::from_secs);
+        let retry_after = longshore_ai::retry_after(response.headers());
         let bytes = match response.bytes().await {
             Ok(bytes) => bytes,
             Err(error) => return ApiError::of(&self.url, error),

@@ -1,6 +1,7 @@
 //! `/batches/NAME`: one batch with its failures by reason, its rows and actions.
 
 use longshore::accounts::Role;
+use longshore::text::truncate_chars;
 use longshore::{BatchId, BatchStatus, UnitState};
 use longshore_batch::listing as rows_of;
 use longshore_batch::listing::{self, ListedRow};
@@ -151,9 +152,5 @@ fn table(rows: &[ListedRow], reads: bool) -> Markup {
 
 /// A row's key, shortened.
 fn key(row: &listing::ListedRow) -> String {
-    let key = show_key(&from_json(&row.key));
-    match key.char_indices().nth(80) {
-        Some((at, _)) => format!("{}…", &key[..at]),
-        None => key,
-    }
+    truncate_chars(&show_key(&from_json(&row.key)), 80)
 }

@@ -1,18 +1,11 @@
 //! Formats numbers and times for people.
 
 pub(super) use longshore::duration::{format as duration, format_ago as ago};
+use longshore::text::group_digits;
 
 /// A number with thousands separators.
 pub(super) fn number(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    group_digits(count, ',')
 }
 
 /// A rate.

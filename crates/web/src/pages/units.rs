@@ -1,6 +1,7 @@
 //! `/units`: search by indexed fields: state, queue, kind, batch, tenant, id.
 
 use longshore::store::UnitFilter;
+use longshore::text::truncate_chars;
 use longshore::{Scope, TenantId, Unit, UnitId, UnitState};
 use maud::{Markup, html};
 
@@ -122,8 +123,5 @@ pub(super) fn tail(id: UnitId) -> String {
 
 /// Shortens a text to one line.
 pub(super) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(120) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+    truncate_chars(text, 120)
 }

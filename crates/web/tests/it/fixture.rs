@@ -14,9 +14,9 @@ use longshore::accounts::{
 use longshore::permits::{Ask, Otherwise};
 use longshore::schedule::{NewSchedule, Plan, Template};
 use longshore::session::NewSession;
-use longshore::store::{BatchChunk, Claim, Finish, HeldUnit, IfThere, Queues, TenantChange};
+use longshore::store::{BatchChunk, Claim, Finish, HeldUnit, IfThere, TenantChange};
 use longshore::{
-    BatchId, CallId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
+    BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
     PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
     TenantId, TokenId, UnitId,
 };
@@ -216,12 +216,11 @@ impl TestSite {
     async fn fail_one(&self, mark: &str, batch: &BatchId) -> SessionId {
         let (id, kind) = (SessionId::new(), kind(&format!("{mark}-kind")));
         let session = NewSession {
-            id,
-            label: format!("{mark} worker"),
             version: "1".to_owned(),
             kinds: BTreeMap::from([(kind, Policy::default())]),
             slots: 2,
             ttl: Duration::from_secs(600),
+            ..NewSession::new(id, format!("{mark} worker"))
         };
         self.store.open_session(session).await.unwrap();
         let held = self.claim(id, mark, batch).await;
@@ -238,18 +237,9 @@ impl TestSite {
 
     async fn claim(&self, session: SessionId, mark: &str, batch: &BatchId) -> HeldUnit {
         let claim = Claim {
-            session,
-            scope: Scope::All,
-            queues: Queues::All,
             batch: Some(batch.clone()),
-            kinds: vec![kind(&format!("{mark}-kind"))],
             free: 1,
-            slots: 2,
-            resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
-            ahead: 0,
-            empty_handed: true,
-            except: Vec::new(),
+            ..Claim::new(session, vec![kind(&format!("{mark}-kind"))], 2)
         };
         self.store.claim(claim).await.unwrap().units.remove(0)
     }
@@ -294,19 +284,10 @@ impl TestSite {
         let profile = self.ledger.put_profile(&Scope::All, put).await.unwrap();
         let budget = Budget { tokens: Some(1_000), cost_picos: None, warn_at: 0.8 };
         self.ledger.put_budget(&Scope::All, tenant, Some(budget)).await.unwrap();
+        let model = format!("{mark}-model");
         let call = NewCall {
-            id: CallId::new(),
             request_id: format!("{mark}-request"),
-            tenant: tenant.clone(),
-            profile: profile.name,
-            provider: "anthropic".to_owned(),
-            model: format!("{mark}-model"),
-            unit: None,
-            batch: None,
-            session: None,
-            worker: String::new(),
-            reserve_tokens: 0,
-            reserve_picos: 0,
+            ..NewCall::new(tenant.clone(), profile.name, "anthropic", &model)
         };
         let end = CallEnd {
             status: CallStatus::Success,

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use longshore::duration;
+use longshore::{duration, suggestion};
 use regex::Regex;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{Source, suggestion};
+use super::source::Source;
 use super::templates::Templates;
 use super::{Rule, RuleAction, Script, ScriptError};
 use crate::model_api::{Again, AskError, Code};

@@ -1,5 +1,6 @@
 //! Locates errors in a script's text.
 
+use longshore::suggestion;
 use toml::Spanned;
 
 use super::ScriptError;
@@ -42,11 +43,4 @@ impl Source<'_> {
             _ => self.error(at, message),
         }
     }
-}
-
-/// A suggestion for an unknown word: the most similar known one, if similar enough.
-pub(super) fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let scored = known.into_iter().map(|word| (strsim::jaro_winkler(given, word), word));
-    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.75);
-    best.map_or(String::new(), |(_, word)| format!(", did you mean `{word}`?"))
 }

@@ -6,9 +6,8 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use longshore::suggestion;
 use minijinja::{Environment, Error, ErrorKind, Expression, UndefinedBehavior, Value};
-
-use super::source::suggestion;
 
 /// Steps of one rendering, and deepest nesting: an endless loop in a script must not block a
 /// worker.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use longshore::store::UnitFilter;
+use longshore::text::truncate_chars;
 use longshore::{Batch, BatchId, BatchStatus, UnitState, duration};
 use longshore_ai::Cost;
 use longshore_batch::checkpoint::Checkpoint;
@@ -212,10 +213,7 @@ fn answer_class(text: &str) -> String {
 fn one_line(text: &str) -> String {
     const WIDTH: usize = 100;
     let summary = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match summary.char_indices().nth(WIDTH) {
-        Some((at, _)) => format!("{}…", &summary[..at]),
-        None => summary,
-    }
+    truncate_chars(&summary, WIDTH)
 }
 
 fn hints(batch_run: &BatchRun, url: &StoreUrl) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use longshore::SystemClock;
+use longshore::{SystemClock, exponential_delay};
 use longshore_mail::send::{Sender, Sent};
 use longshore_mail::spool::{Health, Spool, SpoolError};
 use tokio::task::spawn_blocking;
@@ -137,7 +137,7 @@ async fn send_rounds(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<Sent>
 fn delay_after(failures: u32) -> Duration {
     match failures {
         0 => SCAN_INTERVAL,
-        _ => MAX_DELAY.min(Duration::from_secs(1 << (failures - 1).min(6))),
+        _ => exponential_delay(Duration::from_secs(1), MAX_DELAY, failures - 1),
     }
 }
 

@@ -8,7 +8,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::{WithHint, did_you_mean, hinted, usage};
+use crate::error::{WithHint, hinted, suggestion, usage};
 
 /// Fields of a document.
 const FIELDS: [&str; 16] = [
@@ -51,9 +51,7 @@ pub fn check_fields(body: &Value) -> anyhow::Result<()> {
 }
 
 fn unknown_word(what: &str, given: &str, known: &[&str]) -> anyhow::Error {
-    let suggestion = did_you_mean(given, known.iter().copied());
-    let suggestion =
-        suggestion.map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
+    let suggestion = suggestion(given, known.iter().copied());
     let known = format!("known are {}", known.join(", "));
     hinted(usage(format!("unknown {what} `{given}`{suggestion}")), known)
 }

@@ -1,6 +1,6 @@
 //! Lists calls, newest first.
 
-use longshore::accounts::{Call, CallEnd, CallMode, Ledger, UsageFilter};
+use longshore::accounts::{Call, CallEnd, Ledger, UsageFilter};
 use serde::Serialize;
 
 use super::csv;
@@ -54,22 +54,7 @@ fn model_of(call: &Call) -> &str {
 
 /// The result of a call; zeros while it is open.
 fn end(call: &Call) -> CallEnd {
-    call.end.clone().unwrap_or_else(|| CallEnd {
-        status: call.status,
-        code: None,
-        model: call.call.model.clone(),
-        tokens_in: 0,
-        tokens_out: 0,
-        tokens_cached: 0,
-        tokens_cache_write: 0,
-        tokens_cache_write_long: 0,
-        latency_ms: 0,
-        attempts: 0,
-        cost_picos: 0,
-        estimated: false,
-        mode: CallMode::Direct,
-        tier: None,
-    })
+    call.end.clone().unwrap_or_else(|| CallEnd::new(call.status, call.call.model.clone()))
 }
 
 fn table(calls: &[Call]) -> Table {

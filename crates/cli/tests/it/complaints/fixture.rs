@@ -141,28 +141,14 @@ pub fn fast_retry() -> Policy {
 pub async fn session(store: &dyn Store) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
-    let (label, version) = ("test".to_owned(), "0".to_owned());
     let ttl = Duration::from_secs(60);
-    let new = NewSession { id, label, version, kinds, slots: 1_000, ttl };
+    let new = NewSession { kinds, slots: 1_000, ttl, ..NewSession::new(id, "test") };
     store.open_session(new).await.unwrap();
     id
 }
 
 pub fn claim_request(session: SessionId, free: u32) -> Claim {
-    Claim {
-        session,
-        scope: ALL,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![kind()],
-        free,
-        slots: 1_000,
-        resources: BTreeMap::new(),
-        all_resources: BTreeMap::new(),
-        ahead: 0,
-        empty_handed: false,
-        except: Vec::new(),
-    }
+    Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 1_000) }
 }
 
 pub async fn claim(store: &dyn Store, session: SessionId, free: u32) -> Vec<HeldUnit> {

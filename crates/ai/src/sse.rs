@@ -1,8 +1,11 @@
-//! Decodes streams of server-sent events and of JSON lines, from arbitrary chunks of bytes.
+//! Server-sent events: decodes them from arbitrary chunks of bytes, as well as JSON lines, and
+//! encodes them.
+
+use serde::Serialize;
 
 /// How events are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub enum Framing {
     /// `event:` and `data:` lines; an empty line ends an event.
     Sse,
     /// Each line is an event.
@@ -11,35 +14,43 @@ pub(crate) enum Framing {
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Event {
+pub struct DecodedEvent {
     /// Its name, if it has one.
-    pub(crate) name: String,
+    pub name: String,
+    /// Its id, if it has one.
+    pub id: String,
     /// Its data.
-    pub(crate) data: String,
+    pub data: String,
 }
 
 /// Decodes events from chunks.
 #[derive(Debug)]
-pub(crate) struct EventDecoder {
+pub struct EventDecoder {
     framing: Framing,
     lines: LineSplitter,
-    event: Event,
+    event: DecodedEvent,
     /// The event has a `data:` line; without one it is ignored.
     has_data: bool,
 }
 
 impl EventDecoder {
-    pub(crate) fn new(framing: Framing) -> Self {
-        Self { framing, lines: LineSplitter::default(), event: Event::default(), has_data: false }
+    /// A decoder at the beginning of a stream.
+    pub fn new(framing: Framing) -> Self {
+        Self {
+            framing,
+            lines: LineSplitter::default(),
+            event: DecodedEvent::default(),
+            has_data: false,
+        }
     }
 
     /// Adds bytes.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }
 
     /// The next complete event.
-    pub(crate) fn next(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<DecodedEvent> {
         while let Some(line) = self.lines.next() {
             if let Some(event) = self.line(&line) {
                 return Some(event);
@@ -49,15 +60,22 @@ impl EventDecoder {
     }
 
     /// The last event at the end of the stream: some servers do not end their last line.
-    pub(crate) fn last(&mut self) -> Option<Event> {
+    pub fn last_event(&mut self) -> Option<DecodedEvent> {
         let rest = self.lines.rest();
         self.line(&rest).or_else(|| self.line(""))
     }
 
-    fn line(&mut self, line: &str) -> Option<Event> {
+    /// How many bytes of an incomplete event are buffered.
+    pub fn buffered(&self) -> usize {
+        self.lines.bytes.len() - self.lines.start + self.event.data.len()
+    }
+
+    fn line(&mut self, line: &str) -> Option<DecodedEvent> {
         match self.framing {
             Framing::Lines if line.trim().is_empty() => None,
-            Framing::Lines => Some(Event { name: String::new(), data: line.to_owned() }),
+            Framing::Lines => {
+                Some(DecodedEvent { data: line.to_owned(), ..DecodedEvent::default() })
+            }
             Framing::Sse if line.is_empty() => self.close(),
             Framing::Sse => {
                 self.field(line);
@@ -72,6 +90,7 @@ impl EventDecoder {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
+            "id" => value.clone_into(&mut self.event.id),
             "event" => value.clone_into(&mut self.event.name),
             "data" => {
                 if self.has_data {
@@ -84,7 +103,7 @@ impl EventDecoder {
         }
     }
 
-    fn close(&mut self) -> Option<Event> {
+    fn close(&mut self) -> Option<DecodedEvent> {
         let event = std::mem::take(&mut self.event);
         std::mem::take(&mut self.has_data).then_some(event)
     }
@@ -135,6 +154,40 @@ fn text(line: &[u8]) -> String {
     String::from_utf8_lossy(line).into_owned()
 }
 
+/// The prefix of an event's data.
+const DATA: &[u8] = b"data: ";
+
+/// Writes an event with JSON data.
+pub fn data(out: &mut Vec<u8>, body: &impl Serialize) {
+    out.extend_from_slice(DATA);
+    json(out, body);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Writes an event with one line of text.
+pub fn line(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(DATA);
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Writes the name of the event that follows.
+pub fn name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'\n');
+}
+
+/// Writes the id of the event that follows: a client that reconnects sends the last one.
+pub fn id(out: &mut Vec<u8>, id: impl std::fmt::Display) {
+    out.extend_from_slice(format!("id: {id}\n").as_bytes());
+}
+
+/// Writes JSON. Cannot fail: memory takes every byte, and all keys are strings.
+pub fn json(out: &mut Vec<u8>, body: &impl Serialize) {
+    let _ = serde_json::to_writer(out, body);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,11 +197,11 @@ mod tests {
         let mut events = Vec::new();
         for piece in pieces {
             decoder.push(piece);
-            while let Some(event) = decoder.next() {
+            while let Some(event) = decoder.next_event() {
                 events.push((event.name, event.data));
             }
         }
-        events.extend(decoder.last().map(|event| (event.name, event.data)));
+        events.extend(decoder.last_event().map(|event| (event.name, event.data)));
         events
     }
 
@@ -163,6 +216,22 @@ mod tests {
             let events: Vec<_> = events.iter().map(|(n, d)| (n.as_str(), d.as_str())).collect();
             assert_eq!(events, expected, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let mut sent = b": still here\n\n".to_vec();
+        id(&mut sent, 8);
+        name(&mut sent, "changes");
+        data(&mut sent, &["a"]);
+        line(&mut sent, "b");
+        let mut decoder = EventDecoder::new(Framing::Sse);
+        decoder.push(&sent);
+        let (name, id, data) = ("changes".into(), "8".into(), "[\"a\"]".into());
+        assert_eq!(decoder.next_event(), Some(DecodedEvent { name, id, data }));
+        let second = DecodedEvent { data: "b".into(), ..DecodedEvent::default() };
+        assert_eq!((decoder.next_event(), decoder.next_event()), (Some(second), None));
+        assert_eq!(decoder.buffered(), 0);
     }
 
     #[test]
