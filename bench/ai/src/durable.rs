@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use longshore::store::Queues;
 use longshore::{
-    ClaimAhead, Client, Clock as _, Kind, Policy, ProfileName, QueueName, RetryPolicy, SystemClock,
+    Prefetch, Client, Clock as _, Kind, Policy, ProfileName, QueueName, RetryPolicy, SystemClock,
     TenantId, Worker,
 };
 use longshore_ai::NoPrompts;
-use longshore_ai::contract::{Libraries, Prompt, ReplyTo, Request, Said};
-use longshore_ai::worker::{Caller, Inbox, KIND, QUEUE, RequestHandler};
+use longshore_ai::contract::{Libraries, Prompt, ReplyTo, Request, ReplyBody};
+use longshore_ai::worker::{RequestClient, Inbox, KIND, QUEUE, RequestHandler};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -78,7 +78,7 @@ impl Way {
             "provider": "echo", "prices": { "input": 1.25, "output": 10 }, "limits": limits(),
         });
         let house = open(folder, &[("echo", echo)]).await?;
-        let caller = Caller::new(Client::new(Arc::clone(&house.store)), None)?;
+        let caller = RequestClient::new(Client::new(Arc::clone(&house.store)), None)?;
         let measuring = async {
             match self {
                 Self::Alone => alone(&house, &caller, requests).await,
@@ -94,7 +94,7 @@ impl Way {
         };
         tokio::select! {
             figure = measuring => println!("{}", figure?),
-            () = house.desk.keep_books() => {}
+            () = house.desk.run_journal() => {}
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ fn worker(house: &House) -> Result<Worker> {
     Ok(Worker::builder(Arc::clone(&house.store))
         .slots(SLOTS)
         .queues(Queues::Named(vec![QueueName::new(QUEUE)?]))
-        .claim_ahead(ClaimAhead::Adaptive)
+        .prefetch(Prefetch::Adaptive)
         .handle_erased(Kind::new(KIND)?, policy, Arc::new(handler))
         .build()?)
 }
@@ -131,7 +131,7 @@ fn request(number: usize, replies: Option<&str>) -> Result<Request> {
 /// millisecond is exact enough.
 async fn many(
     house: &House,
-    caller: &Caller,
+    caller: &RequestClient,
     requests: usize,
     replies: Option<&str>,
 ) -> Result<f64> {
@@ -158,7 +158,7 @@ async fn many(
 }
 
 /// Runs one client that sends a request and waits for the reply, repeatedly.
-async fn alone(house: &House, caller: &Caller, requests: usize) -> Result<f64> {
+async fn alone(house: &House, caller: &RequestClient, requests: usize) -> Result<f64> {
     let worker = worker(house)?;
     let control = worker.control();
     let asking = async {
@@ -167,7 +167,7 @@ async fn alone(house: &House, caller: &Caller, requests: usize) -> Result<f64> {
             let request = request(number, None)?;
             let begun = Instant::now();
             let reply = caller.ask(&request, &SystemClock).await;
-            ensure!(matches!(reply.said, Said::Success(_)), "{reply:?}");
+            ensure!(matches!(reply.body, ReplyBody::Success(_)), "{reply:?}");
             millis.push(begun.elapsed().as_secs_f64() * 1e3);
         }
         Ok(median(&millis))

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use longshore::accounts::{Ledger, PutProfile};
 use longshore::{ProfileName, Scope, Store, TenantId};
-use longshore_ai::gateway::{Gateway, OneTenant};
-use longshore_ai::{Desk, Http, TENANT_SHEET, Vault};
+use longshore_ai::gateway::{Gateway, SingleTenant};
+use longshore_ai::{Inference, Http, TENANT_SETTINGS, Vault};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(crate) const TOKEN: &str = "bench-token-0123456789";
 pub(crate) struct House {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ledger: Arc<dyn Ledger>,
-    pub(crate) desk: Desk,
+    pub(crate) desk: Inference,
 }
 
 /// Opens a store with profiles.
@@ -43,7 +43,7 @@ pub(crate) async fn open(folder: &Path, profiles: &[(&str, Value)]) -> Result<Ho
     }
     let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
     let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));
-    let desk = Desk::new(Arc::clone(&ledger), vault, Http::new(), "bench".to_owned());
+    let desk = Inference::new(Arc::clone(&ledger), vault, Http::new(), "bench".to_owned());
     Ok(House { store, ledger, desk })
 }
 
@@ -64,16 +64,16 @@ pub(crate) async fn run(at: &str, folder: &Path) -> Result<()> {
         ("instant", profile(0)),
         ("slow", profile(50)),
         ("crowded", profile(2000)),
-        (TENANT_SHEET, json!({ "limits": limits() })),
+        (TENANT_SETTINGS, json!({ "limits": limits() })),
     ];
     let House { store, desk, .. } = open(folder, &profiles).await?;
-    let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+    let guests = SingleTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
     let gateway = Gateway::new(Arc::new(desk.clone()), Arc::new(guests));
     let listener = listen().await?;
     tokio::select! {
         () = gateway.serve(listener, input_ended()) => Ok(()),
-        ended = desk.hear_of_changes(&*store) => Ok(ended?),
-        () = desk.keep_books() => Ok(()),
-        () = desk.be_present(&*store) => Ok(()),
+        ended = desk.watch_changes(&*store) => Ok(ended?),
+        () = desk.run_journal() => Ok(()),
+        () = desk.run_heartbeat(&*store) => Ok(()),
     }
 }

@@ -12,10 +12,10 @@ use longshore::{
     Worker,
 };
 use longshore_ai::Provider;
-use longshore_batch::definition::{Database, QUEUE, ROW_KIND, Workers};
+use longshore_batch::definition::{Database, QUEUE, ROW_KIND, RowConcurrency};
 use longshore_batch::handler::slots_for;
-use longshore_batch::initiator::StartOptions;
-use longshore_batch::{BatchFile, Definition, Initiator, Overrides, RowHandler, Sources};
+use longshore_batch::row_enqueuer::StartOptions;
+use longshore_batch::{BatchFile, Definition, RowEnqueuer, Overrides, RowHandler, Sources};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::rows;
@@ -53,7 +53,7 @@ impl Review<'_> {
     async fn conduct(&self, client: &Client, sources: Arc<Sources>) -> Result<Batch> {
         let definition = self.definition()?;
         let source = sources.resolve(&definition.database)?;
-        let initiator = Initiator::new(client.clone(), source);
+        let initiator = RowEnqueuer::new(client.clone(), source);
         let options = StartOptions { now: SystemClock.now(), ..StartOptions::default() };
         let mut initiation = initiator.start(definition, options).await?;
         let id = initiation.batch().id.clone();
@@ -77,7 +77,7 @@ impl Review<'_> {
     fn definition(&self) -> Result<Definition> {
         let file = self.folder.join("batch.toml");
         std::fs::write(&file, FILE)?;
-        let workers = Some(Workers::Fixed(self.workers));
+        let workers = Some(RowConcurrency::Fixed(self.workers));
         let mut definition =
             BatchFile::load(&file, &Overrides { workers, ..Overrides::default() })?.definition;
         // As in `batch run` with rows and store in one file: POST commits with the finish.
@@ -87,7 +87,7 @@ impl Review<'_> {
 
     fn worker(&self, client: &Client, batch: &BatchId, sources: Arc<Sources>) -> Result<Worker> {
         let handler = RowHandler::builder(sources)
-            .at_once(self.workers)
+            .max_in_flight(self.workers)
             .label("bench")
             .provider(PROFILE, Arc::clone(&self.model))
             .build();

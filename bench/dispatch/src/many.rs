@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use longshore::{BatchId, UnitId};
-use longshore_dispatch::request::Request;
+use longshore_dispatch::request::ClientRequest;
 
 use crate::floor::ScriptFolder;
 use crate::ours::{Pool, array};
@@ -28,7 +28,7 @@ pub(crate) fn run(waiting: u64, once: bool) -> Result<Many> {
     let place = ScriptFolder::new(1)?;
     let pool = Pool::start(workers, 8, Some(TAKES))?;
     let batch = BatchId::new(format!("many-{}", UnitId::new()))?;
-    pool.ask(&Request::Submit(Box::new(array(&place.script(), batch, waiting))))?;
+    pool.ask(&ClientRequest::Submit(Box::new(array(&place.script(), batch, waiting))))?;
     // Until every worker runs scripts and the first burst is over.
     std::thread::sleep(if once { Duration::from_millis(100) } else { Duration::from_secs(5) });
     let (before, used_before, begin) = (pool.status()?.done, pool.used()?.0, Instant::now());

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use longshore::store::Retention;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, TenantId, UnitId};
-use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Status, Submission};
-use longshore_dispatch::script::{Output, Script};
-use longshore_dispatch::server::{Options, Server, Timing};
+use longshore_dispatch::client::DispatchClient;
+use longshore_dispatch::request::{SubmitConditions, Items, ArrayItems, ServerReply, ClientRequest, PoolStatus, Submission};
+use longshore_dispatch::script::{ScriptOutput, Script};
+use longshore_dispatch::server::{ServerOptions, Server, Timing};
 use longshore_dispatch::worker::{self, Hooks};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -39,7 +39,7 @@ pub(crate) struct Run {
 pub(crate) fn serve(folder: &Path) -> Result<()> {
     runtime()?.block_on(async {
         let store = SqliteStore::open(&folder.join("units.db"), SqliteOptions::default())?;
-        let server = Server::bind(Options {
+        let server = Server::bind(ServerOptions {
             folder: folder.to_path_buf(),
             state: folder.join("state"),
             store: Arc::new(store),
@@ -68,7 +68,7 @@ pub(crate) fn work(folder: &Path, count: usize, threads: u32, takes: Option<u64>
             }
             let (tell, commands) = mpsc::channel(1);
             lines.push(tell);
-            let working = worker::work(options(folder, threads), commands, |_| {});
+            let working = worker::run(options(folder, threads), commands, |_| {});
             workers.spawn(async { Ok(working.await.map(drop)?) });
         }
         while let Some(ended) = workers.join_next().await {
@@ -78,8 +78,8 @@ pub(crate) fn work(folder: &Path, count: usize, threads: u32, takes: Option<u64>
     })
 }
 
-fn options(folder: &Path, threads: u32) -> worker::Options {
-    worker::Options {
+fn options(folder: &Path, threads: u32) -> worker::WorkerOptions {
+    worker::WorkerOptions {
         folder: folder.to_path_buf(),
         threads,
         resources: BTreeMap::new(),
@@ -91,7 +91,7 @@ fn options(folder: &Path, threads: u32) -> worker::Options {
         roots: Vec::new(),
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
-        alone: false,
+        kills_orphans: false,
     }
 }
 
@@ -133,17 +133,17 @@ impl Pool {
         until(|| self.status().is_ok_and(|status| status.workers.len() >= count))
     }
 
-    pub(crate) fn status(&self) -> Result<Status> {
-        match self.ask(&Request::Status)? {
-            Reply::Status(status) => Ok(*status),
+    pub(crate) fn status(&self) -> Result<PoolStatus> {
+        match self.ask(&ClientRequest::Status)? {
+            ServerReply::Status(status) => Ok(*status),
             other => bail!("{other:?}"),
         }
     }
 
-    pub(crate) fn ask(&self, request: &Request) -> Result<Reply> {
+    pub(crate) fn ask(&self, request: &ClientRequest) -> Result<ServerReply> {
         self.runtime.block_on(async {
-            let mut client = Client::connect(self.folder.path()).await?;
-            Ok(client.ask(request).await?)
+            let mut client = DispatchClient::connect(self.folder.path()).await?;
+            Ok(client.request(request).await?)
         })
     }
 
@@ -155,19 +155,19 @@ impl Pool {
     /// Submits an array.
     fn submit(&self, script: &Path, count: u64) -> Result<BatchId> {
         let batch = BatchId::new(format!("array-{}", UnitId::new()))?;
-        self.ask(&Request::Submit(Box::new(array(script, batch.clone(), count))))?;
+        self.ask(&ClientRequest::Submit(Box::new(array(script, batch.clone(), count))))?;
         Ok(batch)
     }
 
     /// Waits until an array has ended.
     fn wait(&self, batch: &BatchId, count: u64) -> Result<()> {
         self.runtime.block_on(async {
-            let mut client = Client::connect(self.folder.path()).await?;
+            let mut client = DispatchClient::connect(self.folder.path()).await?;
             loop {
-                match client.ask(&Request::Array(batch.clone())).await? {
-                    Reply::Array(view) if view.done == count => return Ok(()),
-                    Reply::Array(view) if view.failed > 0 => bail!("scripts failed: {view:?}"),
-                    Reply::Array(_) => tokio::time::sleep(LOOK).await,
+                match client.request(&ClientRequest::Array(batch.clone())).await? {
+                    ServerReply::Array(view) if view.done == count => return Ok(()),
+                    ServerReply::Array(view) if view.failed > 0 => bail!("scripts failed: {view:?}"),
+                    ServerReply::Array(_) => tokio::time::sleep(LOOK).await,
                     other => bail!("{other:?}"),
                 }
             }
@@ -206,7 +206,7 @@ fn script(path: &Path) -> Script {
         dir,
         name: None,
         env: BTreeMap::new(),
-        output: Output::Nothing,
+        output: ScriptOutput::Nothing,
         time: None,
         sentinels: None,
         limits: BTreeMap::new(),
@@ -224,13 +224,13 @@ fn submission(path: &Path, items: Items) -> Submission {
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
         awaited: true,
-        conditions: Conditions::default(),
+        conditions: SubmitConditions::default(),
     }
 }
 
 /// An array job of one script.
 pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
-    let of = Many::Ranges(vec![(1, count)]);
+    let of = ArrayItems::Ranges(vec![(1, count)]);
     submission(path, Items::Each { batch, of, at_most: None, max_fails: None, first: None })
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn latency(count: usize) -> Result<(Duration, Duration)> {
     let place = ScriptFolder::new(1)?;
     let pool = Pool::start(1, SLOTS as u32, None)?;
     let (mut ours, mut bash) = (Vec::new(), Vec::new());
-    let mut client = pool.runtime.block_on(Client::connect(pool.folder.path()))?;
+    let mut client = pool.runtime.block_on(DispatchClient::connect(pool.folder.path()))?;
     for _ in 0..count {
         let begin = Instant::now();
         Command::new("/bin/bash").arg(place.script()).stdin(Stdio::null()).status()?;
@@ -267,8 +267,8 @@ pub(crate) fn latency(count: usize) -> Result<(Duration, Duration)> {
         let submission = submission(&place.script(), Items::Once(unit));
         let begin = Instant::now();
         pool.runtime.block_on(async {
-            client.ask(&Request::Submit(Box::new(submission))).await?;
-            client.ask(&Request::Unit(unit, Duration::from_secs(10))).await
+            client.request(&ClientRequest::Submit(Box::new(submission))).await?;
+            client.request(&ClientRequest::Unit(unit, Duration::from_secs(10))).await
         })?;
         ours.push(begin.elapsed());
     }

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use longshore::{Clock, SessionId, SystemClock};
 use longshore_dispatch::access::Access;
-use longshore_dispatch::link::{ServerConnection, connect as connect_to};
-use longshore_dispatch::script::{End, Report};
+use longshore_dispatch::connection::{ServerConnection, connect as connect_to};
+use longshore_dispatch::script::{RunEnd, RunReport};
 use longshore_dispatch::wire::frame::{decode, encode};
 use longshore_dispatch::wire::{
     FromWorker, PeerRole, Register, TaskEvent, TaskOrder, ToWorker, WorkerLoad,
@@ -56,10 +56,10 @@ impl Tasks {
     }
 }
 
-fn report(order: &TaskOrder, takes: Duration) -> Report {
+fn report(order: &TaskOrder, takes: Duration) -> RunReport {
     let ended = SystemClock.now().as_micros();
-    Report {
-        end: End::Exited(0),
+    RunReport {
+        end: RunEnd::Exited(0),
         host: "simulated".to_owned(),
         queued: order.queued,
         started: ended - i64::try_from(takes.as_micros()).unwrap_or_default(),

@@ -12,8 +12,8 @@ use longshore::{
 use longshore_batch::definition::{Database, QUEUE, ROW_KIND};
 use longshore_batch::file::{BatchFile, Overrides};
 use longshore_batch::handler::slots_for;
-use longshore_batch::initiator::StartOptions;
-use longshore_batch::{Initiator, RowHandler, Sources};
+use longshore_batch::row_enqueuer::StartOptions;
+use longshore_batch::{RowEnqueuer, RowHandler, Sources};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::Scratch;
@@ -38,13 +38,13 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
     let sources = Arc::new(Sources::new(Some(format!("sqlite:{}", path.display())), |_| None));
     let mut definition = BatchFile::load(&example(), &Overrides::default())?.definition;
     definition.database = Database::Store;
-    let initiator = Initiator::new(client.clone(), sources.resolve(&definition.database)?);
+    let initiator = RowEnqueuer::new(client.clone(), sources.resolve(&definition.database)?);
     let options = StartOptions { now: SystemClock.now(), ..StartOptions::default() };
     let mut initiation = initiator.start(definition, options).await?;
     let id = initiation.batch().id.clone();
     let (office, spool) = office(folder).await?;
     let rows =
-        RowHandler::builder(sources).at_once(AT_ONCE).label("bench").office(Arc::new(office));
+        RowHandler::builder(sources).max_in_flight(AT_ONCE).label("bench").mail_spool(Arc::new(office));
     let worker = Worker::builder(store)
         .queues(Queues::Named(vec![QueueName::new(QUEUE)?]))
         .batch(id.clone())

@@ -9,12 +9,12 @@ use anyhow::{anyhow, ensure};
 use longshore::{BatchId, SqlValue, SystemClock, UnitId};
 use longshore_batch::definition::{Pre, RowStep};
 use longshore_batch::file::{BatchFile, Overrides};
-use longshore_batch::mail::{MailPrepare, Office, Posted};
+use longshore_batch::mail::{MailPrepare, MailSpool, SpooledMail};
 use longshore_batch::rows::{RowSource, open, seed};
-use longshore_batch::step::RowRun;
-use longshore_mail::digest::SpoolOffice;
-use longshore_mail::letterbox::Letterbox;
-use longshore_mail::mjml::{Compiler, Embedded};
+use longshore_batch::pre_post::RowRun;
+use longshore_mail::digest::DigestSpool;
+use longshore_mail::group_commit::GroupCommitQueue;
+use longshore_mail::mjml::{Compiler, EmbeddedRenderer};
 use longshore_mail::spool::Spool;
 use tokio::task::JoinSet;
 
@@ -59,7 +59,7 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
             anyhow::Ok(kept)
         });
     }
-    let mut kept: Vec<Posted> = Vec::new();
+    let mut kept: Vec<SpooledMail> = Vec::new();
     while let Some(slot) = slots.join_next().await {
         kept.extend(slot??);
     }
@@ -72,12 +72,12 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
 struct Job {
     source: Arc<dyn RowSource>,
     prepare: MailPrepare,
-    office: SpoolOffice,
+    office: DigestSpool,
     batch: BatchId,
 }
 
 impl Job {
-    async fn write_to(&self, n: usize) -> anyhow::Result<Posted> {
+    async fn write_to(&self, n: usize) -> anyhow::Result<SpooledMail> {
         let key = SqlValue::Int(1_000 + i64::try_from(n)?);
         let row = RowRun {
             batch: &self.batch,
@@ -88,16 +88,16 @@ impl Job {
             worker: "bench",
             source: &*self.source,
         };
-        Ok(self.office.post(self.prepare.parcel(&row).await?).await?)
+        Ok(self.office.enqueue(self.prepare.message(&row).await?).await?)
     }
 }
 
 /// Opens the mail spool and the office that writes to it.
-pub(crate) async fn office(folder: &Path) -> anyhow::Result<(SpoolOffice, Spool)> {
+pub(crate) async fn office(folder: &Path) -> anyhow::Result<(DigestSpool, Spool)> {
     let spool = Spool::open(&folder.join("spool"))?;
-    let letterbox = Letterbox::new(spool.clone(), Arc::new(SystemClock));
-    let compiler = Compiler::new(Arc::new(Embedded::new(THREADS).await?));
-    let office = SpoolOffice::new(compiler, letterbox, Vec::new(), Arc::new(SystemClock));
+    let letterbox = GroupCommitQueue::new(spool.clone(), Arc::new(SystemClock));
+    let compiler = Compiler::new(Arc::new(EmbeddedRenderer::new(THREADS).await?));
+    let office = DigestSpool::new(compiler, letterbox, Vec::new(), Arc::new(SystemClock));
     Ok((office, spool))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use longshore_mail::mjml::{Embedded, Roots, Template};
+use longshore_mail::mjml::{EmbeddedRenderer, Roots, MjmlTemplate};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) fn measure(folder: &Path, mjml: &Path, renderings: u32) -> anyhow::Result<()> {
@@ -31,28 +31,28 @@ pub(crate) fn measure(folder: &Path, mjml: &Path, renderings: u32) -> anyhow::Re
     Ok(())
 }
 
-fn templates(folder: &Path) -> anyhow::Result<BTreeMap<String, Template>> {
+fn templates(folder: &Path) -> anyhow::Result<BTreeMap<String, MjmlTemplate>> {
     let roots = Roots::new([folder])?;
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.ends_with(".mjml") && !name.starts_with('_') {
-            found.insert(name, Template::read(&path, &roots)?);
+            found.insert(name, MjmlTemplate::read(&path, &roots)?);
         }
     }
     Ok(found)
 }
 
-fn ours(template: &Template, renderings: u32) -> anyhow::Result<f64> {
+fn ours(template: &MjmlTemplate, renderings: u32) -> anyhow::Result<f64> {
     let cpu = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
     };
-    Embedded::render_here(template)?;
+    EmbeddedRenderer::render_blocking(template)?;
     let before = cpu();
     for _ in 0..renderings {
-        std::hint::black_box(Embedded::render_here(template)?);
+        std::hint::black_box(EmbeddedRenderer::render_blocking(template)?);
     }
     Ok((cpu() - before) / f64::from(renderings))
 }

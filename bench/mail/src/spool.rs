@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use longshore::{Clock, Priority, SystemClock};
-use longshore_mail::letter::Draft;
-use longshore_mail::mjml::{Embedded, Roots, Template};
-use longshore_mail::send::{Carrier, Security, Sender, SenderSettings, Smtp, SmtpSettings};
-use longshore_mail::spool::{Key, Letter, Share, Spool};
+use longshore_mail::message_builder::Draft;
+use longshore_mail::mjml::{EmbeddedRenderer, Roots, MjmlTemplate};
+use longshore_mail::send::{Transport, Security, Sender, SenderSettings, Smtp, SmtpSettings};
+use longshore_mail::spool::{MessageKey, NewMessage, Share, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 
 use crate::{Scratch, median};
@@ -30,7 +30,7 @@ pub(crate) async fn measure(
         for group in (0..messages).collect::<Vec<_>>().chunks(GROUP) {
             let letters = group.iter().map(|n| letter(*n)).collect::<anyhow::Result<Vec<_>>>()?;
             let putting = Instant::now();
-            spool.put(&letters, SystemClock.now())?;
+            spool.enqueue(&letters, SystemClock.now())?;
             kept.push(letters.len() as f64 / putting.elapsed().as_secs_f64());
         }
         made.push(messages as f64 / begun.elapsed().as_secs_f64());
@@ -47,20 +47,20 @@ pub(crate) async fn measure(
 }
 
 /// A unique message, so that no rendered part can be reused.
-fn letter(n: usize) -> anyhow::Result<Letter> {
+fn letter(n: usize) -> anyhow::Result<NewMessage> {
     let text = include_str!("../../../crates/mail/templates/digest.mjml");
-    let template = Template::from_text(&text.replace("Three", &n.to_string()), &Roots::default())?;
+    let template = MjmlTemplate::from_text(&text.replace("Three", &n.to_string()), &Roots::default())?;
     let draft = Draft {
         from: "The Harbour <harbour@example.org>".into(),
         to: vec![format!("u{n}@example.org")],
         subject: "Your digest".into(),
-        html: Embedded::render_here(&template)?.html,
+        html: EmbeddedRenderer::render_blocking(&template)?.html,
         text: None,
         bounces_to: None,
         headers: Vec::new(),
     };
     let now = SystemClock.now();
-    Ok(draft.seal(Key::new(&format!("digest/daily/{n}"))?, now, Priority::NORMAL, now)?)
+    Ok(draft.build(MessageKey::new(&format!("digest/daily/{n}"))?, now, Priority::NORMAL, now)?)
 }
 
 async fn send(spool: &Spool, port: u16, messages: usize) -> anyhow::Result<f64> {

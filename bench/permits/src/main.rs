@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
-use longshore_testkit::servers::{PrivateRedis, Remembers};
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 
 use crate::figures::{Figures, median};
 use crate::run::{Contestant, Load};
@@ -78,7 +78,7 @@ async fn main() -> Result<()> {
 }
 
 async fn redis(args: &Args) -> Result<()> {
-    let server = tokio::task::spawn_blocking(|| PrivateRedis::start(Remembers::Nothing)).await??;
+    let server = tokio::task::spawn_blocking(|| PrivateRedis::start(RedisPersistence::Nothing)).await??;
     let url = server.url();
     let mut contestants: Vec<Box<dyn Contestant>> = vec![
         Box::new(ours::Seam::open(&url).await?),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use async_trait::async_trait;
-use longshore::permits::{Answer, Ask, Otherwise};
+use longshore::permits::{AcquireResult, AcquireRequest, IfFull};
 use longshore::{BoundedPool, PermitId, Permits, PoolName, Priority};
 use longshore_redis::{RedisOptions, RedisPermits};
 
@@ -40,20 +40,20 @@ struct User {
 #[async_trait]
 impl Pair for User {
     async fn pair(&self) -> Result<()> {
-        let ask = Ask {
+        let ask = AcquireRequest {
             id: PermitId::new(),
             max: self.max,
             weight: 1,
             priority: Priority::NORMAL,
             owner: "bench".into(),
             ttl: LEASE,
-            otherwise: Otherwise::Wait(LEASE),
+            if_full: IfFull::Wait(LEASE),
         };
         loop {
-            match self.permits.ask(&self.pool, &ask).await? {
-                Answer::Granted(_) => break,
-                Answer::Waiting { look_again, .. } => {
-                    let turn = self.permits.turn(&self.pool, ask.id);
+            match self.permits.acquire(&self.pool, &ask).await? {
+                AcquireResult::Granted(_) => break,
+                AcquireResult::Waiting { look_again, .. } => {
+                    let turn = self.permits.wait_for_wakeup(&self.pool, ask.id);
                     // After a wake-up or the timeout the request is repeated.
                     let _ = tokio::time::timeout(look_again, turn).await;
                 }

@@ -68,6 +68,6 @@ async fn run(pool: &BoundedPool, tasks: u32, seconds: f64) -> Result<f64> {
     while let Some(done) = running.join_next().await {
         pairs += done??;
     }
-    pool.settle().await;
+    pool.flush().await;
     Ok(f64::from(pairs) / began.elapsed().as_secs_f64())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use futures_util::future::try_join_all;
-use longshore_pool::{Program, Settings, WorkerPool};
+use longshore_pool::{Program, PoolSettings, WorkerPool};
 use tokio::task::JoinSet;
 
 use crate::figures::{Goal, median, percentile};
@@ -56,7 +56,7 @@ async fn once(seconds: f64, beside: &'static str) -> Result<f64> {
 }
 
 async fn open(isolation: &str) -> Result<WorkerPool> {
-    let settings = Settings { min: 8, max: 8, queue: SLEEP + BURN, ..Settings::default() };
+    let settings = PoolSettings { min: 8, max: 8, queue: SLEEP + BURN, ..PoolSettings::default() };
     Ok(match isolation {
         "threads" => WorkerPool::threads("lag", ours::operations(), settings).await?,
         _ => WorkerPool::processes("lag", Program::this(), settings).await?,

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use longshore_pool::{Limits, Program, Settings, WorkerPool};
+use longshore_pool::{ResourceLimits, Program, PoolSettings, WorkerPool};
 
 use crate::figures::{Goal, Measured, median};
 use crate::{Args, raw, say};
@@ -41,8 +41,8 @@ fn spawned(args: &Args) -> Result<f64> {
 }
 
 async fn called(args: &Args) -> Result<f64> {
-    let settings = Settings { max: 2, ..Settings::default() };
-    let pool = WorkerPool::one_shot("fresh", Program::this(), Limits::default(), settings).await?;
+    let settings = PoolSettings { max: 2, ..PoolSettings::default() };
+    let pool = WorkerPool::one_shot("fresh", Program::this(), ResourceLimits::default(), settings).await?;
     let (mut times, begun) = (Vec::new(), Instant::now());
     while begun.elapsed() < args.part() {
         let start = Instant::now();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longshore_pool::{
-    Call, CallOptions, OperationError, Operations, Payload, Program, Settings, WorkerPool,
+    PoolCall, CallOptions, OperationError, Operations, CallPayload, Program, PoolSettings, WorkerPool,
 };
 
 use crate::clock::Caller;
@@ -18,7 +18,7 @@ const CLOSE: Duration = Duration::from_secs(10);
 /// idempotent; `nothing` is `noop` without that mark.
 pub(crate) fn operations() -> Operations<()> {
     Operations::stateless()
-        .add_raw("nothing", |(), _: &Call, _| Ok(Payload::null()))
+        .add_raw("nothing", |(), _: &PoolCall, _| Ok(CallPayload::null()))
         .add("sleep", |(), millis: u64| {
             std::thread::sleep(Duration::from_millis(millis));
             Ok::<_, OperationError>(())
@@ -38,8 +38,8 @@ pub(crate) fn burn(time: Duration) {
 }
 
 /// Two workers that are never replaced, as in the other pools.
-pub(crate) fn settings() -> Settings {
-    Settings { min: 2, max: 2, max_calls: None, ..Settings::default() }
+pub(crate) fn settings() -> PoolSettings {
+    PoolSettings { min: 2, max: 2, max_calls: None, ..PoolSettings::default() }
 }
 
 pub(crate) async fn threads() -> Result<WorkerPool> {
@@ -111,7 +111,7 @@ impl Caller for Closures {
 #[derive(Clone)]
 pub(crate) struct Echo {
     pub(crate) pool: WorkerPool,
-    pub(crate) payload: Payload,
+    pub(crate) payload: CallPayload,
 }
 
 impl Caller for Echo {

@@ -1,7 +1,7 @@
 //! Echoed payloads, one call at a time: ours compared with the raw pipe.
 
 use anyhow::Result;
-use longshore_pool::Payload;
+use longshore_pool::CallPayload;
 
 use crate::clock::one_at_a_time;
 use crate::figures::{Goal, Measured};
@@ -25,7 +25,7 @@ pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
             say(&format!("{name} there and back, round {} of {}", round + 1, args.rounds));
             raw.push(one_at_a_time(args.part(), &ByTurns::open(size)?).await?);
             let pool = ours::processes().await?;
-            let echo = Echo { pool, payload: Payload::bytes(vec![7; size]) };
+            let echo = Echo { pool, payload: CallPayload::bytes(vec![7; size]) };
             ours.push(one_at_a_time(args.part(), &echo).await?);
         }
         let what = format!("processes, {name} there and back, µs, over the raw pipe");

@@ -126,7 +126,7 @@ pub(crate) async fn latency(args: &Args, server: &Server) -> Result<Row> {
     let url = server.fresh()?;
     // As on two machines: the worker learns of a send by NOTIFY.
     let (sender, worker) =
-        (open(&url, Listen::Off).await?, open(&url, Listen::At(url.clone())).await?);
+        (open(&url, Listen::Off).await?, open(&url, Listen::Url(url.clone())).await?);
     let times = ours::latencies_between(&sender, &worker, count).await?;
     let times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
     Ok(Row::most("PostgreSQL: send to handler start, ms p50", percentile(&times, 50), 3.0))

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A change that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct NewDeed {
+pub struct NewAuditEntry {
     /// The token that was used; `None` where no authentication is required.
     pub token: Option<TokenId>,
     /// The caller, for people: the token's label, or the client's address.
@@ -27,22 +27,22 @@ pub struct NewDeed {
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Deed {
+pub struct AuditEntry {
     /// Its position in the log.
     pub seq: u64,
     /// When it was appended.
     pub at: Timestamp,
     /// The change.
     #[serde(flatten)]
-    pub deed: NewDeed,
+    pub entry: NewAuditEntry,
 }
 
 /// The audit log.
 #[async_trait]
-pub trait Audit: Send + Sync + 'static {
+pub trait AuditLog: Send + Sync + 'static {
     /// Appends an entry.
-    async fn note(&self, deed: NewDeed) -> Result<()>;
+    async fn append(&self, deed: NewAuditEntry) -> Result<()>;
 
     /// Entries, newest first. A tenant sees only entries about its own objects.
-    async fn deeds(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<Deed>>;
+    async fn audit_entries(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<AuditEntry>>;
 }

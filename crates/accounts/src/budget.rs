@@ -64,13 +64,13 @@ pub struct BudgetState {
 
 /// Whether a call fits into a budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Verdict {
+pub enum BudgetDecision {
     /// It fits.
-    Fits,
+    Within,
     /// It fits; with it, this share of the budget is used.
-    FitsNearly(f64),
+    NearLimit(f64),
     /// It does not fit.
-    Over,
+    Exceeded,
 }
 
 impl BudgetState {
@@ -93,7 +93,7 @@ impl BudgetState {
     }
 
     /// Adds a call: its actual usage, or what it reserves.
-    pub fn count(&mut self, call: &Call) {
+    pub fn add(&mut self, call: &Call) {
         match &call.end {
             Some(end) => {
                 self.spent_tokens = self.spent_tokens.saturating_add(end.tokens());
@@ -123,8 +123,8 @@ impl BudgetState {
     }
 
     /// Whether a call that may use so much fits, beside what is spent and reserved.
-    pub fn admit(&self, tokens: u64, picos: i64) -> Verdict {
-        let Some(budget) = &self.budget else { return Verdict::Fits };
+    pub fn admit(&self, tokens: u64, picos: i64) -> BudgetDecision {
+        let Some(budget) = &self.budget else { return BudgetDecision::Within };
         let tokens = self.spent_tokens.saturating_add(self.reserved_tokens).saturating_add(tokens);
         let picos = self.spent_picos.saturating_add(self.reserved_picos).saturating_add(picos);
         let over = budget.tokens.is_some_and(|most| tokens > most)
@@ -133,9 +133,9 @@ impl BudgetState {
         let used = part(tokens as f64, budget.tokens.map(|most| most as f64))
             .max(part(picos as f64, budget.cost_picos.map(|most| most as f64)));
         match used {
-            _ if over => Verdict::Over,
-            used if used >= budget.warn_at => Verdict::FitsNearly(used),
-            _ => Verdict::Fits,
+            _ if over => BudgetDecision::Exceeded,
+            used if used >= budget.warn_at => BudgetDecision::NearLimit(used),
+            _ => BudgetDecision::Within,
         }
     }
 }
@@ -152,12 +152,12 @@ mod tests {
     fn a_call_fits_as_long_as_spent_and_reserved_leave_room() {
         let budget = Budget { tokens: Some(100), cost_picos: None, warn_at: 0.8 };
         let month = BudgetState { spent_tokens: 50, reserved_tokens: 20, ..state(budget) };
-        assert_eq!(month.admit(9, i64::MAX), Verdict::Fits);
-        assert_eq!(month.admit(10, 0), Verdict::FitsNearly(0.8));
-        assert_eq!(month.admit(30, 0), Verdict::FitsNearly(1.0));
-        assert_eq!(month.admit(31, 0), Verdict::Over);
+        assert_eq!(month.admit(9, i64::MAX), BudgetDecision::Within);
+        assert_eq!(month.admit(10, 0), BudgetDecision::NearLimit(0.8));
+        assert_eq!(month.admit(30, 0), BudgetDecision::NearLimit(1.0));
+        assert_eq!(month.admit(31, 0), BudgetDecision::Exceeded);
         let money = Budget { tokens: None, cost_picos: Some(0), warn_at: 0.8 };
-        assert_eq!(state(money).admit(1, 1), Verdict::Over);
+        assert_eq!(state(money).admit(1, 1), BudgetDecision::Exceeded);
     }
 
     #[test]

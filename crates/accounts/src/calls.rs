@@ -39,13 +39,13 @@ impl Call {
     /// Whether `new` would be a duplicate of it: see [`Calls::admit_calls`].
     pub fn is_duplicated_by(&self, new: &NewCall) -> bool {
         let same = self.call.tenant == new.tenant && self.call.request_id == new.request_id;
-        same && self.status.answers() && self.call.unit != new.unit
+        same && self.status.blocks_duplicates() && self.call.unit != new.unit
     }
 }
 
 /// Whether a call may be made.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Admission {
+pub enum CallAdmission {
     /// The intent is written, and its usage reserved.
     Admitted,
     /// Admitted; with it, this share of the tenant's budget is used.
@@ -59,21 +59,21 @@ pub enum Admission {
 
 /// A corrected cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recost {
+pub struct CostCorrection {
     /// The call.
     pub id: CallId,
     /// Its new cost.
     pub cost_picos: i64,
 }
 
-impl Recost {
+impl CostCorrection {
     /// Rejects a negative cost.
     pub fn check(&self) -> Result<()> {
         check_cost(self.cost_picos)
     }
 
     /// The error for a call that has not ended.
-    pub fn is_open(&self) -> Error {
+    pub fn open_call_error(&self) -> Error {
         Error::Invalid(format!(
             "call {} is still open: its cost can be corrected once it has ended",
             self.id
@@ -92,7 +92,7 @@ pub trait Calls: Send + Sync + 'static {
     /// answered, unless both belong to the same unit (it was retried, or falls back to another
     /// profile), or neither belongs to a unit. A known id is a repeat: admitted, and counted once.
     /// [`Error::SessionGone`] if the session of a call has ended: its calls would never be settled.
-    async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>>;
+    async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<CallAdmission>>;
 
     /// Writes calls without a unit, or of a unit that continues. Calls of a unit that ends are
     /// written with its finish, and calls of a unit that checkpoints with its checkpoint. Usage and
@@ -115,5 +115,5 @@ pub trait Calls: Send + Sync + 'static {
 
     /// Corrects the cost of calls, and the months they were opened in; all or nothing.
     /// [`Error::NotFound`] for an unknown call, [`Error::Invalid`] for an open one.
-    async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()>;
+    async fn correct_costs(&self, scope: &Scope, recosts: Vec<CostCorrection>) -> Result<()>;
 }

@@ -40,7 +40,7 @@ pub struct NewKey {
 
 impl NewKey {
     /// The error for a version that is not `next`.
-    pub fn not_the_next(&self, next: u32) -> Error {
+    pub fn version_conflict(&self, next: u32) -> Error {
         let Self { name, version, .. } = self;
         Error::Invalid(format!("the next version of key `{name}` is {next}, not {version}"))
     }

@@ -17,10 +17,10 @@
 //! [`bucket`] and [`budget`].
 
 mod audit_log;
-pub mod bucket;
+pub mod token_bucket;
 pub mod budget;
 mod calls;
-pub mod cursor;
+pub mod page_cursor;
 mod keys;
 mod profiles;
 mod provider_batches;
@@ -29,23 +29,23 @@ mod shorthands;
 mod tokens;
 mod usage;
 
-pub use audit_log::{Audit, Deed, NewDeed};
-pub use bucket::{Draw, Drawn};
+pub use audit_log::{AuditLog, AuditEntry, NewAuditEntry};
+pub use token_bucket::{BucketRequest, DrawResult};
 pub use budget::{Budget, BudgetState};
 pub use calls::{
-    Admission, Call, CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall, Recost,
+    CallAdmission, Call, CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall, CostCorrection,
 };
 pub use keys::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
 pub use profiles::{ProfileChange, ProfileRecord, Profiles, PutProfile};
 pub use provider_batches::{
-    Delivery, NewParked, Parked, ParkedCounts, Parking, PendingChange, PendingFilter,
-    ProviderBatchChange, Return, Shipment,
+    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingRequests, PendingChange, PendingFilter,
+    ProviderBatchChange, CloseReason, ProviderBatch,
 };
 pub use tokens::{MAX_LABEL, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens};
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
 use async_trait::async_trait;
-use longshore_core::store::{Replies, Tenants};
+use longshore_core::store::{ReplyQueues, Tenants};
 use longshore_core::{Result, Scope, TenantId};
 
 /// Limits and budgets.
@@ -53,7 +53,7 @@ use longshore_core::{Result, Scope, TenantId};
 pub trait Limits: Send + Sync + 'static {
     /// Takes from, and returns to, token buckets that all processes share. Need not survive a power
     /// failure: an unknown bucket is full. Uses the store's clock, one for all processes.
-    async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>>;
+    async fn draw(&self, draws: Vec<BucketRequest>) -> Result<Vec<DrawResult>>;
 
     /// Sets or removes a tenant's monthly budget. Spent and reserved amounts stay counted.
     /// Announced as [`longshore_core::store::Topic::Setting`] `budget`. Needs [`Scope::All`]: a
@@ -72,11 +72,11 @@ pub trait Limits: Send + Sync + 'static {
 /// All traits of this crate, reply queues, and the tenants that accounts belong to. Implemented by
 /// every type that implements them.
 pub trait Ledger:
-    Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit + Tenants
+    Profiles + Keys + Calls + Limits + ReplyQueues + PendingRequests + Tokens + AuditLog + Tenants
 {
 }
 
 impl<T> Ledger for T where
-    T: Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit + Tenants + ?Sized
+    T: Profiles + Keys + Calls + Limits + ReplyQueues + PendingRequests + Tokens + AuditLog + Tenants + ?Sized
 {
 }

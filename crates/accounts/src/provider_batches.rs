@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// A request to park.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewParked {
+pub struct NewPendingRequest {
     /// Identifies it in the provider's results, and in repeats of this operation. Unique in its
     /// batch.
     pub custom_id: String,
@@ -23,9 +23,9 @@ pub struct NewParked {
 
 /// A parked request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parked {
+pub struct PendingRequest {
     /// The request.
-    pub new: NewParked,
+    pub new: NewPendingRequest,
     /// When it was parked.
     pub parked_at: Timestamp,
     /// How many shipments were closed without its answer.
@@ -49,18 +49,20 @@ pub enum PendingFilter {
 
 /// Requests that are sent together, as one batch of the provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shipment {
+pub struct ProviderBatch {
     /// Its name, made by us.
-    pub mark: String,
+    #[serde(rename = "mark")]
+    pub name: String,
     /// When it was sealed: it was not sent before.
     pub sealed_at: Timestamp,
     /// The provider's id for it, once known.
-    pub ticket: Option<String>,
+    #[serde(rename = "ticket")]
+    pub provider_id: Option<String>,
 }
 
 /// The answer to a parked request, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Delivery {
+pub struct BatchAnswer {
     /// The request.
     pub custom_id: String,
     /// What to return to the unit. Opaque to the store.
@@ -71,10 +73,10 @@ pub struct Delivery {
 #[derive(Debug, Clone, PartialEq)]
 pub enum PendingChange {
     /// Parks requests. A known request stays as it is.
-    Add(Vec<NewParked>),
+    Add(Vec<NewPendingRequest>),
     /// Stores answers. The first answer to a request stays; answers to unknown requests are
     /// dropped.
-    Answer(Vec<Delivery>),
+    Answer(Vec<BatchAnswer>),
     /// Removes the request with this id: its answer was saved, or is not needed any more.
     Remove(String),
 }
@@ -88,12 +90,12 @@ pub enum ProviderBatchChange {
     /// Stores the provider's id.
     SetProviderId(String),
     /// Removes the shipment. Its unanswered requests wait again.
-    Close(Return),
+    Close(CloseReason),
 }
 
 /// The parked requests of a batch, by status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ParkedCounts {
+pub struct PendingCounts {
     /// Waiting to be sent.
     pub waiting: u64,
     /// In a shipment.
@@ -102,7 +104,7 @@ pub struct ParkedCounts {
     pub answered: u64,
 }
 
-impl ParkedCounts {
+impl PendingCounts {
     /// All of them.
     pub fn total(&self) -> u64 {
         self.waiting + self.out + self.answered
@@ -111,17 +113,17 @@ impl ParkedCounts {
 
 /// Whether a closed shipment counts as an attempt of its unanswered requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Return {
+pub enum CloseReason {
     /// It was sent, and no answer came.
-    Tried,
+    NoAnswer,
     /// The provider never processed it.
-    Untried,
+    NotProcessed,
 }
 
 /// Parked requests. One runner at a time works on a batch's shipments; rows park and query at any
 /// time.
 #[async_trait]
-pub trait Parking: Send + Sync + 'static {
+pub trait PendingRequests: Send + Sync + 'static {
     /// Parks, answers or removes requests. Returns the units that wait for the answers.
     async fn change_pending(&self, batch: &BatchId, change: PendingChange) -> Result<Vec<UnitId>>;
 
@@ -131,10 +133,10 @@ pub trait Parking: Send + Sync + 'static {
         batch: &BatchId,
         filter: &PendingFilter,
         limit: u32,
-    ) -> Result<Vec<Parked>>;
+    ) -> Result<Vec<PendingRequest>>;
 
     /// The open shipments, oldest first, and the number of requests.
-    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)>;
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)>;
 
     /// Creates or closes the shipment with this mark, or stores its id at the provider.
     async fn change_provider_batch(

@@ -1,8 +1,8 @@
 //! Rows of calls, keys, profiles, tokens, the audit log and pending requests in the SQL stores.
 
 use crate::{
-    Call, CallEnd, CallMode, CallStatus, Deed, KeyRecord, KeyStatus, NewCall, NewDeed, NewKey,
-    NewParked, Parked, ProfileRecord, Shipment, TokenRecord,
+    Call, CallEnd, CallMode, CallStatus, AuditEntry, KeyRecord, KeyStatus, NewCall, NewAuditEntry, NewKey,
+    NewPendingRequest, PendingRequest, ProfileRecord, ProviderBatch, TokenRecord,
 };
 use longshore_core::Result;
 use longshore_core::sql_row::{SqlRow, damaged};
@@ -154,11 +154,11 @@ pub fn read_token(row: &impl SqlRow) -> Result<TokenRecord> {
 pub const AUDIT_COLUMNS: &str = "seq, recorded_at, token, actor, tenant, action, target, detail";
 
 /// Reads [`AUDIT_COLUMNS`].
-pub fn read_audit_entry(row: &impl SqlRow) -> Result<Deed> {
-    Ok(Deed {
+pub fn read_audit_entry(row: &impl SqlRow) -> Result<AuditEntry> {
+    Ok(AuditEntry {
         seq: row.number(0)?,
         at: row.time(1)?,
-        deed: NewDeed {
+        entry: NewAuditEntry {
             token: row.id(2)?.map(TokenId::from_bytes),
             by: row.string(3)?,
             tenant: row.optional_parsed(4, TenantId::new)?,
@@ -173,9 +173,9 @@ pub fn read_audit_entry(row: &impl SqlRow) -> Result<Deed> {
 pub const PENDING_REQUEST_COLUMNS: &str = "custom_id, unit, prompt, created_at, attempts, answer";
 
 /// Reads [`PENDING_REQUEST_COLUMNS`].
-pub fn read_pending_request(row: &impl SqlRow) -> Result<Parked> {
-    Ok(Parked {
-        new: NewParked {
+pub fn read_pending_request(row: &impl SqlRow) -> Result<PendingRequest> {
+    Ok(PendingRequest {
+        new: NewPendingRequest {
             custom_id: row.string(0)?,
             unit: UnitId::from_bytes(row.required_id(1)?),
             prompt: row.string(2)?,
@@ -190,6 +190,6 @@ pub fn read_pending_request(row: &impl SqlRow) -> Result<Parked> {
 pub const PROVIDER_BATCH_COLUMNS: &str = "name, created_at, provider_id";
 
 /// Reads [`PROVIDER_BATCH_COLUMNS`].
-pub fn read_provider_batch(row: &impl SqlRow) -> Result<Shipment> {
-    Ok(Shipment { mark: row.string(0)?, sealed_at: row.time(1)?, ticket: row.optional_string(2)? })
+pub fn read_provider_batch(row: &impl SqlRow) -> Result<ProviderBatch> {
+    Ok(ProviderBatch { name: row.string(0)?, sealed_at: row.time(1)?, provider_id: row.optional_string(2)? })
 }

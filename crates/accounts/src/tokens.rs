@@ -140,7 +140,7 @@ impl TokenRecord {
     }
 
     /// Whether it is valid at `now`.
-    pub fn is_good(&self, now: Timestamp) -> bool {
+    pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }

@@ -16,7 +16,7 @@ mod fake_backend;
 use std::sync::Arc;
 
 use longshore::TenantId;
-use longshore_ai::gateway::{Gateway, OneTenant};
+use longshore_ai::gateway::{Gateway, SingleTenant};
 use tokio::io::AsyncReadExt;
 
 #[tokio::main]
@@ -24,7 +24,7 @@ async fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let token = arguments.next().expect("a token");
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
-    let authenticator = OneTenant { tenant: TenantId::default(), token: Some(token.into()) };
+    let authenticator = SingleTenant { tenant: TenantId::default(), token: Some(token.into()) };
     let gateway =
         Gateway::new(Arc::new(fake_backend::FakeBackend::default()), Arc::new(authenticator));
     let listener = tokio::net::TcpListener::bind(address).await?;

@@ -24,14 +24,14 @@ pub struct Chat {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     /// The author.
-    pub role: Role,
+    pub role: ChatRole,
     /// The content.
     pub parts: Vec<Part>,
 }
 
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum ChatRole {
     /// The user, or the tools that were called.
     User,
     /// The model.
@@ -103,7 +103,7 @@ pub struct ToolCall {
 
 /// A piece of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Piece {
+pub enum AnswerPiece {
     /// The answer starts: names the model, before the first piece. After a fallback it is not the
     /// requested one.
     Started {
@@ -122,7 +122,7 @@ pub enum Piece {
 impl Chat {
     /// The user's last text; empty if there is none.
     pub(crate) fn last_user_text(&self) -> &str {
-        let users = self.messages.iter().rev().filter(|message| message.role == Role::User);
+        let users = self.messages.iter().rev().filter(|message| message.role == ChatRole::User);
         let mut texts = users.flat_map(|message| message.parts.iter().rev());
         let text = texts.find_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),

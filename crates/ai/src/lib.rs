@@ -31,30 +31,30 @@ pub mod sse;
 mod vault;
 pub mod worker;
 
-pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+pub use chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
 pub use http::{Http, retry_after};
-pub use inference::{Bulk, Desk, Errand, Settled, Sheet, SheetError, TENANT_SHEET, TenantSheet};
+pub use inference::{BatchProfile, Inference, InferenceRequest, InferenceOutcome, ProfileDocument, ProfileDocumentError, TENANT_SETTINGS, TenantSettings};
 pub use model_api::{
-    Again, Answer, AskError, Bill, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
+    Retryability, Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
 };
 pub use passthrough::PassthroughRequest;
 pub use pricing::{
-    Cost, DatedRate, Mode, Price, PriceError, Prices, PricesError, Rate, Share, Tier,
+    Cost, DatedRate, PriceMode, Price, PriceError, Prices, PricesError, Rate, PriceShare, Tier,
     estimate_tokens,
 };
 pub use profile::{
-    Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,
+    Auth, CacheFor, ProfileLimits, Profile, ProfileError, ProviderName, WhenPoolFull, ApiOptions, open,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;
 pub use resilience::{
-    BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure, Pilot,
+    BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure, AdaptiveConcurrency,
     RetryDecision, TokenReservation,
 };
 pub use schema::{ResponseSchema, SchemaError};
 pub use secrecy::{ExposeSecret, SecretString};
-pub use simulated::{Echo, Script, ScriptError, Scripted};
+pub use simulated::{Echo, SimulatorScript, ScriptError, Scripted};
 pub use vault::{
-    KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
+    KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, RewrapReport, Vault, VaultError,
     read_secret_file,
 };

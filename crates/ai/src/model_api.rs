@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::chat::{Chat, Piece, ToolCall};
+use crate::chat::{Chat, AnswerPiece, ToolCall};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::estimate_tokens;
 
@@ -207,16 +207,16 @@ pub struct AskError {
     /// The provider's HTTP status, if there was one.
     pub provider_status: Option<u16>,
     /// Whether the same question may be sent again.
-    pub again: Again,
+    pub retry: Retryability,
     /// The rate limits that the provider reported.
     pub headroom: Option<Box<Headroom>>,
     /// Whether it may have been billed.
-    pub bill: Bill,
+    pub billing: BillingStatus,
 }
 
 /// Whether a failed question may have been billed.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Bill {
+pub enum BillingStatus {
     /// No: it was not sent, or the provider rejected it.
     #[default]
     Nothing,
@@ -228,7 +228,7 @@ pub enum Bill {
 
 /// Whether a failed question may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Again {
+pub enum Retryability {
     /// No: it cannot succeed, or it may have been billed.
     #[default]
     Never,
@@ -237,9 +237,9 @@ pub enum Again {
     /// At once: it was not sent.
     NotSent,
     /// When the key has credit again.
-    Money,
+    AfterTopUp,
     /// When an operator resumes the tenant.
-    Resumed,
+    AfterResume,
 }
 
 /// Rate limits that a provider reported in its headers; `None` if it reported none.
@@ -270,23 +270,23 @@ impl AskError {
             message: message.into(),
             retry_after: None,
             provider_status: None,
-            again: Again::Never,
+            retry: Retryability::Never,
             headroom: None,
-            bill: Bill::Nothing,
+            billing: BillingStatus::Nothing,
         }
     }
 
     /// The tenant is suspended. Unlike a suspended profile, this has a retry time: queued requests
     /// are retried until the tenant is resumed.
     pub(crate) fn suspended(message: impl Into<String>) -> Self {
-        let (again, retry_after) = (Again::Resumed, Some(SUSPENDED_RETRY_AFTER));
-        Self { again, retry_after, ..Self::new(Code::ProfileDisabled, message) }
+        let (retry, retry_after) = (Retryability::AfterResume, Some(SUSPENDED_RETRY_AFTER));
+        Self { retry, retry_after, ..Self::new(Code::ProfileDisabled, message) }
     }
 
     /// Marks the question as sent, with an unknown cost.
     #[must_use]
     pub(crate) fn maybe_billed(self) -> Self {
-        Self { bill: Bill::Unknown, ..self }
+        Self { billing: BillingStatus::Unknown, ..self }
     }
 }
 
@@ -301,11 +301,11 @@ pub trait Provider: Send + Sync + 'static {
     async fn stream(
         &self,
         question: &Question,
-        pieces: &mpsc::Sender<Piece>,
+        pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<Answer, AskError> {
         let answer = self.ask(question).await?;
         // Without a receiver, the answer is still returned.
-        let _ = pieces.send(Piece::Text(answer.text.clone())).await;
+        let _ = pieces.send(AnswerPiece::Text(answer.text.clone())).await;
         Ok(answer)
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model_api::Provider;
 use crate::pricing::Prices;
-use crate::simulated::{Echo, Script, ScriptError, Scripted};
+use crate::simulated::{Echo, SimulatorScript, ScriptError, Scripted};
 
 /// A provider and its settings, complete: files that it names have been read into it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct Profile {
     pub key: Option<String>,
     /// API options that depend on model or server.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub wire: Wire,
+    pub wire: ApiOptions,
     /// Maximum tokens of an answer, if the question sets none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
@@ -51,7 +51,7 @@ pub struct Profile {
     pub system: Option<String>,
     /// Rate limits.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub limits: Limits,
+    pub limits: ProfileLimits,
     /// Fallback profiles of the same tenant, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,
@@ -63,7 +63,7 @@ pub struct Profile {
 /// API options of a provider that depend on model or server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Wire {
+pub struct ApiOptions {
     /// The model takes `temperature` and the like. Newer ones reject them, so they are sent only if
     /// this is set.
     pub sampling: bool,
@@ -117,7 +117,7 @@ pub enum CacheFor {
 /// Rate limits of a profile or a tenant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct ProfileLimits {
     /// Requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<f64>,
@@ -131,13 +131,13 @@ pub struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
     /// What happens to a question at the limit.
-    pub when_full: WhenFull,
+    pub when_full: WhenPoolFull,
 }
 
 /// What happens to a question at a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhenFull {
+pub enum WhenPoolFull {
     /// It waits, at most until its deadline.
     #[default]
     Wait,
@@ -214,11 +214,11 @@ impl Profile {
             script: None,
             endpoint: None,
             key: None,
-            wire: Wire::default(),
+            wire: ApiOptions::default(),
             max_tokens: None,
             temperature: None,
             system: None,
-            limits: Limits::default(),
+            limits: ProfileLimits::default(),
             fallback: Vec::new(),
             pool: None,
         }
@@ -266,8 +266,8 @@ fn model(profile: &Profile) -> &str {
     if profile.model.is_empty() { profile.provider.as_str() } else { &profile.model }
 }
 
-fn script(profile: &Profile) -> Result<Script, ProfileError> {
+fn script(profile: &Profile) -> Result<SimulatorScript, ProfileError> {
     let text = profile.script.as_deref();
     let text = text.ok_or_else(|| ProfileError::NoScript(profile.name.clone()))?;
-    Ok(Script::parse(text)?)
+    Ok(SimulatorScript::parse(text)?)
 }

@@ -11,18 +11,18 @@ use serde_json::json;
 
 use crate::alerts::{Alert, AlertHistory, evaluate};
 use crate::definition::Definition;
-use crate::end::{Act, run_action};
+use crate::completion::{ActionRunner, run_action};
 use crate::rows::Sources;
 
 /// Batches of one status checked in one round: the newest.
 const MAX_BATCHES: u32 = 1_000;
 
 /// Checks the batches of a store for alerts.
-pub struct Lookout {
+pub struct AlertMonitor {
     store: Arc<dyn Store>,
     scope: Scope,
     sources: Arc<Sources>,
-    act: Arc<dyn Act>,
+    act: Arc<dyn ActionRunner>,
     monitored: HashMap<BatchId, MonitoredBatch>,
 }
 
@@ -32,19 +32,19 @@ struct MonitoredBatch {
     history: AlertHistory,
 }
 
-impl Lookout {
+impl AlertMonitor {
     /// A monitor with an empty history.
     pub fn new(
         store: Arc<dyn Store>,
         scope: Scope,
         sources: Arc<Sources>,
-        act: Arc<dyn Act>,
+        act: Arc<dyn ActionRunner>,
     ) -> Self {
         Self { store, scope, sources, act, monitored: HashMap::new() }
     }
 
     /// Checks one batch and returns its new alerts; none if the store does not answer.
-    pub async fn look(&mut self, id: &BatchId, now: Timestamp) -> Vec<Alert> {
+    pub async fn check(&mut self, id: &BatchId, now: Timestamp) -> Vec<Alert> {
         match self.store.batch(&self.scope, id).await {
             Ok(batch) => self.evaluate_batch(&batch, now).await,
             Err(error) => {
@@ -56,7 +56,7 @@ impl Lookout {
 
     /// Checks every batch that has not ended, and once more each batch that has ended since the
     /// last call.
-    pub async fn look_around(&mut self, now: Timestamp) -> Vec<Alert> {
+    pub async fn check_all(&mut self, now: Timestamp) -> Vec<Alert> {
         let mut alerts = Vec::new();
         let mut not_listed: Vec<BatchId> = self.monitored.keys().cloned().collect();
         for status in [BatchStatus::Queued, BatchStatus::Running, BatchStatus::Paused] {
@@ -67,7 +67,7 @@ impl Lookout {
             }
         }
         for ended in not_listed {
-            alerts.extend(self.look(&ended, now).await);
+            alerts.extend(self.check(&ended, now).await);
             self.monitored.remove(&ended);
         }
         alerts
@@ -87,18 +87,18 @@ impl Lookout {
         };
         let alerts = evaluate(batch, definition.alerts.no_progress, history, now);
         for alert in &alerts {
-            tracing::warn!(batch = %alert.batch, code = %alert.code, "{}", alert.words);
+            tracing::warn!(batch = %alert.batch, code = %alert.code, "{}", alert.message);
             notify(alert, definition, &self.sources, &*self.act).await;
         }
         alerts
     }
 }
 
-async fn notify(alert: &Alert, definition: &Definition, sources: &Sources, act: &dyn Act) {
+async fn notify(alert: &Alert, definition: &Definition, sources: &Sources, act: &dyn ActionRunner) {
     let Some(action) = &definition.alerts.action else { return };
     let facts = json!({
         "code": alert.code, "batch": alert.batch, "type": definition.kind,
-        "tenant": definition.tenant, "words": alert.words,
+        "tenant": definition.tenant, "words": alert.message,
     });
     if let Err(error) = run_action(action, &facts, &definition.database, sources, act).await {
         tracing::warn!(batch = %alert.batch, %error, "an alert action failed");

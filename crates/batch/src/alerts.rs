@@ -15,7 +15,8 @@ pub struct Alert {
     /// The batch.
     pub batch: BatchId,
     /// A sentence for people.
-    pub words: String,
+    #[serde(rename = "words")]
+    pub message: String,
 }
 
 /// The condition that an alert reports.
@@ -88,7 +89,7 @@ impl AlertHistory {
     fn raise(&mut self, batch: &Batch, code: AlertCode, words: Option<String>) -> Option<Alert> {
         let words = words.filter(|_| !self.raised.contains(&code))?;
         self.raised.push(code);
-        Some(Alert { code, batch: batch.id.clone(), words })
+        Some(Alert { code, batch: batch.id.clone(), message: words })
     }
 }
 
@@ -118,8 +119,8 @@ pub fn evaluate(
 fn with_duration(alert: Alert, stalled_for: Duration) -> Alert {
     match alert.code {
         AlertCode::NoProgress => {
-            let words = format!("{} for {} s", alert.words, stalled_for.as_secs());
-            Alert { words, ..alert }
+            let words = format!("{} for {} s", alert.message, stalled_for.as_secs());
+            Alert { message: words, ..alert }
         }
         AlertCode::WorkLeft | AlertCode::Threshold => alert,
     }

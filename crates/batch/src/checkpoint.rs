@@ -73,7 +73,7 @@ impl Checkpoint {
 
     /// Reads a unit's checkpoint. An unreadable record is an error: treating it as empty would pay
     /// twice.
-    pub fn of(unit: &Unit) -> Result<Self, String> {
+    pub fn from_unit(unit: &Unit) -> Result<Self, String> {
         let Some(payload) = &unit.checkpoint else { return Ok(Self::empty()) };
         let stored: Self = payload.parse().map_err(|error| error.to_string())?;
         if stored.version > VERSION {

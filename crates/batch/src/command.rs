@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_pool::{CallError, CallOptions, ErrorKind, Program, Settings, WhenFull, WorkerPool};
+use longshore_pool::{CallError, CallOptions, ErrorKind, Program, PoolSettings, WhenQueueFull, WorkerPool};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -102,7 +102,7 @@ pub enum CommandError {
 
 impl Commands {
     /// Commands that inherit these variables in addition to [`INHERITED`].
-    pub fn inheriting<N: Into<OsString>>(names: impl IntoIterator<Item = N>) -> Self {
+    pub fn with_env<N: Into<OsString>>(names: impl IntoIterator<Item = N>) -> Self {
         let extra_variables = names.into_iter().map(Into::into).collect();
         Self { extra_variables, ..Self::default() }
     }
@@ -170,14 +170,14 @@ impl Commands {
 
     async fn start(&self, command: &CommandSpec) -> Result<CommandPool, CommandError> {
         let (min, max) = (command.min as usize, command.max.max(1) as usize);
-        let settings = Settings {
+        let settings = PoolSettings {
             // Start at least one to see whether it works; the pool stops surplus idle processes.
             min: min.clamp(1, max),
             max,
-            when_full: WhenFull::Wait,
+            when_full: WhenQueueFull::Wait,
             timeout: command.timeout,
             start_timeout: command.start_timeout,
-            ..Settings::default()
+            ..PoolSettings::default()
         };
         let not_started = |error: CallError| CommandError::NotStarted {
             command: command.command_line(),

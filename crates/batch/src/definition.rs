@@ -23,9 +23,9 @@ pub use self::mail::{Mail, MailMode};
 /// The kind of a row's unit.
 pub const ROW_KIND: &str = "batch.row";
 /// The kind of the unit that runs a batch's completion action.
-pub const END_KIND: &str = "batch.end";
+pub const COMPLETION_KIND: &str = "batch.end";
 /// The kind of the unit that submits a batch's questions to the provider's batch API.
-pub const BULK_KIND: &str = "batch.bulk";
+pub const PROVIDER_BATCH_KIND: &str = "batch.bulk";
 /// The queue of these units; each tenant has its lane.
 pub const QUEUE: &str = "batch";
 
@@ -44,7 +44,7 @@ pub struct Definition {
     /// The database with the rows.
     pub database: Database,
     /// How many rows run at once.
-    pub workers: Workers,
+    pub workers: RowConcurrency,
     /// The rows.
     pub candidates: Candidates,
     /// How a row becomes a prompt or a message.
@@ -132,14 +132,14 @@ pub enum Database {
 /// How many rows run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Workers {
+pub enum RowConcurrency {
     /// This many.
     Fixed(u32),
     /// Adapted to measured latency and errors.
     Auto,
 }
 
-impl Default for Workers {
+impl Default for RowConcurrency {
     fn default() -> Self {
         Self::Fixed(20)
     }

@@ -30,7 +30,7 @@ pub use mail::zone_hint;
 pub use source_map::{SourceLocation, SourceMap};
 pub use text::MAX_FILE;
 
-use crate::definition::{Definition, MailMode, RowStep, Workers};
+use crate::definition::{Definition, MailMode, RowStep, RowConcurrency};
 use section::{Field, Section};
 
 /// The file name looked for in a folder.
@@ -67,7 +67,7 @@ pub struct Overrides {
     /// text; if the file's default is text, it is text.
     pub params: Vec<(String, String)>,
     /// How many rows run at once.
-    pub workers: Option<Workers>,
+    pub workers: Option<RowConcurrency>,
     /// The maximum number of rows.
     pub limit: Option<u64>,
     /// How often a row gets a message.
@@ -80,7 +80,7 @@ pub struct Overrides {
 
 /// A batch file and its definition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
+pub struct LoadedBatchFile {
     /// The definition.
     pub definition: Definition,
     /// A SQL script that creates the SQLite database if it is missing.
@@ -88,7 +88,7 @@ pub struct Loaded {
     /// The folder of the file.
     pub dir: PathBuf,
     /// The lines where the definition's texts were written.
-    pub places: SourceMap,
+    pub source_map: SourceMap,
 }
 
 /// A batch file's text and path.
@@ -108,7 +108,7 @@ pub struct BatchFile {
 
 impl BatchFile {
     /// Reads the batch file at `path`: the file, or the folder with a `batch.toml` in it.
-    pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, FileError> {
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<LoadedBatchFile, FileError> {
         Self::open(path)?.read(overrides)
     }
 
@@ -134,7 +134,7 @@ impl BatchFile {
         Ok(Self { display_path, dir, unresolved_dir, path, text })
     }
 
-    fn read(&self, overrides: &Overrides) -> Result<Loaded, FileError> {
+    fn read(&self, overrides: &Overrides) -> Result<LoadedBatchFile, FileError> {
         if self.text.trim().is_empty() {
             return Err(FileError::new(&self.display_path, "the file is empty")
                 .hint("it needs `type` and the sections [candidates], [pre] and [ai]"));
@@ -144,7 +144,7 @@ impl BatchFile {
         let mut source_map = SourceMap::default();
         let definition = self.definition(&root, overrides, &mut source_map)?;
         let seed = database::seed(&root, &definition.database)?;
-        Ok(Loaded { definition, seed, dir: self.dir.clone(), places: source_map })
+        Ok(LoadedBatchFile { definition, seed, dir: self.dir.clone(), source_map })
     }
 
     fn definition(

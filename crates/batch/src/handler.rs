@@ -16,8 +16,8 @@ mod worker_ids;
 
 use std::sync::Arc;
 
-use longshore::{Clock, Context, Handler, HandlerResult, PoolBook, SystemClock};
-use longshore_ai::{Desk, Gauge, Pilot, Provider};
+use longshore::{Clock, Context, Handler, HandlerResult, PoolRegistry, SystemClock};
+use longshore_ai::{Inference, Gauge, AdaptiveConcurrency, Provider};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -27,9 +27,9 @@ use self::run::RowExecution;
 use self::worker_ids::WorkerIdPool;
 use crate::command::Commands;
 use crate::definition::PostVerdict;
-use crate::mail::Office;
+use crate::mail::MailSpool;
 use crate::rows::Sources;
-use crate::step::{Apply, Prepare};
+use crate::pre_post::{Apply, Prepare};
 use crate::value::from_json;
 
 pub(crate) use self::compiled_batch::{BatchLoadError, Dependencies, definition};
@@ -100,8 +100,8 @@ impl RowHandler {
     }
 
     /// The controller that adapts the number of concurrent rows to what the providers can take.
-    pub fn pilot(&self) -> Pilot {
-        Pilot::new(Arc::clone(&self.gauge))
+    pub fn adaptive_concurrency(&self) -> AdaptiveConcurrency {
+        AdaptiveConcurrency::new(Arc::clone(&self.gauge))
     }
 }
 
@@ -135,21 +135,21 @@ impl RowHandlerBuilder {
     /// Sets the `Desk` for rows with a profile that is in the ledger or calls a remote provider.
     /// Without it, the handler leaves their batches to another worker. The program must run
     /// [`Desk::keep_books`].
-    pub fn desk(mut self, desk: Desk) -> Self {
+    pub fn inference(mut self, desk: Inference) -> Self {
         self.dependencies.inference = Some(desk);
         self
     }
 
     /// Sets the spool for messages to rows. Without it, the handler leaves mail batches to another
     /// worker.
-    pub fn office(mut self, office: Arc<dyn Office>) -> Self {
+    pub fn mail_spool(mut self, office: Arc<dyn MailSpool>) -> Self {
         self.dependencies.mail_spool = Some(office);
         self
     }
 
     /// Sets the bounded pools that definitions may name. The handler leaves batches that name
     /// another pool to another worker.
-    pub fn pools(mut self, pools: PoolBook) -> Self {
+    pub fn pools(mut self, pools: PoolRegistry) -> Self {
         self.dependencies.pools = pools;
         self
     }
@@ -163,7 +163,7 @@ impl RowHandlerBuilder {
 
     /// Limits the calls in flight, however many slots the worker has. Give the worker [`slots_for`]
     /// as many slots, so that rows before and after their call do not hold up others.
-    pub fn at_once(mut self, questions: u32) -> Self {
+    pub fn max_in_flight(mut self, questions: u32) -> Self {
         self.max_in_flight = Some(questions);
         self
     }

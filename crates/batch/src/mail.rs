@@ -17,20 +17,20 @@ use crate::definition::{Mail, MailMode, SqlPre};
 use crate::prompt::{PromptTemplate, TemplateContext};
 use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
-use crate::step::{PrepareError, RowRun};
+use crate::pre_post::{PrepareError, RowRun};
 use crate::value::{show_key, to_json};
 
 /// A mail spool: renders messages and stores them until they are sent.
 #[async_trait]
-pub trait Office: Send + Sync + 'static {
+pub trait MailSpool: Send + Sync + 'static {
     /// Stores a message. Once this returns, the message will be sent despite any crash. If it fails
     /// or is dropped, the message may be sent all the same, and the caller may repeat the call.
-    async fn post(&self, parcel: Parcel) -> Result<Posted, OfficeError>;
+    async fn enqueue(&self, parcel: OutgoingMail) -> Result<SpooledMail, MailSpoolError>;
 }
 
 /// A message made by PRE.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parcel {
+pub struct OutgoingMail {
     /// The dedup key: one message per key.
     pub key: String,
     /// The sender.
@@ -44,14 +44,14 @@ pub struct Parcel {
     /// The folder of the template's includes.
     pub folder: std::path::PathBuf,
     /// The metadata stored with it.
-    pub told: Told,
+    pub metadata: MailMetadata,
     /// The body in MJML.
     pub mjml: String,
 }
 
 /// Metadata of a message, by which POST tracks what was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct MailMetadata {
     /// How often the row gets a message.
     pub mode: MailMode,
     /// The day on which its batch was started.
@@ -66,7 +66,7 @@ pub struct Told {
 
 /// The stored message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Posted {
+pub struct SpooledMail {
     /// The dedup key.
     pub mail_key: String,
     /// The `Message-ID`, by which a recipient recognises a duplicate.
@@ -75,13 +75,13 @@ pub struct Posted {
     pub created: bool,
     /// The metadata of the stored message.
     #[serde(flatten)]
-    pub told: Told,
+    pub told: MailMetadata,
 }
 
 /// Why a message was not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct OfficeError {
+pub struct MailSpoolError {
     /// A short, stable code.
     pub code: &'static str,
     /// A message for people.
@@ -93,7 +93,7 @@ pub struct OfficeError {
 }
 
 /// The prefix of the dedup keys of a tenant's batches of this type and mode.
-pub fn keys(tenant: &TenantId, kind: &str, mode: MailMode) -> String {
+pub fn key_prefix(tenant: &TenantId, kind: &str, mode: MailMode) -> String {
     format!("{tenant}/{kind}/{}/", mode.as_str())
 }
 
@@ -128,7 +128,7 @@ impl MailPrepare {
         let facts = mail.facts().map(|(name, value)| (name.to_owned(), value.to_owned()));
         let headers = mail.headers.iter();
         Ok(Self {
-            key_prefix: keys(tenant, kind, mail.mode),
+            key_prefix: key_prefix(tenant, kind, mail.mode),
             row_loader: RowLoader {
                 sql: pre.sql.clone(),
                 lists: pre.lists.clone(),
@@ -146,15 +146,15 @@ impl MailPrepare {
     }
 
     /// The message for a row; `Skip` if there are no new items.
-    pub async fn parcel(&self, run: &RowRun<'_>) -> Result<Parcel, PrepareError> {
+    pub async fn message(&self, run: &RowRun<'_>) -> Result<OutgoingMail, PrepareError> {
         let LoadedRow { mut row, mut lists } = self.row_loader.read(run).await?;
         let items = lists.remove(&self.mail.items).unwrap_or_default();
         if items.is_empty() {
             return Err(PrepareError::Skip("no new items".to_owned()));
         }
-        let last = items::last(&items, &self.mail.last).map_err(PrepareError::hopeless)?;
+        let last = items::last(&items, &self.mail.last).map_err(PrepareError::permanent)?;
         let items = items::distinct(items, &self.mail.same);
-        let told = Told {
+        let told = MailMetadata {
             mode: self.mail.mode,
             day: self.mail.day.clone(),
             since: self.since(&row).map_or(Value::Null, to_json),
@@ -168,19 +168,19 @@ impl MailPrepare {
         }
         let context = TemplateContext::new(&row, &lists);
         let render =
-            |prompt: &PromptTemplate| prompt.render_with(&context).map_err(PrepareError::hopeless);
+            |prompt: &PromptTemplate| prompt.render_with(&context).map_err(PrepareError::permanent);
         let render_line =
             |prompt: &PromptTemplate| render(prompt).map(|text| text.trim().to_owned());
         let headers =
             self.headers.iter().map(|(name, text)| Ok((name.clone(), render_line(text)?)));
-        Ok(Parcel {
+        Ok(OutgoingMail {
             key,
             from: render_line(&self.from)?,
             to: render_line(&self.to)?,
             subject: render_line(&self.subject)?,
             headers: headers.collect::<Result<_, PrepareError>>()?,
             folder: self.mail.folder.clone(),
-            told,
+            metadata: told,
             mjml: render(&self.page)?,
         })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use longshore::SqlValue;
 
 use crate::rows::{Row, SourceError};
-use crate::step::{PrepareError, RowRun};
+use crate::pre_post::{PrepareError, RowRun};
 use crate::value::show_key;
 
 /// The queries that read a row.
@@ -55,11 +55,11 @@ fn single_row(rows: Vec<Row>, key: &SqlValue) -> Result<Row, PrepareError> {
         (Some(row), None) => Ok(row),
         (None, _) => {
             let message = format!("the row is gone: no row has the key {}", quoted_key(key));
-            Err(PrepareError::hopeless(message))
+            Err(PrepareError::permanent(message))
         }
         (Some(_), Some(_)) => {
             let message = format!("{count} rows have the key {}, not one", quoted_key(key));
-            Err(PrepareError::hopeless(message))
+            Err(PrepareError::permanent(message))
         }
     }
 }

@@ -12,7 +12,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 
 use crate::definition::{PostVerdict, Rule};
-use crate::step::RowReply;
+use crate::pre_post::RowReply;
 use crate::template::{self, TemplateError};
 
 /// The names that a rule may use.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::definition::SqlPre;
 use crate::prompt::PromptTemplate;
 use crate::row_loader::RowLoader;
-use crate::step::{Prepare, PrepareError, RowRun};
+use crate::pre_post::{Prepare, PrepareError, RowRun};
 
 /// A compiled [`SqlPre`].
 #[derive(Debug)]
@@ -29,6 +29,6 @@ impl SqlPrepare {
 impl Prepare for SqlPrepare {
     async fn prepare(&self, run: &RowRun<'_>) -> Result<String, PrepareError> {
         let loaded = self.row_loader.read(run).await?;
-        self.prompt.render(&loaded.row, &loaded.lists).map_err(PrepareError::hopeless)
+        self.prompt.render(&loaded.row, &loaded.lists).map_err(PrepareError::permanent)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::{Alarm, LogAlarm, PoolAlert, PoolAlertKind};
+use longshore::{AlertSink, LogAlertSink, PoolAlert, PoolAlertKind};
 use reqwest::Client;
 use serde::Serialize;
 
@@ -30,10 +30,10 @@ pub struct AlertSinks {
 
 impl AlertSinks {
     /// Opens the sinks that the settings name.
-    pub fn open(settings: &AlertsConfig) -> anyhow::Result<Arc<dyn Alarm>> {
+    pub fn open(settings: &AlertsConfig) -> anyhow::Result<Arc<dyn AlertSink>> {
         let AlertsConfig { webhook, sentry } = settings.clone();
         if webhook.is_none() && sentry.is_none() {
-            return Ok(Arc::new(LogAlarm));
+            return Ok(Arc::new(LogAlertSink));
         }
         let client = Client::builder()
             .user_agent(USER_AGENT)
@@ -50,9 +50,9 @@ impl AlertSinks {
 const USER_AGENT: &str = concat!("longshore/", env!("CARGO_PKG_VERSION"));
 
 #[async_trait]
-impl Alarm for AlertSinks {
-    async fn raise(&self, alert: &PoolAlert) {
-        LogAlarm.raise(alert).await;
+impl AlertSink for AlertSinks {
+    async fn send(&self, alert: &PoolAlert) {
+        LogAlertSink.send(alert).await;
         let webhook = async {
             if let Some(webhook) = &self.webhook {
                 webhook.raise(alert).await;
@@ -71,7 +71,7 @@ impl Alarm for AlertSinks {
 fn describe_alert(alert: &PoolAlert) -> String {
     let (pool, stats) = (&alert.pool, alert.stats.clone().unwrap_or_default());
     let what = match alert.kind {
-        PoolAlertKind::BackEndLost => {
+        PoolAlertKind::BackendLost => {
             return format!(
                 "the back end of bounded pool `{pool}` does not answer: {}",
                 alert.error

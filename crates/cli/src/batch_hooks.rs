@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use longshore::Verdict;
 use longshore_batch::definition::Action;
-use longshore_batch::end::{Act, ActError};
+use longshore_batch::completion::{ActionRunner, ActionError};
 use longshore_process::OrphanReaper;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Url};
@@ -35,7 +35,7 @@ impl BatchHooks {
         Self { dir, reaper: OrphanReaper::shared(), caller }
     }
 
-    async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActError> {
+    async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActionError> {
         let exec = ExecPayload::simple(argv.to_vec(), facts.to_string(), HOOK_TIMEOUT);
         let run = CommandRun { exec: &exec, dir: &self.dir, env: Vec::new(), reaper: &self.reaper };
         match run.perform(std::future::pending()).await {
@@ -51,7 +51,7 @@ impl BatchHooks {
         }
     }
 
-    async fn post(&self, url: &str, facts: &Value) -> Result<(), ActError> {
+    async fn post(&self, url: &str, facts: &Value) -> Result<(), ActionError> {
         // No message names the URL, which may hold a secret.
         let url = Url::parse(url).map_err(|error| permanent(format!("its URL: {error}")))?;
         let mut call = HttpRequest::new(Method::POST, url);
@@ -66,13 +66,13 @@ impl BatchHooks {
             return Ok(());
         }
         let retryable = RetryConditions::default().contains(RequestFailure::Status(answer.status));
-        Err(ActError { message: format!("the server answered {}", answer.status), retryable })
+        Err(ActionError { message: format!("the server answered {}", answer.status), retryable })
     }
 }
 
 #[async_trait]
-impl Act for BatchHooks {
-    async fn act(&self, action: &Action, facts: &Value) -> Result<(), ActError> {
+impl ActionRunner for BatchHooks {
+    async fn run(&self, action: &Action, facts: &Value) -> Result<(), ActionError> {
         match action {
             Action::Command(argv) => self.command(argv, facts).await,
             Action::Http(url) => self.post(url, facts).await,
@@ -81,15 +81,15 @@ impl Act for BatchHooks {
     }
 }
 
-fn transient(message: String) -> ActError {
-    ActError { message, retryable: true }
+fn transient(message: String) -> ActionError {
+    ActionError { message, retryable: true }
 }
 
-fn permanent(message: String) -> ActError {
-    ActError { message, retryable: false }
+fn permanent(message: String) -> ActionError {
+    ActionError { message, retryable: false }
 }
 
-fn not_started(verdict: &Verdict) -> ActError {
+fn not_started(verdict: &Verdict) -> ActionError {
     match verdict {
         Verdict::Fail(failure) => permanent(failure.to_string()),
         Verdict::Retry { failure, .. } => transient(failure.to_string()),

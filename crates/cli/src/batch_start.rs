@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, Client, Context, Handler, HandlerResult, Reply, Store, Verdict};
-use longshore_batch::Initiator;
-use longshore_batch::initiator::{FillEnd, Initiation, StartOptions};
+use longshore::{BatchId, Client, Context, Handler, HandlerResult, HandlerReply, Store, Verdict};
+use longshore_batch::RowEnqueuer;
+use longshore_batch::row_enqueuer::{FillEnd, BatchFill, StartOptions};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -82,14 +82,14 @@ impl BatchStartHandler {
         &self,
         context: &Context,
         input: BatchStart,
-    ) -> anyhow::Result<(Initiator, Initiation)> {
+    ) -> anyhow::Result<(RowEnqueuer, BatchFill)> {
         let unit = context.unit();
         let settings = Settings { tenant: Some(unit.tenant.clone()), ..self.settings.clone() };
         let file = BatchFileArgs::of(input.folder.join(&input.file), input.params);
         let checked = CheckedBatch::read(&file, ReadPurpose::Run, &settings).await?;
         let scope = longshore::Scope::Tenant(unit.tenant.clone());
         let client = Client::scoped(Arc::clone(&self.store), scope);
-        let initiator = Initiator::new(client, checked.source.clone());
+        let initiator = RowEnqueuer::new(client, checked.source.clone());
         let id = match input.batch {
             Some(id) => id,
             None => BatchId::new(format!("start-{}", unit.id))?,
@@ -121,7 +121,7 @@ impl Handler for BatchStartHandler {
         match filled.end {
             FillEnd::Sealed => {
                 let (sent, skipped) = (filled.progress.sent, filled.progress.skipped);
-                Ok(Reply::new(BatchStartResult { batch, sent, skipped }))
+                Ok(HandlerReply::new(BatchStartResult { batch, sent, skipped }))
             }
             FillEnd::Stopped if cancelled.is_cancelled() => Err(Verdict::Cancel),
             FillEnd::Stopped => Err(Verdict::Snooze(IDLE_SNOOZE)),

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io::{self, Write};
 
-use longshore::store::{Bound, Refusal};
+use longshore::store::{CapacityScope, SendRejection};
 use longshore_ai::VaultError;
 
 use crate::exit::ExitCode;
@@ -75,14 +75,14 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if causes(error).any(<dyn StdError>::is::<UsageError>) {
         return ExitCode::Usage;
     }
-    let refused = causes(error).filter_map(refusal).any(Refusal::keeps_chunk_out);
+    let refused = causes(error).filter_map(refusal).any(SendRejection::rejects_chunk);
     if refused { ExitCode::Refused } else { ExitCode::Error }
 }
 
 /// Why the store refused a unit, if this is the cause.
-fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
+fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a SendRejection> {
     #[cfg(feature = "standard")]
-    if let Some(longshore_dispatch::client::ClientError::NotTaken(refusal)) = cause.downcast_ref() {
+    if let Some(longshore_dispatch::client::ClientError::Rejected(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
     match cause.downcast_ref() {
@@ -92,14 +92,14 @@ fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
 }
 
 /// The hint for a refusal.
-fn refusal_hint(refusal: &Refusal) -> Option<String> {
+fn refusal_hint(refusal: &SendRejection) -> Option<String> {
     let raise = match refusal {
-        Refusal::Suspended(tenant) => {
+        SendRejection::Suspended(tenant) => {
             return Some(format!("`longshore tenant resume {tenant}` reactivates it"));
         }
-        Refusal::Full { bound: Bound::Tenant, .. } => "tenant set NAME --max-units N",
-        Refusal::Full { bound: Bound::Lane, .. } => "queue set QUEUE --lane TENANT --max-units N",
-        Refusal::Full { .. } => "queue set QUEUE --max-units N",
+        SendRejection::Full { bound: CapacityScope::Tenant, .. } => "tenant set NAME --max-units N",
+        SendRejection::Full { bound: CapacityScope::Lane, .. } => "queue set QUEUE --lane TENANT --max-units N",
+        SendRejection::Full { .. } => "queue set QUEUE --max-units N",
         _ => return None,
     };
     Some(format!("wait for room (`--wait-room 5m`), or raise the bound (`longshore {raise}`)"))

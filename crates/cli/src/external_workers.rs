@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use longshore::{Kind, Policy, PoolBook, PoolName, WorkerBuilder, did_you_mean};
+use longshore::{Kind, Policy, PoolRegistry, PoolName, WorkerBuilder, did_you_mean};
 use longshore_pool::engine::{BUILT_IN, HandlePool};
-use longshore_pool::{ErrorKind, Program, Settings, WorkerPool};
+use longshore_pool::{ErrorKind, Program, PoolSettings, WorkerPool};
 
 use crate::error::{hinted, usage};
 
@@ -37,7 +37,7 @@ pub struct ExternalWorkerSettings {
     /// A bounded pool of which each call holds a permit.
     pub holds: Option<PoolName>,
     /// The size of the pool; a `max` of 0 means one process per slot.
-    pub shape: Settings,
+    pub shape: PoolSettings,
 }
 
 /// The open pools of a worker.
@@ -93,14 +93,14 @@ impl ExternalWorkers {
         &self,
         mut to: WorkerBuilder,
         wanted: &[Kind],
-        registry: &PoolBook,
+        registry: &PoolRegistry,
     ) -> WorkerBuilder {
         for ExternalPool { pool, kinds, holds } in &self.0 {
             let bounded = holds.as_ref().and_then(|name| registry.find(name));
             for kind in kinds.iter().filter(|kind| wanted.is_empty() || wanted.contains(kind)) {
                 to = to.handle_operation(kind.clone(), Policy::default(), pool, kind.as_str());
                 if let Some(bounded) = bounded {
-                    to = to.hold(kind.clone(), bounded.clone());
+                    to = to.require_permit(kind.clone(), bounded.clone());
                 }
             }
         }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use longshore::{Clock, Context, Handler, HandlerResult, Reply, SystemClock, Verdict, trace};
+use longshore::{Clock, Context, Handler, HandlerResult, HandlerReply, SystemClock, Verdict, trace};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::value::RawValue;
 
@@ -80,7 +80,7 @@ impl Handler for HttpHandler {
         };
         match answered {
             Ok(answer) if http.expect.contains(answer.status) => {
-                Ok(Reply::new(HttpResult::new(answer, &http, &secrets, began.elapsed())))
+                Ok(HandlerReply::new(HttpResult::new(answer, &http, &secrets, began.elapsed())))
             }
             Ok(answer) => Err(unexpected(&answer, &http, &secrets)),
             Err(error) => Err(no_answer(&error, &http, &secrets)),
@@ -95,7 +95,7 @@ fn add_unit_headers(call: &mut HttpRequest, context: &Context) {
     let limit = context.time_left().map_or(call.timeout, |left| left.min(call.timeout));
     add(&mut call.headers, IDEMPOTENCY_KEY, &unit.id.to_string());
     add(&mut call.headers, ATTEMPT, &unit.attempt.to_string());
-    if let Some(at) = trace::here().or_else(|| unit.trace.clone()) {
+    if let Some(at) = trace::current_traceparent().or_else(|| unit.trace.clone()) {
         add(&mut call.headers, TRACEPARENT, &at);
     }
     add(&mut call.headers, TIME_LEFT, &format!("{:.3}", limit.as_secs_f64()));

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use longshore::accounts::Ledger;
 use longshore::{Store, TenantId};
-use longshore_ai::{Desk, Http};
+use longshore_ai::{Inference, Http};
 
 use crate::commands::batch::handlers::label;
 use crate::keyring;
 use crate::settings::Settings;
 
 /// Opens inference on the ledger, with the vault of the settings.
-pub fn open_inference(ledger: &Arc<dyn Ledger>, settings: &Settings) -> anyhow::Result<Desk> {
+pub fn open_inference(ledger: &Arc<dyn Ledger>, settings: &Settings) -> anyhow::Result<Inference> {
     let vault = Arc::new(keyring::open(Arc::clone(ledger), settings)?);
-    Ok(Desk::new(Arc::clone(ledger), vault, Http::new(), label()))
+    Ok(Inference::new(Arc::clone(ledger), vault, Http::new(), label()))
 }
 
 /// The tenant that makes requests: the settings' only one, or the default one.
@@ -23,25 +23,25 @@ pub fn caller_tenant(settings: &Settings) -> TenantId {
 }
 
 /// Records calls and follows changes of profiles, while awaited.
-pub async fn run_background(inference: &Desk, store: &dyn Store) {
+pub async fn run_background(inference: &Inference, store: &dyn Store) {
     let listening = async {
         // If the change feed is unavailable it is polled again; meanwhile cached profiles expire by
         // themselves.
-        while let Err(error) = inference.hear_of_changes(store).await {
+        while let Err(error) = inference.watch_changes(store).await {
             tracing::warn!(%error, "cannot follow changes of profiles");
             tokio::time::sleep(RETRY_DELAY).await;
         }
     };
-    tokio::join!(inference.keep_books(), listening);
+    tokio::join!(inference.run_journal(), listening);
 }
 
 /// Writes the remaining call records, and releases the permits of requests.
-pub async fn flush(inference: &Desk) {
+pub async fn flush(inference: &Inference) {
     tokio::select! {
-        () = inference.books_kept() => {}
-        () = inference.keep_books() => {}
+        () = inference.flush_journal() => {}
+        () = inference.run_journal() => {}
     }
-    inference.pools().settle().await;
+    inference.pools().flush().await;
 }
 
 /// The delay before a change feed that failed is polled again.

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use anyhow::Context;
 use async_trait::async_trait;
 use longshore::{RetryPolicy, SystemClock};
-use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
-pub use longshore_mail::digest::Sealer;
-use longshore_mail::digest::SpoolOffice;
-use longshore_mail::letterbox::Letterbox;
-use longshore_mail::mjml::{Compiler, Embedded, Http, Reference, Renderer, Roots};
+use longshore_batch::mail::{MailSpool, MailSpoolError, OutgoingMail, SpooledMail};
+pub use longshore_mail::digest::DigestBuilder;
+use longshore_mail::digest::DigestSpool;
+use longshore_mail::group_commit::GroupCommitQueue;
+use longshore_mail::mjml::{Compiler, EmbeddedRenderer, HttpRenderer, NpmRenderer, Renderer, Roots};
 use longshore_mail::send::{
-    Carrier, Credentials, DomainRate, Folder, SenderSettings, Smtp, SmtpSettings,
+    Transport, Credentials, DomainRate, FileTransport, SenderSettings, Smtp, SmtpSettings,
 };
-use longshore_mail::spool::{Policy, Spool};
+use longshore_mail::spool::{DeliveryPolicy, Spool};
 use tokio::sync::OnceCell;
 
 use crate::alert_sinks::AlertSinks;
@@ -34,16 +34,16 @@ pub async fn renderer(
     settings: &MailConfig,
 ) -> anyhow::Result<Arc<dyn Renderer>> {
     Ok(match name {
-        RendererName::Embedded => Arc::new(Embedded::new(MAX_RENDERERS).await?),
+        RendererName::Embedded => Arc::new(EmbeddedRenderer::new(MAX_RENDERERS).await?),
         RendererName::Reference => Arc::new(
-            Reference::start(&settings.mjml_dir, MAX_RENDERERS)
+            NpmRenderer::start(&settings.mjml_dir, MAX_RENDERERS)
                 .await
                 .hint("run `npm install mjml`, and name its folder in `mail.mjml_dir`")?,
         ),
         RendererName::Server(url) => {
             let client =
                 reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
-            Arc::new(Http::new(client, url.clone(), settings.form))
+            Arc::new(HttpRenderer::new(client, url.clone(), settings.form))
         }
     })
 }
@@ -60,7 +60,7 @@ pub async fn compiler(
     let shape = settings.bounded.shape(name, None)?;
     let alarm = AlertSinks::open(&settings.alerts)?;
     let permits = semaphore_backend::open(settings).await?;
-    Ok(compiler.within(semaphore_backend::pool(permits, name.clone(), &shape, alarm)))
+    Ok(compiler.with_pool(semaphore_backend::pool(permits, name.clone(), &shape, alarm)))
 }
 
 /// The folders from which a template in this folder may include.
@@ -81,18 +81,18 @@ pub fn spool(settings: &MailConfig) -> anyhow::Result<Spool> {
 
 /// Builds messages without spooling them. It holds no permits: these are for messages that are
 /// spooled.
-pub async fn sealer(settings: &Settings) -> anyhow::Result<Sealer> {
+pub async fn sealer(settings: &Settings) -> anyhow::Result<DigestBuilder> {
     let settings = &settings.mail;
     let renderer = renderer(&settings.renderer, settings).await?;
     let compiler = Compiler::new(renderer).timeout(settings.render_timeout);
-    Ok(Sealer::new(compiler, settings.includes.clone(), Arc::new(SystemClock)))
+    Ok(DigestBuilder::new(compiler, settings.includes.clone(), Arc::new(SystemClock)))
 }
 
 /// Compiles messages and adds them to the spool, as configured. Nothing is opened before the first
 /// message, because most workers send no mail.
 pub struct LazyMailSpool {
     settings: Settings,
-    office: OnceCell<SpoolOffice>,
+    office: OnceCell<DigestSpool>,
 }
 
 impl LazyMailSpool {
@@ -101,33 +101,33 @@ impl LazyMailSpool {
         Self { settings: settings.clone(), office: OnceCell::new() }
     }
 
-    async fn open(&self) -> anyhow::Result<SpoolOffice> {
+    async fn open(&self) -> anyhow::Result<DigestSpool> {
         let compiler = compiler(None, &self.settings).await?;
         let mail = &self.settings.mail;
-        let letterbox = Letterbox::new(spool(mail)?, Arc::new(SystemClock));
-        Ok(SpoolOffice::new(compiler, letterbox, mail.includes.clone(), Arc::new(SystemClock)))
+        let letterbox = GroupCommitQueue::new(spool(mail)?, Arc::new(SystemClock));
+        Ok(DigestSpool::new(compiler, letterbox, mail.includes.clone(), Arc::new(SystemClock)))
     }
 }
 
 #[async_trait]
-impl Office for LazyMailSpool {
-    async fn post(&self, parcel: Parcel) -> Result<Posted, OfficeError> {
+impl MailSpool for LazyMailSpool {
+    async fn enqueue(&self, parcel: OutgoingMail) -> Result<SpooledMail, MailSpoolError> {
         let office = self.office.get_or_try_init(|| self.open()).await;
-        let office = office.map_err(|error| OfficeError {
+        let office = office.map_err(|error| MailSpoolError {
             code: "SPOOL_ERROR",
             message: format!("{error:#}"),
             retryable: true,
             busy: false,
         })?;
-        office.post(parcel).await
+        office.enqueue(parcel).await
     }
 }
 
 /// The transport: a folder or a mail server.
-pub fn transport(folder: Option<&Path>, settings: &MailConfig) -> anyhow::Result<Arc<dyn Carrier>> {
+pub fn transport(folder: Option<&Path>, settings: &MailConfig) -> anyhow::Result<Arc<dyn Transport>> {
     if let Some(folder) = folder.or(settings.folder.as_deref()) {
         let transport =
-            Folder::new(folder).with_context(|| format!("no folder {}", folder.display()))?;
+            FileTransport::new(folder).with_context(|| format!("no folder {}", folder.display()))?;
         return Ok(Arc::new(transport));
     }
     let server = &settings.smtp;
@@ -166,7 +166,7 @@ fn credentials(server: &SmtpConfig) -> anyhow::Result<Option<Credentials>> {
 
 /// The settings of a sender.
 pub fn sender_settings(settings: &MailConfig) -> SenderSettings {
-    let retry = RetryPolicy { max_age: Some(settings.max_age), ..Policy::default().retry };
+    let retry = RetryPolicy { max_age: Some(settings.max_age), ..DeliveryPolicy::default().retry };
     let per_domain = (settings.per_domain > 0).then(|| {
         let per_minute = f64::from(settings.per_domain);
         // The burst is ten seconds' worth.
@@ -174,7 +174,7 @@ pub fn sender_settings(settings: &MailConfig) -> SenderSettings {
     });
     SenderSettings {
         connections: settings.smtp.connections,
-        policy: Policy { retry, on_unanswered: settings.on_unanswered },
+        policy: DeliveryPolicy { retry, on_unanswered: settings.on_unanswered },
         per_domain,
         ..SenderSettings::default()
     }

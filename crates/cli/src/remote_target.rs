@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use longshore_ai::SecretString;
-use longshore_web::client::{ApiClient, ApiError, Server};
+use longshore_web::client::{ApiClient, ApiError, ApiServer};
 use reqwest::Url;
 
 use crate::args::server::ServerArgs as Typed;
@@ -43,9 +43,9 @@ pub fn resolve(typed: &Typed, store_typed: bool) -> anyhow::Result<Option<ApiCli
         .as_deref()
         .map(|file| std::fs::read(file).with_context(|| format!("cannot read {}", file.display())));
     // No retries here, as in a store: senders and waiters retry themselves.
-    let server = Server { token, roots: roots.transpose()?, ..Server::at(url) };
+    let server = ApiServer { token, roots: roots.transpose()?, ..ApiServer::new(url) };
     let client = ApiClient::new(server).map_err(|error| match error {
-        ApiError::Address { .. } | ApiError::Token | ApiError::Roots => {
+        ApiError::InvalidUrl { .. } | ApiError::InvalidToken | ApiError::NoCertificate => {
             let hint = error.hint().unwrap_or_default();
             crate::error::hinted(usage(error.to_string()), hint)
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{AdaptiveMax, Alarm, BoundedPool, OnOutage, Permits, PoolBook, PoolName};
+use longshore::{AdaptiveMax, AlertSink, BoundedPool, OnOutage, Permits, PoolRegistry, PoolName};
 #[cfg(feature = "standard")]
 use longshore_redis::{RedisOptions, RedisPermits};
 
@@ -95,7 +95,7 @@ impl BoundedSettings {
 pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
     #[cfg(feature = "standard")]
     if let Some(server) = &settings.server {
-        return Ok(Arc::new(longshore_web::client::FarPermits::new(server.clone())));
+        return Ok(Arc::new(longshore_web::client::RemotePermits::new(server.clone())));
     }
     match &settings.bounded.at {
         PermitStore::Store => store::open_permits(settings).await,
@@ -126,7 +126,7 @@ pub fn pool(
     permits: Arc<dyn Permits>,
     name: PoolName,
     shape: &BoundedPoolSettings,
-    alarm: Arc<dyn Alarm>,
+    alarm: Arc<dyn AlertSink>,
 ) -> BoundedPool {
     let owner = format!(
         "{} on {}, process {}",
@@ -140,7 +140,7 @@ pub fn pool(
         .alert_every(shape.alert_every)
         .on_outage(shape.on_outage)
         .owner(&owner)
-        .alarm(alarm);
+        .alert_sink(alarm);
     match shape.adaptive {
         Some(adaptive) => pool.adaptive(adaptive).build(),
         None => pool.build(),
@@ -149,10 +149,10 @@ pub fn pool(
 
 /// All pools of the configuration, for components that refer to one by name. The permits' store is
 /// not contacted before the first acquire: the pool handles its outage.
-pub async fn registry(settings: &Settings) -> anyhow::Result<PoolBook> {
+pub async fn registry(settings: &Settings) -> anyhow::Result<PoolRegistry> {
     let BoundedSettings { at, pools } = &settings.bounded;
     if pools.is_empty() {
-        return Ok(PoolBook::default());
+        return Ok(PoolRegistry::default());
     }
     let permits: Arc<dyn Permits> = match at {
         PermitStore::Store => store::open_permits(settings).await?,

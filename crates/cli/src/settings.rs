@@ -251,7 +251,7 @@ fn pool(name: &str, written: &WorkerProcessConfig) -> anyhow::Result<ExternalWor
         let above = usage(format!("`{}` is above `{}`", key("min"), key("max")));
         return Err(above).hint("`max = 0` is one for each slot, and at least `min`");
     }
-    let shape = longshore_pool::Settings {
+    let shape = longshore_pool::PoolSettings {
         min: *min as usize,
         max: *max as usize,
         timeout: written.timeout,
@@ -259,7 +259,7 @@ fn pool(name: &str, written: &WorkerProcessConfig) -> anyhow::Result<ExternalWor
         idle_timeout: written.idle_timeout,
         max_calls: Some(*max_calls).filter(|most| *most > 0),
         max_memory: written.max_memory.map(|ByteSize(bytes)| bytes),
-        ..longshore_pool::Settings::default()
+        ..longshore_pool::PoolSettings::default()
     };
     Ok(ExternalWorkerSettings {
         name: name.to_owned(),

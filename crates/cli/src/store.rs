@@ -20,7 +20,7 @@ use longshore_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::settings::Settings;
 
-pub use postgres::PostgresUrl;
+pub use postgres::PostgresStoreUrl;
 #[cfg(feature = "standard")]
 pub use scratch::ScratchDatabase;
 
@@ -30,7 +30,7 @@ pub enum StoreUrl {
     /// `sqlite:PATH`
     Sqlite(PathBuf),
     /// `postgres://…`
-    Postgres(PostgresUrl),
+    Postgres(PostgresStoreUrl),
     /// `memory:`: lost with the process, so only for commands that run in a single one.
     Memory,
 }
@@ -97,7 +97,7 @@ impl StoreUrl {
 pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     #[cfg(feature = "standard")]
     if let Some(server) = &settings.server {
-        let store = longshore_web::client::FarStore::new(server.clone());
+        let store = longshore_web::client::RemoteStore::new(server.clone());
         store.check().await?;
         return Ok(Arc::new(store));
     }

@@ -6,15 +6,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::name::UnitId;
-use crate::store::{Bound, Capacity, Refusal, Sent};
+use crate::store::{CapacityScope, Capacity, SendRejection, SendResult};
 use crate::time::Timestamp;
-use crate::unit::{After, NewUnit, OnDependencyFailure, OnDuplicate, UnitState};
+use crate::unit::{Dependencies, NewUnit, OnDependencyFailure, OnDuplicate, UnitState};
 
 /// The live units under one capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitUsage {
     /// What the capacity applies to.
-    pub bound: Bound,
+    pub bound: CapacityScope,
     /// The limits.
     pub capacity: Capacity,
     /// Live units.
@@ -25,7 +25,7 @@ pub struct LimitUsage {
 
 impl LimitUsage {
     /// A capacity of which nothing is used.
-    pub fn new(bound: Bound, capacity: Capacity) -> Self {
+    pub fn new(bound: CapacityScope, capacity: Capacity) -> Self {
         Self { bound, capacity, live: 0, bytes: 0 }
     }
 
@@ -35,13 +35,13 @@ impl LimitUsage {
     }
 
     /// Why there is no room for a unit with a payload of `bytes`.
-    pub fn refuse(&self, bytes: u64) -> Option<Refusal> {
+    pub fn refuse(&self, bytes: u64) -> Option<SendRejection> {
         let limit = match self.capacity {
             Capacity { units: Some(max), .. } if self.live + 1 > max => format!("{max} units"),
             Capacity { bytes: Some(max), .. } if self.bytes + bytes > max => format!("{max} bytes"),
             _ => return None,
         };
-        Some(Refusal::Full { bound: self.bound, live: self.live, bytes: self.bytes, limit })
+        Some(SendRejection::Full { bound: self.bound, live: self.live, bytes: self.bytes, limit })
     }
 }
 
@@ -63,7 +63,7 @@ impl<S> Default for CapacityCheck<S> {
 
 impl<S: Ord> CapacityCheck<S> {
     /// Counts a unit with a payload of `bytes`, or returns the refusal if a limit is reached.
-    pub fn admit(&mut self, lane: i64, bytes: u64) -> Option<Refusal> {
+    pub fn admit(&mut self, lane: i64, bytes: u64) -> Option<SendRejection> {
         let scopes = self.lanes.get(&lane)?;
         let mut limits = scopes.iter().filter_map(|scope| self.limits.get(scope));
         if let Some(refusal) = limits.find_map(|usage| usage.refuse(bytes)) {
@@ -102,13 +102,13 @@ impl UnitDependencies {
     /// Looks up the state of each dependency. `state_of` returns `None` for a unit that does not
     /// exist or belongs to another tenant, which refuses the new unit.
     pub fn resolve<E>(
-        after: &After,
+        after: &Dependencies,
         mut state_of: impl FnMut(UnitId) -> Result<Option<UnitState>, E>,
-    ) -> Result<Result<Self, Refusal>, E> {
+    ) -> Result<Result<Self, SendRejection>, E> {
         let mut dependencies = Self::default();
         for needs in &after.units {
             match state_of(*needs)? {
-                None => return Ok(Err(Refusal::UnknownDependency(*needs))),
+                None => return Ok(Err(SendRejection::UnknownDependency(*needs))),
                 Some(UnitState::Failed | UnitState::Cancelled)
                     if after.on_failure == OnDependencyFailure::Cancel =>
                 {
@@ -127,10 +127,10 @@ impl UnitDependencies {
 
 impl OnDuplicate {
     /// The answer to a unit with a dedup key that `holder` has.
-    pub fn answer(self, holder: UnitId) -> Sent {
+    pub fn answer(self, holder: UnitId) -> SendResult {
         match self {
-            Self::Existing => Sent::Existing(holder),
-            Self::Refused => Sent::Refused(Refusal::Duplicate(holder)),
+            Self::Existing => SendResult::Existing(holder),
+            Self::Rejected => SendResult::Refused(SendRejection::Duplicate(holder)),
         }
     }
 }
@@ -146,9 +146,9 @@ impl NewUnit {
     }
 }
 
-impl Sent {
+impl SendResult {
     /// Why the unit was rejected.
-    pub fn refusal(&self) -> Option<&Refusal> {
+    pub fn refusal(&self) -> Option<&SendRejection> {
         match self {
             Self::Refused(refusal) => Some(refusal),
             Self::Created(_) | Self::Existing(_) => None,
@@ -157,7 +157,7 @@ impl Sent {
 
     /// Whether it rejects the whole chunk of a batch.
     pub fn keeps_chunk_out(&self) -> bool {
-        self.refusal().is_some_and(Refusal::keeps_chunk_out)
+        self.refusal().is_some_and(SendRejection::rejects_chunk)
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn limited(bound: Bound, units: Option<u64>, bytes: Option<u64>) -> LimitUsage {
+    fn limited(bound: CapacityScope, units: Option<u64>, bytes: Option<u64>) -> LimitUsage {
         LimitUsage::new(bound, Capacity { units, bytes })
     }
 
@@ -175,18 +175,18 @@ mod tests {
     fn a_refused_unit_uses_no_capacity() {
         let mut check = CapacityCheck::default();
         check.lanes.insert(7, vec!["lane", "queue"]);
-        check.limits.insert("lane", limited(Bound::Lane, Some(2), None));
-        check.limits.insert("queue", limited(Bound::Queue, None, Some(10)));
+        check.limits.insert("lane", limited(CapacityScope::Lane, Some(2), None));
+        check.limits.insert("queue", limited(CapacityScope::Queue, None, Some(10)));
         assert_eq!(check.admit(7, 8), None);
         let full = |bound, limit: &str| {
             let limit = limit.to_owned();
-            Some(Refusal::Full { bound, live: 1, bytes: 8, limit })
+            Some(SendRejection::Full { bound, live: 1, bytes: 8, limit })
         };
-        assert_eq!(check.admit(7, 3), full(Bound::Queue, "10 bytes"));
+        assert_eq!(check.admit(7, 3), full(CapacityScope::Queue, "10 bytes"));
         assert_eq!(check.limits["lane"].live, 1, "the lane does not count it");
         check.release(7, 8);
         assert_eq!([check.admit(7, 1), check.admit(7, 1)], [None, None]);
-        assert!(matches!(check.admit(7, 1), Some(Refusal::Full { bound: Bound::Lane, .. })));
+        assert!(matches!(check.admit(7, 1), Some(SendRejection::Full { bound: CapacityScope::Lane, .. })));
         assert_eq!(check.admit(8, 99), None, "no limit applies to this lane");
     }
 
@@ -194,7 +194,7 @@ mod tests {
     fn a_unit_waits_for_open_dependencies_or_ends_with_a_failed_one() {
         let [open, done, failed] = [UnitId::new(), UnitId::new(), UnitId::new()];
         let resolve = |units: Vec<UnitId>, on_failure| {
-            let after = After { units, on_failure };
+            let after = Dependencies { units, on_failure };
             let state = |id| {
                 let states = [
                     (open, UnitState::Ready),
@@ -213,7 +213,7 @@ mod tests {
         let stranger = UnitId::new();
         assert_eq!(
             resolve(vec![open, stranger], release),
-            Err(Refusal::UnknownDependency(stranger))
+            Err(SendRejection::UnknownDependency(stranger))
         );
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counts::Counts;
 use crate::name::{BatchId, Kind, QueueName, TenantId};
-use crate::store::{Added, BatchChunk};
+use crate::store::{AddChunkResult, BatchChunk};
 use crate::time::Timestamp;
 use crate::unit::{NewUnit, Payload};
 
@@ -43,7 +43,7 @@ impl BatchStatus {
     }
 
     /// Whether the batch's remaining units must be cancelled.
-    pub fn is_given_up(self) -> bool {
+    pub fn is_aborted(self) -> bool {
         matches!(self, Self::Failed | Self::Cancelled)
     }
 
@@ -253,15 +253,15 @@ pub struct Batch {
 
 /// What a store must write after [`advance`].
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Step {
+pub struct BatchUpdate {
     /// The callback is due: send it in the same transaction.
-    pub announce: bool,
+    pub callback_due: bool,
     /// Whether the record changed.
     pub changed: bool,
 }
 
 /// Updates `batch` after its counters or seal changed. Idempotent.
-pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
+pub fn advance(batch: &mut Batch, now: Timestamp) -> BatchUpdate {
     let before = batch.clone();
     let started = batch.counts.leased + batch.counts.finished() > 0;
     if batch.status == BatchStatus::Queued && started {
@@ -271,8 +271,8 @@ pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
         batch.started_at = Some(now);
     }
     apply_threshold(batch);
-    let ended = batch.counts.live() == 0 && (batch.sealed || batch.status.is_given_up());
-    if ended && !batch.status.is_given_up() {
+    let ended = batch.counts.live() == 0 && (batch.sealed || batch.status.is_aborted());
+    if ended && !batch.status.is_aborted() {
         batch.status = BatchStatus::Complete;
         batch.reason = None;
     }
@@ -281,7 +281,7 @@ pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
         batch.announced = batch.generation;
         batch.completed_at = Some(now);
     }
-    Step { announce, changed: before != *batch }
+    BatchUpdate { callback_due: announce, changed: before != *batch }
 }
 
 fn apply_threshold(batch: &mut Batch) {
@@ -353,24 +353,24 @@ pub enum BatchAction {
 /// The batch's status does not permit the action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("batch `{batch}` is {status} and cannot be {wanted}")]
-pub struct BatchRefusal {
+pub struct InvalidBatchAction {
     /// The batch.
     pub batch: BatchId,
     /// Its status.
     pub status: BatchStatus,
     /// The action, as a participle.
-    pub wanted: &'static str,
+    pub action: &'static str,
 }
 
 impl Batch {
-    fn refuse(&self, wanted: &'static str) -> Result<(), BatchRefusal> {
-        Err(BatchRefusal { batch: self.id.clone(), status: self.status, wanted })
+    fn refuse(&self, wanted: &'static str) -> Result<(), InvalidBatchAction> {
+        Err(InvalidBatchAction { batch: self.id.clone(), status: self.status, action: wanted })
     }
 
     /// Rejects a new generation in which no unit would run: the failed units were pruned, or lost
     /// their dedup keys to other units. `self` is the batch before the retry, `retried` the number
     /// of its units that run again.
-    pub fn check_retried(&self, retried: usize) -> Result<(), BatchRefusal> {
+    pub fn check_retried(&self, retried: usize) -> Result<(), InvalidBatchAction> {
         if retried == 0 && self.status.is_final() && self.counts.failed > 0 {
             return self.refuse("retried: none of its failed units can run again");
         }
@@ -379,9 +379,9 @@ impl Batch {
 
     /// The answer to a chunk that cannot be added: the cursor has moved. An error if the batch takes
     /// no more units, or not these.
-    pub fn check_chunk(&self, chunk: &BatchChunk) -> Result<Option<Added>, crate::Error> {
+    pub fn check_chunk(&self, chunk: &BatchChunk) -> Result<Option<AddChunkResult>, crate::Error> {
         if self.cursor != chunk.expected {
-            return Ok(Some(Added::CursorMoved(self.cursor.clone())));
+            return Ok(Some(AddChunkResult::CursorMoved(self.cursor.clone())));
         }
         if self.sealed {
             self.refuse("added to: it is sealed")?;
@@ -410,7 +410,7 @@ impl Batch {
 
 /// Applies an operator's action to the record. The store moves the units, and then calls
 /// [`advance`].
-pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> {
+pub fn apply_action(batch: &mut Batch, action: &BatchAction) -> Result<(), InvalidBatchAction> {
     use BatchStatus::{Cancelled, Complete, Failed, Paused, Running};
     match action {
         BatchAction::Seal => batch.sealed = true,
@@ -453,7 +453,7 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
 }
 
 /// Opens a new generation of an ended batch, because some of its units run again.
-pub fn reopen(batch: &mut Batch) -> Result<(), BatchRefusal> {
+pub fn reopen(batch: &mut Batch) -> Result<(), InvalidBatchAction> {
     if batch.counts.live() > 0 {
         return batch.refuse("retried before its last units have stopped");
     }

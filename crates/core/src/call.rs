@@ -65,7 +65,7 @@ impl NewCall {
     }
 
     /// The end of a call that was open when its session died: all that it reserved.
-    pub fn maybe_billed(&self) -> CallEnd {
+    pub fn lost_end(&self) -> CallEnd {
         CallEnd {
             tokens_in: self.reserve_tokens,
             cost_picos: self.reserve_picos,
@@ -119,7 +119,7 @@ impl CallStatus {
 
     /// Whether a further call for the same request would be a duplicate: this one is open or was
     /// answered.
-    pub fn answers(self) -> bool {
+    pub fn blocks_duplicates(self) -> bool {
         matches!(self, Self::Open | Self::Success)
     }
 }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::columns::Spec;
-use crate::store::{Claim, Claimed, Queues};
+use crate::sql_encoding::UnitAttributes;
+use crate::store::{ClaimRequest, ClaimResult, Queues};
 use crate::time::Timestamp;
-use crate::unit::{Cap, Unit};
+use crate::unit::{ConcurrencyCap, Unit};
 
 /// What a claim must check of a unit that is not plain.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ pub struct UnitNeeds<'u> {
     /// The named resources it needs.
     pub resources: &'u BTreeMap<String, u32>,
     /// Its cap.
-    pub cap: Option<&'u Cap>,
+    pub cap: Option<&'u ConcurrencyCap>,
     /// No run starts after this.
     pub deadline: Option<Timestamp>,
 }
@@ -45,19 +45,19 @@ pub enum FitDecision {
 /// The remaining capacity of a claim, and what it has taken.
 #[derive(Debug)]
 pub struct ClaimBudget<'c> {
-    claim: &'c Claim,
+    claim: &'c ClaimRequest,
     free: u32,
     ahead: u32,
     resources: BTreeMap<&'c str, u32>,
     /// The result so far. The store adds the units.
-    pub claimed: Claimed,
+    pub claimed: ClaimResult,
 }
 
 impl<'c> ClaimBudget<'c> {
     /// The whole budget of a claim.
-    pub fn new(claim: &'c Claim) -> Self {
+    pub fn new(claim: &'c ClaimRequest) -> Self {
         let resources = claim.resources.iter().map(|(name, n)| (name.as_str(), *n)).collect();
-        let (free, ahead, claimed) = (claim.free, claim.ahead, Claimed::default());
+        let (free, ahead, claimed) = (claim.free_slots, claim.prefetch, ClaimResult::default());
         Self { claim, free, ahead, resources, claimed }
     }
 
@@ -131,7 +131,7 @@ impl<'c> ClaimBudget<'c> {
             Some(_) => return Ok(FitDecision::Skip),
             None => {}
         }
-        if self.claim.empty_handed && self.fits_now(unit) {
+        if self.claim.holds_nothing && self.fits_now(unit) {
             return Ok(FitDecision::Start);
         }
         self.claimed.alone_waiting = true;
@@ -148,7 +148,7 @@ impl<'c> ClaimBudget<'c> {
         if unit.deadline.is_some_and(|deadline| deadline <= now) {
             return Ok(Some(FitDecision::Expire));
         }
-        let all = &self.claim.all_resources;
+        let all = &self.claim.total_resources;
         let has = |(name, amount): (&String, &u32)| all.get(name) >= Some(amount);
         if unit.slots > self.claim.slots || !unit.resources.iter().all(has) {
             return Ok(Some(FitDecision::Skip));
@@ -187,7 +187,7 @@ impl<'c> ClaimBudget<'c> {
 
 impl<'u> UnitNeeds<'u> {
     /// The needs of a unit from its columns.
-    pub fn from_columns(spec: &'u Spec, deadline: Option<i64>) -> Self {
+    pub fn from_columns(spec: &'u UnitAttributes, deadline: Option<i64>) -> Self {
         Self {
             slots: spec.slots.unwrap_or(1),
             resources: &spec.resources,
@@ -204,7 +204,7 @@ impl<'u> From<&'u Unit> for UnitNeeds<'u> {
     }
 }
 
-impl Claim {
+impl ClaimRequest {
     /// Whether it may take from a tenant's lane of a queue.
     pub fn covers_lane(&self, queue: &str, tenant: &str) -> bool {
         let named = match &self.queues {
@@ -212,7 +212,7 @@ impl Claim {
             Queues::Named(names) => names.iter().any(|name| name.as_str() == queue),
         };
         let in_scope = self.scope.tenant().is_none_or(|own| own.as_str() == tenant);
-        named && in_scope && self.except.iter().all(|other| other.as_str() != tenant)
+        named && in_scope && self.excluded_tenants.iter().all(|other| other.as_str() != tenant)
     }
 
     /// Whether it may take units of this batch, or of none.

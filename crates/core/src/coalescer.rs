@@ -21,7 +21,7 @@ use tokio::task::{JoinSet, yield_now};
 const MAX_BATCH: usize = 128;
 
 /// Coalesces requests of type `J`, each with its own reply of type `A`.
-pub struct Gather<J, A> {
+pub struct Coalescer<J, A> {
     state: Mutex<CoalescerState<J, A>>,
     /// The tasks that make calls, including finished ones. Not part of the state: a runtime that
     /// shuts down drops a task while it is being spawned, and dropping a task locks the state.
@@ -78,16 +78,16 @@ impl<F: Future> StartedCall<F> {
     }
 }
 
-impl<J, A> std::fmt::Debug for Gather<J, A> {
+impl<J, A> std::fmt::Debug for Coalescer<J, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gather").finish_non_exhaustive()
     }
 }
 
-impl<J, A> Gather<J, A> {
+impl<J, A> Coalescer<J, A> {
     /// Makes one call at a time: later requests take effect later, even if an earlier caller is
     /// gone.
-    pub fn one_by_one() -> Self {
+    pub fn sequential() -> Self {
         Self::new(1, false)
     }
 
@@ -95,7 +95,7 @@ impl<J, A> Gather<J, A> {
     /// start in the order of their requests, and none starts while a request in flight has lost its
     /// caller. If the server keeps this order, later requests take effect later; if not, this still
     /// holds for consecutive requests of one caller, even without awaiting replies.
-    pub fn in_order(call_slots: usize) -> Self {
+    pub fn pipelined(call_slots: usize) -> Self {
         Self::new(call_slots, true)
     }
 
@@ -110,7 +110,7 @@ impl<J, A> Gather<J, A> {
     }
 }
 
-impl<J: Send + 'static, A: Send + 'static> Gather<J, A> {
+impl<J: Send + 'static, A: Send + 'static> Coalescer<J, A> {
     /// Sends a request with `call`, which returns one reply per request, in order; or with the
     /// `call` of a concurrent request, which must do the same. A request that is dropped before it
     /// is sent is not sent. Returns `None` if the call did not finish, because it panicked or the
@@ -181,7 +181,7 @@ impl<J: Send + 'static, A: Send + 'static> Gather<J, A> {
 
 /// Marks a direct call in flight until it is dropped. Batched calls do not wait for it: it may not
 /// be polled.
-struct DirectCallGuard<'a, J, A>(&'a Gather<J, A>);
+struct DirectCallGuard<'a, J, A>(&'a Coalescer<J, A>);
 
 impl<J, A> Drop for DirectCallGuard<'_, J, A> {
     fn drop(&mut self) {
@@ -191,7 +191,7 @@ impl<J, A> Drop for DirectCallGuard<'_, J, A> {
 
 /// The task of one call slot.
 struct SendLoop<J, A> {
-    gather: Arc<Gather<J, A>>,
+    gather: Arc<Coalescer<J, A>>,
     slot: usize,
     done: bool,
 }
@@ -275,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    type TestCoalescer = Arc<Gather<u32, (u32, usize)>>;
+    type TestCoalescer = Arc<Coalescer<u32, (u32, usize)>>;
 
     /// Sends a request with a call that waits for `may`, and replies with the request and the size
     /// of its batch.
@@ -308,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_come_meanwhile_go_together() {
-        let (gather, may) = (TestCoalescer::new(Gather::one_by_one()), Arc::new(Notify::new()));
+        let (gather, may) = (TestCoalescer::new(Coalescer::sequential()), Arc::new(Notify::new()));
         let first = run(&gather, &may, 1);
         let others = async {
             yield_now().await;
@@ -327,7 +327,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_is_not_polled_or_is_dropped_holds_nobody_up() {
-        let (gather, may) = (TestCoalescer::new(Gather::one_by_one()), Arc::new(Notify::new()));
+        let (gather, may) = (TestCoalescer::new(Coalescer::sequential()), Arc::new(Notify::new()));
         let (mut first, mut second) =
             (Box::pin(run(&gather, &may, 1)), Box::pin(run(&gather, &may, 2)));
         tokio::select! {
@@ -350,7 +350,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_a_call_that_fails_hears_of_it() {
-        let (gather, may) = (TestCoalescer::new(Gather::one_by_one()), Arc::new(Notify::new()));
+        let (gather, may) = (TestCoalescer::new(Coalescer::sequential()), Arc::new(Notify::new()));
         may.notify_one();
         assert_eq!(run(&gather, &may, 666).await, None);
         may.notify_one();
@@ -359,7 +359,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_beside_a_call_that_fails_is_served_by_another() {
-        let gather = TestCoalescer::new(Gather::in_order(2));
+        let gather = TestCoalescer::new(Coalescer::pipelined(2));
         let (may, fails) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         // One is sent directly, one takes a slot, one the other slot; one is buffered.
         let mut replies = JoinSet::new();
@@ -378,7 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_after_a_call_that_was_left_waits_for_its_end() {
-        let (gather, may) = (Arc::new(Gather::in_order(2)), Arc::new(Notify::new()));
+        let (gather, may) = (Arc::new(Coalescer::pipelined(2)), Arc::new(Notify::new()));
         let begun = Arc::new(Mutex::new(Vec::<u32>::new()));
         let run = |job: u32| {
             let (gather, may, begun) = (gather.clone(), may.clone(), begun.clone());
@@ -419,7 +419,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_one_that_went_alone() {
-        let (gather, may) = (TestCoalescer::new(Gather::in_order(1)), Arc::new(Notify::new()));
+        let (gather, may) = (TestCoalescer::new(Coalescer::pipelined(1)), Arc::new(Notify::new()));
         let mut first = Box::pin(run(&gather, &may, 1));
         tokio::select! {
             biased;
@@ -441,7 +441,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn calls_begin_in_the_order_in_which_their_jobs_came() {
-        let gather = Arc::new(Gather::in_order(3));
+        let gather = Arc::new(Coalescer::pipelined(3));
         let begun = Arc::new(Mutex::new(Vec::<u32>::new()));
         let mut tasks = JoinSet::new();
         for job in 0..20_000_u32 {
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn a_runtime_that_ends_holds_nobody() {
         /// Sends a request when it is dropped, as an object in a dropped task may do.
-        struct Last(Arc<Gather<u32, u32>>);
+        struct Last(Arc<Coalescer<u32, u32>>);
         impl Drop for Last {
             fn drop(&mut self) {
                 let gather = Arc::clone(&self.0);
@@ -483,7 +483,7 @@ mod tests {
             }
         }
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let last = Last(Arc::new(Gather::one_by_one()));
+        let last = Last(Arc::new(Coalescer::sequential()));
         runtime.spawn(async move {
             let _last = last;
             std::future::pending::<()>().await;

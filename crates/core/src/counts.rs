@@ -43,11 +43,11 @@ impl Counts {
     /// The count of one state.
     pub fn of(&self, state: UnitState) -> u64 {
         let mut copy = *self;
-        *copy.slot(state)
+        *copy.counter_mut(state)
     }
 
     /// The counter of one state.
-    pub fn slot(&mut self, state: UnitState) -> &mut u64 {
+    pub fn counter_mut(&mut self, state: UnitState) -> &mut u64 {
         match state {
             UnitState::Blocked => &mut self.blocked,
             UnitState::Scheduled => &mut self.scheduled,
@@ -63,7 +63,7 @@ impl Counts {
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         for state in UnitState::ALL {
-            *self.slot(state) += other.of(state);
+            *self.counter_mut(state) += other.of(state);
         }
     }
 }

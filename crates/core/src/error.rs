@@ -2,8 +2,8 @@
 
 use std::error::Error as StdError;
 
-use crate::batch::BatchRefusal;
-use crate::machine::NotApplicable;
+use crate::batch::InvalidBatchAction;
+use crate::unit_state::InvalidTransition;
 use crate::name::SessionId;
 
 /// A store's result.
@@ -34,7 +34,7 @@ pub enum Error {
     SessionGone(SessionId),
     /// The caller has no token, an invalid one, or one without the required role.
     #[error("permission denied: {message}")]
-    Denied {
+    PermissionDenied {
         /// The reason.
         message: String,
         /// The driver's error.
@@ -64,10 +64,10 @@ pub enum Error {
     },
     /// The unit's state does not permit the operation.
     #[error(transparent)]
-    UnitRefuses(#[from] NotApplicable),
+    UnitState(#[from] InvalidTransition),
     /// The batch's status does not permit the operation.
     #[error(transparent)]
-    BatchRefuses(#[from] BatchRefusal),
+    BatchStatus(#[from] InvalidBatchAction),
     /// The store was written by another version.
     #[error("the store has schema version {found}, this program knows {known}")]
     Schema {
@@ -96,12 +96,12 @@ impl Error {
         match self {
             Self::Unavailable { .. } | Self::DiskFull { .. } => true,
             Self::SessionGone(_)
-            | Self::Denied { .. }
+            | Self::PermissionDenied { .. }
             | Self::NotFound { .. }
             | Self::Invalid(_)
             | Self::TooLarge { .. }
-            | Self::UnitRefuses(_)
-            | Self::BatchRefuses(_)
+            | Self::UnitState(_)
+            | Self::BatchStatus(_)
             | Self::Schema { .. }
             | Self::Unsupported(_)
             | Self::Broken { .. } => false,
@@ -115,7 +115,7 @@ impl Error {
 
     /// A copy for a further caller of the same operation. What the caller can do stays the same;
     /// the driver's error is only kept as text.
-    pub fn echo(&self) -> Self {
+    pub fn copy_for_caller(&self) -> Self {
         match self {
             Self::Invalid(words) => Self::Invalid(words.clone()),
             Self::Unsupported(words) => Self::Unsupported(words.clone()),

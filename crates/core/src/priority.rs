@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// How long a unit must wait to make up for one priority level. An hour: long enough that `high`
 /// overtakes an evening's backlog, short enough that `low` runs the same day.
-pub const STEP: Duration = Duration::from_secs(3600);
+pub const AGING_PER_LEVEL: Duration = Duration::from_secs(3600);
 
 /// 1 (first) to 9 (last). `high` = 1, `normal` = 5, `low` = 9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -52,12 +52,12 @@ impl Priority {
 
     /// The rank of a unit that became ready at `ready_at`.
     pub fn rank(self, ready_at: Timestamp) -> Timestamp {
-        ready_at + STEP * u32::from(self.0)
+        ready_at + AGING_PER_LEVEL * u32::from(self.0)
     }
 
     /// When a unit with this priority and `rank` became ready: the inverse of [`Self::rank`].
     pub fn ready_at(self, rank: Timestamp) -> Timestamp {
-        rank - STEP * u32::from(self.0)
+        rank - AGING_PER_LEVEL * u32::from(self.0)
     }
 }
 
@@ -114,8 +114,8 @@ mod tests {
     fn high_passes_normal_until_normal_has_aged() {
         let sent = Timestamp::from_micros(1_000_000_000);
         let normal = Priority::NORMAL.rank(sent);
-        assert!(Priority::HIGH.rank(sent + STEP) < normal);
-        assert!(Priority::HIGH.rank(sent + STEP * 5) > normal);
+        assert!(Priority::HIGH.rank(sent + AGING_PER_LEVEL) < normal);
+        assert!(Priority::HIGH.rank(sent + AGING_PER_LEVEL * 5) > normal);
     }
 
     #[test]

@@ -21,10 +21,10 @@ use crate::priority::Priority;
 use crate::retry::Policy;
 use crate::store::ScheduleSwitch;
 use crate::time::Timestamp;
-use crate::unit::{Cap, Payload, Weight};
+use crate::unit::{ConcurrencyCap, Payload, Weight};
 
-pub use firing::{batch_of, unit_of};
-pub use policy::{Decision, GRACE, Previous, Step, decide};
+pub use firing::{firing_batch_id, firing_unit_id};
+pub use policy::{ScheduleDecision, MISSED_AFTER, PreviousFiring, ScheduleStep, decide};
 
 /// Most missed times that are caught up, one by one.
 pub const MAX_CATCH_UP: u32 = 1_000;
@@ -34,7 +34,7 @@ pub const MAX_CATCH_UP: u32 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Missed {
+pub enum MissedPolicy {
     /// They are skipped.
     Skip,
     /// One firing stands for all of them.
@@ -44,7 +44,7 @@ pub enum Missed {
     All(u32),
 }
 
-impl fmt::Display for Missed {
+impl fmt::Display for MissedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Skip => f.pad("skip"),
@@ -55,7 +55,7 @@ impl fmt::Display for Missed {
 }
 
 /// Parses `skip`, `once`, `all` (at most a hundred) or `all:LIMIT`.
-impl FromStr for Missed {
+impl FromStr for MissedPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -78,7 +78,7 @@ impl FromStr for Missed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Overlap {
+pub enum OverlapPolicy {
     /// It fires all the same.
     Allow,
     /// It does not fire.
@@ -89,7 +89,7 @@ pub enum Overlap {
     Wait,
 }
 
-impl Overlap {
+impl OverlapPolicy {
     /// Its name, as in JSON and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -100,13 +100,13 @@ impl Overlap {
     }
 }
 
-impl fmt::Display for Overlap {
+impl fmt::Display for OverlapPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for Overlap {
+impl FromStr for OverlapPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -120,7 +120,7 @@ impl FromStr for Overlap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Starts {
+pub enum FiringScope {
     /// When the unit that was sent has ended.
     #[default]
     Unit,
@@ -132,7 +132,7 @@ pub enum Starts {
 /// The unit that a schedule sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Template {
+pub struct UnitTemplate {
     /// Its kind.
     pub kind: Kind,
     /// Its queue.
@@ -151,10 +151,10 @@ pub struct Template {
     pub weight: Weight,
     /// Its cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cap: Option<Cap>,
+    pub cap: Option<ConcurrencyCap>,
     /// When a firing counts as ended.
     #[serde(default)]
-    pub starts: Starts,
+    pub starts: FiringScope,
     /// The payload. Stores keep it separately: see [`Plan::split`].
     #[serde(skip_deserializing, default = "empty_payload")]
     pub payload: Payload,
@@ -164,7 +164,7 @@ fn empty_payload() -> Payload {
     Payload::from(Vec::new())
 }
 
-impl Template {
+impl UnitTemplate {
     /// A unit of `kind` on the default queue.
     pub fn new(kind: Kind, payload: impl Into<Payload>) -> Self {
         Self {
@@ -175,7 +175,7 @@ impl Template {
             policy: None,
             weight: Weight::default(),
             cap: None,
-            starts: Starts::Unit,
+            starts: FiringScope::Unit,
             payload: payload.into(),
         }
     }
@@ -184,32 +184,32 @@ impl Template {
 /// The part of a schedule that its owner sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Plan {
+pub struct SchedulePlan {
     /// A cron expression, opaque to the store.
     pub cron: String,
     /// The time zone: an IANA name.
     pub zone: String,
     /// The policy for missed times.
     #[serde(default)]
-    pub missed: Missed,
+    pub missed: MissedPolicy,
     /// The policy for overlapping firings.
     #[serde(default)]
-    pub overlap: Overlap,
+    pub overlap: OverlapPolicy,
     /// The unit to send.
-    pub template: Template,
+    pub template: UnitTemplate,
 }
 
-impl Plan {
+impl SchedulePlan {
     /// The plan as a store keeps it: JSON without the payload, and the payload.
-    pub fn split(&self) -> Result<(String, Payload), crate::Error> {
-        let template = Template { payload: empty_payload(), ..self.template.clone() };
+    pub fn to_parts(&self) -> Result<(String, Payload), crate::Error> {
+        let template = UnitTemplate { payload: empty_payload(), ..self.template.clone() };
         let text = serde_json::to_string(&Self { template, ..self.clone() });
         let text = text.map_err(|error| crate::Error::Invalid(error.to_string()))?;
         Ok((text, self.template.payload.clone()))
     }
 
     /// The inverse of [`Self::split`].
-    pub fn join(text: &str, payload: Payload) -> serde_json::Result<Self> {
+    pub fn from_parts(text: &str, payload: Payload) -> serde_json::Result<Self> {
         let mut plan: Self = serde_json::from_str(text)?;
         plan.template.payload = payload;
         Ok(plan)
@@ -224,7 +224,7 @@ pub struct NewSchedule {
     /// Its tenant.
     pub tenant: TenantId,
     /// Its plan.
-    pub plan: Plan,
+    pub plan: SchedulePlan,
     /// Whether it starts paused.
     pub paused: bool,
     /// The first of its times after now. `None` if there is none.
@@ -234,13 +234,13 @@ pub struct NewSchedule {
 impl NewSchedule {
     /// Rejects a schedule if its units could never be sent.
     pub fn check(&self) -> Result<(), crate::Error> {
-        let Template { starts, payload, .. } = &self.plan.template;
+        let UnitTemplate { starts, payload, .. } = &self.plan.template;
         let object = || payload.parse::<serde_json::Map<String, serde_json::Value>>();
-        if *starts == Starts::Batch && object().is_err() {
+        if *starts == FiringScope::Batch && object().is_err() {
             let message = "the payload of a unit that opens a batch must be a JSON object";
             return Err(crate::Error::Invalid(message.into()));
         }
-        if self.plan.missed == Missed::All(0) {
+        if self.plan.missed == MissedPolicy::All(0) {
             return Err(crate::Error::Invalid("to catch up 0 missed times, use `skip`".into()));
         }
         let (tenant, name, epoch) = (&self.tenant, &self.name, Timestamp::ZERO);
@@ -258,7 +258,7 @@ pub struct Schedule {
     pub tenant: TenantId,
     /// Its plan.
     #[serde(flatten)]
-    pub plan: Plan,
+    pub plan: SchedulePlan,
     /// Whether it is paused.
     pub paused: bool,
     /// Incremented by every change of the owner: a firing by an older plan is rejected.

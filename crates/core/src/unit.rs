@@ -197,7 +197,7 @@ pub enum DedupWindow {
 impl DedupWindow {
     /// Whether a unit with this window that ended at `ended` (`None`: it is live) keeps its key
     /// against a new unit with the window `other`.
-    pub fn holds_against(self, ended: Option<Timestamp>, other: Self) -> bool {
+    pub fn keeps_key_against(self, ended: Option<Timestamp>, other: Self) -> bool {
         let Some(ended) = ended else { return true };
         match (self, other) {
             (Self::WhileLive, _) => false,
@@ -217,7 +217,8 @@ pub enum OnDuplicate {
     #[default]
     Existing,
     /// A rejection.
-    Refused,
+    #[serde(rename = "refused")]
+    Rejected,
 }
 
 /// What a unit occupies while it runs.
@@ -242,7 +243,7 @@ impl Default for Weight {
 /// At most `limit` units of a lane with the same `key` are leased at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Cap {
+pub struct ConcurrencyCap {
     /// Units with the same key share the limit.
     #[cfg_attr(feature = "schema", schemars(length(max = 512)))]
     pub key: String,
@@ -254,7 +255,7 @@ pub struct Cap {
 /// Dependencies: units that must succeed before this one is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct After {
+pub struct Dependencies {
     /// The dependencies.
     pub units: Vec<UnitId>,
     /// What happens when a dependency fails or is cancelled.
@@ -298,9 +299,9 @@ pub struct NewUnit {
     /// What it occupies while it runs.
     pub weight: Weight,
     /// How many units with the same cap key may run at once.
-    pub cap: Option<Cap>,
+    pub cap: Option<ConcurrencyCap>,
     /// Its dependencies.
-    pub after: After,
+    pub dependencies: Dependencies,
     /// Its policy; `None` leaves it to its kind.
     pub policy: Option<Policy>,
     /// W3C `traceparent` of the sender.
@@ -324,7 +325,7 @@ impl NewUnit {
             deadline: None,
             weight: Weight::default(),
             cap: None,
-            after: After::default(),
+            dependencies: Dependencies::default(),
             policy: None,
             trace: None,
             awaited: false,
@@ -357,7 +358,7 @@ impl NewUnit {
         if key.len() > 512 || cap.len() > 512 {
             return invalid("a key may have at most 512 bytes".into());
         }
-        if self.after.units.contains(&self.id) {
+        if self.dependencies.units.contains(&self.id) {
             return invalid("a unit cannot depend on itself".into());
         }
         Ok(())
@@ -421,7 +422,7 @@ pub struct Unit {
     /// What it occupies while it runs.
     pub weight: Weight,
     /// How many units with the same cap key may run at once.
-    pub cap: Option<Cap>,
+    pub cap: Option<ConcurrencyCap>,
     /// The sender's policy, if set.
     pub policy: Option<Policy>,
     /// W3C `traceparent` of the sender.
@@ -443,7 +444,7 @@ pub struct Unit {
 impl Unit {
     /// How long a run that starts at `now` may take, by timeout and deadline. Pass the store's time
     /// (`started_at`), so that the worker's clock does not matter.
-    pub fn time_allowed(&self, policy: &Policy, now: Timestamp) -> Option<Duration> {
+    pub fn time_limit(&self, policy: &Policy, now: Timestamp) -> Option<Duration> {
         let left = self.deadline.map(|deadline| deadline.since(now));
         match (policy.timeout, left) {
             (Some(timeout), Some(left)) => Some(timeout.min(left)),

@@ -40,7 +40,7 @@ pub enum AccessError {
     Missing(PathBuf),
     /// Other users can read or write the file.
     #[error("{path} is accessible to other users: its mode is {mode:04o}, not 0600")]
-    Open {
+    TooPermissive {
         /// The file.
         path: PathBuf,
         /// Its mode.
@@ -48,7 +48,7 @@ pub enum AccessError {
     },
     /// The file belongs to another user.
     #[error("{0} belongs to another user")]
-    Foreign(PathBuf),
+    WrongOwner(PathBuf),
     /// The content is invalid.
     #[error("{path} is not a valid access file: {problem}")]
     Damaged {
@@ -87,10 +87,10 @@ impl Access {
         let mut file = fs::File::open(&path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if metadata.mode() & 0o077 != 0 {
-            return Err(AccessError::Open { path, mode: metadata.mode() & 0o7777 });
+            return Err(AccessError::TooPermissive { path, mode: metadata.mode() & 0o7777 });
         }
         if metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(AccessError::Foreign(path));
+            return Err(AccessError::WrongOwner(path));
         }
         let mut text = String::new();
         io::Read::read_to_string(&mut file, &mut text).map_err(io)?;

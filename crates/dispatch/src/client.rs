@@ -3,12 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use longshore::store::Refusal;
+use longshore::store::SendRejection;
 use tokio::io::AsyncWriteExt;
 
 use crate::access::Access;
-use crate::link::{LinkError, ServerConnection, connect};
-use crate::request::{Reply, Request};
+use crate::connection::{ConnectError, ServerConnection, connect};
+use crate::request::{ServerReply, ClientRequest};
 use crate::wire::PeerRole;
 use crate::wire::frame::{decode_json, encode_json};
 
@@ -18,7 +18,7 @@ use crate::wire::frame::{decode_json, encode_json};
 pub enum ClientError {
     /// No connection could be established.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Connect(#[from] ConnectError),
     /// The connection broke.
     #[error("the connection to the server broke: {0}")]
     Broken(#[from] io::Error),
@@ -27,24 +27,24 @@ pub enum ClientError {
     Refused(String),
     /// The store rejected the submission.
     #[error("the submission was rejected: {0}")]
-    NotTaken(Refusal),
+    Rejected(SendRejection),
 }
 
 /// A connection to a server.
 #[derive(Debug)]
-pub struct Client {
+pub struct DispatchClient {
     connection: ServerConnection,
 }
 
-impl Client {
+impl DispatchClient {
     /// Connects to the server of the pool in `folder`.
     pub async fn connect(folder: &Path) -> Result<Self, ClientError> {
-        let access = Access::read(folder).map_err(LinkError::from)?;
+        let access = Access::read(folder).map_err(ConnectError::from)?;
         Ok(Self { connection: connect(&access, PeerRole::Client).await? })
     }
 
     /// Sends a request and waits for the reply.
-    pub async fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
+    pub async fn request(&mut self, request: &ClientRequest) -> Result<ServerReply, ClientError> {
         let mut bytes = Vec::new();
         encode_json(request, &mut bytes)?;
         self.connection.writer.write_all(&bytes).await?;
@@ -52,8 +52,8 @@ impl Client {
         let frame = self.connection.reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof);
         let frame = frame.map_err(io::Error::from)?;
         match decode_json(&frame)? {
-            Reply::Error(why) => Err(ClientError::Refused(why)),
-            Reply::NotTaken(why) => Err(ClientError::NotTaken(why)),
+            ServerReply::Error(why) => Err(ClientError::Refused(why)),
+            ServerReply::NotTaken(why) => Err(ClientError::Rejected(why)),
             reply => Ok(reply),
         }
     }

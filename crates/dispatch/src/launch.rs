@@ -8,9 +8,9 @@ mod exit_reasons;
 mod instrumented;
 mod launch_journal;
 mod launcher;
-pub mod scale;
+pub mod scaler;
 mod status_snapshot;
 
 pub use launch_journal::LaunchJournal;
-pub use launcher::{Launcher, Recipe, RoundInput, RoundReport, SubmittedJob};
-pub use status_snapshot::{Asking, Explanation, LauncherStatus};
+pub use launcher::{Launcher, JobTemplate, RoundInput, RoundReport, SubmittedJob};
+pub use status_snapshot::{PendingQuery, Explanation, LauncherStatus};

@@ -6,7 +6,7 @@
 pub mod access;
 pub mod client;
 pub mod launch;
-pub mod link;
+pub mod connection;
 mod local_socket;
 pub mod request;
 pub mod scheduler;

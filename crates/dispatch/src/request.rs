@@ -5,22 +5,22 @@ mod admin;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::store::Refusal;
+use longshore::store::SendRejection;
 use longshore::{
     Batch, BatchId, BatchStatus, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId,
     UnitState,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{Asking, Explanation};
-use crate::script::{Report, Script};
+use crate::launch::{PendingQuery, Explanation};
+use crate::script::{RunReport, Script};
 
-pub use admin::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
+pub use admin::{ArrayAction, ArrayQuery, UnitOperationReport, UnitOperation, UnitSummary, PastFailure, UnitDetails, UnitQuery};
 
 /// A client's request. The server answers each with one [`Reply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum ClientRequest {
     /// Submit a script or an array.
     Submit(Box<Submission>),
     /// Report the status of the pool.
@@ -33,11 +33,11 @@ pub enum Request {
     /// this also holds for the requests below.
     Show(Option<TenantId>, UnitId),
     /// List units.
-    Units(Option<TenantId>, Units),
+    Units(Option<TenantId>, UnitQuery),
     /// Cancel or retry units.
-    Operate(Option<TenantId>, Vec<UnitId>, Deed),
+    Operate(Option<TenantId>, Vec<UnitId>, UnitOperation),
     /// List arrays.
-    Arrays(Option<TenantId>, Arrays),
+    Arrays(Option<TenantId>, ArrayQuery),
     /// Pause, resume, cancel or retry an array; without an action, only return it.
     Steer(Option<TenantId>, BatchId, Option<ArrayAction>),
     /// Explain why no workers are being launched.
@@ -50,13 +50,13 @@ pub enum Request {
         max: u32,
     },
     /// Shut the server down.
-    Stop(Ending),
+    Stop(ShutdownMode),
 }
 
 /// How a server shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum ShutdownMode {
     /// Start no more scripts and wait up to this long for running ones.
     Drain(Duration),
     /// Interrupt running scripts. They run again under the next server.
@@ -86,13 +86,13 @@ pub struct Submission {
     pub awaited: bool,
     /// When to accept it and when to run it.
     #[serde(default)]
-    pub conditions: Conditions,
+    pub conditions: SubmitConditions,
 }
 
 /// When a submission is accepted, and when it is run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Conditions {
+pub struct SubmitConditions {
     /// Earliest start.
     pub not_before: Option<Timestamp>,
     /// The units fail if they are not done by then.
@@ -101,7 +101,8 @@ pub struct Conditions {
     pub key: Option<Dedup>,
     /// How long to wait while the queue is full. By default a script is rejected at once, and an
     /// array waits without limit.
-    pub room: Option<Duration>,
+    #[serde(rename = "room")]
+    pub full_timeout: Option<Duration>,
 }
 
 /// How many runs a submission has, and their parameters.
@@ -115,7 +116,7 @@ pub enum Items {
         /// The array's name. Repeating a request with it continues where the first one stopped.
         batch: BatchId,
         /// The items.
-        of: Many,
+        of: ArrayItems,
         /// Maximum number of items that run at the same time.
         at_most: Option<u32>,
         /// Number of failures at which the rest of the array is given up.
@@ -129,7 +130,7 @@ pub enum Items {
 
 /// The id of an array's unit at `index` (from 0), derived from the id of its first unit. Like ids
 /// that are generated one after another, the ids of an array are close together.
-pub fn nth(first: UnitId, index: u64) -> UnitId {
+pub fn nth_unit_id(first: UnitId, index: u64) -> UnitId {
     // The low 62 bits are random. The bits above them hold the time and the version.
     const RANDOM_BITS: u128 = (1 << 62) - 1;
     let id = u128::from_be_bytes(*first.as_bytes());
@@ -140,7 +141,7 @@ pub fn nth(first: UnitId, index: u64) -> UnitId {
 /// The items of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Many {
+pub enum ArrayItems {
     /// Every number of these inclusive ranges.
     Ranges(Vec<(u64, u64)>),
     /// Every line, numbered from 0.
@@ -150,7 +151,7 @@ pub enum Many {
 /// A server's reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
+pub enum ServerReply {
     /// The submission is stored durably.
     Submitted {
         /// Number of units.
@@ -160,19 +161,19 @@ pub enum Reply {
         existing: Option<UnitId>,
     },
     /// The store rejected the submission.
-    NotTaken(Refusal),
+    NotTaken(SendRejection),
     /// Status of the pool.
-    Status(Box<Status>),
+    Status(Box<PoolStatus>),
     /// A unit.
-    Unit(Box<UnitView>),
+    Unit(Box<ScriptView>),
     /// Counts of an array.
     Array(ArrayView),
     /// Details of a unit.
-    Shown(Box<Shown>),
+    Shown(Box<UnitDetails>),
     /// A page of units, and the cursor of the next page.
-    Units(Vec<Listed>, Option<String>),
+    Units(Vec<UnitSummary>, Option<String>),
     /// Result of cancelling or retrying units.
-    Operated(Changed),
+    Operated(UnitOperationReport),
     /// A page of arrays, and the cursor of the next page.
     Arrays(Vec<Batch>, Option<String>),
     /// The array after the action.
@@ -187,7 +188,7 @@ pub enum Reply {
 
 /// A unit's state and result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct UnitView {
+pub struct ScriptView {
     /// Its identity.
     pub unit: UnitId,
     /// Its state.
@@ -199,7 +200,7 @@ pub struct UnitView {
     /// Why it failed, or why its last run did.
     pub failure: Option<Failure>,
     /// The report of its last run.
-    pub report: Option<Report>,
+    pub report: Option<RunReport>,
 }
 
 /// Counts of an array.
@@ -221,13 +222,14 @@ pub struct ArrayView {
 
 /// Status of a pool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Status {
+pub struct PoolStatus {
     /// The server's process id.
     pub pid: u32,
     /// Uptime of the server.
     pub up: Duration,
     /// `working` or `draining`.
-    pub mood: String,
+    #[serde(rename = "mood")]
+    pub state: String,
     /// The base system that starts its workers.
     pub base: String,
     /// Minimum and maximum number of workers.
@@ -239,7 +241,8 @@ pub struct Status {
     /// Scripts that are ready in the store.
     pub ready: u64,
     /// Scripts that are blocked by others or scheduled for later.
-    pub later: u64,
+    #[serde(rename = "later")]
+    pub not_ready: u64,
     /// Scripts that the server has claimed, running or waiting for free threads.
     pub claimed: u64,
     /// Running scripts, as of the workers' last heartbeats.
@@ -252,7 +255,8 @@ pub struct Status {
     pub cancelled: u64,
     /// The query that the base system has not answered yet.
     #[serde(default)]
-    pub asking: Option<Asking>,
+    #[serde(rename = "asking")]
+    pub pending_query: Option<PendingQuery>,
 }
 
 /// Status of a worker.
@@ -269,7 +273,8 @@ pub struct WorkerStatus {
     /// Threads of its assigned scripts, running or waiting.
     pub load: u32,
     /// Number of its assigned scripts.
-    pub holds: u64,
+    #[serde(rename = "holds")]
+    pub tasks: u64,
     /// `working`, `draining`, `away`.
     pub mood: String,
     /// Load average of its machine.
@@ -286,8 +291,8 @@ mod tests {
     fn ids_of_an_array_are_all_different_and_as_old_as_the_first() {
         let full = UnitId::from_bytes([0xff; 16]);
         for first in [UnitId::new(), full] {
-            let ids: HashSet<UnitId> = (0..1000).map(|index| nth(first, index)).collect();
-            assert_eq!((ids.len(), nth(first, 0)), (1000, first));
+            let ids: HashSet<UnitId> = (0..1000).map(|index| nth_unit_id(first, index)).collect();
+            assert_eq!((ids.len(), nth_unit_id(first, 0)), (1000, first));
             assert!(ids.iter().all(|id| id.as_bytes()[..8] == first.as_bytes()[..8]));
         }
     }

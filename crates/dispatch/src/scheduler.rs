@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 
 pub use assignment::Assignment;
 pub use resource_request::ResourceRequest;

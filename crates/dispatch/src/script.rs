@@ -12,7 +12,7 @@ pub const KIND: &str = "script";
 
 /// The default retry policy of scripts. A run that was lost with its worker is repeated. A failed
 /// run is not, because it may have done half its work.
-pub fn policy() -> Policy {
+pub fn default_policy() -> Policy {
     Policy { retry: RetryPolicy::never(), ..Policy::default() }
 }
 
@@ -40,7 +40,7 @@ pub struct Script {
     pub env: BTreeMap<String, String>,
     /// Where its output goes.
     #[serde(default)]
-    pub output: Output,
+    pub output: ScriptOutput,
     /// Run time limit.
     #[serde(default)]
     pub time: Option<Duration>,
@@ -55,7 +55,7 @@ pub struct Script {
 /// Where the output of a script goes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Output {
+pub enum ScriptOutput {
     /// It is discarded.
     Nothing,
     /// The end of the output is stored with the result.
@@ -74,12 +74,12 @@ pub enum Output {
 
 /// Payload of an array's unit: its index and its line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Item(pub u64, #[serde(default)] pub Option<String>);
+pub struct ArrayItem(pub u64, #[serde(default)] pub Option<String>);
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum RunEnd {
     /// The script exited with this code.
     Exited(i32),
     /// A signal ended the script.
@@ -93,14 +93,15 @@ pub enum End {
     /// The script could not be started, for a permanent reason.
     Refused(String),
     /// The script could not be started this time.
-    Hindered(String),
+    #[serde(rename = "hindered")]
+    NotStarted(String),
 }
 
 /// A worker's report of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct RunReport {
     /// How the run ended.
-    pub end: End,
+    pub end: RunEnd,
     /// Host name of the worker.
     pub host: String,
     /// When the unit was submitted, in microseconds since 1970 like the next two.
@@ -133,7 +134,7 @@ pub struct OutputLocation {
     pub bytes: u64,
 }
 
-impl Report {
+impl RunReport {
     /// The unit's outcome.
     pub fn outcome(&self) -> Outcome {
         let failure = |code: String, reason: String| {
@@ -145,18 +146,18 @@ impl Report {
         };
         let retry = |failure| Outcome::Retry { failure, after: None };
         match &self.end {
-            End::Exited(0) => Outcome::Done(Payload::json(self).ok()),
-            End::Exited(code) => {
+            RunEnd::Exited(0) => Outcome::Done(Payload::json(self).ok()),
+            RunEnd::Exited(code) => {
                 retry(failure(format!("exit-{code}"), format!("it ended with exit code {code}")))
             }
-            End::Signalled(signal) => {
+            RunEnd::Signalled(signal) => {
                 retry(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
             }
-            End::TimedOut => retry(failure("timeout".into(), "it exceeded its time limit".into())),
-            End::Cancelled => Outcome::Cancel,
-            End::Interrupted => Outcome::Interrupted,
-            End::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),
-            End::Hindered(reason) => retry(failure("not-started".into(), reason.clone())),
+            RunEnd::TimedOut => retry(failure("timeout".into(), "it exceeded its time limit".into())),
+            RunEnd::Cancelled => Outcome::Cancel,
+            RunEnd::Interrupted => Outcome::Interrupted,
+            RunEnd::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),
+            RunEnd::NotStarted(reason) => retry(failure("not-started".into(), reason.clone())),
         }
     }
 }

@@ -34,15 +34,15 @@ use tokio_rustls::TlsAcceptor;
 use self::client_api::ClientApi;
 use self::core::{Core, Event};
 use self::handshake::{Acceptor, AuthenticatedPeer, Listener};
-pub use self::options::{Launch, Options, ServerError, Timing};
+pub use self::options::{LaunchOptions, ServerOptions, ServerError, Timing};
 use self::restore::restore_session;
 use self::state::ServerState;
 use crate::access::{self, Access, remove_partial_writes};
 use crate::launch::{LaunchJournal, Launcher, RoundInput};
-use crate::request::Ending;
-use crate::script::End;
+use crate::request::ShutdownMode;
+use crate::script::RunEnd;
 use crate::wire::PeerRole;
-use crate::{link, local_socket};
+use crate::{connection, local_socket};
 
 /// Capacity of the core's event channel; senders wait when it is full.
 const EVENT_BUFFER: usize = 1024;
@@ -70,9 +70,9 @@ pub struct ServerReport {
 }
 
 impl ServerReport {
-    fn count(&mut self, end: &End) {
+    fn count(&mut self, end: &RunEnd) {
         match end {
-            End::Exited(0) => self.done += 1,
+            RunEnd::Exited(0) => self.done += 1,
             _ => self.failed += 1,
         }
     }
@@ -80,7 +80,7 @@ impl ServerReport {
 
 /// A server that listens.
 pub struct Server {
-    options: Options,
+    options: ServerOptions,
     state: ServerState,
     listeners: Vec<TcpListener>,
     local_listener: Option<UnixListener>,
@@ -92,14 +92,14 @@ pub struct Server {
 
 /// Handle to a server, for other tasks of its process.
 #[derive(Clone)]
-pub struct Control {
+pub struct ServerControl {
     events: mpsc::Sender<Event>,
     worker_count: watch::Receiver<usize>,
 }
 
-impl Control {
+impl ServerControl {
     /// Shuts the server down.
-    pub async fn end(&self, ending: Ending) {
+    pub async fn shut_down(&self, ending: ShutdownMode) {
         let _ = self.events.send(Event::Shutdown(ending)).await;
     }
 
@@ -111,7 +111,7 @@ impl Control {
 
 impl Server {
     /// Listens, and writes the access file.
-    pub async fn bind(options: Options) -> Result<Self, ServerError> {
+    pub async fn bind(options: ServerOptions) -> Result<Self, ServerError> {
         let at = |path: &Path| path.display().to_string();
         for folder in [&options.folder, &options.state] {
             let made = std::fs::create_dir_all(folder);
@@ -121,7 +121,7 @@ impl Server {
         // This process has the lock, so the server that wrote the file is gone. If one answers, it
         // has its state elsewhere.
         if let Ok(previous) = Access::read(&options.folder)
-            && link::connect(&previous, PeerRole::Client).await.is_ok()
+            && connection::connect(&previous, PeerRole::Client).await.is_ok()
         {
             return Err(ServerError::AlreadyServed(options.folder));
         }
@@ -151,8 +151,8 @@ impl Server {
     }
 
     /// A handle to the server.
-    pub fn control(&self) -> Control {
-        Control { events: self.events.0.clone(), worker_count: self.worker_count.subscribe() }
+    pub fn control(&self) -> ServerControl {
+        ServerControl { events: self.events.0.clone(), worker_count: self.worker_count.subscribe() }
     }
 
     /// Serves until it is shut down.
@@ -176,10 +176,10 @@ impl Server {
         let jobs = state.jobs.clone();
         let journal = LaunchJournal::load(&options.state)
             .map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
-        let mut launcher = launch.map(|Launch { system, recipe, size }| {
+        let mut launcher = launch.map(|LaunchOptions { system, job: recipe, size }| {
             Launcher::new(system, recipe, size, jobs).with_journal(journal)
         });
-        let Options { store, timing, .. } = &options;
+        let ServerOptions { store, timing, .. } = &options;
         let session = SessionId::new();
         let (held, worker_leases) = restore_session(&options, &mut state, session).await?;
         let held = claimer::prepare(store, held, HashSet::new()).await;
@@ -206,7 +206,7 @@ impl Server {
             })
         });
         let accept_loops = futures_util::future::join_all(accept_loops);
-        let maintenance = services::all(
+        let maintenance = services::run_all(
             Arc::clone(store),
             move || Some(session),
             Arc::new(Notify::new()),

@@ -8,8 +8,8 @@
 mod index_entry;
 mod reader;
 
-pub use index_entry::{Channel, IndexEntry, batch_hash};
-pub use reader::{CopyReport, Found, OutputPiece, Run, Which, find};
+pub use index_entry::{OutputChannel, IndexEntry, batch_hash};
+pub use reader::{CopyReport, OutputSearch, OutputPiece, RunOutput, RunSelector, find};
 
 /// Extension of the data file.
 pub const DATA_EXTENSION: &str = "out";

@@ -27,13 +27,13 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-pub use config::{PbsDialect, Retries, Site};
+pub use config::{PbsDialect, RetryBackoff, SystemConfig};
 pub use error::SystemError;
-pub use job::{Array, Job, Program, Terms};
-pub use job_state::{Cause, End, JobId, JobState};
-pub use longshore_process::Exit;
-pub use queue_system::{BaseSystem, QueueSystem, Role, UnknownQueueSystem};
-pub use wait_jobs::{Pace, wait};
+pub use job::{JobArray, Job, JobProgram, JobAttributes};
+pub use job_state::{JobEndCause, JobEnd, JobId, JobState};
+pub use longshore_process::ExitStatus;
+pub use queue_system::{BaseSystem, QueueSystem, JobRole, UnknownQueueSystem};
+pub use wait_jobs::{PollPolicy, wait_for_jobs};
 
 /// Starts and observes jobs. A job is identified by its id alone, so all queries work after a
 /// restart.
@@ -68,13 +68,13 @@ pub trait System: Send + Sync {
     /// How jobs ended that [`status`](Self::status) does not know any more, by the system's
     /// accounting. A job that is not in the accounting yet is left out. Without accounting, the end
     /// is unknown.
-    async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
-        Ok(gone.iter().map(|id| (id.clone(), End::unknown())).collect())
+    async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, JobEnd>, SystemError> {
+        Ok(gone.iter().map(|id| (id.clone(), JobEnd::unknown())).collect())
     }
 }
 
 /// The base system of this kind, with its commands and settings in `site`.
-pub fn system(base: BaseSystem, site: Site) -> Box<dyn System> {
+pub fn open_system(base: BaseSystem, site: SystemConfig) -> Box<dyn System> {
     match base {
         BaseSystem::Local => Box::new(local::Local::new(site)),
         BaseSystem::Slurm => Box::new(slurm::Slurm::new(site)),

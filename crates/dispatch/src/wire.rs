@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use serde::{Deserialize, Serialize};
 
-use crate::script::{Report, Script};
+use crate::script::{RunReport, Script};
 
 /// The protocol version of this program, and the only one so far.
 pub const PROTOCOL_VERSION: u16 = 1;
@@ -106,7 +106,7 @@ pub enum TaskEvent {
     /// The script started.
     Started(Lease),
     /// The script ended. The worker repeats this until the server acknowledges it.
-    Ended(Lease, Box<Report>),
+    Ended(Lease, Box<RunReport>),
     /// The script was not started; the worker returns the task.
     Returned(Lease),
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use longshore::time::SystemClock;
 use longshore::{Backoff, SessionId, UnitId};
 use longshore_process::{OrphanReaper, Subreaper};
@@ -33,14 +33,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::cancel::{CancelSignal, StopReason};
-pub use self::options::{Command, Hooks, Life, Options, WorkerError};
+pub use self::options::{ProgramCommand, Hooks, WorkerSummary, WorkerOptions, DispatchWorkerError};
 use self::script_run::{CheckedScript, WorkerContext};
 use self::signal_grace::SignalGrace;
 use self::stream_writer::OutputStreams;
 use self::task_table::TaskTable;
 use crate::access::Access;
-use crate::link::{LinkError, ServerConnection, connect};
-use crate::script::{End, Report};
+use crate::connection::{ConnectError, ServerConnection, connect};
+use crate::script::{RunEnd, RunReport};
 use crate::wire::{PeerRole, TaskEvent};
 
 /// How long running scripts may take to end at shutdown.
@@ -48,24 +48,24 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Works until there is nothing left to do, or until a command ends it.
 // Boxed, so that it is compiled in this crate. In the caller's it would be optimised less.
-pub fn work(
-    options: Options,
-    commands: mpsc::Receiver<Command>,
+pub fn run(
+    options: WorkerOptions,
+    commands: mpsc::Receiver<ProgramCommand>,
     connected: impl Fn(std::net::SocketAddr) + Send + 'static,
-) -> BoxFuture<'static, Result<Life, WorkerError>> {
+) -> BoxFuture<'static, Result<WorkerSummary, DispatchWorkerError>> {
     Box::pin(run_worker(options, commands, Box::new(connected)))
 }
 
 async fn run_worker(
-    options: Options,
-    mut commands: mpsc::Receiver<Command>,
+    options: WorkerOptions,
+    mut commands: mpsc::Receiver<ProgramCommand>,
     connected: Box<dyn Fn(std::net::SocketAddr) + Send>,
-) -> Result<Life, WorkerError> {
+) -> Result<WorkerSummary, DispatchWorkerError> {
     let mut worker = Worker::new(options)?;
     let hooks = worker.options.hooks.clone();
     if let Some(hook) = hooks.before {
         let run = script_run::run_hook(Arc::clone(&worker.context), hook.clone()).await;
-        run.map_err(|problem| WorkerError::Hook(hook, problem))?;
+        run.map_err(|problem| DispatchWorkerError::Hook(hook, problem))?;
     }
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     let mut disconnected_at = Instant::now();
@@ -74,7 +74,7 @@ async fn run_worker(
         let connection = tokio::select! {
             connection = find_server(folder.clone()) => connection,
             command = commands.recv() => {
-                worker.on_command(command.unwrap_or(Command::Stop));
+                worker.on_command(command.unwrap_or(ProgramCommand::Stop));
                 if worker.tasks.is_idle() {
                     break Ok(());
                 }
@@ -93,7 +93,7 @@ async fn run_worker(
                 }
                 disconnected_at = Instant::now();
             }
-            Err(error @ LinkError::Refused(_)) => break Err(error),
+            Err(error @ ConnectError::Refused(_)) => break Err(error),
             Err(error) if disconnected_at.elapsed() >= worker.options.server_lost => {
                 break Err(error);
             }
@@ -113,12 +113,12 @@ async fn run_worker(
     Ok(worker.summary)
 }
 
-async fn find_server(folder: PathBuf) -> Result<ServerConnection, LinkError> {
+async fn find_server(folder: PathBuf) -> Result<ServerConnection, ConnectError> {
     connect(&Access::read(&folder)?, PeerRole::Worker).await
 }
 
 struct Worker {
-    options: Options,
+    options: WorkerOptions,
     context: Arc<WorkerContext>,
     uid: String,
     started: Instant,
@@ -126,12 +126,12 @@ struct Worker {
     scripts: HashMap<u64, Arc<CheckedScript>>,
     cancel_signals: HashMap<UnitId, Arc<CancelSignal>>,
     signal_grace: SignalGrace,
-    running: FuturesUnordered<BoxFuture<'static, (Lease, Report)>>,
+    running: FuturesUnordered<BoxFuture<'static, (Lease, RunReport)>>,
     /// Events to report to the server.
     events: Vec<TaskEvent>,
     idle_since: Instant,
     phase: Phase,
-    summary: Life,
+    summary: WorkerSummary,
     /// Kills scripts that are left behind if this process is killed.
     _reaper: Arc<OrphanReaper>,
 }
@@ -144,7 +144,7 @@ enum Phase {
 }
 
 impl Worker {
-    fn new(options: Options) -> Result<Self, WorkerError> {
+    fn new(options: WorkerOptions) -> Result<Self, DispatchWorkerError> {
         let reaper = OrphanReaper::shared();
         let mut env = options.env.clone();
         let (name, mark) = reaper.mark();
@@ -152,7 +152,7 @@ impl Worker {
         // script's group.
         reaper.sweep();
         let subreaper =
-            options.alone.then(|| Subreaper::new((name, &mark), script_run::UNIT_VARIABLE));
+            options.kills_orphans.then(|| Subreaper::new((name, &mark), script_run::UNIT_VARIABLE));
         let subreaper = subreaper.transpose().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot become a subreaper: processes that leave their script's group live until the worker ends");
             None
@@ -161,7 +161,7 @@ impl Worker {
         let uid = SessionId::new().to_string();
         let context = WorkerContext {
             host: host(),
-            bash: find_bash().ok_or(WorkerError::NoBash)?,
+            bash: find_bash().ok_or(DispatchWorkerError::NoBash)?,
             roots: options.roots.clone(),
             env,
             clock: Arc::new(SystemClock),
@@ -173,7 +173,7 @@ impl Worker {
         let now = Instant::now();
         Ok(Self {
             tasks: TaskTable::new(threads, options.resources.clone()),
-            options: Options { threads, ..options },
+            options: WorkerOptions { threads, ..options },
             context: Arc::new(context),
             uid,
             started: now,
@@ -184,7 +184,7 @@ impl Worker {
             events: Vec::new(),
             idle_since: now,
             phase: Phase::Working,
-            summary: Life::default(),
+            summary: WorkerSummary::default(),
             _reaper: reaper,
         })
     }
@@ -210,7 +210,7 @@ impl Worker {
                 let report = script_run::report_unstarted(
                     &self.context,
                     &start.order,
-                    End::Hindered(reason),
+                    RunEnd::NotStarted(reason),
                 );
                 self.events.extend(self.tasks.finish(lease, report));
                 continue;
@@ -223,39 +223,39 @@ impl Worker {
         }
     }
 
-    fn on_end(&mut self, lease: Lease, report: Report) {
+    fn on_end(&mut self, lease: Lease, report: RunReport) {
         if let Some((lease, report)) = self.signal_grace.classify(lease, report) {
             self.record_end(lease, report);
         }
     }
 
     /// The process that hosts the worker was asked to drain or stop.
-    fn on_command(&mut self, command: Command) {
+    fn on_command(&mut self, command: ProgramCommand) {
         for (lease, report) in self.signal_grace.on_shutdown() {
             self.record_end(lease, report);
         }
         self.apply_command(command);
     }
 
-    fn record_end(&mut self, lease: Lease, report: Report) {
+    fn record_end(&mut self, lease: Lease, report: RunReport) {
         self.cancel_signals.remove(&lease.unit);
         match report.end {
-            End::Exited(0) => self.summary.done += 1,
-            End::Interrupted => self.summary.interrupted += 1,
+            RunEnd::Exited(0) => self.summary.done += 1,
+            RunEnd::Interrupted => self.summary.interrupted += 1,
             _ => self.summary.failed += 1,
         }
         self.events.extend(self.tasks.finish(lease, report));
         self.idle_since = Instant::now();
     }
 
-    fn apply_command(&mut self, command: Command) {
+    fn apply_command(&mut self, command: ProgramCommand) {
         match (command, self.phase) {
-            (Command::Drain, Phase::Working) => {
+            (ProgramCommand::Drain, Phase::Working) => {
                 self.phase = Phase::Draining(Instant::now() + self.options.drain);
                 self.events.extend(self.tasks.return_queued(None));
             }
-            (Command::Drain, _) => {}
-            (Command::Stop, _) => {
+            (ProgramCommand::Drain, _) => {}
+            (ProgramCommand::Stop, _) => {
                 self.phase = Phase::Leaving;
                 self.events.extend(self.tasks.return_queued(None));
                 let running = self.cancel_signals.keys().copied().collect();
@@ -270,7 +270,7 @@ impl Worker {
 
     /// Stops running scripts.
     async fn close(&mut self) {
-        self.on_command(Command::Stop);
+        self.on_command(ProgramCommand::Stop);
         let until = Instant::now() + SHUTDOWN_TIMEOUT;
         while !self.running.is_empty() && Instant::now() < until {
             tokio::select! {

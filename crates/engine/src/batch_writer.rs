@@ -1,7 +1,7 @@
 //! Fills a batch in chunks. Each chunk and the initiator's cursor are stored in one transaction, so
 //! that a restarted initiator resumes without gap or duplicate.
 
-use longshore_core::store::{Added, BatchChunk, Capacity, Opened, Refusal, Sent};
+use longshore_core::store::{AddChunkResult, BatchChunk, Capacity, OpenBatchResult, SendRejection, SendResult};
 use longshore_core::{Batch, NewUnit};
 use tracing::Instrument;
 
@@ -19,10 +19,10 @@ pub struct BatchWriter {
 }
 
 impl BatchWriter {
-    pub(crate) fn new(client: Client, opened: Opened) -> Self {
+    pub(crate) fn new(client: Client, opened: OpenBatchResult) -> Self {
         let (batch, resumed) = match opened {
-            Opened::Created(batch) => (batch, false),
-            Opened::Existing(batch) => (batch, true),
+            OpenBatchResult::Created(batch) => (batch, false),
+            OpenBatchResult::Existing(batch) => (batch, true),
         };
         Self { client, batch, resumed, when_full: WhenFull::Wait }
     }
@@ -45,7 +45,7 @@ impl BatchWriter {
     }
 
     /// Whether the batch existed already.
-    pub fn resumed(&self) -> bool {
+    pub fn is_resumed(&self) -> bool {
         self.resumed
     }
 
@@ -57,7 +57,7 @@ impl BatchWriter {
         &mut self,
         units: Vec<NewUnit>,
         next_cursor: String,
-    ) -> Result<Vec<Sent>, SendError> {
+    ) -> Result<Vec<SendResult>, SendError> {
         let span = trace::send_span(units.len());
         self.add_all(units, next_cursor).instrument(span).await
     }
@@ -66,7 +66,7 @@ impl BatchWriter {
         &mut self,
         mut units: Vec<NewUnit>,
         next_cursor: String,
-    ) -> Result<Vec<Sent>, SendError> {
+    ) -> Result<Vec<SendResult>, SendError> {
         trace::set_trace(&mut units, self.client.trace());
         let expected = self.batch.cursor.clone();
         let chunk = BatchChunk { expected, next: next_cursor, units };
@@ -84,7 +84,7 @@ impl BatchWriter {
             let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
             let waits =
                 !self.exceeds_capacity(&chunk).await? && capacity_wait.wait(full, &queues).await?;
-            if let (Sent::Refused(refusal), false) = (full, waits) {
+            if let (SendResult::Refused(refusal), false) = (full, waits) {
                 return Err(SendError::Refused(refusal.clone()));
             }
         }
@@ -116,17 +116,17 @@ impl BatchWriter {
         Ok(self.batch.clone())
     }
 
-    async fn add_chunk(&self, chunk: &BatchChunk) -> Result<Vec<Sent>, SendError> {
+    async fn add_chunk(&self, chunk: &BatchChunk) -> Result<Vec<SendResult>, SendError> {
         let (store, scope) = (self.client.store(), self.client.scope());
         let mut backoff = Backoff::store();
         loop {
             match store.add_to_batch(scope, &self.batch.id, chunk.clone()).await {
-                Ok(Added::Committed(answers)) => return Ok(answers),
+                Ok(AddChunkResult::Committed(answers)) => return Ok(answers),
                 // An earlier attempt was stored, and only its response was lost.
-                Ok(Added::CursorMoved(at)) if at == chunk.next && backoff.tries() > 0 => {
-                    return Ok(chunk.units.iter().map(|unit| Sent::Created(unit.id)).collect());
+                Ok(AddChunkResult::CursorMoved(at)) if at == chunk.next && backoff.tries() > 0 => {
+                    return Ok(chunk.units.iter().map(|unit| SendResult::Created(unit.id)).collect());
                 }
-                Ok(Added::CursorMoved(at)) => return Err(SendError::CursorMoved(at)),
+                Ok(AddChunkResult::CursorMoved(at)) => return Err(SendError::CursorMoved(at)),
                 Err(error) if error.is_retryable() && self.client.may_retry(backoff.tries()) => {
                     tracing::debug!(%error, "the store is unavailable; retrying the chunk");
                     backoff.wait().await;
@@ -137,9 +137,9 @@ impl BatchWriter {
     }
 }
 
-fn suspended(answers: &[Sent]) -> Option<Refusal> {
+fn suspended(answers: &[SendResult]) -> Option<SendRejection> {
     answers.iter().find_map(|answer| match answer {
-        Sent::Refused(refusal @ Refusal::Suspended(_)) => Some(refusal.clone()),
+        SendResult::Refused(refusal @ SendRejection::Suspended(_)) => Some(refusal.clone()),
         _ => None,
     })
 }

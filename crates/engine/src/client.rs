@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use longshore_core::store::{Bound, Opened, Refusal, Sent, Topic};
+use longshore_core::store::{CapacityScope, OpenBatchResult, SendRejection, SendResult, Topic};
 use longshore_core::{Batch, Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -61,13 +61,13 @@ pub enum WhenFull {
 pub enum SendError {
     /// The store refused the unit.
     #[error("the unit was refused: {0}")]
-    Refused(Refusal),
+    Refused(SendRejection),
     /// The queue is full and the sender is a handler. Waiting could deadlock: the queue may need
     /// the handler's own slot.
     #[error(
         "the queue is full and a handler must not wait for capacity (it may wait for itself): {0}"
     )]
-    WouldDeadlock(Refusal),
+    WouldDeadlock(SendRejection),
     /// Another initiator adds to the same batch.
     #[error("another initiator moved the batch's cursor to `{0}`")]
     CursorMoved(String),
@@ -90,7 +90,7 @@ impl Client {
 
     /// Sets how long calls are retried while the store is unavailable. Default 30 s.
     #[must_use]
-    pub fn with_patience(mut self, retry_timeout: Duration) -> Self {
+    pub fn with_retry_timeout(mut self, retry_timeout: Duration) -> Self {
         self.retry_timeout = retry_timeout;
         self
     }
@@ -126,8 +126,8 @@ impl Client {
     pub async fn send(&self, unit: NewUnit) -> Result<UnitId, SendError> {
         let id = unit.id;
         match self.send_many(vec![unit], WhenFull::Wait).await?.pop() {
-            Some(Sent::Created(id) | Sent::Existing(id)) => Ok(id),
-            Some(Sent::Refused(refusal)) => Err(SendError::Refused(refusal)),
+            Some(SendResult::Created(id) | SendResult::Existing(id)) => Ok(id),
+            Some(SendResult::Refused(refusal)) => Err(SendError::Refused(refusal)),
             None => Err(Error::not_found("answer for unit", id).into()),
         }
     }
@@ -138,7 +138,7 @@ impl Client {
         &self,
         units: Vec<NewUnit>,
         when_full: WhenFull,
-    ) -> Result<Vec<Sent>, SendError> {
+    ) -> Result<Vec<SendResult>, SendError> {
         let span = trace::send_span(units.len());
         self.send_all(units, when_full).instrument(span).await
     }
@@ -147,7 +147,7 @@ impl Client {
         &self,
         mut units: Vec<NewUnit>,
         when_full: WhenFull,
-    ) -> Result<Vec<Sent>, SendError> {
+    ) -> Result<Vec<SendResult>, SendError> {
         trace::set_trace(&mut units, self.trace());
         let mut answers = Vec::with_capacity(units.len());
         let mut capacity_wait = CapacityWait::new(self, when_full);
@@ -184,8 +184,8 @@ impl Client {
     }
 
     /// Resumes a batch from its record, at the record's cursor.
-    pub fn take_up(&self, batch: Batch) -> BatchWriter {
-        BatchWriter::new(self.clone(), Opened::Existing(batch))
+    pub fn resume_batch(&self, batch: Batch) -> BatchWriter {
+        BatchWriter::new(self.clone(), OpenBatchResult::Existing(batch))
     }
 
     async fn try_chunk<'u>(&self, units: &'u [NewUnit]) -> ChunkAttempt<'u> {
@@ -197,7 +197,7 @@ impl Client {
         &self,
         attempt: ChunkAttempt<'_>,
         capacity_wait: &mut CapacityWait<'_>,
-    ) -> Result<Vec<Sent>, SendError> {
+    ) -> Result<Vec<SendResult>, SendError> {
         let ChunkAttempt { units, answers } = attempt;
         let mut answers = match answers {
             Err(error) if error.is_retryable() => {
@@ -258,14 +258,14 @@ impl std::fmt::Debug for Client {
     }
 }
 
-pub(crate) fn is_full(answer: &Sent) -> bool {
-    matches!(answer, Sent::Refused(Refusal::Full { .. }))
+pub(crate) fn is_full(answer: &SendResult) -> bool {
+    matches!(answer, SendResult::Refused(SendRejection::Full { .. }))
 }
 
 /// A chunk and the result of its first send.
 struct ChunkAttempt<'u> {
     units: &'u [NewUnit],
-    answers: Result<Vec<Sent>>,
+    answers: Result<Vec<SendResult>>,
 }
 
 impl ChunkAttempt<'_> {
@@ -275,7 +275,7 @@ impl ChunkAttempt<'_> {
 }
 
 fn has_dependencies(unit: &NewUnit) -> bool {
-    !unit.after.units.is_empty()
+    !unit.dependencies.units.is_empty()
 }
 
 /// Waits for capacity in full queues by following the change feed.
@@ -310,13 +310,13 @@ impl<'a> CapacityWait<'a> {
     /// wait, or not longer.
     pub(crate) async fn wait(
         &mut self,
-        answer: &Sent,
+        answer: &SendResult,
         queues: &HashSet<QueueName>,
     ) -> Result<bool, SendError> {
         if self.when_full == WhenFull::Refuse {
             return Ok(false);
         }
-        if let (CallSite::InsideHandler, Sent::Refused(refusal)) = (self.client.call_site, answer) {
+        if let (CallSite::InsideHandler, SendResult::Refused(refusal)) = (self.client.call_site, answer) {
             return Err(SendError::WouldDeadlock(refusal.clone()));
         }
         let topics = CapacityTopics { queues, anywhere: is_tenant_limit(answer) };
@@ -377,6 +377,6 @@ impl CapacityTopics<'_> {
     }
 }
 
-fn is_tenant_limit(answer: &Sent) -> bool {
-    matches!(answer, Sent::Refused(Refusal::Full { bound: Bound::Tenant, .. }))
+fn is_tenant_limit(answer: &SendResult) -> bool {
+    matches!(answer, SendResult::Refused(SendRejection::Full { bound: CapacityScope::Tenant, .. }))
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use longshore_core::store::{Finish, Finished};
+use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Error, Failure, Outcome, UnitState};
 
 use crate::backoff::Backoff;
@@ -82,7 +82,7 @@ async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Option<Vec<
         batch.retain(|completion| worker.table.contains(completion.lease));
         let session = worker.table.session().filter(|_| !batch.is_empty())?;
         worker.stats.on_flush();
-        let finishes = batch.iter().map(Finish::from).collect();
+        let finishes = batch.iter().map(FinishRequest::from).collect();
         match worker.store().finish(session, finishes).await {
             Ok(answers) => {
                 worker.store_answered();
@@ -121,31 +121,31 @@ fn is_invalid_outcome(error: &Error) -> bool {
         Error::Invalid(_)
             | Error::TooLarge { .. }
             | Error::Unsupported(_)
-            | Error::UnitRefuses(_)
-            | Error::BatchRefuses(_)
+            | Error::UnitState(_)
+            | Error::BatchStatus(_)
             | Error::NotFound { .. }
     )
 }
 
-fn apply_results(worker: &WorkerInner, batch: Vec<Completion>, answers: Vec<Finished>) {
+fn apply_results(worker: &WorkerInner, batch: Vec<Completion>, answers: Vec<FinishResult>) {
     let mut finished = Vec::with_capacity(batch.len());
     for (completion, answer) in batch.into_iter().zip(answers) {
         match answer {
-            Finished::Recorded(state) => {
+            FinishResult::Recorded(state) => {
                 worker.stats.on_recorded(&completion.outcome, state);
                 if state == UnitState::Scheduled {
                     worker.scheduled.notify_one();
                 }
                 finished.push(completion.lease);
             }
-            Finished::LeaseLost => {
+            FinishResult::LeaseLost => {
                 let unit = completion.lease.unit;
                 tracing::warn!(%unit, "lease lost before the outcome was recorded");
                 // Counts it unless `void_session` already did.
                 worker.stats.on_lost(usize::from(worker.table.contains(completion.lease)));
                 finished.push(completion.lease);
             }
-            Finished::EffectFailed(failure) => {
+            FinishResult::EffectFailed(failure) => {
                 let outcome = Outcome::Retry { failure, after: None };
                 let commit = calls_only(completion.commit);
                 worker.table.requeue_completion(Completion { outcome, commit, ..completion });
@@ -155,7 +155,7 @@ fn apply_results(worker: &WorkerInner, batch: Vec<Completion>, answers: Vec<Fini
     worker.table.remove(finished);
 }
 
-impl From<&Completion> for Finish {
+impl From<&Completion> for FinishRequest {
     fn from(completion: &Completion) -> Self {
         Self {
             lease: completion.lease,

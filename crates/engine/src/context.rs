@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_core::store::Kept;
+use longshore_core::store::CheckpointRequest;
 use longshore_core::unit::Progress;
 use longshore_core::{Error, Payload, SessionId, Timestamp, Unit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::slot_yield::{WaitTracker, Waiting};
+use crate::slot_yield::{WaitTracker, SlotWait};
 use crate::unit_table::BoxedUnit;
 
 /// A handler's view of its unit. Cheap to clone.
@@ -88,13 +88,13 @@ impl Context {
 
     /// Stores a checkpoint for the next run, in case this one is lost. Durable when it returns.
     pub async fn save_checkpoint(&self, state: Payload) -> Result<(), CheckpointError> {
-        self.keep(Kept::new(state)).await
+        self.save_checkpoint_with(CheckpointRequest::new(state)).await
     }
 
     /// Stores a checkpoint, adds to the sums of the unit's batch and records calls, in one
     /// transaction: a cost is counted when its checkpoint is stored. If the same checkpoint is
     /// stored already, nothing is added.
-    pub async fn keep(&self, checkpoint: Kept) -> Result<(), CheckpointError> {
+    pub async fn save_checkpoint_with(&self, checkpoint: CheckpointRequest) -> Result<(), CheckpointError> {
         let ContextInner { held, session, client, run_control, .. } = &*self.inner;
         let save = || client.store().checkpoint(*session, held.lease, checkpoint.clone());
         if client.retry_unavailable(save).await? {
@@ -135,7 +135,7 @@ impl Context {
     /// Reports that the run waits, for example for its tenant's rate limit, until the guard is
     /// dropped. If many runs wait, the worker claims units of other tenants and asks for some slots
     /// back: see [`Waiting::unwanted`].
-    pub fn waits(&self) -> Waiting {
+    pub fn begin_wait(&self) -> SlotWait {
         self.inner.waits.begin(&self.inner.held.unit.tenant)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_core::session::Order;
+use longshore_core::worker_session::WorkerCommand;
 use tokio::sync::watch;
 
 /// A handle to a running worker. Clones control the same worker.
@@ -16,13 +16,13 @@ pub struct WorkerControl {
 #[derive(Debug, Clone, Copy, Default)]
 struct OrderLevels {
     /// Set by this handle; never falls.
-    requested: Order,
+    requested: WorkerCommand,
     /// Set by an operator through the store: quiet can be lifted, drain and stop cannot.
-    operator: Order,
+    operator: WorkerCommand,
 }
 
 impl OrderLevels {
-    fn order(self) -> Order {
+    fn order(self) -> WorkerCommand {
         self.requested.max(self.operator)
     }
 }
@@ -46,51 +46,51 @@ impl WorkerControl {
 
     /// Claims nothing new and returns unstarted units.
     pub fn quiet(&self) {
-        self.request(Order::Quiet);
+        self.request(WorkerCommand::Quiet);
     }
 
     /// Finishes running units, then ends.
     pub fn drain(&self) {
-        self.request(Order::Drain);
+        self.request(WorkerCommand::Drain);
     }
 
     /// Ends now: cancels running handlers and drops them after the grace.
     pub fn stop(&self) {
-        self.request(Order::Stop);
+        self.request(WorkerCommand::Stop);
     }
 
     /// The current order.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> WorkerCommand {
         self.levels.borrow().order()
     }
 
     /// The operator's order, whatever this handle requested.
-    pub(crate) fn operator_order(&self) -> Order {
+    pub(crate) fn operator_order(&self) -> WorkerCommand {
         self.levels.borrow().operator
     }
 
     /// Returns once the order is at least `level`.
-    pub async fn reached(&self, level: Order) {
+    pub async fn wait_for_order(&self, level: WorkerCommand) {
         // The sender is in `self`, so waiting cannot fail.
         let _ = self.levels.subscribe().wait_for(|levels| levels.order() >= level).await;
     }
 
     /// Returns once the order is no longer `level`.
-    pub(crate) async fn changed_from(&self, level: Order) {
+    pub(crate) async fn changed_from(&self, level: WorkerCommand) {
         let _ = self.levels.subscribe().wait_for(|levels| levels.order() != level).await;
     }
 
     /// Applies the operator's order that the store reported.
-    pub(crate) fn set_operator_order(&self, order: Order) {
+    pub(crate) fn set_operator_order(&self, order: WorkerCommand) {
         self.levels.send_if_modified(|levels| {
             let next =
-                if levels.operator >= Order::Drain { levels.operator.max(order) } else { order };
+                if levels.operator >= WorkerCommand::Drain { levels.operator.max(order) } else { order };
             let before = std::mem::replace(&mut levels.operator, next);
             before != next
         });
     }
 
-    fn request(&self, order: Order) {
+    fn request(&self, order: WorkerCommand) {
         self.levels.send_if_modified(|levels| {
             let raised = order > levels.requested;
             levels.requested = levels.requested.max(order);
@@ -108,20 +108,20 @@ mod tests {
         let control = WorkerControl::new();
         control.drain();
         control.quiet();
-        assert_eq!(control.order(), Order::Drain);
+        assert_eq!(control.order(), WorkerCommand::Drain);
         control.stop();
-        assert_eq!(control.order(), Order::Stop);
+        assert_eq!(control.order(), WorkerCommand::Stop);
     }
 
     #[test]
     fn an_operator_may_lift_quiet_but_not_drain() {
         let control = WorkerControl::new();
-        control.set_operator_order(Order::Quiet);
-        assert_eq!(control.order(), Order::Quiet);
-        control.set_operator_order(Order::Work);
-        assert_eq!(control.order(), Order::Work);
-        control.set_operator_order(Order::Drain);
-        control.set_operator_order(Order::Work);
-        assert_eq!(control.order(), Order::Drain);
+        control.set_operator_order(WorkerCommand::Quiet);
+        assert_eq!(control.order(), WorkerCommand::Quiet);
+        control.set_operator_order(WorkerCommand::Work);
+        assert_eq!(control.order(), WorkerCommand::Work);
+        control.set_operator_order(WorkerCommand::Drain);
+        control.set_operator_order(WorkerCommand::Work);
+        assert_eq!(control.order(), WorkerCommand::Drain);
     }
 }

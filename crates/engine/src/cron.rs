@@ -24,7 +24,7 @@ use longshore_core::Timestamp;
 /// Why an expression or time zone is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TimetableError {
+pub enum CronError {
     /// The number of fields is wrong.
     #[error("a cron expression has 5 fields (minute hour day month weekday), this one has {found}")]
     Fields {
@@ -53,7 +53,7 @@ pub enum TimetableError {
 
 /// A cron expression in a time zone.
 #[derive(Debug, Clone)]
-pub struct Timetable {
+pub struct CronSchedule {
     cron: CronExpression,
     zone: TimeZone,
     clock_mode: ClockMode,
@@ -71,7 +71,7 @@ enum ClockMode {
     Elapsed,
 }
 
-impl Timetable {
+impl CronSchedule {
     /// Parses an expression and an IANA time zone.
     ///
     /// ```
@@ -82,7 +82,7 @@ impl Timetable {
     /// let next = nights.after(noon).unwrap();
     /// assert_eq!(nights.local(next), "2026-03-29T03:00:00+02:00");
     /// ```
-    pub fn new(expression: &str, zone: &str) -> Result<Self, TimetableError> {
+    pub fn new(expression: &str, zone: &str) -> Result<Self, CronError> {
         let (cron, zone) = (CronExpression::parse(expression)?, find_zone(zone)?);
         let clock_mode =
             if cron.repeats_within_a_day() { ClockMode::Elapsed } else { ClockMode::Wall };
@@ -90,7 +90,7 @@ impl Timetable {
     }
 
     /// The first time after `time`; `None` if there is none, as for 30 February.
-    pub fn after(&self, time: Timestamp) -> Option<Timestamp> {
+    pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         let start = jiff::Timestamp::from_microsecond(time.as_micros()).ok()?;
         let next = match self.clock_mode {
             ClockMode::Wall => self.next_by_wall_clock(start),
@@ -173,10 +173,10 @@ impl Timetable {
 }
 
 /// All known IANA time zone names.
-pub fn zones() -> Vec<String> {
+pub fn time_zones() -> Vec<String> {
     jiff::tz::db().available().map(|name| name.to_string()).collect()
 }
 
-fn find_zone(name: &str) -> Result<TimeZone, TimetableError> {
-    jiff::tz::db().get(name).map_err(|_| TimetableError::Zone(name.to_owned()))
+fn find_zone(name: &str) -> Result<TimeZone, CronError> {
+    jiff::tz::db().get(name).map_err(|_| CronError::Zone(name.to_owned()))
 }

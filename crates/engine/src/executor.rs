@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use longshore_core::session::Order;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::unit::check_size;
 use longshore_core::{Error, Failure, Outcome, SessionId, Timestamp, Unit};
 use tokio::task::JoinSet;
@@ -20,7 +20,7 @@ use tracing::Instrument;
 use crate::backoff::Backoff;
 use crate::bounded_pool::Permit;
 use crate::context::{CancelReason, Context, RunControl};
-use crate::handler::Answer;
+use crate::handler::RunOutcome;
 use crate::permit_gate;
 use crate::trace;
 use crate::unit_table::BoxedUnit;
@@ -34,7 +34,7 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
     let mut runs = JoinSet::new();
     loop {
         while runs.try_join_next().is_some() {}
-        let next = worker.table.take_runnable(worker.control.order() == Order::Work);
+        let next = worker.table.take_runnable(worker.control.order() == WorkerCommand::Work);
         if next.run.is_empty() && next.start.is_empty() {
             worker.table.runnable.notified().await;
             // Slots tend to become free together: one start call for all of them.
@@ -106,7 +106,7 @@ async fn start(worker: &WorkerInner, session: SessionId, units: Vec<BoxedUnit>) 
                 return Vec::new();
             }
         }
-        if worker.control.order() > Order::Work {
+        if worker.control.order() > WorkerCommand::Work {
             worker.table.remove_unstarted(&units);
             worker.release(leases).await;
             return Vec::new();
@@ -166,7 +166,7 @@ async fn run_unit(
 struct UnitRun<'a> {
     worker: &'a WorkerInner,
     registered: Option<&'a RegisteredHandler>,
-    lease: longshore_core::session::Lease,
+    lease: longshore_core::worker_session::Lease,
     limit: Option<TimeLimit>,
     run_control: Arc<RunControl>,
     context: Context,
@@ -200,7 +200,7 @@ impl<'a> UnitRun<'a> {
 
     /// Runs the handler until it returns, its time is over, its permit is lost, or its grace after
     /// a cancellation is over.
-    async fn perform(&self, permit: Option<&Permit>) -> Answer {
+    async fn perform(&self, permit: Option<&Permit>) -> RunOutcome {
         let Some(registered) = self.registered else {
             // The store returned a kind that was not claimed: leave it to other workers.
             return Outcome::Snooze(Duration::from_secs(60)).into();
@@ -214,7 +214,7 @@ impl<'a> UnitRun<'a> {
         }
     }
 
-    async fn out_of_time(&self) -> Answer {
+    async fn out_of_time(&self) -> RunOutcome {
         let Some(limit) = self.limit else {
             return std::future::pending().await;
         };
@@ -229,7 +229,7 @@ impl<'a> UnitRun<'a> {
     }
 
     /// Adjusts the answer to the reason of a cancellation, and rejects a result that is too large.
-    fn normalise(&self, answer: Answer) -> Answer {
+    fn normalise(&self, answer: RunOutcome) -> RunOutcome {
         let answer = match self.run_control.reason() {
             Some(CancelReason::Cancelled) => cancel_outcome(answer),
             Some(CancelReason::Stopping) => interrupt_outcome(answer),
@@ -246,11 +246,11 @@ impl<'a> UnitRun<'a> {
     }
 
     /// Whether the handler yielded its slot voluntarily.
-    fn has_yielded(&self, answer: &Answer) -> bool {
+    fn has_yielded(&self, answer: &RunOutcome) -> bool {
         answer.outcome == Outcome::Interrupted && self.run_control.reason().is_none()
     }
 
-    fn complete(self, answer: Answer) {
+    fn complete(self, answer: RunOutcome) {
         tracing::debug!(outcome = outcome_name(&answer.outcome), "ran");
         record_outcome(&tracing::Span::current(), &answer.outcome);
         let weight = &self.context.unit().weight;
@@ -260,7 +260,7 @@ impl<'a> UnitRun<'a> {
 
 /// After a user cancelled the unit, outcomes that would run it again become a cancellation, without
 /// effects, which were meant for another outcome.
-fn cancel_outcome(answer: Answer) -> Answer {
+fn cancel_outcome(answer: RunOutcome) -> RunOutcome {
     match answer.outcome {
         Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Interrupted => Outcome::Cancel.into(),
         _ => answer,
@@ -269,7 +269,7 @@ fn cancel_outcome(answer: Answer) -> Answer {
 
 /// While the worker stops, a handler that gave up is interrupted and uses no attempt. Its effects,
 /// which were meant for another outcome, are dropped.
-fn interrupt_outcome(answer: Answer) -> Answer {
+fn interrupt_outcome(answer: RunOutcome) -> RunOutcome {
     match answer.outcome {
         Outcome::Retry { .. } | Outcome::Cancel => Outcome::Interrupted.into(),
         _ => answer,
@@ -281,7 +281,7 @@ impl TimeLimit {
         let policy = unit.policy.as_ref().unwrap_or(&registered.policy);
         // The store's start time is before the wait for the permit.
         let now = unit.started_at.unwrap_or(unit.since) + waited;
-        let allowed = unit.time_allowed(policy, now)?;
+        let allowed = unit.time_limit(policy, now)?;
         let at = Instant::now().checked_add(allowed)?;
         Some(Self { at, allowed, by_deadline: policy.timeout != Some(allowed) })
     }
@@ -295,7 +295,7 @@ impl TimeLimit {
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Answer {
+fn panicked(panic: &(dyn Any + Send)) -> RunOutcome {
     let message = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

@@ -6,15 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::session::Order;
-use longshore_core::store::{Claim, Claimed};
+use longshore_core::worker_session::WorkerCommand;
+use longshore_core::store::{ClaimRequest, ClaimResult};
 use longshore_core::{Counts, Error, Kind, Result};
 use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
 use crate::prefetch::PrefetchEstimator;
 use crate::unit_table::ClaimReservation;
-use crate::worker::ClaimAhead;
+use crate::worker::Prefetch;
 use crate::worker_inner::WorkerInner;
 
 /// Shortest and longest wait for a wake-up; the wait doubles while nothing comes. A store that sees
@@ -33,7 +33,7 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
     let mut fetcher = Fetcher::new(worker);
     loop {
         let order = fetcher.worker.control.order();
-        if order == Order::Work {
+        if order == WorkerCommand::Work {
             fetcher.fetch().await;
         } else {
             fetcher.pause(order).await;
@@ -79,7 +79,7 @@ impl Fetcher {
     }
 
     /// On quiet, drain or stop: returns unstarted units, then waits for another order.
-    async fn pause(&mut self, order: Order) {
+    async fn pause(&mut self, order: WorkerCommand) {
         let unstarted = self.worker.table.take_prefetched();
         self.worker.release(unstarted).await;
         self.worker.control.changed_from(order).await;
@@ -93,7 +93,7 @@ impl Fetcher {
                 () = tokio::time::sleep(PROBE_INTERVAL), if worker.table.drains_for_exclusive() => {
                     self.probe().await;
                 }
-                () = worker.control.changed_from(Order::Work) => {}
+                () = worker.control.changed_from(WorkerCommand::Work) => {}
             }
             return;
         };
@@ -112,8 +112,8 @@ impl Fetcher {
         let WorkerInner { settings, stats, table, waits, .. } = &*self.worker;
         self.prefetch.observe(stats.ran(), Instant::now());
         let target = match settings.claim_ahead {
-            ClaimAhead::Adaptive => self.prefetch.target(stats.mean_run(), settings.slots),
-            ClaimAhead::Off => 0,
+            Prefetch::Adaptive => self.prefetch.target(stats.mean_run(), settings.slots),
+            Prefetch::Off => 0,
         };
         table.reserve_claim(target, waits.claim_limit(table.slot_limit(), Instant::now()))
     }
@@ -135,25 +135,25 @@ impl Fetcher {
         }
     }
 
-    fn claim_for(&self, reservation: &ClaimReservation) -> Claim {
+    fn claim_for(&self, reservation: &ClaimReservation) -> ClaimRequest {
         let settings = &self.worker.settings;
-        Claim {
+        ClaimRequest {
             session: reservation.session,
             scope: settings.scope.clone(),
             queues: settings.queues.clone(),
             batch: settings.batch.clone(),
             kinds: self.kinds.clone(),
-            free: reservation.free,
+            free_slots: reservation.free,
             slots: settings.slots,
             resources: reservation.resources.clone(),
-            all_resources: settings.resources.clone(),
-            ahead: reservation.prefetch,
-            empty_handed: reservation.worker_idle,
-            except: reservation.excluded_tenants.clone(),
+            total_resources: settings.resources.clone(),
+            prefetch: reservation.prefetch,
+            holds_nothing: reservation.worker_idle,
+            excluded_tenants: reservation.excluded_tenants.clone(),
         }
     }
 
-    fn accept(&mut self, reservation: ClaimReservation, answer: Result<Claimed>) -> ClaimResult {
+    fn accept(&mut self, reservation: ClaimReservation, answer: Result<ClaimResult>) -> ClaimResult {
         let worker = Arc::clone(&self.worker);
         let claimed = match answer {
             Ok(claimed) => claimed,
@@ -207,10 +207,10 @@ impl Fetcher {
         let poll_wait = self.poll_wait();
         let poll_wait = worker.waits.recheck_in().map_or(poll_wait, |soon| soon.min(poll_wait));
         tokio::select! {
-            wake_seq = worker.store().wake(self.wake_seq, poll_wait) => self.wake_seq = wake_seq,
+            wake_seq = worker.store().wait_for_ready(self.wake_seq, poll_wait) => self.wake_seq = wake_seq,
             () = worker.table.slots_freed.notified(), if or_slots => {}
             () = worker.waits.waits_ended.notified() => {}
-            () = worker.control.changed_from(Order::Work) => {}
+            () = worker.control.changed_from(WorkerCommand::Work) => {}
         }
         self.prefetch.restart_window(worker.stats.ran(), Instant::now());
     }
@@ -226,7 +226,7 @@ impl Fetcher {
         let answer =
             match &settings.batch {
                 Some(batch) => worker.store().batch(&settings.scope, batch).await.map(|batch| {
-                    idle(&batch.counts) && (batch.sealed || batch.status.is_given_up())
+                    idle(&batch.counts) && (batch.sealed || batch.status.is_aborted())
                 }),
                 None => {
                     let totals = worker.store().totals(&settings.scope, &settings.queues).await;
@@ -239,7 +239,7 @@ impl Fetcher {
 
 /// Compares a claim with its reservation. If a unit must run alone, the unit table keeps the slots
 /// free for it.
-fn classify(reservation: &ClaimReservation, claimed: &Claimed) -> ClaimResult {
+fn classify(reservation: &ClaimReservation, claimed: &ClaimResult) -> ClaimResult {
     let started = claimed.units.iter().filter(|held| held.started);
     let slots: u32 = started.map(|held| held.unit.weight.slots).sum();
     let filled =

@@ -50,11 +50,11 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// What a handler returns: a reply, or a verdict.
-pub type HandlerResult<T> = Result<Reply<T>, Verdict>;
+pub type HandlerResult<T> = Result<HandlerReply<T>, Verdict>;
 
 /// A result, and what is committed with it.
 #[derive(Debug, Clone)]
-pub struct Reply<T> {
+pub struct HandlerReply<T> {
     /// Stored as the unit's result.
     pub value: T,
     /// Committed in the same transaction as the unit's outcome.
@@ -72,7 +72,7 @@ pub struct Commit {
     pub calls: Vec<CallRecord>,
 }
 
-impl<T> Reply<T> {
+impl<T> HandlerReply<T> {
     /// Done, with this result.
     pub fn new(value: T) -> Self {
         Self { value, commit: Commit::default() }
@@ -93,7 +93,7 @@ impl<T> Reply<T> {
     }
 }
 
-impl<T> From<T> for Reply<T> {
+impl<T> From<T> for HandlerReply<T> {
     fn from(value: T) -> Self {
         Self::new(value)
     }
@@ -189,7 +189,7 @@ impl From<Verdict> for Outcome {
     }
 }
 
-impl From<Verdict> for Answer {
+impl From<Verdict> for RunOutcome {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             Verdict::With(verdict, commit) => Self { outcome: (*verdict).into(), commit },
@@ -221,14 +221,14 @@ pub trait IntoHandlerResult {
 impl<T: Serialize + Send, E: Display> IntoHandlerResult for Result<T, E> {
     type Output = T;
     fn into_handler_result(self) -> HandlerResult<T> {
-        self.map(Reply::new).map_err(|error| Verdict::retry("error", error))
+        self.map(HandlerReply::new).map_err(|error| Verdict::retry("error", error))
     }
 }
 
 impl<T: Serialize + Send> IntoHandlerResult for Result<T, Verdict> {
     type Output = T;
     fn into_handler_result(self) -> HandlerResult<T> {
-        self.map(Reply::new)
+        self.map(HandlerReply::new)
     }
 }
 
@@ -241,14 +241,14 @@ impl<T: Serialize + Send> IntoHandlerResult for HandlerResult<T> {
 
 /// A run's outcome, ready for the store.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct RunOutcome {
     /// The outcome.
     pub outcome: Outcome,
     /// What is committed with it.
     pub commit: Commit,
 }
 
-impl From<Outcome> for Answer {
+impl From<Outcome> for RunOutcome {
     fn from(outcome: Outcome) -> Self {
         Self { outcome, commit: Commit::default() }
     }
@@ -258,14 +258,14 @@ impl From<Outcome> for Answer {
 /// payload is not JSON.
 pub trait ErasedHandler: Send + Sync + 'static {
     /// Runs one unit.
-    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>>;
+    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = RunOutcome> + Send + '_>>;
 }
 
 /// Erases the types of a [`Handler`].
 pub(crate) struct TypedHandler<H>(pub(crate) H);
 
 impl<H: Handler> ErasedHandler for TypedHandler<H> {
-    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = RunOutcome> + Send + '_>> {
         Box::pin(async move {
             match context.unit().payload.parse() {
                 Ok(input) => into_answer(self.0.run(context, input).await),
@@ -293,7 +293,7 @@ where
     I: DeserializeOwned + Send + 'static,
     R: Future<Output: IntoHandlerResult> + Send + 'static,
 {
-    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = RunOutcome> + Send + '_>> {
         Box::pin(async move {
             match context.unit().payload.parse::<I>() {
                 Ok(input) => into_answer((self.run)(context, input).await.into_handler_result()),
@@ -303,13 +303,13 @@ where
     }
 }
 
-fn into_answer<T: Serialize>(result: HandlerResult<T>) -> Answer {
+fn into_answer<T: Serialize>(result: HandlerResult<T>) -> RunOutcome {
     let reply = match result {
         Ok(reply) => reply,
         Err(verdict) => return verdict.into(),
     };
     match Payload::json(&reply.value) {
-        Ok(value) => Answer { outcome: Outcome::Done(stored_result(value)), commit: reply.commit },
+        Ok(value) => RunOutcome { outcome: Outcome::Done(stored_result(value)), commit: reply.commit },
         Err(error) => {
             Outcome::Fail(Failure::new("bad-output", format!("the result is not JSON: {error}")))
                 .into()
@@ -322,7 +322,7 @@ fn stored_result(value: Payload) -> Option<Payload> {
     (value.as_bytes() != b"null").then_some(value)
 }
 
-fn bad_input(error: &serde_json::Error) -> Answer {
+fn bad_input(error: &serde_json::Error) -> RunOutcome {
     Outcome::Fail(Failure::new(
         "bad-input",
         format!("the payload does not match the handler's input: {error}"),

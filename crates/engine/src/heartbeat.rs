@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::session::{Lease, Order};
-use longshore_core::store::{Beat, BeatAnswer, Finish};
+use longshore_core::worker_session::{Lease, WorkerCommand};
+use longshore_core::store::{Heartbeat, HeartbeatReply, FinishRequest};
 use longshore_core::{Error, Outcome, Result, SessionId};
 
 use crate::backoff::Backoff;
@@ -47,7 +47,7 @@ struct HeartbeatLoop {
     /// Consecutive beats at which the store counted more leases than the unit table.
     surplus_beats: u32,
     /// An operator's order to the previous session that the current session does not have yet.
-    pending_order: Option<Order>,
+    pending_order: Option<WorkerCommand>,
     backoff: Backoff,
 }
 
@@ -58,8 +58,8 @@ impl HeartbeatLoop {
         let known = worker.table.len();
         self.reapply_order(session).await;
         let progress = worker.table.take_progress();
-        let beat = Beat { cpu: cpu_time(), progress: progress.clone() };
-        match worker.store().beat(session, beat).await {
+        let beat = Heartbeat { cpu: cpu_time(), progress: progress.clone() };
+        match worker.store().heartbeat(session, beat).await {
             Ok(answer) => {
                 worker.store_answered();
                 self.backoff.reset();
@@ -81,19 +81,19 @@ impl HeartbeatLoop {
     /// Applies an operator's order to the new session too, until the operator lifts it.
     async fn reapply_order(&mut self, session: SessionId) {
         if let Some(order) = self.pending_order
-            && self.worker.store().order(session, order).await.is_ok()
+            && self.worker.store().command_worker(session, order).await.is_ok()
         {
             self.pending_order = None;
         }
     }
 
-    async fn apply_answer(&mut self, session: SessionId, answer: BeatAnswer, count_before: usize) {
+    async fn apply_answer(&mut self, session: SessionId, answer: HeartbeatReply, count_before: usize) {
         let worker = Arc::clone(&self.worker);
         if self.pending_order.is_none() {
             worker.control.set_operator_order(answer.order);
         }
         worker.table.cancel_runs(&answer.cancel);
-        let mut returned = worker.table.take_prefetched_of(&answer.unwanted);
+        let mut returned = worker.table.take_prefetched_of(&answer.to_release);
         returned.extend(worker.table.take_prefetched_of(&answer.cancel));
         if !returned.is_empty() {
             // Bounded: releasing must not delay the next beat.
@@ -138,7 +138,7 @@ impl HeartbeatLoop {
                 self.worker.store_answered();
                 self.backoff.reset();
                 let order = self.worker.control.operator_order();
-                self.pending_order = Some(order).filter(|order| *order > Order::Work);
+                self.pending_order = Some(order).filter(|order| *order > WorkerCommand::Work);
                 self.worker.table.set_session(session);
                 self.reapply_order(session).await;
                 self.every
@@ -154,7 +154,7 @@ impl HeartbeatLoop {
 /// Leases that the store has and the unit table had neither before nor after the query.
 async fn unknown_leases(worker: &WorkerInner, session: SessionId) -> Result<Vec<Lease>> {
     let mut known: HashSet<Lease> = worker.table.leases().into_iter().collect();
-    let held = worker.store().held(session).await?;
+    let held = worker.store().leases_of(session).await?;
     known.extend(worker.table.leases());
     Ok(held.into_iter().filter(|lease| !known.contains(lease)).collect())
 }
@@ -168,9 +168,9 @@ async fn release_or_interrupt(
 ) -> Result<()> {
     let store = worker.store();
     store.release(session, &leases).await?;
-    let still: HashSet<Lease> = store.held(session).await?.into_iter().collect();
-    let interrupted = |lease| Finish::new(lease, Outcome::Interrupted);
-    let finishes: Vec<Finish> =
+    let still: HashSet<Lease> = store.leases_of(session).await?.into_iter().collect();
+    let interrupted = |lease| FinishRequest::new(lease, Outcome::Interrupted);
+    let finishes: Vec<FinishRequest> =
         leases.into_iter().filter(|lease| still.contains(lease)).map(interrupted).collect();
     if !finishes.is_empty() {
         store.finish(session, finishes).await?;

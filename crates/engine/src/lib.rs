@@ -64,23 +64,23 @@ pub use await_result::WaitError;
 pub use backoff::Backoff;
 pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
-    AcquireError, AdaptiveMax, Alarm, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,
-    LocalPermits, LogAlarm, OnOutage, Permit, PermitRequest, PoolAlert, PoolAlertKind, PoolBook,
-    Went,
+    AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,
+    LocalPermits, LogAlertSink, OnOutage, Permit, AcquireBuilder, PoolAlert, PoolAlertKind, PoolRegistry,
+    CallOutcome,
 };
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};
 pub use control::WorkerControl;
 pub use cpu::cpu_time;
-pub use cron::{Timetable, TimetableError, zones};
+pub use cron::{CronSchedule, CronError, time_zones};
 pub use handler::{
-    Answer, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
+    RunOutcome, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, HandlerReply, Verdict,
 };
-pub use heartbeat_thread::Heartbeat;
+pub use heartbeat_thread::HeartbeatRequest;
 pub use longshore_accounts::{self as accounts, Ledger};
 pub use longshore_core::*;
 pub use memory::{MemoryPermits, MemoryStore};
 pub use services::Services;
-pub use slot_yield::Waiting;
+pub use slot_yield::SlotWait;
 pub use stats::{WorkerReport, WorkerStats};
-pub use worker::{BuildError, ClaimAhead, Worker, WorkerBuilder, WorkerError, most_at_risk};
+pub use worker::{BuildError, Prefetch, Worker, WorkerBuilder, WorkerError, max_unrecorded_units};

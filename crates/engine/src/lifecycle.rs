@@ -4,14 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::session::Order;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{Error, SessionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
-use crate::heartbeat_thread::{Heartbeat, HeartbeatThread};
+use crate::heartbeat_thread::{HeartbeatRequest, HeartbeatThread};
 use crate::services::{self, Services};
 use crate::stats::WorkerReport;
 use crate::worker::{Worker, WorkerError};
@@ -44,7 +44,7 @@ pub(crate) async fn run(worker: Worker) -> Result<WorkerReport, WorkerError> {
 async fn open(worker: &WorkerInner) -> Result<bool, WorkerError> {
     let session = SessionId::new();
     let mut backoff = Backoff::store();
-    while worker.control.order() < Order::Drain {
+    while worker.control.order() < WorkerCommand::Drain {
         match worker.store().open_session(worker.new_session(session)).await {
             Ok(()) => {
                 worker.store_answered();
@@ -55,7 +55,7 @@ async fn open(worker: &WorkerInner) -> Result<bool, WorkerError> {
             Err(error) if error.is_retryable() => worker.store_failed(&error),
             Err(error) => return Err(error.into()),
         }
-        let _ = timeout(backoff.next_wait(), worker.control.reached(Order::Drain)).await;
+        let _ = timeout(backoff.next_wait(), worker.control.wait_for_order(WorkerCommand::Drain)).await;
     }
     Ok(false)
 }
@@ -64,10 +64,10 @@ async fn open(worker: &WorkerInner) -> Result<bool, WorkerError> {
 /// passed.
 async fn shut_down(worker: &WorkerInner) {
     let WorkerInner { control, table, settings, .. } = worker;
-    control.reached(Order::Drain).await;
+    control.wait_for_order(WorkerCommand::Drain).await;
     tokio::select! {
         () = table.wait_idle() => return,
-        () = control.reached(Order::Stop) => {}
+        () = control.wait_for_order(WorkerCommand::Stop) => {}
     }
     table.stop();
     // Each run drops its handler after the grace itself; a second more lets it return.
@@ -135,7 +135,7 @@ impl WorkerTasks {
     }
 
     fn start_heartbeat(&mut self, worker: &Arc<WorkerInner>) {
-        if worker.settings.heartbeat == Heartbeat::Thread {
+        if worker.settings.heartbeat == HeartbeatRequest::Thread {
             match HeartbeatThread::start(Arc::clone(worker)) {
                 Ok(heartbeat_thread) => return self.heartbeat_thread = Some(heartbeat_thread),
                 Err(error) => tracing::warn!(%error, "no heartbeat thread; running it as a task"),
@@ -150,7 +150,7 @@ impl WorkerTasks {
             move || worker.table.session()
         };
         let (store, retention) = (Arc::clone(&worker.settings.store), worker.settings.retention);
-        let services = services::all(store, session, Arc::clone(&worker.scheduled), retention);
+        let services = services::run_all(store, session, Arc::clone(&worker.scheduled), retention);
         self.spawn("services", services);
     }
 

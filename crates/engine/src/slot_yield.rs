@@ -110,7 +110,7 @@ impl WaitTracker {
     }
 
     /// Records that a run of this tenant begins to wait.
-    pub(crate) fn begin(self: &Arc<Self>, tenant: &TenantId) -> Waiting {
+    pub(crate) fn begin(self: &Arc<Self>, tenant: &TenantId) -> SlotWait {
         let mut state = self.state();
         if let Some(at) = state.expected.iter().position(|(expected, _)| expected == tenant) {
             state.expected.remove(at);
@@ -118,7 +118,7 @@ impl WaitTracker {
         state.next += 1;
         let id = state.next;
         state.waiting.insert(id, (tenant.clone(), Instant::now()));
-        Waiting { waits: Arc::clone(self), id }
+        SlotWait { waits: Arc::clone(self), id }
     }
 }
 
@@ -186,16 +186,16 @@ impl WaitState {
 
 /// A run that waits, until this guard is dropped.
 #[must_use = "the wait ends when this is dropped"]
-pub struct Waiting {
+pub struct SlotWait {
     waits: Arc<WaitTracker>,
     id: u64,
 }
 
-impl Waiting {
+impl SlotWait {
     /// Returns when the slot is needed: too many runs wait, and the others have waited longer.
     /// Never returns within the first 250 ms. The handler should then end with
     /// [`Verdict::Yield`](crate::Verdict::Yield).
-    pub async fn unwanted(&self) {
+    pub async fn slot_needed(&self) {
         // Staggered by id: of two waiting runs the older may continue in the meantime.
         let stay = MIN_STAY + Duration::from_millis(self.id % 16 * 4);
         loop {
@@ -207,14 +207,14 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for SlotWait {
     fn drop(&mut self) {
         self.waits.state().end(self.id, Instant::now());
         self.waits.waits_ended.notify_one();
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for SlotWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Waiting").field(&self.id).finish()
     }
@@ -230,7 +230,7 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
-    fn crowd(waits: &Arc<WaitTracker>, name: &str, count: usize) -> Vec<Waiting> {
+    fn crowd(waits: &Arc<WaitTracker>, name: &str, count: usize) -> Vec<SlotWait> {
         (0..count).map(|_| waits.begin(&tenant(name))).collect()
     }
 
@@ -300,21 +300,21 @@ mod tests {
         let waits = Arc::new(WaitTracker::new(8));
         let mut crowd = crowd(&waits, "a", 8);
         for (index, waiting) in crowd.iter().enumerate() {
-            let result = timeout(Duration::from_secs(5), waiting.unwanted()).await;
+            let result = timeout(Duration::from_secs(5), waiting.slot_needed()).await;
             assert_eq!(result.is_ok(), index >= 6, "{index}");
         }
         let last = crowd.pop().unwrap();
-        assert!(timeout(Duration::from_millis(200), last.unwanted()).await.is_err(), "not at once");
+        assert!(timeout(Duration::from_millis(200), last.slot_needed()).await.is_err(), "not at once");
         drop(crowd.remove(0));
-        assert!(timeout(Duration::from_secs(5), last.unwanted()).await.is_ok());
+        assert!(timeout(Duration::from_secs(5), last.slot_needed()).await.is_ok());
         drop(crowd.remove(0));
-        assert!(timeout(Duration::from_secs(5), last.unwanted()).await.is_err(), "one has gone on");
+        assert!(timeout(Duration::from_secs(5), last.slot_needed()).await.is_err(), "one has gone on");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_single_slot_is_given_back_after_a_moment() {
         let waits = Arc::new(WaitTracker::new(1));
         let only = waits.begin(&tenant("a"));
-        timeout(Duration::from_millis(400), only.unwanted()).await.unwrap();
+        timeout(Duration::from_millis(400), only.slot_needed()).await.unwrap();
     }
 }

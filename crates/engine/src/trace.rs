@@ -19,10 +19,10 @@ static TRACER: OnceLock<Box<dyn Tracer>> = OnceLock::new();
 pub trait Tracer: Send + Sync {
     /// Makes `span` a child of the span that `parent`, a `traceparent`, names. Does nothing if the
     /// span is not recorded or `parent` is invalid.
-    fn adopt(&self, span: &Span, parent: &str);
+    fn set_parent(&self, span: &Span, parent: &str);
 
     /// The current `traceparent`, if the span is recorded.
-    fn here(&self) -> Option<String>;
+    fn current_traceparent(&self) -> Option<String>;
 }
 
 /// Installs the process's tracer. Returns false if there is one already.
@@ -31,14 +31,14 @@ pub fn install(tracer: Box<dyn Tracer>) -> bool {
 }
 
 /// The current `traceparent`, if a tracer records the span.
-pub fn here() -> Option<String> {
-    TRACER.get()?.here()
+pub fn current_traceparent() -> Option<String> {
+    TRACER.get()?.current_traceparent()
 }
 
 /// Makes a span the child of a span in another process, if `parent` is given.
-pub fn adopt(span: &Span, parent: Option<&str>) {
+pub fn set_parent(span: &Span, parent: Option<&str>) {
     if let (Some(tracer), Some(parent)) = (TRACER.get(), parent) {
-        tracer.adopt(span, parent);
+        tracer.set_parent(span, parent);
     }
 }
 
@@ -57,7 +57,7 @@ pub fn is_traceparent(text: &str) -> bool {
 
 /// Sets the trace of units that have none: the current `traceparent`, or else the sender's.
 pub(crate) fn set_trace(units: &mut [NewUnit], sender: Option<&str>) {
-    let Some(here) = here().or_else(|| sender.map(str::to_owned)) else { return };
+    let Some(here) = current_traceparent().or_else(|| sender.map(str::to_owned)) else { return };
     for unit in units {
         unit.trace.get_or_insert_with(|| here.clone());
     }
@@ -87,7 +87,7 @@ pub(crate) fn run_span(unit: &Unit) -> Span {
         outcome = tracing::field::Empty,
         error = tracing::field::Empty,
     );
-    adopt(&span, unit.trace.as_deref());
+    set_parent(&span, unit.trace.as_deref());
     span
 }
 

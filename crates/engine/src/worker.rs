@@ -15,7 +15,7 @@ use crate::bounded_pool::BoundedPool;
 use crate::context::Context;
 use crate::control::WorkerControl;
 use crate::handler::{ClosureHandler, ErasedHandler, Handler, IntoHandlerResult, TypedHandler};
-use crate::heartbeat_thread::Heartbeat;
+use crate::heartbeat_thread::HeartbeatRequest;
 use crate::lifecycle;
 use crate::services::Services;
 use crate::stats::{WorkerReport, WorkerStats};
@@ -65,14 +65,14 @@ pub struct WorkerBuilder {
 /// Maximum number of units that a worker with `slots` slots has started without a recorded outcome:
 /// running units, and completions in flight to the store. If the worker is killed, at most this
 /// many units run again.
-pub const fn most_at_risk(slots: u32) -> u32 {
+pub const fn max_unrecorded_units(slots: u32) -> u32 {
     let most = slots.saturating_mul(3);
     if most > 32 { most } else { 32 }
 }
 
 /// Whether the worker claims units before a slot is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ClaimAhead {
+pub enum Prefetch {
     /// Claims what the worker finishes in about 100 ms at its measured rate. Slow handlers prefetch
     /// nothing.
     #[default]
@@ -128,8 +128,8 @@ pub(crate) struct WorkerSettings {
     pub(crate) until_idle: bool,
     pub(crate) services: Services,
     pub(crate) retention: Retention,
-    pub(crate) claim_ahead: ClaimAhead,
-    pub(crate) heartbeat: Heartbeat,
+    pub(crate) claim_ahead: Prefetch,
+    pub(crate) heartbeat: HeartbeatRequest,
     pub(crate) handlers: HashMap<Kind, RegisteredHandler>,
     /// Bounded pools by kind: a unit of the kind runs only while it holds a permit.
     pub(crate) permit_pools: HashMap<Kind, BoundedPool>,
@@ -183,8 +183,8 @@ impl WorkerSettings {
             until_idle: false,
             services: Services::All,
             retention: Retention::default(),
-            claim_ahead: ClaimAhead::Adaptive,
-            heartbeat: Heartbeat::Thread,
+            claim_ahead: Prefetch::Adaptive,
+            heartbeat: HeartbeatRequest::Thread,
             handlers: HashMap::new(),
             permit_pools: HashMap::new(),
         }
@@ -261,13 +261,13 @@ impl WorkerBuilder {
     }
 
     /// Sets whether the worker claims units before a slot is free.
-    pub fn claim_ahead(mut self, claim_ahead: ClaimAhead) -> Self {
+    pub fn prefetch(mut self, claim_ahead: Prefetch) -> Self {
         self.settings.claim_ahead = claim_ahead;
         self
     }
 
     /// Sets where the heartbeat runs. Change it only for tests with paused time.
-    pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
+    pub fn heartbeat(mut self, heartbeat: HeartbeatRequest) -> Self {
         self.settings.heartbeat = heartbeat;
         self
     }
@@ -307,7 +307,7 @@ impl WorkerBuilder {
     /// for a second and uses no attempt. If the permit is lost, the run is dropped and retried by
     /// its policy. A unit that waits for a permit occupies its slot: give a pool that is often full
     /// a short wait limit.
-    pub fn hold(mut self, kind: Kind, pool: BoundedPool) -> Self {
+    pub fn require_permit(mut self, kind: Kind, pool: BoundedPool) -> Self {
         self.settings.permit_pools.insert(kind, pool);
         self
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use longshore_core::session::{Lease, NewSession, Order};
+use longshore_core::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore_core::{Error, SessionId, Store};
 use tokio::sync::{Mutex, Notify};
 
@@ -107,7 +107,7 @@ impl WorkerInner {
         };
         self.stats.on_returned(leases.len());
         let mut backoff = Backoff::store();
-        while self.control.order() < Order::Stop {
+        while self.control.order() < WorkerCommand::Stop {
             match self.store().release(session, &leases).await {
                 Err(error) if error.is_retryable() => self.store_failed(&error),
                 Err(Error::SessionGone(_)) => return self.session_gone(session),

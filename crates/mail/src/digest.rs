@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::{Clock, Priority};
-use longshore_batch::mail::{Office, OfficeError, Parcel, Posted, Told};
+use longshore_batch::mail::{MailSpool, MailSpoolError, OutgoingMail, SpooledMail, MailMetadata};
 
-use crate::letter::Draft;
-use crate::letterbox::Letterbox;
-use crate::mjml::{Compiler, RenderError, Roots, Template, find_include};
-use crate::spool::{Key, Letter, Put};
+use crate::message_builder::Draft;
+use crate::group_commit::GroupCommitQueue;
+use crate::mjml::{Compiler, RenderError, Roots, MjmlTemplate, find_include};
+use crate::spool::{MessageKey, NewMessage, EnqueueResult};
 
 /// The row's template, addresses or subject do not make a valid message.
 const MAIL_ERROR: &str = "MAIL_ERROR";
@@ -22,59 +22,59 @@ const SPOOL_ERROR: &str = "SPOOL_ERROR";
 /// An [`Office`] that enqueues messages in a spool.
 ///
 /// A retry with the same key, from any process and after any crash, returns the stored message's metadata.
-pub struct SpoolOffice {
-    sealer: Sealer,
-    letterbox: Letterbox,
+pub struct DigestSpool {
+    sealer: DigestBuilder,
+    letterbox: GroupCommitQueue,
 }
 
 /// Renders parcels to messages without enqueueing them: used by [`SpoolOffice`] and by dry runs.
-pub struct Sealer {
+pub struct DigestBuilder {
     compiler: Compiler,
     includes: Vec<PathBuf>,
     clock: Arc<dyn Clock>,
 }
 
-impl SpoolOffice {
+impl DigestSpool {
     /// `compiler` renders the templates; they may include files from these folders and their own. Its page
     /// cache is disabled, since no two rows have the same page.
     pub fn new(
         compiler: Compiler,
-        letterbox: Letterbox,
+        letterbox: GroupCommitQueue,
         includes: Vec<PathBuf>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { sealer: Sealer::new(compiler, includes, clock), letterbox }
+        Self { sealer: DigestBuilder::new(compiler, includes, clock), letterbox }
     }
 }
 
-impl Sealer {
+impl DigestBuilder {
     /// `compiler` renders the templates; they may include files from these folders and their own.
     pub fn new(compiler: Compiler, includes: Vec<PathBuf>, clock: Arc<dyn Clock>) -> Self {
         Self { compiler: compiler.cache_bytes(0), includes, clock }
     }
 
     /// Renders a parcel and parses its addresses.
-    pub async fn seal(&self, parcel: Parcel) -> Result<Letter, OfficeError> {
+    pub async fn seal(&self, parcel: OutgoingMail) -> Result<NewMessage, MailSpoolError> {
         let page = self.compiler.compile(&self.template(&parcel)?).await;
-        let page = page.map_err(|error| OfficeError {
+        let page = page.map_err(|error| MailSpoolError {
             retryable: error.is_retryable(),
             busy: matches!(error, RenderError::Permit(_)),
             ..permanent(MJML_ERROR, &error)
         })?;
-        let Parcel { key, from, to, subject, headers, told, .. } = parcel;
+        let OutgoingMail { key, from, to, subject, headers, metadata: told, .. } = parcel;
         let html = page.html.clone();
         let draft =
             Draft { from, to: vec![to], subject, html, text: None, bounces_to: None, headers };
-        let (now, key) = (self.clock.now(), Key::new(&key));
+        let (now, key) = (self.clock.now(), MessageKey::new(&key));
         let key = key.map_err(|error| permanent(MAIL_ERROR, &error))?;
-        let letter = draft.seal(key, now, Priority::NORMAL, now);
+        let letter = draft.build(key, now, Priority::NORMAL, now);
         let mut letter = letter.map_err(|error| permanent(MAIL_ERROR, &error))?;
         letter.metadata =
             Some(serde_json::to_value(&told).map_err(|error| permanent(MAIL_ERROR, &error))?);
         Ok(letter)
     }
 
-    fn template(&self, parcel: &Parcel) -> Result<Template, OfficeError> {
+    fn template(&self, parcel: &OutgoingMail) -> Result<MjmlTemplate, MailSpoolError> {
         let roots = match find_include(&parcel.mjml) {
             None => Roots::default(),
             Some(_) => {
@@ -82,22 +82,22 @@ impl Sealer {
                 Roots::new(folders).map_err(|error| permanent(MJML_ERROR, &error))?
             }
         };
-        Template::from_text(&parcel.mjml, &roots).map_err(|error| permanent(MJML_ERROR, &error))
+        MjmlTemplate::from_text(&parcel.mjml, &roots).map_err(|error| permanent(MJML_ERROR, &error))
     }
 }
 
 #[async_trait]
-impl Office for SpoolOffice {
-    async fn post(&self, parcel: Parcel) -> Result<Posted, OfficeError> {
-        let (mail_key, told) = (parcel.key.clone(), parcel.told.clone());
+impl MailSpool for DigestSpool {
+    async fn enqueue(&self, parcel: OutgoingMail) -> Result<SpooledMail, MailSpoolError> {
+        let (mail_key, told) = (parcel.key.clone(), parcel.metadata.clone());
         let letter = self.sealer.seal(parcel).await?;
         let message_id = letter.message_id.clone();
-        let report = self.letterbox.put(letter).await.map_err(|error| OfficeError {
+        let report = self.letterbox.put(letter).await.map_err(|error| MailSpoolError {
             retryable: error.is_retryable(),
             ..permanent(SPOOL_ERROR, &*error)
         })?;
-        let created = report.result == Put::Created;
-        let told: Told = match (created, report.metadata) {
+        let created = report.result == EnqueueResult::Created;
+        let told: MailMetadata = match (created, report.metadata) {
             (true, _) => told,
             (false, Some(metadata)) => {
                 serde_json::from_value(metadata).map_err(|error| permanent(SPOOL_ERROR, &error))?
@@ -106,7 +106,7 @@ impl Office for SpoolOffice {
                 let message = format!(
                     "`{mail_key}` is already in the spool, but was not enqueued as a digest"
                 );
-                return Err(OfficeError {
+                return Err(MailSpoolError {
                     code: SPOOL_ERROR,
                     message,
                     retryable: false,
@@ -114,13 +114,13 @@ impl Office for SpoolOffice {
                 });
             }
         };
-        Ok(Posted { mail_key, message_id, created, told })
+        Ok(SpooledMail { mail_key, message_id, created, told })
     }
 }
 
 /// A permanent error, with its chain of causes.
-fn permanent(code: &'static str, error: &dyn std::error::Error) -> OfficeError {
+fn permanent(code: &'static str, error: &dyn std::error::Error) -> MailSpoolError {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
     let message = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
-    OfficeError { code, message, retryable: false, busy: false }
+    MailSpoolError { code, message, retryable: false, busy: false }
 }

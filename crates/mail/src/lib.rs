@@ -12,8 +12,8 @@
 
 pub mod digest;
 mod html_to_text;
-pub mod letter;
-pub mod letterbox;
+pub mod message_builder;
+pub mod group_commit;
 pub mod mjml;
 mod quoted_printable;
 pub mod send;

@@ -19,14 +19,14 @@ mod template;
 
 use async_trait::async_trait;
 
-pub use self::mrml::Embedded;
+pub use self::mrml::EmbeddedRenderer;
 pub use compiler::Compiler;
 pub use diff::{Difference, differences};
-pub use error::{MjmlError, RenderError, SourceLocation};
-pub use http::{Form, Http};
+pub use error::{MjmlError, RenderError, MjmlLocation};
+pub use http::{HttpFormat, HttpRenderer};
 pub(crate) use include::find_include;
-pub use npm::Reference;
-pub use template::{Roots, Template};
+pub use npm::NpmRenderer;
+pub use template::{Roots, MjmlTemplate};
 
 /// Renders MJML to HTML.
 #[async_trait]
@@ -35,12 +35,12 @@ pub trait Renderer: Send + Sync {
     fn name(&self) -> &str;
 
     /// Renders a template. May be dropped at any await point.
-    async fn render(&self, template: &Template) -> Result<Rendered, RenderError>;
+    async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError>;
 }
 
 /// The result of rendering a template.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rendered {
+pub struct RenderedPage {
     /// The HTML.
     pub html: String,
     /// Problems that the renderer reported and worked around.

@@ -13,20 +13,20 @@ mod tls;
 
 use async_trait::async_trait;
 
-use crate::spool::{DeliveryOutcome, Message};
+use crate::spool::{DeliveryOutcome, SpooledMessage};
 
 pub use domain_limiter::DomainRate;
-pub use file_transport::Folder;
-pub use sender::{Sender, SenderSettings, Sent};
+pub use file_transport::FileTransport;
+pub use sender::{Sender, SenderSettings, SendReport};
 pub use smtp::{Credentials, Security, Smtp, SmtpSettings};
-pub use tls::TlsError;
+pub use tls::SmtpTlsError;
 
 /// Delivers messages: a mail server or a folder.
 #[async_trait]
-pub trait Carrier: Send + Sync {
+pub trait Transport: Send + Sync {
     /// Starts a mail transaction for a message. The returned transaction is ready for the message's data. An
     /// error is the outcome of the attempt; then nothing was delivered.
-    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome>;
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome>;
 
     /// Closes idle connections, once there are no more messages.
     async fn close(&self) {}
@@ -36,5 +36,5 @@ pub trait Carrier: Send + Sync {
 #[async_trait]
 pub trait MailTransaction: Send {
     /// Sends the message's data. From the first byte on it may have been delivered.
-    async fn send_data(self: Box<Self>, message: &Message) -> DeliveryOutcome;
+    async fn send_data(self: Box<Self>, message: &SpooledMessage) -> DeliveryOutcome;
 }

@@ -41,18 +41,18 @@ use std::sync::{Arc, Mutex};
 
 use longshore::SessionId;
 
-pub use admin::{Failed, PruneReport};
+pub use admin::{FailedMessage, PruneReport};
 pub use due_scan::DueMessages;
-pub use enqueue::{Letter, Put};
+pub use enqueue::{NewMessage, EnqueueResult};
 pub use error::SpoolError;
 use failpoints::Failpoints;
-pub use filename::{BUCKETS, FileName, Key, MessageKeyError, ParseFileNameError};
-pub use format::{Envelope, Message};
+pub use filename::{BUCKETS, FileName, MessageKey, MessageKeyError, ParseFileNameError};
+pub use format::{Envelope, SpooledMessage};
 pub use leased_message::LeasedMessage;
 pub use recover::RecoveryReport;
 pub use shard::{ParseShareError, Shard, Share};
-pub use state_machine::{DeliveryOutcome, NextState, Note, OnUnanswered, Policy};
-pub use stats::{Health, SpoolStats, Thresholds};
+pub use state_machine::{DeliveryOutcome, NextState, Note, OnUnanswered, DeliveryPolicy};
+pub use stats::{SpoolHealth, SpoolStats, HealthThresholds};
 
 /// A spool in a folder. Cheap to clone. Any number of processes may share a folder on a local disk.
 #[derive(Debug, Clone)]
@@ -130,7 +130,7 @@ impl Spool {
         self.within(state.folder()).join(name.to_string())
     }
 
-    fn key(&self, key: &Key) -> PathBuf {
+    fn key(&self, key: &MessageKey) -> PathBuf {
         self.within("keys").join(key.encoded())
     }
 

@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use longshore_pool::{CallError, Program, Settings, WorkerPool, child};
+use longshore_pool::{CallError, Program, PoolSettings, WorkerPool, child};
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stdout, reason = "this is what the test reads")]
 async fn run(program: Program) -> Result<(), CallError> {
-    let mut settings = Settings::default();
+    let mut settings = PoolSettings::default();
     (settings.min, settings.max) = (1, 1);
     let pool = WorkerPool::processes("doomed", program, settings).await?;
     let worker: u32 = pool.call("pid", &()).await?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use longshore_pool::{
-    Call, CallError, OperationError, Operations, Program, Settings, WorkerPool, child,
+    PoolCall, CallError, OperationError, Operations, Program, PoolSettings, WorkerPool, child,
 };
 
 fn main() -> ExitCode {
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), CallError> {
-    let pool = WorkerPool::processes("maths", Program::this(), Settings::default()).await?;
+    let pool = WorkerPool::processes("maths", Program::this(), PoolSettings::default()).await?;
     let nine: u64 = pool.call("square", &3).await?;
     tracing::info!(nine);
     pool.close(Duration::from_secs(5)).await;
@@ -58,7 +58,7 @@ fn operations() -> Operations<u64> {
             println!("{words}");
             Ok::<_, OperationError>(words)
         })
-        .add_with("sleep", |_: &mut u64, call: &Call, millis: u64| {
+        .add_with("sleep", |_: &mut u64, call: &PoolCall, millis: u64| {
             let end = std::time::Instant::now() + Duration::from_millis(millis);
             while std::time::Instant::now() < end {
                 if call.is_cancelled() {

@@ -53,6 +53,6 @@ pub use self::progress::{Update, Updates};
 pub use self::routes::metrics;
 pub use self::shutdown::terminated;
 pub use self::sse::{progress_sse, sse};
-pub use self::workers::Workers;
+pub use self::workers::WorkerPools;
 #[cfg(feature = "ws")]
 pub use self::ws::progress_ws;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::call_state::CallState;
-use crate::error::Fate;
+use crate::error::CancelEffect;
 use crate::job::Job;
 use crate::operation::Operation;
 use crate::scheduler::{EndCause, WorkerId};
@@ -34,7 +34,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         id: WorkerId,
         call_state: &Arc<CallState>,
         reason: CancelReason,
-    ) -> Fate;
+    ) -> CancelEffect;
 
     /// Kills all workers, whatever they do: the pool is being dropped, or its time to close is
     /// over.

@@ -7,27 +7,27 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::call_state::CallState;
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 
 /// One call, as the operation sees it.
 #[derive(Clone)]
-pub struct Call {
+pub struct PoolCall {
     operation: Arc<str>,
     deadline: Option<Instant>,
     call_state: Arc<CallState>,
-    report: Option<Arc<dyn Fn(Payload) + Send + Sync>>,
+    report: Option<Arc<dyn Fn(CallPayload) + Send + Sync>>,
     /// Reads pending messages, for a worker without a thread that reads them meanwhile.
     poll: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
-impl Call {
+impl PoolCall {
     /// A call of `operation`. `report` sends progress values to the caller, if the caller
     /// subscribed.
     pub(crate) fn new(
         operation: Arc<str>,
         deadline: Option<Instant>,
         call_state: Arc<CallState>,
-        report: Option<Arc<dyn Fn(Payload) + Send + Sync>>,
+        report: Option<Arc<dyn Fn(CallPayload) + Send + Sync>>,
     ) -> Self {
         Self { operation, deadline, call_state, report, poll: None }
     }
@@ -62,14 +62,14 @@ impl Call {
     /// cannot be serialised as JSON is dropped.
     pub fn progress<T: Serialize + ?Sized>(&self, value: &T) {
         if let Some(report) = &self.report
-            && let Ok(value) = Payload::json(value)
+            && let Ok(value) = CallPayload::json(value)
         {
             report(value);
         }
     }
 }
 
-impl std::fmt::Debug for Call {
+impl std::fmt::Debug for PoolCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call").field("operation", &self.operation).finish_non_exhaustive()
     }

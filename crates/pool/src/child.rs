@@ -36,11 +36,11 @@ use std::time::{Duration, Instant};
 use self::channel::Channel;
 use self::input::Input;
 use self::output::Output;
-use crate::call::Call;
+use crate::call::PoolCall;
 use crate::call_state::CallState;
 use crate::error::{ErrorKind, OperationError};
 use crate::operation::{Operation, OperationSet, Operator};
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 use crate::program::WORKER_ARGUMENT;
 use crate::protocol::{CallMessage, Encoding, FromWorker, Hello, Ready, VERSION};
 use crate::threads::panic_message;
@@ -229,7 +229,7 @@ impl WorkerServer {
         lock(&self.input).current = Some((message.id, Arc::clone(&call_state)));
         let deadline = message.timeout.and_then(|limit| started.checked_add(limit));
         let report = message.progress.then(|| self.reporter(message.id));
-        let call = Call::new(Arc::clone(&name), deadline, call_state, report).polling(&self.poll);
+        let call = PoolCall::new(Arc::clone(&name), deadline, call_state, report).polling(&self.poll);
         let arguments = message.arguments;
         let performed = catch_unwind(AssertUnwindSafe(|| operator.perform(&call, arguments)));
         let succeeded = performed.is_ok();
@@ -248,7 +248,7 @@ impl WorkerServer {
         Ok(succeeded)
     }
 
-    fn answer(&self, id: u64, answer: Result<Payload, OperationError>) -> io::Result<()> {
+    fn answer(&self, id: u64, answer: Result<CallPayload, OperationError>) -> io::Result<()> {
         let mut output = lock(&self.output);
         match answer {
             Ok(value) => output.result(id, value),
@@ -256,7 +256,7 @@ impl WorkerServer {
         }
     }
 
-    fn reporter(&self, id: u64) -> Arc<dyn Fn(Payload) + Send + Sync> {
+    fn reporter(&self, id: u64) -> Arc<dyn Fn(CallPayload) + Send + Sync> {
         let output = Arc::clone(&self.output);
         Arc::new(move |value| {
             let mut output = lock(&output);

@@ -47,8 +47,8 @@ pub use self::error::{DbError, Reason};
 use self::operations as names;
 use self::options::ConnectionConfig;
 pub use self::options::{DbIsolation, DbOptions};
-pub use self::row::Row;
-pub use self::statement::{Outcome, Statement};
+pub use self::row::ResultRow;
+pub use self::statement::{StatementOutcome, Statement};
 pub use self::value::Value;
 use crate::error::{CallError, ErrorKind, OperationError};
 use crate::operation::{Operation, OperationSet, Operator};
@@ -176,7 +176,7 @@ impl Db {
         &self,
         sql: &str,
         params: impl IntoIterator<Item = Value>,
-    ) -> Result<Vec<Row>, CallError> {
+    ) -> Result<Vec<ResultRow>, CallError> {
         self.run(names::SELECT_ALL, sql, params).await
     }
 
@@ -194,7 +194,7 @@ impl Db {
         &self,
         sql: &str,
         params: impl IntoIterator<Item = Value>,
-    ) -> Result<Option<Row>, CallError> {
+    ) -> Result<Option<ResultRow>, CallError> {
         self.run(names::SELECT_ROW, sql, params).await
     }
 
@@ -240,7 +240,7 @@ impl Db {
     pub async fn transaction(
         &self,
         statements: impl IntoIterator<Item = Statement>,
-    ) -> Result<Vec<Outcome>, CallError> {
+    ) -> Result<Vec<StatementOutcome>, CallError> {
         let statements: Vec<Statement> = statements.into_iter().collect();
         self.ask(names::TRANSACTION, &statements, false).await
     }

@@ -32,13 +32,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{Answer, Context, ErasedHandler, Kind, Outcome, Policy, WorkerBuilder};
+use longshore::{RunOutcome, Context, ErasedHandler, Kind, Outcome, Policy, WorkerBuilder};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 pub use self::outcome::outcome;
 use crate::options::CallOptions;
-use crate::payload::{Form, Payload};
+use crate::payload::{Form, CallPayload};
 use crate::pool::WorkerPool;
 
 /// Operations that every worker has, for health checks. They handle no units.
@@ -138,7 +138,7 @@ struct PoolHandler {
 }
 
 impl ErasedHandler for PoolHandler {
-    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = RunOutcome> + Send + '_>> {
         Box::pin(async move { self.perform(&context).await.into() })
     }
 }
@@ -189,16 +189,16 @@ fn with_margin(left: Duration) -> Duration {
 }
 
 /// The unit's payload: JSON if it parses, else bytes.
-fn arguments(context: &Context) -> Payload {
+fn arguments(context: &Context) -> CallPayload {
     let bytes = context.unit().payload.as_bytes();
     match serde_json::from_slice::<&RawValue>(bytes) {
-        Ok(_) => Payload::from_json_text(bytes),
-        Err(_) => Payload::bytes(bytes),
+        Ok(_) => CallPayload::from_json_text(bytes),
+        Err(_) => CallPayload::bytes(bytes),
     }
 }
 
 /// A result of `null` is not stored.
-fn unit_result(result: Payload) -> Option<longshore::Payload> {
+fn unit_result(result: CallPayload) -> Option<longshore::Payload> {
     let nothing = result.form() == Form::Json && matches!(result.as_bytes(), b"null" | b"");
     (!nothing).then(|| result.into_bytes().into())
 }

@@ -34,7 +34,7 @@ pub struct WorkerRef {
 /// What happened to the work of a cancelled or timed-out call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum CancelEffect {
     /// The call had not started, and never will.
     NotStarted,
     /// Its process was killed and is replaced.
@@ -86,12 +86,12 @@ pub enum ErrorKind {
         /// The call's timeout, time in the queue included.
         after: Duration,
         /// What happened to the work.
-        fate: Fate,
+        fate: CancelEffect,
     },
     /// The caller cancelled the call.
     Cancelled {
         /// What happened to the work.
-        fate: Fate,
+        fate: CancelEffect,
     },
     /// The worker process ended in the middle of the call.
     WorkerDied {
@@ -198,7 +198,7 @@ fn tail(stderr: &str) -> String {
     }
 }
 
-impl fmt::Display for Fate {
+impl fmt::Display for CancelEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotStarted => "it had not started",

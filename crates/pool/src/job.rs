@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::Call;
+use crate::call::PoolCall;
 use crate::call_state::CallState;
 use crate::error::{CallError, ErrorKind, WorkerRef};
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 
 /// A call on its way through the pool. Its holder must answer it. If a job is dropped, its caller
 /// gets the error that the pool is shutting down.
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
     pub(crate) call_state: Arc<CallState>,
-    pub(crate) progress: Option<mpsc::Sender<Payload>>,
+    pub(crate) progress: Option<mpsc::Sender<CallPayload>>,
     /// The span of the call in the log.
     pub(crate) span: tracing::Span,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Job {
 /// What the worker runs.
 pub(crate) enum Work {
     /// An operation by name.
-    Operation { arguments: Payload, reply: oneshot::Sender<CallResult> },
+    Operation { arguments: CallPayload, reply: oneshot::Sender<CallResult> },
     /// A closure of this process, for threads only.
     Closure(Closure),
 }
@@ -46,21 +46,21 @@ pub(crate) enum ClosureCommand<'a> {
 }
 
 /// What a call came to.
-pub(crate) type CallResult = Result<Payload, CallFailure>;
+pub(crate) type CallResult = Result<CallPayload, CallFailure>;
 
 /// Why a call failed, and on which worker.
 pub(crate) type CallFailure = (ErrorKind, Option<WorkerRef>);
 
 impl Job {
     /// The call, as an operation in this process sees it.
-    pub(crate) fn call(&self) -> Call {
+    pub(crate) fn call(&self) -> PoolCall {
         let (operation, call_state) = (Arc::clone(&self.operation), Arc::clone(&self.call_state));
         let report = self.progress.clone().map(|progress| {
             // A caller that does not keep up misses some values; the operation never waits for it.
             Arc::new(move |value| _ = progress.try_send(value))
-                as Arc<dyn Fn(Payload) + Send + Sync>
+                as Arc<dyn Fn(CallPayload) + Send + Sync>
         });
-        Call::new(operation, Some(self.deadline), call_state, report)
+        PoolCall::new(operation, Some(self.deadline), call_state, report)
     }
 
     /// Whether the caller subscribed to progress.
@@ -69,7 +69,7 @@ impl Job {
     }
 
     /// Reports progress. A caller that does not keep up misses some values.
-    pub(crate) fn report(&self, value: Payload) {
+    pub(crate) fn report(&self, value: CallPayload) {
         if let Some(progress) = &self.progress {
             let _ = progress.try_send(value);
         }

@@ -9,7 +9,7 @@ use crate::error::CallError;
 use crate::pool::WorkerPool;
 use crate::process::{ProcessConfig, Processes};
 use crate::program::Program;
-use crate::settings::Settings;
+use crate::settings::PoolSettings;
 
 /// Resource limits of a process, enforced by the kernel.
 ///
@@ -20,7 +20,7 @@ use crate::settings::Settings;
 /// let limits = Limits::default().memory(512 << 20).cpu_time(Duration::from_secs(10)).files(64);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ResourceLimits {
     memory: Option<u64>,
     cpu_seconds: Option<u64>,
     files: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Limits {
     warm: usize,
 }
 
-impl Limits {
+impl ResourceLimits {
     /// Bytes of address space. Memory that is mapped but not used counts too: Node and the JVM need
     /// much more than they use.
     #[must_use]
@@ -112,8 +112,8 @@ impl WorkerPool {
     pub async fn one_shot(
         name: impl Into<String>,
         program: Program,
-        limits: Limits,
-        mut settings: Settings,
+        limits: ResourceLimits,
+        mut settings: PoolSettings,
     ) -> Result<Self, CallError> {
         settings.min = limits.warm.min(settings.max);
         // Each process makes one call, so the limit never applies.

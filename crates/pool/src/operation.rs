@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Call;
+use crate::call::PoolCall;
 use crate::error::{BoxError, ErrorKind, OperationError};
-use crate::payload::{Form, Payload};
+use crate::payload::{Form, CallPayload};
 
 #[cfg(feature = "typed")]
 mod typed;
@@ -88,7 +88,7 @@ pub trait OperationSet: Send + Sync + 'static {
 /// Performs calls with the state of one worker.
 pub trait Operator {
     /// Performs one call.
-    fn perform(&mut self, call: &Call, arguments: Payload) -> Result<Payload, OperationError>;
+    fn perform(&mut self, call: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError>;
 
     /// Called when the worker stops gracefully; not after a crash.
     fn close(&mut self) {}
@@ -119,7 +119,7 @@ struct RegisteredOperation<S> {
 type Cleanup<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
 
 type OperationFn<S> =
-    Arc<dyn Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync>;
+    Arc<dyn Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError> + Send + Sync>;
 
 impl Operations<()> {
     /// Operations without a state.
@@ -136,7 +136,7 @@ impl<S: 'static> Operations<S> {
         let noop = Operation::new("noop").description("Does nothing.").idempotent();
         let echo = Operation::new("echo").description("Gives back its arguments.").idempotent();
         empty
-            .add_raw(noop, |_, _, _| Ok(Payload::null()))
+            .add_raw(noop, |_, _, _| Ok(CallPayload::null()))
             .add_raw(echo, |_, _, arguments| Ok(arguments))
     }
 
@@ -152,11 +152,11 @@ impl<S: 'static> Operations<S> {
     pub fn add_bytes<E: Into<BoxError>>(
         self,
         about: impl Into<Operation>,
-        run: impl Fn(&mut S, &Call, Vec<u8>) -> Result<Vec<u8>, E> + Send + Sync + 'static,
+        run: impl Fn(&mut S, &PoolCall, Vec<u8>) -> Result<Vec<u8>, E> + Send + Sync + 'static,
     ) -> Self {
         self.add_raw(about, move |state, call, arguments| match arguments.form() {
             Form::Bytes => run(state, call, arguments.into_bytes())
-                .map(Payload::bytes)
+                .map(CallPayload::bytes)
                 .map_err(OperationError::of),
             Form::Json => Err(OperationError::bad_arguments("JSON, where bytes are needed")),
         })
@@ -167,7 +167,7 @@ impl<S: 'static> Operations<S> {
     pub fn add_raw(
         mut self,
         about: impl Into<Operation>,
-        run: impl Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync + 'static,
+        run: impl Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError> + Send + Sync + 'static,
     ) -> Self {
         let about = about.into();
         self.entries.insert(about.name.clone(), RegisteredOperation { about, run: Arc::new(run) });
@@ -197,7 +197,7 @@ struct StatefulOperator<S> {
 }
 
 impl<S> Operator for StatefulOperator<S> {
-    fn perform(&mut self, call: &Call, arguments: Payload) -> Result<Payload, OperationError> {
+    fn perform(&mut self, call: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError> {
         let Some(run) = self.runs.get(call.operation()) else {
             let known = self.runs.keys().cloned().collect();
             return Err(OperationError(ErrorKind::UnknownOperation { known }));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::payload::Payload;
-use crate::settings::WhenFull;
+use crate::payload::CallPayload;
+use crate::settings::WhenQueueFull;
 
 /// Options of one call, which override the pool's settings.
 #[derive(Debug, Clone)]
@@ -14,10 +14,10 @@ pub struct CallOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) at_most: Option<Duration>,
     pub(crate) priority: u8,
-    pub(crate) progress: Option<mpsc::Sender<Payload>>,
+    pub(crate) progress: Option<mpsc::Sender<CallPayload>>,
     pub(crate) cancel: Option<CancellationToken>,
     pub(crate) cancel_on_drop: bool,
-    pub(crate) when_full: Option<WhenFull>,
+    pub(crate) when_full: Option<WhenQueueFull>,
 }
 
 impl Default for CallOptions {
@@ -59,14 +59,14 @@ impl CallOptions {
     /// Sends progress values to this channel. A value is dropped if the channel is full: the
     /// operation does not wait for the receiver.
     #[must_use]
-    pub fn progress(mut self, to: mpsc::Sender<Payload>) -> Self {
+    pub fn progress(mut self, to: mpsc::Sender<CallPayload>) -> Self {
         self.progress = Some(to);
         self
     }
 
     /// What happens if the queue is full.
     #[must_use]
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn when_full(mut self, when_full: WhenQueueFull) -> Self {
         self.when_full = Some(when_full);
         self
     }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 /// Arguments or a result, as they are sent to and from a worker.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Payload {
+pub struct CallPayload {
     form: Form,
     /// Cheap to clone.
     bytes: Bytes,
@@ -21,7 +21,7 @@ pub enum Form {
     Bytes,
 }
 
-impl Payload {
+impl CallPayload {
     /// Serialises a value as JSON.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         Ok(Self::from_json_text(serde_json::to_vec(value)?))
@@ -70,7 +70,7 @@ impl Payload {
 }
 
 /// Shows the size only: arguments may contain secrets.
-impl std::fmt::Debug for Payload {
+impl std::fmt::Debug for CallPayload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Payload({:?}, {} bytes)", self.form, self.bytes.len())
     }

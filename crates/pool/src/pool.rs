@@ -20,9 +20,9 @@ use crate::job::call_error;
 use crate::metrics::PUBLISH_INTERVAL;
 use crate::operation::{Operation, OperationSet};
 use crate::scheduler::{MAX_MAINTENANCE_INTERVAL, PoolCounts};
-use crate::settings::Settings;
+use crate::settings::PoolSettings;
 use crate::shared::{Shared, start_failed};
-use crate::stats::PoolStats;
+use crate::stats::WorkerPoolStats;
 use crate::threads::Threads;
 
 /// An elastic group of workers that run named operations. Clones share the same pool; when the last
@@ -51,14 +51,14 @@ impl WorkerPool {
     pub async fn threads(
         name: impl Into<String>,
         operations: impl OperationSet,
-        settings: Settings,
+        settings: PoolSettings,
     ) -> Result<Self, CallError> {
         Self::open(name.into(), settings, Box::new(Threads::new(Arc::new(operations)))).await
     }
 
     pub(crate) async fn open(
         name: String,
-        settings: Settings,
+        settings: PoolSettings,
         backend: Box<dyn Backend>,
     ) -> Result<Self, CallError> {
         let rejected = |name: &str, reason: &str| call_error(name, "", start_failed(reason), None);
@@ -124,10 +124,10 @@ impl WorkerPool {
     }
 
     /// A snapshot of the pool's statistics.
-    pub fn stats(&self) -> PoolStats {
+    pub fn stats(&self) -> WorkerPoolStats {
         let shared = &self.inner.shared;
         let (counts, counters) = (shared.counts(), &shared.counters);
-        PoolStats {
+        WorkerPoolStats {
             workers: counts.workers,
             busy: counts.busy,
             starting: counts.starting,
@@ -153,7 +153,7 @@ impl WorkerPool {
     /// started ([`WorkerPool::warm_up`] waits for them).
     pub fn resize(&self, min: usize, max: usize) -> Result<(), CallError> {
         let shared = &self.inner.shared;
-        let settings = Settings { min, max, ..shared.settings.clone() };
+        let settings = PoolSettings { min, max, ..shared.settings.clone() };
         match settings.invalid_setting() {
             Some(message) => Err(call_error(self.name(), "", start_failed(message), None)),
             None => {

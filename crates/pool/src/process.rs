@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 
 use crate::backend::{Backend, CancelReason};
 use crate::call_state::CallState;
-use crate::error::{CallError, Fate};
+use crate::error::{CallError, CancelEffect};
 use crate::job::Job;
-use crate::one_shot::Limits;
+use crate::one_shot::ResourceLimits;
 use crate::pool::WorkerPool;
 use crate::program::Program;
 use crate::scheduler::{EndCause, WorkerId};
-use crate::settings::Settings;
+use crate::settings::PoolSettings;
 use crate::shared::Shared;
 use worker::{StopRequest, Worker};
 
@@ -48,9 +48,9 @@ impl WorkerPool {
     pub async fn processes(
         name: impl Into<String>,
         program: Program,
-        settings: Settings,
+        settings: PoolSettings,
     ) -> Result<Self, CallError> {
-        let config = ProcessConfig { program, one_call: false, limits: Limits::default() };
+        let config = ProcessConfig { program, one_call: false, limits: ResourceLimits::default() };
         Self::open(name.into(), settings, Box::new(Processes::new(config))).await
     }
 }
@@ -60,7 +60,7 @@ pub(crate) struct ProcessConfig {
     pub(crate) program: Program,
     /// Each process makes one call and ends.
     pub(crate) one_call: bool,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ResourceLimits,
 }
 
 /// Runs workers as processes.
@@ -141,9 +141,9 @@ impl Backend for Processes {
         id: WorkerId,
         call_state: &Arc<CallState>,
         reason: CancelReason,
-    ) -> Fate {
+    ) -> CancelEffect {
         let worker = self.workers.find(id);
-        worker.map_or(Fate::LeftRunning, |worker| worker.cancel(shared, call_state, reason))
+        worker.map_or(CancelEffect::LeftRunning, |worker| worker.cancel(shared, call_state, reason))
     }
 
     fn kill_all(&self) {

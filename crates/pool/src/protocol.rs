@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorKind;
 use crate::operation::Operation;
-use crate::payload::{Form, Payload};
+use crate::payload::{Form, CallPayload};
 
 pub(crate) mod decoder;
 pub(crate) mod frame;
@@ -56,7 +56,7 @@ pub(crate) struct CallMessage {
     pub(crate) operation: String,
     pub(crate) timeout: Option<Duration>,
     pub(crate) progress: bool,
-    pub(crate) arguments: Payload,
+    pub(crate) arguments: CallPayload,
 }
 
 /// A call, as the pool encodes it.
@@ -66,7 +66,7 @@ pub(crate) struct OutgoingCall<'a> {
     pub(crate) operation: &'a str,
     pub(crate) timeout: Option<Duration>,
     pub(crate) progress: bool,
-    pub(crate) arguments: &'a Payload,
+    pub(crate) arguments: &'a CallPayload,
 }
 
 /// Messages from the worker.
@@ -74,9 +74,9 @@ pub(crate) struct OutgoingCall<'a> {
 pub(crate) enum FromWorker {
     Ready(Ready),
     Failed(String),
-    Result { id: u64, value: Payload },
+    Result { id: u64, value: CallPayload },
     Error { id: u64, error: ErrorKind },
-    Progress { id: u64, value: Payload },
+    Progress { id: u64, value: CallPayload },
     Pong(u64),
     Retire,
 }
@@ -172,7 +172,7 @@ impl From<ErrorBody> for ErrorKind {
             }
             "bad_arguments" => Self::BadArguments { message },
             "panic" => Self::Panic { message },
-            "cancelled" => Self::Cancelled { fate: crate::Fate::Asked },
+            "cancelled" => Self::Cancelled { fate: crate::CancelEffect::Asked },
             _ => Self::Handler { message, chain, data },
         }
     }
@@ -264,7 +264,7 @@ fn millis(limit: Duration) -> u64 {
 
 /// The text of a payload that is embedded in a JSON line. It is validated, so that arguments cannot
 /// inject fields into the message around them.
-fn valid_json(payload: &Payload) -> Result<&[u8], ProtocolError> {
+fn valid_json(payload: &CallPayload) -> Result<&[u8], ProtocolError> {
     let text = payload.as_bytes();
     match serde_json::from_slice::<&serde_json::value::RawValue>(text) {
         Ok(_) => Ok(text),
@@ -272,6 +272,6 @@ fn valid_json(payload: &Payload) -> Result<&[u8], ProtocolError> {
     }
 }
 
-fn is_bytes(payload: &Payload) -> bool {
+fn is_bytes(payload: &CallPayload) -> bool {
     payload.form() == Form::Bytes
 }

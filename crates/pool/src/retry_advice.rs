@@ -13,7 +13,7 @@ const DEFAULT_SNOOZE: Duration = Duration::from_secs(1);
 /// more than once. The operation puts it into its error's `data`, as `{"outcome": "retry",
 /// "after_ms": 60000, "code": "quota"}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Advice {
+pub enum RetryAdvice {
     /// No further attempt.
     Fail,
     /// Another attempt: when the retry policy says, or after exactly this time. The default if the
@@ -39,14 +39,14 @@ enum AdviceOutcome {
 
 impl ErrorKind {
     /// The operation's advice. Data that cannot be read as advice counts as no advice.
-    pub fn advice(&self) -> Advice {
-        let Self::Handler { data: Some(data), .. } = self else { return Advice::Retry(None) };
-        let Ok(fields) = AdviceFields::deserialize(data) else { return Advice::Retry(None) };
+    pub fn advice(&self) -> RetryAdvice {
+        let Self::Handler { data: Some(data), .. } = self else { return RetryAdvice::Retry(None) };
+        let Ok(fields) = AdviceFields::deserialize(data) else { return RetryAdvice::Retry(None) };
         let after = fields.after_ms.map(Duration::from_millis);
         match fields.outcome {
-            Some(AdviceOutcome::Fail) => Advice::Fail,
-            Some(AdviceOutcome::Snooze) => Advice::Snooze(after.unwrap_or(DEFAULT_SNOOZE)),
-            Some(AdviceOutcome::Retry) | None => Advice::Retry(after),
+            Some(AdviceOutcome::Fail) => RetryAdvice::Fail,
+            Some(AdviceOutcome::Snooze) => RetryAdvice::Snooze(after.unwrap_or(DEFAULT_SNOOZE)),
+            Some(AdviceOutcome::Retry) | None => RetryAdvice::Retry(after),
         }
     }
 
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn advice_for(data: serde_json::Value) -> Advice {
+    fn advice_for(data: serde_json::Value) -> RetryAdvice {
         let (message, chain) = ("no".to_owned(), Vec::new());
         ErrorKind::Handler { message, chain, data: Some(data) }.advice()
     }

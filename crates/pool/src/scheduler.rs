@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::maintenance::MAX_MAINTENANCE_INTERVAL;
 pub use self::worker_slot::EndCause;
 use self::worker_slot::{Phase, WorkerSlot};
-use crate::settings::{Settings, WhenFull};
+use crate::settings::{PoolSettings, WhenQueueFull};
 
 /// A worker's number; never reused, never 0.
 pub(crate) type WorkerId = u64;
@@ -29,7 +29,7 @@ pub(crate) type Ticket = (u8, u64);
 /// The scheduler. `J` is the type of a job.
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct WorkerScheduler<J> {
-    settings: Settings,
+    settings: PoolSettings,
     /// Workers are threads: they cannot be killed in the middle of a call, only abandoned.
     threads: bool,
     workers: BTreeMap<WorkerId, WorkerSlot>,
@@ -110,7 +110,7 @@ pub(crate) struct PoolCounts {
 
 impl<J> WorkerScheduler<J> {
     /// `threads`: workers cannot be killed in the middle of a call, only abandoned.
-    pub(crate) fn new(settings: Settings, threads: bool) -> Self {
+    pub(crate) fn new(settings: PoolSettings, threads: bool) -> Self {
         Self {
             settings,
             threads,
@@ -132,7 +132,7 @@ impl<J> WorkerScheduler<J> {
         &mut self,
         job: J,
         priority: u8,
-        when_full: WhenFull,
+        when_full: WhenQueueFull,
         now: Instant,
     ) -> CallAdmission<J> {
         if self.closing {
@@ -156,10 +156,10 @@ impl<J> WorkerScheduler<J> {
         &mut self,
         job: J,
         priority: u8,
-        when: WhenFull,
+        when: WhenQueueFull,
         now: Instant,
     ) -> CallAdmission<J> {
-        if when == WhenFull::Refuse {
+        if when == WhenQueueFull::Refuse {
             // A worker may be started for calls that wait; this call does not wait.
             self.maintenance_requested |= self.needs_worker(0, now);
             return CallAdmission::Full(job);

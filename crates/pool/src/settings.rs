@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A pool's settings. The default is for general work; [`Settings::database`] is for connections.
 /// Change what you need: `Settings { max: 4, ..Settings::default() }`. More fields may be added.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct PoolSettings {
     /// Minimum number of workers.
     pub min: usize,
     /// Maximum number of workers.
@@ -21,7 +21,7 @@ pub struct Settings {
     /// Calls that may wait for a worker, in addition to those for which a worker is being started.
     pub queue: usize,
     /// What happens to a call if the queue is full.
-    pub when_full: WhenFull,
+    pub when_full: WhenQueueFull,
     /// The timeout of a call, time in the queue included, if neither caller nor operation sets one.
     pub timeout: Duration,
     /// What happens to a call that times out.
@@ -39,7 +39,7 @@ pub struct Settings {
 
 /// What happens to a call if the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
+pub enum WhenQueueFull {
     /// It fails at once, with depth and limit.
     Refuse,
     /// It waits for queue space until its deadline, in the order of arrival.
@@ -56,7 +56,7 @@ pub enum OnTimeout {
     Leave,
 }
 
-impl Default for Settings {
+impl Default for PoolSettings {
     fn default() -> Self {
         Self {
             min: 2,
@@ -66,7 +66,7 @@ impl Default for Settings {
             max_age: None,
             max_memory: None,
             queue: 100,
-            when_full: WhenFull::Refuse,
+            when_full: WhenQueueFull::Refuse,
             timeout: Duration::from_secs(30),
             on_timeout: OnTimeout::Replace,
             max_abandoned: 4,
@@ -77,7 +77,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl PoolSettings {
     /// Settings for workers that hold one database connection each.
     pub fn database() -> Self {
         Self {

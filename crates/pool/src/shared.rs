@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::backend::{Backend, CancelReason, Isolation};
 use crate::call_state::{CallState, CancelResult};
 use crate::detached_calls::DetachedCalls;
-use crate::error::{ErrorKind, Fate, WorkerRef};
+use crate::error::{ErrorKind, CancelEffect, WorkerRef};
 use crate::job::Job;
 use crate::operation::Operation;
 use crate::operation_registry::OperationRegistry;
@@ -20,14 +20,14 @@ use crate::scheduler::{
     BackendCommand, CallAdmission, EndCause, NextAction, PoolCounts, Ticket, WorkerId,
     WorkerScheduler,
 };
-use crate::settings::{OnTimeout, Settings, WhenFull};
+use crate::settings::{OnTimeout, PoolSettings, WhenQueueFull};
 use crate::stats::PoolCounters;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// State that callers and workers share.
 pub(crate) struct Shared {
     pub(crate) name: String,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PoolSettings,
     pub(crate) counters: PoolCounters,
     pub(crate) registry: OperationRegistry,
     /// Waits for calls without a caller.
@@ -68,7 +68,7 @@ pub(crate) struct StartStatus {
 }
 
 impl Shared {
-    pub(crate) fn new(name: String, settings: Settings, backend: Box<dyn Backend>) -> Self {
+    pub(crate) fn new(name: String, settings: PoolSettings, backend: Box<dyn Backend>) -> Self {
         let scheduler =
             WorkerScheduler::new(settings.clone(), backend.isolation() == Isolation::Threads);
         let shared = Self {
@@ -119,7 +119,7 @@ impl Shared {
     }
 
     /// Submits a call.
-    pub(crate) fn submit(self: &Arc<Self>, job: Job, when_full: WhenFull) -> SubmitResult {
+    pub(crate) fn submit(self: &Arc<Self>, job: Job, when_full: WhenQueueFull) -> SubmitResult {
         let (now, priority) = (job.sent, job.priority);
         let mut state = self.state();
         let admission = state.scheduler.submit(job, priority, when_full, now);
@@ -175,7 +175,7 @@ impl Shared {
         let now = Instant::now();
         if job.deadline <= now {
             let after = job.limit();
-            job.fail(ErrorKind::Timeout { after, fate: Fate::NotStarted }, None);
+            job.fail(ErrorKind::Timeout { after, fate: CancelEffect::NotStarted }, None);
             return None;
         }
         let started = job.call_state.assign(id);
@@ -324,7 +324,7 @@ impl Shared {
         call_state: &Arc<CallState>,
         deadline: Instant,
         reason: CancelReason,
-    ) -> Option<Fate> {
+    ) -> Option<CancelEffect> {
         // Under the lock: a worker that answers at this moment has either done so before, or finds
         // itself abandoned when it asks for its next call.
         let mut state = self.state();
@@ -335,7 +335,7 @@ impl Shared {
                 let job = ticket.and_then(|ticket| state.scheduler.withdraw(ticket));
                 self.unlock(state);
                 drop(job);
-                return Some(Fate::NotStarted);
+                return Some(CancelEffect::NotStarted);
             }
             CancelResult::Assigned(worker) => worker,
         };
@@ -351,7 +351,7 @@ impl Shared {
         }
         self.unlock(state);
         self.changed.notify_waiters();
-        Some(Fate::LeftRunning)
+        Some(CancelEffect::LeftRunning)
     }
 
     /// Drops a call that still waits for queue space, because its caller's future was dropped.

@@ -13,13 +13,13 @@ use shuttle::{future::block_on, thread};
 use tokio::sync::oneshot;
 
 use crate::backend::CancelReason;
-use crate::error::{ErrorKind, Fate, OperationError};
+use crate::error::{ErrorKind, CancelEffect, OperationError};
 use crate::job::{CallResult, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::scheduler::Ticket;
 use crate::shared::{Shared, SubmitResult};
 use crate::threads::Threads;
-use crate::{Call, Payload, Settings, WhenFull};
+use crate::{PoolCall, CallPayload, PoolSettings, WhenQueueFull};
 
 /// Schedules per scenario and strategy.
 const SCHEDULES: usize = 2_000;
@@ -44,7 +44,7 @@ impl OperationSet for Arc<StartCounts> {
 }
 
 impl Operator for CountingOperator {
-    fn perform(&mut self, _: &Call, arguments: Payload) -> Result<Payload, OperationError> {
+    fn perform(&mut self, _: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError> {
         let number = usize::from(arguments.as_bytes()[0]);
         self.0.started[number].fetch_add(1, Ordering::SeqCst);
         thread::yield_now();
@@ -60,19 +60,19 @@ struct Scenario {
 }
 
 impl Scenario {
-    fn new(settings: Settings, panics: bool) -> Arc<Self> {
+    fn new(settings: PoolSettings, panics: bool) -> Arc<Self> {
         let starts = Arc::new(StartCounts { panics, ..StartCounts::default() });
         let backend = Threads::new(Arc::new(Arc::clone(&starts)));
         let shared = Arc::new(Shared::new("scenario".to_owned(), settings, Box::new(backend)));
         Arc::new(Self { shared, starts })
     }
 
-    fn submit(&self, number: u8, when_full: WhenFull) -> Option<SubmittedCall> {
+    fn submit(&self, number: u8, when_full: WhenQueueFull) -> Option<SubmittedCall> {
         let (reply, answer) = oneshot::channel();
         let now = Instant::now();
         let job = Job {
             operation: "count".into(),
-            work: Work::Operation { arguments: Payload::bytes(vec![number]), reply },
+            work: Work::Operation { arguments: CallPayload::bytes(vec![number]), reply },
             priority: 5,
             sent: now,
             deadline: now + Duration::from_secs(3600),
@@ -88,7 +88,7 @@ impl Scenario {
     }
 
     /// Calls and waits; true if the call succeeded.
-    fn call(&self, number: u8, when_full: WhenFull) -> bool {
+    fn call(&self, number: u8, when_full: WhenQueueFull) -> bool {
         let Some((_, _, answer)) = self.submit(number, when_full) else {
             self.assert_started(number, 0);
             return false;
@@ -113,12 +113,12 @@ impl Scenario {
 
     /// Calls, and cancels at once.
     fn call_and_cancel(&self, number: u8, reason: CancelReason) {
-        let Some((ticket, call_state, answer)) = self.submit(number, WhenFull::Wait) else {
+        let Some((ticket, call_state, answer)) = self.submit(number, WhenQueueFull::Wait) else {
             return;
         };
         let deadline = Instant::now();
         match self.shared.cancel(ticket, &call_state, deadline, reason) {
-            Some(Fate::NotStarted) => self.assert_started(number, 0),
+            Some(CancelEffect::NotStarted) => self.assert_started(number, 0),
             Some(_) => {}
             None => assert!(block_on(answer).is_ok(), "it is answered"),
         }
@@ -152,7 +152,7 @@ type SubmittedCall =
 
 /// Explores a scenario: these callers run at the same time, then the pool is closed, unless a
 /// caller did so.
-fn explore(settings: fn() -> Settings, panics: bool, callers: &'static [fn(&Scenario)]) {
+fn explore(settings: fn() -> PoolSettings, panics: bool, callers: &'static [fn(&Scenario)]) {
     let scenario = move || {
         let scenario = Scenario::new(settings(), panics);
         let maintenance = {
@@ -174,13 +174,13 @@ fn explore(settings: fn() -> Settings, panics: bool, callers: &'static [fn(&Scen
     shuttle::check_pct(scenario, SCHEDULES, 3);
 }
 
-fn small() -> Settings {
-    Settings { min: 0, max: 2, queue: 1, max_calls: None, ..Settings::default() }
+fn small() -> PoolSettings {
+    PoolSettings { min: 0, max: 2, queue: 1, max_calls: None, ..PoolSettings::default() }
 }
 
 /// Workers that wait for their first call.
-fn waiting() -> Settings {
-    Settings { min: 2, ..small() }
+fn waiting() -> PoolSettings {
+    PoolSettings { min: 2, ..small() }
 }
 
 #[test]
@@ -189,12 +189,12 @@ fn calls_that_wait_for_places_are_all_done() {
         small,
         false,
         &[
-            |scenario| assert!(scenario.call(0, WhenFull::Wait)),
-            |scenario| assert!(scenario.call(1, WhenFull::Wait)),
-            |scenario| assert!(scenario.call(2, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(0, WhenQueueFull::Wait)),
+            |scenario| assert!(scenario.call(1, WhenQueueFull::Wait)),
+            |scenario| assert!(scenario.call(2, WhenQueueFull::Wait)),
             |scenario| {
-                assert!(scenario.call(3, WhenFull::Wait));
-                assert!(scenario.call(4, WhenFull::Wait));
+                assert!(scenario.call(3, WhenQueueFull::Wait));
+                assert!(scenario.call(4, WhenQueueFull::Wait));
             },
         ],
     );
@@ -206,10 +206,10 @@ fn a_call_given_up_before_it_began_is_never_done_and_disturbs_nobody() {
         small,
         false,
         &[
-            |scenario| assert!(scenario.call(0, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(0, WhenQueueFull::Wait)),
             |scenario| scenario.call_and_cancel(1, CancelReason::Timeout),
             |scenario| scenario.call_and_cancel(2, CancelReason::Caller),
-            |scenario| assert!(scenario.call(3, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(3, WhenQueueFull::Wait)),
         ],
     );
 }
@@ -221,15 +221,15 @@ fn a_call_given_up_on_its_way_to_a_waiting_worker_disturbs_nobody() {
         false,
         &[
             |scenario| {
-                assert!(scenario.call(0, WhenFull::Wait));
+                assert!(scenario.call(0, WhenQueueFull::Wait));
                 scenario.call_and_cancel(1, CancelReason::Timeout);
-                assert!(scenario.call(2, WhenFull::Wait));
+                assert!(scenario.call(2, WhenQueueFull::Wait));
             },
             |scenario| {
                 scenario.call_and_cancel(3, CancelReason::Timeout);
-                assert!(scenario.call(4, WhenFull::Wait));
+                assert!(scenario.call(4, WhenQueueFull::Wait));
             },
-            |scenario| assert!(scenario.call(5, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(5, WhenQueueFull::Wait)),
         ],
     );
 }
@@ -240,10 +240,10 @@ fn closing_in_the_middle_leaves_no_call_without_an_answer() {
         small,
         false,
         &[
-            |scenario| _ = scenario.call(0, WhenFull::Wait),
-            |scenario| _ = scenario.call(1, WhenFull::Refuse),
+            |scenario| _ = scenario.call(0, WhenQueueFull::Wait),
+            |scenario| _ = scenario.call(1, WhenQueueFull::Refuse),
             |scenario| scenario.call_and_cancel(2, CancelReason::Timeout),
-            |scenario| _ = scenario.call(3, WhenFull::Wait),
+            |scenario| _ = scenario.call(3, WhenQueueFull::Wait),
             |scenario| scenario.shared.close(),
         ],
     );
@@ -252,12 +252,12 @@ fn closing_in_the_middle_leaves_no_call_without_an_answer() {
 #[test]
 fn a_worker_that_panics_takes_only_its_own_call_with_it() {
     explore(
-        || Settings { max: 1, ..small() },
+        || PoolSettings { max: 1, ..small() },
         true,
         &[
-            |scenario| assert!(!scenario.call(0, WhenFull::Wait)),
-            |scenario| assert!(scenario.call(1, WhenFull::Wait)),
-            |scenario| assert!(scenario.call(2, WhenFull::Wait)),
+            |scenario| assert!(!scenario.call(0, WhenQueueFull::Wait)),
+            |scenario| assert!(scenario.call(1, WhenQueueFull::Wait)),
+            |scenario| assert!(scenario.call(2, WhenQueueFull::Wait)),
         ],
     );
 }
@@ -265,12 +265,12 @@ fn a_worker_that_panics_takes_only_its_own_call_with_it() {
 #[test]
 fn workers_are_replaced_without_losing_a_call() {
     explore(
-        || Settings { min: 1, max_calls: Some(1), ..small() },
+        || PoolSettings { min: 1, max_calls: Some(1), ..small() },
         false,
         &[
-            |scenario| assert!(scenario.call(0, WhenFull::Wait)),
-            |scenario| assert!(scenario.call(1, WhenFull::Wait)),
-            |scenario| assert!(scenario.call(2, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(0, WhenQueueFull::Wait)),
+            |scenario| assert!(scenario.call(1, WhenQueueFull::Wait)),
+            |scenario| assert!(scenario.call(2, WhenQueueFull::Wait)),
         ],
     );
 }
@@ -281,10 +281,10 @@ fn killing_everybody_while_calls_come_leaves_nobody_waiting() {
         waiting,
         false,
         &[
-            |scenario| _ = scenario.call(0, WhenFull::Wait),
+            |scenario| _ = scenario.call(0, WhenQueueFull::Wait),
             |scenario| {
-                scenario.call(1, WhenFull::Wait);
-                scenario.call(2, WhenFull::Wait);
+                scenario.call(1, WhenQueueFull::Wait);
+                scenario.call(2, WhenQueueFull::Wait);
             },
             |scenario| {
                 scenario.shared.close();

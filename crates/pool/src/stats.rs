@@ -14,7 +14,7 @@ use crate::scheduler::{EndCause, PoolCounts};
 /// A snapshot of a pool's statistics.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct PoolStats {
+pub struct WorkerPoolStats {
     /// Workers, including starting ones.
     pub workers: usize,
     /// Workers that run a call.

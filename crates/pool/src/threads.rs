@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use crate::backend::{Backend, CancelReason, Isolation};
 use crate::call_state::CallState;
-use crate::error::{ErrorKind, Fate, OperationError};
+use crate::error::{ErrorKind, CancelEffect, OperationError};
 use crate::job::{CallResult, ClosureCommand, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 use crate::scheduler::{EndCause, NextAction, WorkerId};
 use crate::shared::{Shared, start_failed, worker_ref};
 use crate::sync::{Condvar, Mutex, lock, thread};
@@ -101,8 +101,8 @@ impl Backend for Threads {
         }
     }
 
-    fn cancel(&self, _: &Arc<Shared>, _: WorkerId, _: &Arc<CallState>, _: CancelReason) -> Fate {
-        Fate::LeftRunning
+    fn cancel(&self, _: &Arc<Shared>, _: WorkerId, _: &Arc<CallState>, _: CancelReason) -> CancelEffect {
+        CancelEffect::LeftRunning
     }
 
     /// Wakes all waiting threads, so that they end, since the pool is closing. A thread with a call
@@ -200,7 +200,7 @@ impl ThreadWorker {
                 return next;
             }
             Work::Operation { ref mut arguments, .. } => {
-                std::mem::replace(arguments, Payload::null())
+                std::mem::replace(arguments, CallPayload::null())
             }
         };
         let call = job.call();
@@ -213,7 +213,7 @@ impl ThreadWorker {
 
     fn to_result(
         &self,
-        performed: std::thread::Result<Result<Payload, OperationError>>,
+        performed: std::thread::Result<Result<CallPayload, OperationError>>,
     ) -> CallResult {
         let limit = self.shared.settings.max_frame;
         let kind = match performed {

@@ -7,4 +7,4 @@ mod tls;
 mod url;
 
 pub use pool::{ConnectionManager, OpenConnection, Pool, PoolError, PooledConnection};
-pub use url::{Address, AddressError, Roots, Tls, read};
+pub use url::{PostgresUrl, UrlError, CaSource, TlsMode, parse};

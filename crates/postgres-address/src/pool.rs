@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{Address, AddressError};
+use crate::{PostgresUrl, UrlError};
 
 /// A pool of connections to one server.
 pub type Pool = managed::Pool<ConnectionManager>;
@@ -25,7 +25,7 @@ pub struct ConnectionManager {
 
 impl ConnectionManager {
     /// A manager for the server at `address`; fails if its certificates cannot be read.
-    pub fn new(address: &Address) -> Result<Self, AddressError> {
+    pub fn new(address: &PostgresUrl) -> Result<Self, UrlError> {
         Ok(Self { config: address.config.clone(), tls: address.connector()? })
     }
 }

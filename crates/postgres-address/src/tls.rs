@@ -13,24 +13,24 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::url::{AddressError, Roots, Tls};
+use crate::url::{UrlError, CaSource, TlsMode};
 
 /// Where distributions keep their lists of authorities.
 const SYSTEM_CA_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// Makes TLS connections. Not used where TLS is off.
-pub(crate) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, AddressError> {
+pub(crate) fn connector(tls: &TlsMode) -> Result<MakeRustlsConnect, UrlError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = match tls {
-        Tls::Off | Tls::Unchecked => None,
-        Tls::Signed(roots) | Tls::Full(roots) => Some(build_verifier(roots, &provider)?),
+        TlsMode::Disable | TlsMode::NoVerify => None,
+        TlsMode::VerifyCa(roots) | TlsMode::VerifyFull(roots) => Some(build_verifier(roots, &provider)?),
     };
-    let check_name = matches!(tls, Tls::Full(_));
+    let check_name = matches!(tls, TlsMode::VerifyFull(_));
     let check = CertificateVerifier { verifier, check_name, provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| AddressError(format!("TLS is not available: {error}")))?
+        .map_err(|error| UrlError(format!("TLS is not available: {error}")))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_no_client_auth();
@@ -38,22 +38,22 @@ pub(crate) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, AddressError> {
 }
 
 fn build_verifier(
-    roots: &Roots,
+    roots: &CaSource,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<WebPkiServerVerifier>, AddressError> {
+) -> Result<Arc<WebPkiServerVerifier>, UrlError> {
     let path = match roots {
-        Roots::File(path) => path,
-        Roots::System => {
+        CaSource::File(path) => path,
+        CaSource::System => {
             let found = SYSTEM_CA_FILES.iter().map(Path::new).find(|path| path.is_file());
             found.ok_or_else(|| {
-                AddressError(
+                UrlError(
                     "no system list of certificate authorities found: name a file with sslrootcert"
                         .into(),
                 )
             })?
         }
     };
-    let refused = |why: String| AddressError(format!("sslrootcert: {}: {why}", path.display()));
+    let refused = |why: String| UrlError(format!("sslrootcert: {}: {why}", path.display()));
     let certificates =
         CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))?;
     let mut store = RootCertStore::empty();

@@ -22,39 +22,39 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct AddressError(pub String);
+pub struct UrlError(pub String);
 
-fn refused(why: &str) -> AddressError {
-    AddressError(format!(
+fn refused(why: &str) -> UrlError {
+    UrlError(format!(
         "the database's address is not postgres://USER:PASSWORD@HOST:PORT/DATABASE: {why}"
     ))
 }
 
 /// Where a server is, and how to connect to it.
 #[derive(Debug, Clone)]
-pub struct Address {
+pub struct PostgresUrl {
     /// The options that the driver understands.
     pub config: Config,
     /// How the server's certificate is verified.
-    pub tls: Tls,
+    pub tls: TlsMode,
 }
 
 /// `sslmode`, as every client of PostgreSQL has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tls {
+pub enum TlsMode {
     /// No encryption.
-    Off,
+    Disable,
     /// Encrypted, without verification of the certificate.
-    Unchecked,
+    NoVerify,
     /// The certificate must be signed by one of these authorities.
-    Signed(Roots),
+    VerifyCa(CaSource),
     /// The certificate must be signed, and issued for the host's name.
-    Full(Roots),
+    VerifyFull(CaSource),
 }
 
 /// `sslrootcert`: the trusted certificate authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Roots {
+pub enum CaSource {
     /// The system's list.
     System,
     /// A PEM file.
@@ -63,7 +63,7 @@ pub enum Roots {
 
 /// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`. Errors never repeat the URL: it
 /// may hold a password.
-pub fn read(url: &str) -> Result<Address, AddressError> {
+pub fn parse(url: &str) -> Result<PostgresUrl, UrlError> {
     let (url, tls_options) = split_tls_options(url);
     let mut config = Config::from_str(&url).map_err(|error| refused(&reason(&error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -71,8 +71,8 @@ pub fn read(url: &str) -> Result<Address, AddressError> {
     }
     let tls = tls_mode(&tls_options)?;
     config.ssl_mode(match (&tls, tls_options.mode.as_deref()) {
-        (Tls::Off, _) => SslMode::Disable,
-        (Tls::Unchecked, None | Some("prefer" | "allow")) => SslMode::Prefer,
+        (TlsMode::Disable, _) => SslMode::Disable,
+        (TlsMode::NoVerify, None | Some("prefer" | "allow")) => SslMode::Prefer,
         _ => SslMode::Require,
     });
     if config.get_application_name().is_none() {
@@ -82,7 +82,7 @@ pub fn read(url: &str) -> Result<Address, AddressError> {
         config.connect_timeout(CONNECT_TIMEOUT);
     }
     set_tcp_timeouts(&mut config);
-    Ok(Address { config, tls })
+    Ok(PostgresUrl { config, tls })
 }
 
 /// Sets keepalive and timeout unless the URL does: TCP would wait a quarter of an hour for a
@@ -98,14 +98,14 @@ fn set_tcp_timeouts(config: &mut Config) {
     }
 }
 
-impl Address {
+impl PostgresUrl {
     /// Makes TLS connections, where the configuration asks for TLS.
-    pub fn connector(&self) -> Result<MakeRustlsConnect, AddressError> {
+    pub fn connector(&self) -> Result<MakeRustlsConnect, UrlError> {
         tls::connector(&self.tls)
     }
 
     /// Host and port, for messages.
-    pub fn shown(&self) -> String {
+    pub fn host_and_port(&self) -> String {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
             Some(Host::Unix(path)) => path.display().to_string(),
@@ -141,18 +141,18 @@ fn split_tls_options(url: &str) -> (String, TlsOptions) {
     (format!("{address}{mark}{}", others.join("&")), tls)
 }
 
-fn tls_mode(options: &TlsOptions) -> Result<Tls, AddressError> {
+fn tls_mode(options: &TlsOptions) -> Result<TlsMode, UrlError> {
     let roots = options.roots.as_deref().map(|roots| match roots {
-        "system" => Roots::System,
-        path => Roots::File(path.into()),
+        "system" => CaSource::System,
+        path => CaSource::File(path.into()),
     });
     match (options.mode.as_deref().unwrap_or("prefer"), roots) {
-        ("disable", _) => Ok(Tls::Off),
+        ("disable", _) => Ok(TlsMode::Disable),
         // With `sslrootcert`, libpq verifies the signature in this mode too.
-        ("require", Some(roots)) => Ok(Tls::Signed(roots)),
-        ("allow" | "prefer" | "require", _) => Ok(Tls::Unchecked),
-        ("verify-ca", roots) => Ok(Tls::Signed(roots.unwrap_or(Roots::System))),
-        ("verify-full", roots) => Ok(Tls::Full(roots.unwrap_or(Roots::System))),
+        ("require", Some(roots)) => Ok(TlsMode::VerifyCa(roots)),
+        ("allow" | "prefer" | "require", _) => Ok(TlsMode::NoVerify),
+        ("verify-ca", roots) => Ok(TlsMode::VerifyCa(roots.unwrap_or(CaSource::System))),
+        ("verify-full", roots) => Ok(TlsMode::VerifyFull(roots.unwrap_or(CaSource::System))),
         _ => Err(refused("sslmode is disable, prefer, require, verify-ca or verify-full")),
     }
 }
@@ -168,33 +168,33 @@ mod tests {
 
     #[test]
     fn a_url_says_where_and_how() {
-        let read = read("postgresql://me:p%40ss@db.example:5433/orders").unwrap();
+        let read = parse("postgresql://me:p%40ss@db.example:5433/orders").unwrap();
         let config = &read.config;
         assert_eq!(
             (config.get_user(), config.get_password(), config.get_dbname()),
             (Some("me"), Some(&b"p@ss"[..]), Some("orders"))
         );
-        assert_eq!((read.shown(), read.tls), ("db.example:5433".to_owned(), Tls::Unchecked));
+        assert_eq!((read.host_and_port(), read.tls), ("db.example:5433".to_owned(), TlsMode::NoVerify));
         assert_eq!(config.get_ssl_mode(), SslMode::Prefer);
     }
 
     #[test]
     fn sslmode_means_what_it_means_to_every_client() {
-        let own = || Roots::File("/etc/own.pem".into());
+        let own = || CaSource::File("/etc/own.pem".into());
         for (options, tls, mode) in [
-            ("", Tls::Unchecked, SslMode::Prefer),
-            ("?sslmode=disable&sslrootcert=/etc/own.pem", Tls::Off, SslMode::Disable),
-            ("?sslmode=require", Tls::Unchecked, SslMode::Require),
-            ("?sslmode=require&sslrootcert=%2Fetc/own.pem", Tls::Signed(own()), SslMode::Require),
-            ("?sslmode=verify-ca", Tls::Signed(Roots::System), SslMode::Require),
+            ("", TlsMode::NoVerify, SslMode::Prefer),
+            ("?sslmode=disable&sslrootcert=/etc/own.pem", TlsMode::Disable, SslMode::Disable),
+            ("?sslmode=require", TlsMode::NoVerify, SslMode::Require),
+            ("?sslmode=require&sslrootcert=%2Fetc/own.pem", TlsMode::VerifyCa(own()), SslMode::Require),
+            ("?sslmode=verify-ca", TlsMode::VerifyCa(CaSource::System), SslMode::Require),
             (
                 "?connect_timeout=3&sslmode=verify-full&sslrootcert=system",
-                Tls::Full(Roots::System),
+                TlsMode::VerifyFull(CaSource::System),
                 SslMode::Require,
             ),
-            ("?sslrootcert=/etc/own.pem&sslmode=verify-full", Tls::Full(own()), SslMode::Require),
+            ("?sslrootcert=/etc/own.pem&sslmode=verify-full", TlsMode::VerifyFull(own()), SslMode::Require),
         ] {
-            let address = read(&format!("postgres://me@db/orders{options}")).unwrap();
+            let address = parse(&format!("postgres://me@db/orders{options}")).unwrap();
             assert_eq!((address.tls, address.config.get_ssl_mode()), (tls, mode), "{options}");
         }
     }
@@ -207,7 +207,7 @@ mod tests {
             "postgres://me:s3cret@db/x?s=s3cret",
             "postgres://",
         ] {
-            let error = read(url).unwrap_err();
+            let error = parse(url).unwrap_err();
             let message = error.to_string();
             assert!(
                 message.contains("not postgres://USER") && !message.contains("s3cret"),

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_core::batch::BatchAction;
-use longshore_core::machine::{Event, Transition, next};
+use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::store::{
-    Capacity, LaneChange, Operated, QueueChange, SettingsChange, UnitAction,
+    Capacity, LaneChange, UnitActionResult, QueueChange, SettingsChange, UnitAction,
 };
 use longshore_core::{
     BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
@@ -19,7 +19,7 @@ use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::{conflict, is_unique_violation};
 use crate::finish::{UnitChange, apply, lock_rows};
 use crate::queries::tenant;
-use crate::row::{Columns, Spec, UnitRow, codes, flag, value};
+use crate::row::{Columns, UnitAttributes, UnitRow, state_codes, flag, value};
 use crate::streams::{self, Stream};
 use crate::tenants::too_large;
 use crate::tx::Tx;
@@ -35,7 +35,7 @@ pub(crate) async fn units(
     scope: &Scope,
     ids: &[UnitId],
     action: UnitAction,
-) -> Result<Operated> {
+) -> Result<UnitActionResult> {
     let mut selected = LockedUnits::lock(tx, ids, action).await?;
     for id in ids {
         let owner = selected.owner(id).filter(|owner| scope.covers(owner));
@@ -49,7 +49,7 @@ pub(crate) async fn apply_to_existing(
     tx: &mut Tx<'_>,
     ids: &[UnitId],
     action: UnitAction,
-) -> Result<Operated> {
+) -> Result<UnitActionResult> {
     LockedUnits::lock(tx, ids, action).await?.operate(tx, ids, action).await
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn units_in_queue(
     state: UnitState,
 ) -> Result<Vec<UnitId>> {
     let mut ids = Vec::new();
-    for code in codes(state) {
+    for code in state_codes(state) {
         // The code is part of the text, so that the planner can choose the partial index.
         let sql = format!(
             "SELECT u.id FROM longshore_queue q JOIN longshore_lane l ON l.queue = q.num
@@ -104,8 +104,8 @@ impl LockedUnits {
         tx: &mut Tx<'_>,
         ids: &[UnitId],
         action: UnitAction,
-    ) -> Result<Operated> {
-        let mut operated = Operated::default();
+    ) -> Result<UnitActionResult> {
+        let mut operated = UnitActionResult::default();
         let (mut steps, mut running) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         for id in ids {
@@ -114,7 +114,7 @@ impl LockedUnits {
                 running.push(row.clone());
                 continue;
             }
-            match next(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
+            match transition(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
                 // A unit that is named twice counts as skipped the second time.
                 Ok(step) if seen.insert(*id) => steps.push((row.clone(), step)),
                 _ => operated.skipped += 1,
@@ -191,7 +191,7 @@ async fn reclaim_dedup_keys(
             continue;
         }
         let (Some(key), Some(stream)) =
-            (Spec::parse(row.spec.as_deref())?.key, streams.get(&row.stream))
+            (UnitAttributes::parse(row.spec.as_deref())?.key, streams.get(&row.stream))
         else {
             continue;
         };
@@ -274,7 +274,7 @@ pub(crate) async fn continue_retry(
     cursor: RetryCursor,
 ) -> Result<Option<RetryCursor>> {
     let Some(batch) = batch::lock(tx, cursor.batch).await? else { return Ok(None) };
-    if batch.status.is_given_up() {
+    if batch.status.is_aborted() {
         return Ok(None);
     }
     let (retried, left) = retry_chunk(tx, cursor).await?;
@@ -302,7 +302,7 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
     let mut steps = Vec::new();
     for row in tx.query(&sql, &[&batch, &stream, &place, &unit, &until]).await? {
         let row = UnitRow::read(&Columns(&row))?;
-        let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
     let next_cursor =

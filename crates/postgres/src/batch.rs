@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
-use longshore_core::store::{Added, BatchChunk, Opened, Sent};
+use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
 use longshore_core::{
     Batch, BatchId, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp,
 };
@@ -23,7 +23,7 @@ use crate::tx::{PostCommit, Tx};
 use crate::typed_params::replace_nul;
 
 /// Creates a batch's record, or returns the existing one.
-pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
+pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
     scope.require(&new.tenant)?;
     new.check()?;
     let made = tx
@@ -48,10 +48,10 @@ pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Resu
         .await?;
     if let Some(row) = made.first() {
         tx.announce("batch", new.id.as_str(), Some(new.tenant.as_str()));
-        return Ok(Opened::Created(load(tx, value(row, 0)?).await?));
+        return Ok(OpenBatchResult::Created(load(tx, value(row, 0)?).await?));
     }
     match number(tx, &Scope::Tenant(new.tenant.clone()), &new.id).await {
-        Ok(num) => Ok(Opened::Existing(show(tx, num).await?)),
+        Ok(num) => Ok(OpenBatchResult::Existing(show(tx, num).await?)),
         // Names are unique in the store. The owner of the name is not revealed to other tenants.
         Err(Error::NotFound { .. }) => {
             Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)))
@@ -70,7 +70,7 @@ pub(crate) async fn add(
     scope: &Scope,
     id: &BatchId,
     chunk: &BatchChunk,
-) -> Result<Added> {
+) -> Result<AddChunkResult> {
     if chunk.next.contains('\0') {
         return Err(Error::Invalid("a cursor cannot hold a zero character".to_owned()));
     }
@@ -80,13 +80,13 @@ pub(crate) async fn add(
         return Ok(moved);
     }
     let answers = send(tx, scope, &chunk.units, num, LimitPolicy::Enforce).await?;
-    if answers.iter().any(Sent::keeps_chunk_out) {
+    if answers.iter().any(SendResult::keeps_chunk_out) {
         tx.abandon = true;
-        return Ok(Added::Committed(answers));
+        return Ok(AddChunkResult::Committed(answers));
     }
     let sql = "UPDATE longshore_batch SET cursor = $2 WHERE num = $1";
     tx.execute(sql, &[&num, &chunk.next]).await?;
-    Ok(Added::Committed(answers))
+    Ok(AddChunkResult::Committed(answers))
 }
 
 /// Seals a batch, so that no more units can be added. Returns its number, to read it after it has
@@ -111,7 +111,7 @@ pub(crate) async fn act(
 ) -> Result<i64> {
     let num = number(tx, scope, id).await?;
     let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
-    machine::act(&mut batch, action)?;
+    machine::apply_action(&mut batch, action)?;
     write(tx, num, &batch).await?;
     tx.announce("batch", id.as_str(), Some(batch.tenant.as_str()));
     // Workers release units of a paused batch, and claim those of a resumed one.
@@ -143,7 +143,7 @@ async fn find_due(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
     for row in tx.query(&select("WHERE b.num = ANY($1)"), &[nums]).await? {
         let Some(mut batch) = readable("a batch", read(&row)) else { continue };
         let step = machine::advance(&mut batch, tx.now);
-        if step.changed || step.announce {
+        if step.changed || step.callback_due {
             due.push(value(&row, 0)?);
         }
     }
@@ -158,7 +158,7 @@ async fn advance_one(tx: &mut Tx<'_>, num: i64) -> Result<()> {
         write(tx, num, &batch).await?;
         tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
     }
-    if step.announce
+    if step.callback_due
         && let Some(unit) = batch.callback_unit()
     {
         send(tx, &Scope::All, &[unit], 0, LimitPolicy::Exempt).await?;

@@ -1,8 +1,8 @@
 //! Checkpoints of runs, and the amounts that they add to their batch's sums.
 
 use longshore_core::batch::Sums;
-use longshore_core::session::Lease;
-use longshore_core::store::Kept;
+use longshore_core::worker_session::Lease;
+use longshore_core::store::CheckpointRequest;
 use longshore_core::{Result, SessionId};
 
 use crate::ledger::calls;
@@ -16,9 +16,9 @@ pub(crate) async fn save(
     tx: &mut Tx<'_>,
     holder: SessionId,
     lease: &Lease,
-    new: &Kept,
+    new: &CheckpointRequest,
 ) -> Result<bool> {
-    let Kept { state, sums, calls } = new;
+    let CheckpointRequest { state, sums, calls } = new;
     let (unit, fence) = (uuid(lease.unit), lease.fence.cast_signed());
     let holder = session_uuid(holder);
     let saved = tx

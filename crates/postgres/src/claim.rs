@@ -15,7 +15,7 @@
 use std::time::Instant;
 
 use longshore_core::Result;
-use longshore_core::store::{Claim, Claimed};
+use longshore_core::store::{ClaimRequest, ClaimResult};
 
 use crate::stride::{ClaimFilterHash, ScanMode, StrideState};
 use crate::tx::Tx;
@@ -40,11 +40,11 @@ const SPARE: u64 = 16;
 const MAX_CLAIM: u64 = 10_000;
 
 /// Claims units for a session.
-pub(crate) async fn claim(tx: &mut Tx<'_>, stride: &StrideState, claim: &Claim) -> Result<Claimed> {
+pub(crate) async fn claim(tx: &mut Tx<'_>, stride: &StrideState, claim: &ClaimRequest) -> Result<ClaimResult> {
     let filter = ClaimFilterHash::of(claim);
     let mode = stride.scan_starts.mode(filter, Instant::now());
     let claimed = claim_at(tx, stride, claim, filter, &mode).await?;
-    let found_nothing = claimed.units.is_empty() && (claim.free > 0 || claim.ahead > 0);
+    let found_nothing = claimed.units.is_empty() && (claim.free_slots > 0 || claim.prefetch > 0);
     if found_nothing && mode != ScanMode::Full {
         return claim_at(tx, stride, claim, filter, &ScanMode::Full).await;
     }
@@ -54,15 +54,15 @@ pub(crate) async fn claim(tx: &mut Tx<'_>, stride: &StrideState, claim: &Claim) 
 async fn claim_at(
     tx: &mut Tx<'_>,
     stride: &StrideState,
-    claim: &Claim,
+    claim: &ClaimRequest,
     filter: ClaimFilterHash,
     mode: &ScanMode,
-) -> Result<Claimed> {
+) -> Result<ClaimResult> {
     let found = find_candidates(tx, claim, mode).await?;
     let mut selection = Selection::new(claim, found.session);
     let mut lanes = ClaimLanes::new(&stride.scan_starts, mode, found.sources);
     // If tenants are excluded, the scan did not see everything.
-    if *mode == ScanMode::Full && claim.except.is_empty() {
+    if *mode == ScanMode::Full && claim.excluded_tenants.is_empty() {
         stride.scan_starts.record_full_scan(filter, found.cost, lanes.streams(), Instant::now());
     }
     stride.set_needs_full_claim(filter, !lanes.is_simple());

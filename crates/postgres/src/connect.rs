@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool::Runtime;
 use deadpool::managed::{QueueMode, Timeouts};
 use longshore_core::{Clock, Error, Result, SystemClock, Timestamp};
-use longshore_postgres_address::{Address, AddressError, ConnectionManager, Pool, read};
+use longshore_postgres_address::{PostgresUrl, UrlError, ConnectionManager, Pool, parse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection, Socket};
 
@@ -20,7 +20,7 @@ pub enum Listen {
     #[default]
     Auto,
     /// By notifications on a connection to this URL, which must lead to the server itself.
-    At(String),
+    Url(String),
     /// Only by polling.
     Off,
 }
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Listen {
         // Not the URL: it may hold a password.
         f.write_str(match self {
             Self::Auto => "Auto",
-            Self::At(_) => "At(…)",
+            Self::Url(_) => "At(…)",
             Self::Off => "Off",
         })
     }
@@ -82,17 +82,17 @@ impl std::fmt::Debug for PostgresOptions {
 }
 
 /// Parses a URL. Errors never contain its text, which may hold a password.
-pub(crate) fn address(url: &str) -> Result<Address> {
-    read(url).map_err(invalid)
+pub(crate) fn address(url: &str) -> Result<PostgresUrl> {
+    parse(url).map_err(invalid)
 }
 
-fn invalid(error: AddressError) -> Error {
+fn invalid(error: UrlError) -> Error {
     Error::Invalid(error.0)
 }
 
 /// Connects. The returned connection must be polled.
 pub(crate) async fn connect(
-    address: &Address,
+    address: &PostgresUrl,
 ) -> Result<(Client, Connection<Socket, impl AsyncRead + AsyncWrite + Unpin + use<>>)> {
     let tls = address.connector().map_err(invalid)?;
     address.config.connect(tls).await.or_translate()
@@ -122,7 +122,7 @@ pub async fn server_time(url: &str) -> Result<Timestamp> {
 }
 
 /// Creates the connection pool.
-pub(crate) fn pool(address: &Address, options: &PostgresOptions) -> Result<Pool> {
+pub(crate) fn pool(address: &PostgresUrl, options: &PostgresOptions) -> Result<Pool> {
     let manager = ConnectionManager::new(address).map_err(invalid)?;
     let wait = Some(options.timeout);
     Pool::builder(manager)

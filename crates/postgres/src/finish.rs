@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use longshore_accounts::CallRecord;
-use longshore_core::machine::{Event, Transition, next};
-use longshore_core::store::{Finish, Finished};
+use longshore_core::unit_state::{Event, Transition, transition};
+use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use crate::dependency_outbox;
 use crate::effects;
 use crate::error::damaged;
 use crate::ledger::calls::record_with;
-use crate::row::{Columns, PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
+use crate::row::{Columns, READY_CAPPED, UnitAttributes, UnitRow, state_code, entry_code, flag, small, to_json, value};
 use crate::session::{self, PolicyCache};
 use crate::tx::Tx;
 use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
@@ -23,7 +23,7 @@ mod fast_path;
 pub(crate) use fast_path::{EndedLeases, try_fast_path};
 
 /// Rejects calls with amounts that cannot be added up.
-pub(crate) fn check_calls(finishes: &[Finish]) -> Result<()> {
+pub(crate) fn check_calls(finishes: &[FinishRequest]) -> Result<()> {
     finishes.iter().flat_map(|end| &end.calls).try_for_each(CallRecord::check)
 }
 
@@ -31,8 +31,8 @@ pub(crate) fn check_calls(finishes: &[Finish]) -> Result<()> {
 pub(crate) async fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
-    finishes: &[Finish],
-) -> Result<Vec<Finished>> {
+    finishes: &[FinishRequest],
+) -> Result<Vec<FinishResult>> {
     let ended = fast_path::finish(tx, session, finishes).await?;
     let calls = finishes.iter().filter(|end| ended.contains(end)).flat_map(|end| &end.calls);
     let calls: Vec<&CallRecord> = calls.collect();
@@ -43,9 +43,9 @@ pub(crate) async fn finish(
 pub(crate) async fn finish_rest(
     tx: &mut Tx<'_>,
     session: SessionId,
-    finishes: &[Finish],
+    finishes: &[FinishRequest],
     ended: &EndedLeases,
-) -> Result<Vec<Finished>> {
+) -> Result<Vec<FinishResult>> {
     finish_others(tx, session, finishes, ended, Vec::new()).await
 }
 
@@ -55,11 +55,11 @@ pub(crate) async fn finish_rest(
 async fn finish_others<'f>(
     tx: &mut Tx<'_>,
     session: SessionId,
-    finishes: &'f [Finish],
+    finishes: &'f [FinishRequest],
     ended: &EndedLeases,
     mut calls: Vec<&'f CallRecord>,
-) -> Result<Vec<Finished>> {
-    let rest: Vec<&Finish> = finishes.iter().filter(|end| !ended.contains(end)).collect();
+) -> Result<Vec<FinishResult>> {
+    let rest: Vec<&FinishRequest> = finishes.iter().filter(|end| !ended.contains(end)).collect();
     let (holder, rows) = match rest.is_empty() {
         true => (None, HashMap::new()),
         false => {
@@ -73,7 +73,7 @@ async fn finish_others<'f>(
     for end in finishes {
         let before = slow.changes.len();
         answers.push(match ended.contains(end) {
-            true => Finished::Recorded(UnitState::Done),
+            true => FinishResult::Recorded(UnitState::Done),
             false => slow.finish(tx, end).await?,
         });
         // Not for a repeat: its calls are written.
@@ -96,15 +96,15 @@ struct SlowFinish {
 }
 
 impl SlowFinish {
-    async fn finish(&mut self, tx: &mut Tx<'_>, end: &Finish) -> Result<Finished> {
-        let Some(row) = self.rows.get(&end.lease.unit) else { return Ok(Finished::LeaseLost) };
+    async fn finish(&mut self, tx: &mut Tx<'_>, end: &FinishRequest) -> Result<FinishResult> {
+        let Some(row) = self.rows.get(&end.lease.unit) else { return Ok(FinishResult::LeaseLost) };
         let (fence, state) = (row.fence, row.state()?);
         if let Some(answer) = end.answer_without_write(self.holder, fence, state, row.session) {
             return Ok(answer);
         }
         end.check_sizes()?;
         if let Some(failure) = effects::run(tx, &end.effects).await? {
-            return Ok(Finished::EffectFailed(failure));
+            return Ok(FinishResult::EffectFailed(failure));
         }
         let policy = match end.outcome {
             // Most runs succeed, and their transition needs no policy.
@@ -113,7 +113,7 @@ impl SlowFinish {
         };
         let mut row = row.clone();
         row.count_attempt(tx.now);
-        let step = next(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+        let step = transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
         let (state, fence) = (step.state, row.fence);
         let mut change = UnitChange::new(row, step, fence, Some(self.session));
         if let Outcome::Done(Some(result)) = &end.outcome {
@@ -123,9 +123,9 @@ impl SlowFinish {
         self.changes.push(change);
         if let Some(row) = self.rows.get_mut(&end.lease.unit) {
             // A second finish of the same lease in this call is a repeat.
-            (row.session, row.code) = (None, code(state));
+            (row.session, row.code) = (None, state_code(state));
         }
-        Ok(Finished::Recorded(state))
+        Ok(FinishResult::Recorded(state))
     }
 }
 
@@ -300,7 +300,7 @@ async fn announce_awaited(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()>
 /// Deletes the dependencies of units that are no longer blocked. Otherwise the end of a dependency
 /// would find units that may be pruned by then.
 async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
-    let blocked = code(UnitState::Blocked);
+    let blocked = state_code(UnitState::Blocked);
     let units: Vec<Uuid> = changes
         .iter()
         .filter(|change| change.row.code == blocked)
@@ -353,7 +353,7 @@ pub(crate) async fn unpark_counted(
                  AND u.state IN (3, 7) ORDER BY u.sort_key LIMIT k.leaving FOR UPDATE SKIP LOCKED)
                  p)
              RETURNING id",
-            &[&keys, &counts, &i16::from(PARKED)],
+            &[&keys, &counts, &i16::from(READY_CAPPED)],
         )
         .await?;
     tx.after.wake_workers |= !woken.is_empty();
@@ -409,7 +409,7 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
                 continue;
             }
         };
-        let step = next(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
     if !still.is_empty() {
@@ -425,5 +425,5 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
 
 /// The unit's own policy, if its sender set one.
 pub(crate) fn own_policy(row: &UnitRow) -> Result<Option<Policy>> {
-    Ok(Spec::parse(row.spec.as_deref())?.policy)
+    Ok(UnitAttributes::parse(row.spec.as_deref())?.policy)
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::batch;
 use crate::queries::{assemble_units, tenant};
-use crate::row::{Columns, UnitParts, UnitRow, codes, value};
+use crate::row::{Columns, UnitParts, UnitRow, state_codes, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid, uuids};
 
@@ -63,7 +63,7 @@ async fn by_state(
     // may have: it would compile the plan with JIT, and sort a whole stream for one page.
     tx.batch("SET LOCAL jit = off; SET LOCAL enable_bitmapscan = off").await?;
     let mut found: Vec<UnitCursor> = Vec::new();
-    for code in codes(state) {
+    for code in state_codes(state) {
         let sql = match state {
             UnitState::Leased => newest_leased(),
             _ => newest_in(state, *code),

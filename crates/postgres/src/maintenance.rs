@@ -6,17 +6,17 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longshore_core::machine::{Event, next};
-use longshore_core::session::SessionEnd;
-use longshore_core::stall::Dead;
-use longshore_core::store::{Promoted, Reclaimed};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::SessionEnd;
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::store::{PromoteResult, ReclaimResult};
 use longshore_core::{Policy, Result, SessionId, Timestamp};
 
 use crate::connect::ClockSource;
 use crate::counter_rollup;
 use crate::dependency_outbox;
 use crate::finish::{UnitChange, apply, unpark};
-use crate::row::{Columns, Spec, UnitRow, count, flag, value};
+use crate::row::{Columns, UnitAttributes, UnitRow, count, flag, value};
 use crate::session;
 use crate::start_log;
 use crate::tx::Tx;
@@ -24,7 +24,7 @@ use crate::typed_params::{SqlParam, session_uuid};
 
 /// Ends a stalled session, if it has not sent a heartbeat since the watcher last read it. A
 /// concurrent heartbeat waits for this transaction and then learns that its session is gone.
-pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: Dead) -> Result<Reclaimed> {
+pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: StalledSession) -> Result<ReclaimResult> {
     let still = tx
         .query_opt(
             "SELECT 1 FROM longshore_session WHERE id = $1 AND heartbeats = $2 FOR UPDATE",
@@ -32,10 +32,10 @@ pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: Dead) -> Result<Reclaimed>
         )
         .await?;
     if still.is_none() {
-        return Ok(Reclaimed::default());
+        return Ok(ReclaimResult::default());
     }
     let (rescued, failed) = session::end(tx, stalled.session, SessionEnd::Lost).await?;
-    Ok(Reclaimed { sessions: 1, rescued, failed })
+    Ok(ReclaimResult { sessions: 1, requeued: rescued, failed })
 }
 
 /// What maintenance remembers between rounds.
@@ -138,7 +138,7 @@ pub(crate) async fn promote(
     tx: &mut Tx<'_>,
     limit: u32,
     cache: &MaintenanceCache,
-) -> Result<(Promoted, Option<IdleUntil>)> {
+) -> Result<(PromoteResult, Option<IdleUntil>)> {
     let (now, max_units) = (tx.now.as_micros(), i64::from(limit));
     let pending = PendingWork::query(tx).await?;
     if pending.outbox {
@@ -149,7 +149,7 @@ pub(crate) async fn promote(
             tx.touch_batch(batch);
         }
     }
-    let mut promoted = Promoted::default();
+    let mut promoted = PromoteResult::default();
     if pending.due {
         promoted.due = apply_event(tx, DUE, &[&now, &max_units], &Event::Due).await?;
     }
@@ -157,7 +157,7 @@ pub(crate) async fn promote(
         promoted.expired = apply_event(tx, EXPIRED, &[&now, &max_units], &Event::Expired).await?;
     }
     if pending.abandoned {
-        promoted.swept = sweep(tx, limit).await?;
+        promoted.cancelled = sweep(tx, limit).await?;
     }
     if pending.ended && cache.batch_recheck_is_due() {
         touch_ended(tx).await?;
@@ -166,7 +166,7 @@ pub(crate) async fn promote(
         unpark_below_cap(tx, cache).await?;
     }
     let long_log = pending.starts && start_log::compact(tx).await?;
-    let Promoted { due, expired, swept, .. } = promoted;
+    let PromoteResult { due, expired, cancelled: swept, .. } = promoted;
     promoted.more =
         long_log || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
     if pending.is_empty() {
@@ -274,7 +274,7 @@ async fn apply_event(
     let mut changes = Vec::new();
     for row in tx.query(&sql, params).await? {
         let row = UnitRow::read(&Columns(&row))?;
-        let step = next(&row.transition_input()?, event, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
     let count = changes.len() as u64;
@@ -371,7 +371,7 @@ async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<(
         last = value(row, 0)?;
         let (leased, spec): (u32, _) = (count(row, 1)?, value::<Option<&str>>(row, 2)?);
         let Some(spec) = spec else { continue };
-        if Spec::parse(Some(spec))?.cap.is_none_or(|cap| leased < cap.limit) {
+        if UnitAttributes::parse(Some(spec))?.cap.is_none_or(|cap| leased < cap.limit) {
             free.push(last.clone());
         }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::poll_fn;
 use longshore_core::{DoublingDelay, Error, Result, SessionId};
-use longshore_postgres_address::Address;
+use longshore_postgres_address::PostgresUrl;
 use longshore_postgres_address::Pool;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::AsyncMessage;
@@ -201,7 +201,7 @@ impl Notifier {
 
     /// Listens for other processes' notifications until the store closes, and reconnects after
     /// errors.
-    pub(crate) async fn run_listener(self: Arc<Self>, address: Address, pool: Pool) {
+    pub(crate) async fn run_listener(self: Arc<Self>, address: PostgresUrl, pool: Pool) {
         let mut reconnect = DoublingDelay::new(Duration::from_millis(100), Duration::from_secs(5));
         let mut is_polling = false;
         loop {
@@ -225,7 +225,7 @@ impl Notifier {
         }
     }
 
-    async fn listen_until_lost(&self, address: &Address, pool: &Pool) -> Result<ListenEnd> {
+    async fn listen_until_lost(&self, address: &PostgresUrl, pool: &Pool) -> Result<ListenEnd> {
         let (client, mut connection) = connect::connect(address).await?;
         let payload = SessionId::new().to_string();
         let send_probe = async {

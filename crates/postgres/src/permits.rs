@@ -11,7 +11,7 @@ mod wakeups;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Job, Otherwise, PoolChange, STEP};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, PermitRequest, IfFull, PoolChange, PERMIT_AGING_PER_LEVEL};
 use longshore_core::{Error, PermitId, PoolName, Result};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -52,23 +52,23 @@ fn number<T: TryFrom<i64>>(row: &Row, column: usize) -> Result<T> {
 }
 
 /// Requests a permit.
-pub(crate) async fn ask(inner: &Arc<StoreInner>, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+pub(crate) async fn ask(inner: &Arc<StoreInner>, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
     if ask.weight == 0 {
         return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
     }
-    let done = batched::submit(inner, pool, Job::Ask(ask.clone())).await?;
+    let done = batched::submit(inner, pool, PermitRequest::Ask(ask.clone())).await?;
     done.ok_or_else(|| damaged("a pool function that returns no row"))
 }
 
 /// How long a request keeps its place in the queue; `None` if it does not wait.
-fn wait_ttl(ask: &Ask) -> Option<i64> {
-    match ask.otherwise {
-        Otherwise::GoAway => None,
-        Otherwise::Wait(wait_ttl) => Some(micros(wait_ttl)),
+fn wait_ttl(ask: &AcquireRequest) -> Option<i64> {
+    match ask.if_full {
+        IfFull::Fail => None,
+        IfFull::Wait(wait_ttl) => Some(micros(wait_ttl)),
     }
 }
 
-async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
     let level = ask.priority.level();
     let row = one(
         inner,
@@ -83,7 +83,7 @@ async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &Ask) -> Result<Answe
             &replace_nul(&ask.owner),
             &micros(ask.ttl),
             &wait_ttl(ask),
-            &micros(STEP * u32::from(level)),
+            &micros(PERMIT_AGING_PER_LEVEL * u32::from(level)),
         ],
     )
     .await?;
@@ -91,12 +91,12 @@ async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &Ask) -> Result<Answe
     answer(&row)
 }
 
-fn answer(row: &Row) -> Result<Answer> {
+fn answer(row: &Row) -> Result<AcquireResult> {
     Ok(match value::<i32>(row, 0)? {
-        0 => Answer::Granted(Grant { fence: number(row, 1)?, waited: duration(row, 2)? }),
-        1 => Answer::Waiting { before: number(row, 3)?, look_again: duration(row, 4)? },
-        2 => Answer::Full,
-        _ => Answer::TooHeavy { max: number(row, 1)? },
+        0 => AcquireResult::Granted(PermitGrant { fence: number(row, 1)?, waited: duration(row, 2)? }),
+        1 => AcquireResult::Waiting { before: number(row, 3)?, look_again: duration(row, 4)? },
+        2 => AcquireResult::Full,
+        _ => AcquireResult::TooHeavy { max: number(row, 1)? },
     })
 }
 
@@ -141,7 +141,7 @@ pub(crate) async fn release(
     timed_out: bool,
 ) -> Result<()> {
     inner.notifier.permit_wakeups.close(ids).await;
-    let job = Job::Release { ids: ids.to_vec(), late: timed_out };
+    let job = PermitRequest::Release { ids: ids.to_vec(), late: timed_out };
     batched::submit(inner, pool, job).await.map(drop)
 }
 

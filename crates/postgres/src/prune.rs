@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use longshore_core::store::{Pruned, Retention};
+use longshore_core::store::{PruneResult, Retention};
 use longshore_core::{Result, UnitState};
 
 use crate::advisory_lock::{self, AdvisoryLock};
-use crate::row::{code, count, value};
+use crate::row::{state_code, count, value};
 use crate::tx::Tx;
 use crate::{counter_rollup, queue_limits};
 
 /// Deletes records after their retention.
-pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
+pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<PruneResult> {
     let now = tx.now.as_micros();
     let left = format!(
         "DELETE FROM longshore_capacity_reservation WHERE num IN (SELECT r.num FROM
@@ -25,7 +25,7 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
     for batch in counter_rollup::roll_up(tx).await? {
         tx.touch_batch(batch);
     }
-    let mut pruned = Pruned::default();
+    let mut pruned = PruneResult::default();
     let keeps = [
         (UnitState::Done, retention.done),
         (UnitState::Failed, retention.failed),
@@ -36,7 +36,7 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
         pruned.units += units(tx, state, keep, left).await?;
     }
     pruned.batches = batches(tx, retention.batches, limit).await?;
-    pruned.deeds = deeds(tx, retention.deeds, limit).await?;
+    pruned.deeds = deeds(tx, retention.audit_log, limit).await?;
     pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
@@ -44,7 +44,7 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
 /// Deletes ended units with their failures. Counters tell which streams have units in this state;
 /// of each stream the oldest are found by index.
 async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) -> Result<u64> {
-    let (code, column) = (code(state), state.as_str());
+    let (code, column) = (state_code(state), state.as_str());
     let before = (tx.now - keep).as_micros();
     let sql = format!(
         "WITH old AS MATERIALIZED (

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use longshore_core::Result;
 use longshore_core::admission::{CapacityCheck, LimitUsage};
-use longshore_core::store::{Bound, Capacity, Refusal};
+use longshore_core::store::{CapacityScope, Capacity, SendRejection};
 use tokio_postgres::Row;
 
 use crate::advisory_lock::{self, AdvisoryLock};
@@ -146,9 +146,9 @@ impl QueueLimits {
     }
 
     /// The refusal if the stream's tenant is suspended.
-    pub(crate) fn refuse_suspended(&self, stream: &Stream) -> Option<Refusal> {
+    pub(crate) fn refuse_suspended(&self, stream: &Stream) -> Option<SendRejection> {
         let suspended = self.suspended.contains(&stream.lane);
-        (suspended || stream.is_placeholder()).then(|| Refusal::Suspended(stream.tenant.clone()))
+        (suspended || stream.is_placeholder()).then(|| SendRejection::Suspended(stream.tenant.clone()))
     }
 }
 
@@ -169,11 +169,11 @@ impl LimitScope {
         }
     }
 
-    fn bound(&self) -> Bound {
+    fn bound(&self) -> CapacityScope {
         match self {
-            Self::Lane(_) => Bound::Lane,
-            Self::Queue(_) => Bound::Queue,
-            Self::Tenant(_) => Bound::Tenant,
+            Self::Lane(_) => CapacityScope::Lane,
+            Self::Queue(_) => CapacityScope::Queue,
+            Self::Tenant(_) => CapacityScope::Tenant,
         }
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::error::{Translate, damaged};
 use crate::streams::Stream;
 
-pub(crate) use longshore_core::columns::{ALONE, PARKED, Spec, code, codes, entry_code, flag};
+pub(crate) use longshore_core::sql_encoding::{READY_ALONE, READY_CAPPED, UnitAttributes, state_code, state_codes, entry_code, flag};
 pub(crate) use longshore_core::sql_row::{UnitParts, to_json};
 
 /// The columns of a unit that decisions need.
@@ -60,7 +60,7 @@ impl Columns<'_> {
 
 /// The state behind a code.
 pub(crate) fn state(code: i16) -> Result<UnitState> {
-    longshore_core::columns::state(u8::try_from(code).map_err(damaged)?)
+    longshore_core::sql_encoding::decode_state(u8::try_from(code).map_err(damaged)?)
 }
 
 /// A column's value.

@@ -3,8 +3,8 @@
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
-    Fired, Firing, IfThere, Page, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Sent,
-    read_schedule_cursor,
+    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, SendResult,
+    parse_schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
@@ -21,16 +21,16 @@ pub(crate) async fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
     new: &NewSchedule,
-    if_there: IfThere,
-) -> Result<Placed> {
+    if_there: IfExists,
+) -> Result<PutScheduleResult> {
     new.check()?;
     scope.require(&new.tenant)?;
     let found = find(tx, &new.tenant, &new.name).await?;
-    let placed = Placed::decide(new.clone(), found, if_there, tx.now);
+    let placed = PutScheduleResult::decide(new.clone(), found, if_there, tx.now);
     match &placed {
-        Placed::Created(schedule) => insert(tx, schedule).await?,
-        Placed::Replaced(schedule) => update(tx, schedule).await?,
-        Placed::Kept(_) => return Ok(placed),
+        PutScheduleResult::Created(schedule) => insert(tx, schedule).await?,
+        PutScheduleResult::Replaced(schedule) => update(tx, schedule).await?,
+        PutScheduleResult::Unchanged(_) => return Ok(placed),
     }
     announce(tx, &new.tenant);
     Ok(placed)
@@ -61,20 +61,20 @@ fn announce(tx: &mut Tx<'_>, tenant: &TenantId) {
 }
 
 /// Fires a schedule and sends its units, both or neither.
-pub(crate) async fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fired> {
+pub(crate) async fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<FireResult> {
     firing.check()?;
     let mut schedule = show_locked(tx, scope, &firing.tenant, &firing.name).await?;
     if let Some(answer) = firing.answer_without_send(&schedule) {
         return Ok(answer);
     }
     let answers = send(tx, scope, &firing.units, 0, LimitPolicy::Enforce).await?;
-    if let Some(refusal) = answers.iter().find_map(Sent::refusal) {
+    if let Some(refusal) = answers.iter().find_map(SendResult::refusal) {
         tx.abandon = true;
-        return Ok(Fired::Refused(refusal.clone()));
+        return Ok(FireResult::Refused(refusal.clone()));
     }
     firing.apply(&mut schedule);
     update(tx, &schedule).await?;
-    Ok(Fired::Committed(answers))
+    Ok(FireResult::Committed(answers))
 }
 
 async fn insert(tx: &mut Tx<'_>, schedule: &Schedule) -> Result<()> {
@@ -94,7 +94,7 @@ async fn update(tx: &mut Tx<'_>, schedule: &Schedule) -> Result<()> {
 }
 
 async fn write(tx: &mut Tx<'_>, sql: &str, schedule: &Schedule) -> Result<u64> {
-    let (plan, payload) = schedule.plan.split()?;
+    let (plan, payload) = schedule.plan.to_parts()?;
     let number = |number: u64| i64::try_from(number).map_err(damaged);
     tx.execute(
         sql,
@@ -151,7 +151,7 @@ pub(crate) async fn list(
         ScheduleFilter::Named(name) => Some(name.as_str()),
         ScheduleFilter::Due => return due(tx, own, clock_source, after, limit).await,
     };
-    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
+    let (tenant, name) = after.map_or(Ok(("", "")), parse_schedule_cursor)?;
     let sql = format!(
         "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > ($1, $2) AND ($3 IS NULL OR tenant = $3)
          AND ($4 IS NULL OR name = $4) ORDER BY tenant, name LIMIT $5"
@@ -170,7 +170,7 @@ async fn due(
     limit: u32,
 ) -> Result<ScheduleList> {
     let now = tx.clock_now(clock_source).await?;
-    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
+    let (tenant, name) = after.map_or(Ok(("", "")), parse_schedule_cursor)?;
     // By the index on the time, since few schedules are due.
     let sql = format!(
         "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE NOT paused AND next_fire IS NOT NULL AND next_fire <= $3

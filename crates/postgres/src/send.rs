@@ -13,7 +13,7 @@ mod tx_enqueue;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use longshore_core::store::Sent;
+use longshore_core::store::SendResult;
 use longshore_core::{NewUnit, Result, Scope};
 
 use crate::queue_limits::QueueLimits;
@@ -42,7 +42,7 @@ pub(crate) async fn send(
     units: &[NewUnit],
     batch: i64,
     policy: LimitPolicy,
-) -> Result<Vec<Sent>> {
+) -> Result<Vec<SendResult>> {
     scope.check_units(units)?;
     let streams = streams(tx, units, batch, policy).await?;
     let limited = policy == LimitPolicy::Enforce;
@@ -70,11 +70,11 @@ pub(crate) async fn send(
 
 /// Whether a unit has neither a dedup key nor dependencies.
 fn is_plain(unit: &NewUnit) -> bool {
-    unit.dedup.is_none() && unit.after.units.is_empty()
+    unit.dedup.is_none() && unit.dependencies.units.is_empty()
 }
 
-fn created(units: &[NewUnit]) -> Vec<Sent> {
-    units.iter().map(|unit| Sent::Created(unit.id)).collect()
+fn created(units: &[NewUnit]) -> Vec<SendResult> {
+    units.iter().map(|unit| SendResult::Created(unit.id)).collect()
 }
 
 /// Inserts plain units and returns how many: fewer than all if a lane has a limit or its tenant is
@@ -109,7 +109,7 @@ async fn send_with_admission(
     units: &[NewUnit],
     streams: &[Arc<Stream>],
     capacity: CapacityPolicy,
-) -> Result<Vec<Sent>> {
+) -> Result<Vec<SendResult>> {
     let mut plan = AdmissionPlan::load(tx, units, streams, capacity).await?;
     let mut answers = Vec::with_capacity(units.len());
     for (at, (unit, stream)) in units.iter().zip(streams).enumerate() {

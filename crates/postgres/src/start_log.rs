@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use longshore_core::session::Lease;
+use longshore_core::worker_session::Lease;
 use longshore_core::{Error, Result, SessionId, Timestamp};
 use uuid::Uuid;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use longshore_core::store::{Finish, Finished, Sent};
+use longshore_core::store::{FinishRequest, FinishResult, SendResult};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
-use longshore_postgres_address::Address;
+use longshore_postgres_address::PostgresUrl;
 use longshore_postgres_address::Pool;
 use tokio::task::JoinSet;
 
@@ -152,7 +152,7 @@ impl PostgresStore {
         tasks.spawn(running);
         let listen_at = match &options.listen {
             Listen::Auto => Some(address),
-            Listen::At(url) => Some(connect::address(url)?),
+            Listen::Url(url) => Some(connect::address(url)?),
             Listen::Off => None,
         };
         let inner = StoreInner {
@@ -176,7 +176,7 @@ impl PostgresStore {
         Ok(store.listen(listen_at))
     }
 
-    fn listen(mut self, at: Option<Address>) -> Self {
+    fn listen(mut self, at: Option<PostgresUrl>) -> Self {
         if let Some(address) = at {
             let notifier = Arc::clone(&self.inner.notifier);
             self._tasks.spawn(notifier.run_listener(address, self.inner.pool.clone()));
@@ -212,7 +212,7 @@ impl PostgresStore {
         transaction: &tokio_postgres::Transaction<'_>,
         scope: &Scope,
         units: &[NewUnit],
-    ) -> Result<TransactionResult<Vec<Sent>>> {
+    ) -> Result<TransactionResult<Vec<SendResult>>> {
         send::send_in(&self.inner, transaction, scope, units).await
     }
 
@@ -224,8 +224,8 @@ impl PostgresStore {
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
         session: SessionId,
-        finishes: &[Finish],
-    ) -> Result<TransactionResult<Vec<Finished>>> {
+        finishes: &[FinishRequest],
+    ) -> Result<TransactionResult<Vec<FinishResult>>> {
         finish::check_calls(finishes)?;
         let now = self.inner.options.clock.now();
         let mut tx = Tx::in_caller_transaction(transaction, now, Arc::clone(&self.inner.streams));

@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
-use longshore_core::fair::{LaneShare, entry_level, entry_pass, step};
-use longshore_core::store::{Claim, Queues};
+use longshore_core::stride_scheduler::{LaneShare, entry_level, entry_pass, step};
+use longshore_core::store::{ClaimRequest, Queues};
 use longshore_core::{BatchId, Kind, QueueName, TenantId};
 
 mod scan_start;
@@ -46,7 +46,7 @@ pub(crate) struct ClaimFilterHash(u64);
 
 impl ClaimFilterHash {
     /// Hashes the filter of a claim.
-    pub(crate) fn of(claim: &Claim) -> Self {
+    pub(crate) fn of(claim: &ClaimRequest) -> Self {
         let tenant = claim.scope.tenant().map(TenantId::as_str);
         let queues: Option<Vec<&str>> = match &claim.queues {
             Queues::All => None,
@@ -143,7 +143,7 @@ impl StrideState {
 
 #[cfg(test)]
 mod tests {
-    use longshore_core::fair::StrideCursor;
+    use longshore_core::stride_scheduler::StrideCursor;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Tenants: their records, and the totals of their lanes.
 
 use longshore_core::sql_row::read_tenant;
-use longshore_core::store::{Tenant, TenantChange, in_charge_of_tenants};
+use longshore_core::store::{Tenant, TenantChange, require_admin_scope};
 use longshore_core::{Error, Result, Scope, TenantId};
 
 use crate::advisory_lock::{self, AdvisoryLock};
@@ -17,7 +17,7 @@ pub(crate) async fn put(
     id: &TenantId,
     change: TenantChange,
 ) -> Result<Tenant> {
-    in_charge_of_tenants(scope, id)?;
+    require_admin_scope(scope, id)?;
     change.check()?;
     lock_limits(tx, id).await?;
     let found = one(tx, id).await?;
@@ -71,7 +71,7 @@ pub(crate) fn too_large(number: u32) -> Error {
 
 /// Removes a tenant's record and the settings of its lanes.
 pub(crate) async fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
-    in_charge_of_tenants(scope, id)?;
+    require_admin_scope(scope, id)?;
     lock_limits(tx, id).await?;
     let tenant = one(tx, id).await?.ok_or_else(|| Error::not_found("tenant", id))?;
     let sql = "SELECT count(*) FROM longshore_schedule WHERE tenant = $1";

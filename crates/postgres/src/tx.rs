@@ -20,7 +20,7 @@ use crate::connect::ClockSource;
 use crate::error::{Translate, damaged, translate};
 use crate::finish;
 use crate::notifier::FeedEntry;
-use crate::row::{code, to_json, value};
+use crate::row::{state_code, to_json, value};
 use crate::streams::{Stream, StreamCache};
 use crate::typed_params::{SqlParam, typed};
 
@@ -456,10 +456,10 @@ impl<'c> Tx<'c> {
         let delta = self.deltas.entry(stream).or_default();
         let live = |state: Option<UnitState>| state.is_some_and(|state| !state.is_final());
         if let Some(from) = from {
-            delta.counts[usize::from(code(from))] -= units;
+            delta.counts[usize::from(state_code(from))] -= units;
         }
         if let Some(to) = to {
-            delta.counts[usize::from(code(to))] += units;
+            delta.counts[usize::from(state_code(to))] += units;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
         self.after.wake_workers |= to == Some(UnitState::Ready);

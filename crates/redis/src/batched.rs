@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_core::Timestamp;
-use longshore_core::permits::{Ask, Done, Job, Otherwise, rank};
+use longshore_core::permits::{AcquireRequest, PermitReply, PermitRequest, IfFull, wait_rank};
 use redis::Cmd;
 
 use crate::error::damaged;
@@ -15,16 +15,16 @@ use crate::server_info::{ServerInfo, micros};
 pub(crate) type RawBatchReply = (String, Vec<String>, Vec<(String, u64, u64)>, Vec<(u8, u64, u64)>);
 
 /// How long a request keeps its place in the queue; zero if it does not wait.
-pub(crate) fn queue_ttl(ask: &Ask) -> Duration {
-    match ask.otherwise {
-        Otherwise::GoAway => Duration::ZERO,
-        Otherwise::Wait(queue_ttl) => queue_ttl.max(Duration::from_millis(1)),
+pub(crate) fn queue_ttl(ask: &AcquireRequest) -> Duration {
+    match ask.if_full {
+        IfFull::Fail => Duration::ZERO,
+        IfFull::Wait(queue_ttl) => queue_ttl.max(Duration::from_millis(1)),
     }
 }
 
 /// What the priority adds to the rank.
-pub(crate) fn rank_offset(ask: &Ask) -> i64 {
-    rank(ask.priority, Timestamp::ZERO).as_micros()
+pub(crate) fn rank_offset(ask: &AcquireRequest) -> i64 {
+    wait_rank(ask.priority, Timestamp::ZERO).as_micros()
 }
 
 /// The process that sends the requests.
@@ -38,12 +38,12 @@ pub(crate) struct BatchCaller<'a> {
 
 /// Writes the script's arguments.
 pub(crate) fn write_args(
-    jobs: &[Job],
+    jobs: &[PermitRequest],
     caller: &BatchCaller<'_>,
     server: &ServerInfo,
     command: &mut Cmd,
 ) {
-    let asks = || jobs.iter().filter_map(Job::ask);
+    let asks = || jobs.iter().filter_map(PermitRequest::acquire_request);
     command.arg("-").arg(asks().next().map_or(0, |ask| ask.max)).arg(caller.client);
     command
         .arg(&server.run_id)
@@ -51,7 +51,7 @@ pub(crate) fn write_args(
         .arg(u8::from(server.keeps_data))
         .arg(caller.created_at);
     command.arg(u8::from(caller.all_active));
-    let back = || jobs.iter().flat_map(Job::back);
+    let back = || jobs.iter().flat_map(PermitRequest::releases);
     command.arg(back().count());
     for (id, late) in back() {
         command.arg(id.to_string()).arg(u8::from(late));
@@ -63,9 +63,9 @@ pub(crate) fn write_args(
 }
 
 /// Reads one reply per request.
-pub(crate) fn read_replies(jobs: &[Job], answers: &[(u8, u64, u64)]) -> Vec<Done> {
+pub(crate) fn read_replies(jobs: &[PermitRequest], answers: &[(u8, u64, u64)]) -> Vec<PermitReply> {
     let mut answers = answers.iter();
-    Job::done(jobs, || {
+    PermitRequest::replies(jobs, || {
         let (code, first, second) = answers.next().ok_or_else(|| damaged("too few replies"))?;
         reply::parse(*code, *first, *second)
     })

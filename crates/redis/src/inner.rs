@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Done, Grant, Job};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PermitReply, PermitGrant, PermitRequest};
 use longshore_core::{PermitId, PoolName, Result};
 use redis::cmd;
 use tokio::time::Instant;
@@ -53,21 +53,21 @@ impl PermitsInner {
         &self,
         pool: &PoolName,
         entry: &PoolEntry,
-        jobs: Vec<Job>,
-    ) -> Vec<Done> {
+        jobs: Vec<PermitRequest>,
+    ) -> Vec<PermitReply> {
         // If the process has further waiters, the first of them get their permits with this reply:
         // sooner than through the channel.
         let (waiting, all_active) = self.notifications.waiter_count(pool);
         match &jobs[..] {
-            [Job::Ask(ask)] if waiting <= 1 => {
+            [PermitRequest::Ask(ask)] if waiting <= 1 => {
                 vec![self.acquire_one(pool, entry, ask).await.map(Some)]
             }
-            [Job::Release { ids, late }] if waiting == 0 => {
+            [PermitRequest::Release { ids, late }] if waiting == 0 => {
                 vec![self.release_one(entry, ids, *late).await.map(|()| None)]
             }
             many => {
                 let done = self.run_batched(pool, entry, many, all_active).await;
-                done.unwrap_or_else(|error| Job::failed(jobs.len(), error))
+                done.unwrap_or_else(|error| PermitRequest::fail_all(jobs.len(), error))
             }
         }
     }
@@ -78,9 +78,9 @@ impl PermitsInner {
         &self,
         pool: &PoolName,
         entry: &PoolEntry,
-        jobs: &[Job],
+        jobs: &[PermitRequest],
         all_active: bool,
-    ) -> Result<Vec<Done>> {
+    ) -> Result<Vec<PermitReply>> {
         let (created_at, began) = (entry.created_at(), Instant::now());
         let (created_at, notified, granted, answers): batched::RawBatchReply = self
             .connection
@@ -98,7 +98,7 @@ impl PermitsInner {
         }
         for (id, fence, waited) in granted {
             if let Ok(id) = id.parse() {
-                let grant = Grant { fence, waited: Duration::from_micros(waited) };
+                let grant = PermitGrant { fence, waited: Duration::from_micros(waited) };
                 self.notifications.hand_over(pool, id, HandedGrant { grant, requested_at: began });
             }
         }
@@ -108,7 +108,7 @@ impl PermitsInner {
         Ok(batched::read_replies(jobs, &answers))
     }
 
-    async fn acquire_one(&self, pool: &PoolName, entry: &PoolEntry, ask: &Ask) -> Result<Answer> {
+    async fn acquire_one(&self, pool: &PoolName, entry: &PoolEntry, ask: &AcquireRequest) -> Result<AcquireResult> {
         let (id, created_at) = (ask.id.to_string(), entry.created_at());
         let (code, first, second, created_at): reply::RawReply = self
             .connection

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use longshore_core::permits::Grant;
+use longshore_core::permits::PermitGrant;
 use longshore_core::{DoublingDelay, PermitId, PoolName, SessionId};
 use redis::Client;
 use tokio::sync::{Notify, watch};
@@ -65,7 +65,7 @@ impl PoolWaiters {
 /// A permit that was granted to a waiter with the reply to another request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandedGrant {
-    pub(crate) grant: Grant,
+    pub(crate) grant: PermitGrant,
     /// When that request was sent: the permit was granted later.
     pub(crate) requested_at: Instant,
 }
@@ -204,7 +204,7 @@ impl Notifications {
     }
 
     /// The permit that was granted to this waiter, if that was less than [`HANDOVER_GRACE`] ago.
-    pub(crate) fn take_grant(&self, pool: &PoolName, id: PermitId) -> Option<Grant> {
+    pub(crate) fn take_grant(&self, pool: &PoolName, id: PermitId) -> Option<PermitGrant> {
         let handed = self.with_waiter(pool, id, |waiter| waiter.handed.take()).flatten()?;
         (handed.requested_at.elapsed() < HANDOVER_GRACE).then_some(handed.grant)
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{Answer, Ask, Done, Job, Otherwise, Permits, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PermitReply, PermitRequest, IfFull, Permits, PoolChange, PoolStats};
 use longshore_core::{Error, PermitId, PoolName, Result, SessionId};
 use redis::cmd;
 use tokio::sync::OnceCell;
@@ -23,12 +23,12 @@ use crate::stats;
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
     /// How long a request may take.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(5) }
+        Self { timeout: Duration::from_secs(5) }
     }
 }
 
@@ -52,7 +52,7 @@ impl RedisPermits {
     /// Parses `redis://USER:PASSWORD@HOST:PORT/NUMBER`, or `rediss://…` with TLS. Connects on first
     /// use; see [`Self::check`].
     pub fn open(url: &str, options: &RedisOptions) -> Result<Self> {
-        let connection = ServerConnection::new(url, options.patience)?;
+        let connection = ServerConnection::new(url, options.timeout)?;
         let inner =
             Arc::new(PermitsInner { connection, notifications: Arc::new(Notifications::new()) });
         let (registry, listener) = (PoolRegistry::default(), Mutex::default());
@@ -81,7 +81,7 @@ impl RedisPermits {
     }
 
     /// Sends a request, coalesced with concurrent requests to the same pool.
-    async fn submit(&self, pool: &PoolName, job: Job) -> Done {
+    async fn submit(&self, pool: &PoolName, job: PermitRequest) -> PermitReply {
         let entry = self.registry.entry(pool);
         let (inner, name) = (Arc::clone(&self.inner), pool.clone());
         let target = Arc::clone(&entry);
@@ -170,39 +170,39 @@ impl RedisPermits {
 
 #[async_trait]
 impl Permits for RedisPermits {
-    async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+    async fn acquire(&self, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
         if ask.weight == 0 {
             return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
         }
         if let Some(grant) = self.inner.notifications.take_grant(pool, ask.id) {
             self.inner.notifications.remove(pool, ask.id);
-            return Ok(Answer::Granted(grant));
+            return Ok(AcquireResult::Granted(grant));
         }
-        if let Otherwise::Wait(queue_ttl) = ask.otherwise {
+        if let IfFull::Wait(queue_ttl) = ask.if_full {
             self.listen().await;
             self.inner.notifications.register(pool, ask.id, queue_ttl);
         }
-        let done = self.submit(pool, Job::Ask(ask.clone())).await?;
+        let done = self.submit(pool, PermitRequest::Ask(ask.clone())).await?;
         let answer = done.ok_or_else(|| damaged("no reply to an acquire"))?;
         Ok(match answer {
-            Answer::Waiting { before, look_again } => {
+            AcquireResult::Waiting { before, look_again } => {
                 self.inner.notifications.mark_inactive(pool, ask.id);
                 let subscribed = self.inner.notifications.is_subscribed();
                 let limit = if subscribed { look_again } else { POLL_INTERVAL };
-                Answer::Waiting { before, look_again: look_again.min(limit) }
+                AcquireResult::Waiting { before, look_again: look_again.min(limit) }
             }
-            Answer::Granted(_) | Answer::Full | Answer::TooHeavy { .. } => {
+            AcquireResult::Granted(_) | AcquireResult::Full | AcquireResult::TooHeavy { .. } => {
                 self.inner.notifications.remove(pool, ask.id);
                 answer
             }
         })
     }
 
-    async fn turn(&self, pool: &PoolName, id: PermitId) {
+    async fn wait_for_wakeup(&self, pool: &PoolName, id: PermitId) {
         self.inner.notifications.wait(pool, id).await;
     }
 
-    async fn extend(
+    async fn renew(
         &self,
         pool: &PoolName,
         ids: &[PermitId],
@@ -229,7 +229,7 @@ impl Permits for RedisPermits {
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
         ids.iter().for_each(|id| self.inner.notifications.remove(pool, *id));
-        self.submit(pool, Job::Release { ids: ids.to_vec(), late: timed_out }).await.map(drop)
+        self.submit(pool, PermitRequest::Release { ids: ids.to_vec(), late: timed_out }).await.map(drop)
     }
 
     async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {
@@ -253,7 +253,7 @@ impl Permits for RedisPermits {
         Ok(pools)
     }
 
-    async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
+    async fn acquire_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
         let (key, token) = (registry::alert_key(pool, alert), SessionId::new().to_string());
         let millis = u64::try_from(every.as_millis()).unwrap_or(u64::MAX).max(1);
         let keys = [key];

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_core::permits::{Done, Job};
-use longshore_core::{Gather, PoolName};
+use longshore_core::permits::{PermitReply, PermitRequest};
+use longshore_core::{Coalescer, PoolName};
 
 /// The set with the names of all pools.
 pub(crate) const POOL_NAMES_KEY: &str = "longshore:pools";
@@ -18,7 +18,7 @@ pub(crate) struct PoolEntry {
     /// All in one cluster slot, by the part in braces.
     pub(crate) keys: [String; 3],
     /// Coalesces the requests to this pool.
-    pub(crate) jobs: Arc<Gather<Job, Done>>,
+    pub(crate) jobs: Arc<Coalescer<PermitRequest, PermitReply>>,
     /// Empty until the first reply.
     created_at: Mutex<String>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct PoolEntry {
 impl PoolEntry {
     fn new(pool: &PoolName) -> Self {
         let keys = ["pool", "ends", "line"].map(|part| key(pool, part));
-        Self { keys, jobs: Arc::new(Gather::in_order(MAX_IN_FLIGHT)), created_at: Mutex::default() }
+        Self { keys, jobs: Arc::new(Coalescer::pipelined(MAX_IN_FLIGHT)), created_at: Mutex::default() }
     }
 
     /// The pool's creation time as this process knows it.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use longshore_core::permits::{Holder, PoolStats, STEP, Waiter, Waits};
+use longshore_core::permits::{Holder, PoolStats, PERMIT_AGING_PER_LEVEL, Waiter, WaitHistogram};
 use longshore_core::{PermitId, Priority, Result};
 use redis::{FromRedisValue, Value};
 
@@ -27,7 +27,7 @@ pub(crate) fn parse(raw: Vec<Value>) -> Result<Option<PoolStats>> {
             stats.holders.push(holder(id, rest, now, ends.get(id).copied().unwrap_or(0.0))?);
         }
     }
-    stats.holders.sort_by_key(|holder| (std::cmp::Reverse(holder.held), holder.fence));
+    stats.holders.sort_by_key(|holder| (std::cmp::Reverse(holder.held_for), holder.fence));
     for id in &line {
         let record = pool.get(id).ok_or_else(|| damaged("a waiter without a record"))?;
         stats.waiting.push(waiter(id, record, now)?);
@@ -49,7 +49,7 @@ fn figures(pool: &HashMap<String, String>) -> Result<PoolStats> {
     };
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let acquired = fence.saturating_sub(number("first_fence"));
-    let mut waits = Waits::default();
+    let mut waits = WaitHistogram::default();
     for (step, count) in waits.0.iter_mut().enumerate().skip(1) {
         *count = number(&format!("waits{step}"));
     }
@@ -83,8 +83,8 @@ fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
         owner: parts.next().ok_or_else(bad)?.into(),
         weight: u32::try_from(weight).map_err(|_| bad())?,
         fence,
-        held: Duration::from_micros(now.saturating_sub(acquired_at)),
-        left: Duration::from_micros(ends.saturating_sub(now)),
+        held_for: Duration::from_micros(now.saturating_sub(acquired_at)),
+        expires_in: Duration::from_micros(ends.saturating_sub(now)),
     })
 }
 
@@ -94,7 +94,7 @@ fn waiter(id: &str, record: &str, now: u64) -> Result<Waiter> {
     let mut parts = record.splitn(7, ':').skip(1);
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
     let (weight, rank_offset, arrived_at) = (number()?, number()?, number()?);
-    let level = u8::try_from(rank_offset / micros(STEP)).map_err(|_| bad())?;
+    let level = u8::try_from(rank_offset / micros(PERMIT_AGING_PER_LEVEL)).map_err(|_| bad())?;
     Ok(Waiter {
         id: id.parse::<PermitId>().map_err(|_| bad())?,
         owner: parts.nth(2).ok_or_else(bad)?.into(),

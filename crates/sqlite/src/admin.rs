@@ -1,9 +1,9 @@
 //! Administration: cancel, retry, pause, resume.
 
 use longshore_core::batch::BatchAction;
-use longshore_core::machine::{Event, next};
+use longshore_core::unit_state::{Event, transition};
 use longshore_core::store::{
-    Capacity, LaneChange, Operated, QueueChange, SettingsChange, UnitAction,
+    Capacity, LaneChange, UnitActionResult, QueueChange, SettingsChange, UnitAction,
 };
 use longshore_core::{
     Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use crate::error::Translate;
 use crate::finish::{apply, find, load};
 use crate::queries::{stream_names, tenant_filter};
-use crate::row::{Spec, UnitRow, codes, flag};
+use crate::row::{UnitAttributes, UnitRow, state_codes, flag};
 use crate::tx::Tx;
 use crate::{batch, send, session};
 
@@ -26,8 +26,8 @@ pub(crate) fn units(
     scope: &Scope,
     ids: &[UnitId],
     action: UnitAction,
-) -> Result<Operated> {
-    let mut result = Operated::default();
+) -> Result<UnitActionResult> {
+    let mut result = UnitActionResult::default();
     for id in ids {
         let row = load(tx, *id)?;
         if !scope.covers(&stream_names(tx.db, row.stream)?.tenant) {
@@ -43,8 +43,8 @@ pub(crate) fn apply_to_existing(
     tx: &mut Tx<'_>,
     ids: &[UnitId],
     action: UnitAction,
-) -> Result<Operated> {
-    let mut result = Operated::default();
+) -> Result<UnitActionResult> {
+    let mut result = UnitActionResult::default();
     for id in ids {
         if let Some(row) = find(tx, *id)? {
             apply_one(tx, &row, action, &mut result)?;
@@ -61,7 +61,7 @@ pub(crate) fn units_in_queue(
     state: UnitState,
 ) -> Result<Vec<UnitId>> {
     let mut ids = Vec::new();
-    for code in codes(state) {
+    for code in state_codes(state) {
         let mut statement = db
             .prepare_cached(
                 "SELECT u.id FROM longshore_queue q JOIN longshore_lane l ON l.queue = q.num
@@ -87,7 +87,7 @@ fn apply_one(
     tx: &mut Tx<'_>,
     row: &UnitRow,
     action: UnitAction,
-    result: &mut Operated,
+    result: &mut UnitActionResult,
 ) -> Result<()> {
     let state = row.state()?;
     if action == UnitAction::Cancel && state == UnitState::Leased {
@@ -95,7 +95,7 @@ fn apply_one(
         result.requested += 1;
         return Ok(());
     }
-    match next(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
+    match transition(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
         Err(_) => result.skipped += 1,
         Ok(step) => {
             if action == UnitAction::Retry && state.is_final() {
@@ -115,7 +115,7 @@ fn apply_one(
 /// Gives a retried unit its dedup key back; false if another unit has it now.
 fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
     let released = row.has(flag::KEY_WHILE_LIVE) || row.has(flag::KEY_SINCE);
-    let Some(key) = Spec::parse(row.spec.as_deref())?.key.filter(|_| released) else {
+    let Some(key) = UnitAttributes::parse(row.spec.as_deref())?.key.filter(|_| released) else {
         return Ok(true);
     };
     let lane: i64 = tx
@@ -173,7 +173,7 @@ fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<usize> {
     for id in failed_units(tx.db, batch)? {
         let row = load(tx, id)?;
         if reclaim_dedup_key(tx, &row)? {
-            let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
+            let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
             retried += 1;
         }

@@ -2,7 +2,7 @@
 
 use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
-use longshore_core::store::{Added, BatchChunk, Opened, Sent};
+use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
 use longshore_core::{
     Batch, BatchId, Counts, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp,
 };
@@ -15,7 +15,7 @@ use crate::send::{Admission, send};
 use crate::tx::Tx;
 
 /// Writes a batch's record, or finds the existing one.
-pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
+pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
     scope.require(&new.tenant)?;
     new.check()?;
     let num: Option<i64> = tx
@@ -31,7 +31,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
             // Names are unique in the store; do not reveal the tenant that has it.
             return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
         }
-        return Ok(Opened::Existing(batch));
+        return Ok(OpenBatchResult::Existing(batch));
     }
     tx.db
         .execute(
@@ -54,7 +54,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
         .or_translate()?;
     let num = tx.db.last_insert_rowid();
     tx.announce("batch", new.id.as_str(), Some(new.tenant.as_str()));
-    Ok(Opened::Created(load(tx.db, num)?))
+    Ok(OpenBatchResult::Created(load(tx.db, num)?))
 }
 
 /// Stores a chunk and moves the cursor, both or neither.
@@ -63,23 +63,23 @@ pub(crate) fn add(
     scope: &Scope,
     id: &BatchId,
     chunk: &BatchChunk,
-) -> Result<Added> {
+) -> Result<AddChunkResult> {
     let num = number(tx.db, scope, id)?;
     let batch = load(tx.db, num)?;
     if let Some(moved) = batch.check_chunk(chunk)? {
         return Ok(moved);
     }
     let answers = send(tx, scope, &chunk.units, num, Admission::Bounded)?;
-    if answers.iter().any(Sent::keeps_chunk_out) {
+    if answers.iter().any(SendResult::keeps_chunk_out) {
         tx.roll_back = true;
-        return Ok(Added::Committed(answers));
+        return Ok(AddChunkResult::Committed(answers));
     }
     tx.db
         .prepare_cached("UPDATE longshore_batch SET cursor = ?2 WHERE num = ?1")
         .or_translate()?
         .execute((num, &chunk.next))
         .or_translate()?;
-    Ok(Added::Committed(answers))
+    Ok(AddChunkResult::Committed(answers))
 }
 
 /// Marks that all units are sent.
@@ -102,7 +102,7 @@ pub(crate) fn act(
 ) -> Result<i64> {
     let num = number(tx.db, scope, id)?;
     let mut batch = load(tx.db, num)?;
-    machine::act(&mut batch, action)?;
+    machine::apply_action(&mut batch, action)?;
     write(tx, num, &batch)?;
     // Workers release paused units; waiting workers wake up for resumed ones.
     tx.wake_workers = true;
@@ -118,7 +118,7 @@ pub(crate) fn advance(tx: &mut Tx<'_>, num: i64) -> Result<()> {
         write(tx, num, &batch)?;
     }
     tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
-    if step.announce
+    if step.callback_due
         && let Some(unit) = batch.callback_unit()
     {
         send(tx, &Scope::All, &[unit], 0, Admission::Exempt)?;

@@ -9,7 +9,7 @@ mod lanes;
 mod selection;
 
 use longshore_core::Result;
-use longshore_core::store::{Claim, Claimed};
+use longshore_core::store::{ClaimRequest, ClaimResult};
 
 use crate::stride_state;
 use crate::tx::Tx;
@@ -18,7 +18,7 @@ use lanes::group_by_lane;
 use selection::Selection;
 
 /// Leases units for a session.
-pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
+pub(crate) fn claim(tx: &mut Tx<'_>, claim: &ClaimRequest) -> Result<ClaimResult> {
     let session = crate::session::number(tx.db, claim.session)?;
     let streams = eligible_streams(tx.db, claim)?;
     let mut selection = Selection::new(claim, session);

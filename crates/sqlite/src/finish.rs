@@ -1,7 +1,7 @@
 //! Writes the ends of runs: the transition, effects and calls, all or nothing.
 
-use longshore_core::machine::{Event, Transition, next};
-use longshore_core::store::{Finish, Finished};
+use longshore_core::unit_state::{Event, Transition, transition};
+use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Error, Failure, Outcome, Policy, Result, SessionId, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
@@ -10,7 +10,7 @@ use crate::error::Translate;
 use crate::ledger::calls;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
-use crate::row::{Columns, Spec, UnitRow, entry_code, flag, to_json};
+use crate::row::{Columns, UnitAttributes, UnitRow, entry_code, flag, to_json};
 use crate::session::Policies;
 use crate::tx::Tx;
 
@@ -18,8 +18,8 @@ use crate::tx::Tx;
 pub(crate) fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
-    finishes: &[Finish],
-) -> Result<Vec<Finished>> {
+    finishes: &[FinishRequest],
+) -> Result<Vec<FinishResult>> {
     let mut policies = Policies::default();
     let holder = crate::session::find(tx.db, session)?;
     finishes
@@ -27,7 +27,7 @@ pub(crate) fn finish(
         .map(|end| match try_fast_finish(tx, holder, end)? {
             true => {
                 calls::record(tx, &end.calls)?;
-                Ok(Finished::Recorded(UnitState::Done))
+                Ok(FinishResult::Recorded(UnitState::Done))
             }
             false => finish_one(tx, session, holder, &mut policies, end),
         })
@@ -37,7 +37,7 @@ pub(crate) fn finish(
 /// Finishes a successful run in one statement if this process claimed the unit and nothing else
 /// depends on it, as for most units: no effects, no large result, no waiting client or dependant,
 /// no dedup key, no cap.
-fn try_fast_finish(tx: &mut Tx<'_>, holder: Option<i64>, end: &Finish) -> Result<bool> {
+fn try_fast_finish(tx: &mut Tx<'_>, holder: Option<i64>, end: &FinishRequest) -> Result<bool> {
     let Outcome::Done(result) = &end.outcome else { return Ok(false) };
     let small = result.as_ref().is_none_or(overflow_values::fits_in_row);
     let (Some(holder), true) =
@@ -68,15 +68,15 @@ fn finish_one(
     session: SessionId,
     holder: Option<i64>,
     policies: &mut Policies,
-    end: &Finish,
-) -> Result<Finished> {
-    let Some(mut row) = find(tx, end.lease.unit)? else { return Ok(Finished::LeaseLost) };
+    end: &FinishRequest,
+) -> Result<FinishResult> {
+    let Some(mut row) = find(tx, end.lease.unit)? else { return Ok(FinishResult::LeaseLost) };
     if let Some(answer) = end.answer_without_write(holder, row.fence, row.state()?, row.session) {
         return Ok(answer);
     }
     end.check_sizes()?;
     if let Some(failure) = effects::run(tx, &end.effects)? {
-        return Ok(Finished::EffectFailed(failure));
+        return Ok(FinishResult::EffectFailed(failure));
     }
     let policy = match end.outcome {
         // Most runs succeed, and a success needs no policy.
@@ -84,7 +84,7 @@ fn finish_one(
         _ => policies.of(tx, &row)?,
     };
     row.count_attempt(tx.now);
-    let step = next(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+    let step = transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
     apply(tx, &row, &step, row.fence, Some(session))?;
     if let Outcome::Done(Some(result)) = &end.outcome {
         save_value(tx, row.id, ValueKind::Result, result)?;
@@ -93,7 +93,7 @@ fn finish_one(
         save_value(tx, row.id, ValueKind::Checkpoint, state)?;
     }
     calls::record(tx, &end.calls)?;
-    Ok(Finished::Recorded(step.state))
+    Ok(FinishResult::Recorded(step.state))
 }
 
 /// Stores a checkpoint or result.
@@ -251,7 +251,7 @@ pub(crate) fn resolve_dependants(tx: &mut Tx<'_>, needs: UnitId, succeeded: bool
             unblock(tx, &row)?;
         } else {
             let event = Event::DependencyFailed(needs);
-            let step = next(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
+            let step = transition(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
         }
     }
@@ -274,11 +274,11 @@ fn unblock(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
             .or_translate()?;
         return Ok(());
     }
-    let step = next(&row.transition_input()?, &Event::Unblocked, &Policy::default(), tx.now)?;
+    let step = transition(&row.transition_input()?, &Event::Unblocked, &Policy::default(), tx.now)?;
     apply(tx, row, &step, row.fence, None)
 }
 
 /// The sender's policy, if set.
 pub(crate) fn unit_policy(row: &UnitRow) -> Result<Option<Policy>> {
-    Ok(Spec::parse(row.spec.as_deref())?.policy)
+    Ok(UnitAttributes::parse(row.spec.as_deref())?.policy)
 }

@@ -16,7 +16,7 @@ use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
 use crate::queries::{session_id, stream_names, tenant_filter};
-use crate::row::{Columns, StreamNames, UnitParts, UnitRow, codes, unit};
+use crate::row::{Columns, StreamNames, UnitParts, UnitRow, state_codes, unit};
 use crate::{batch, checkpoint};
 
 /// Most rows scanned for one page without a state.
@@ -64,7 +64,7 @@ fn by_state(
     limit: u32,
 ) -> Result<Page<Unit>> {
     let mut found: Vec<UnitCursor> = Vec::new();
-    for code in codes(state) {
+    for code in state_codes(state) {
         for stream in newest_streams(db, filter_by, state, *code, after, limit as usize + 1)? {
             found.extend(newest(db, stream, *code, after, limit + 1)?);
         }

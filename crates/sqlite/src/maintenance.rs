@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use longshore_core::machine::{Event, next};
-use longshore_core::session::SessionEnd;
-use longshore_core::stall::Dead;
-use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::SessionEnd;
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::{Policy, Result, SessionId, Timestamp, UnitId};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -16,7 +16,7 @@ use crate::session;
 use crate::tx::Tx;
 
 /// Ends a dead session, unless its heartbeat has moved since.
-pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: Dead) -> Result<Reclaimed> {
+pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: StalledSession) -> Result<ReclaimResult> {
     let still: bool = tx
         .db
         .query_row(
@@ -26,15 +26,15 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: Dead) -> Result<Reclaimed> {
         )
         .or_translate()?;
     if !still {
-        return Ok(Reclaimed::default());
+        return Ok(ReclaimResult::default());
     }
     let (rescued, failed) = session::end(tx, dead.session, SessionEnd::Lost)?;
-    Ok(Reclaimed { sessions: 1, rescued, failed })
+    Ok(ReclaimResult { sessions: 1, requeued: rescued, failed })
 }
 
 /// Makes due units ready, fails expired ones, cancels units of batches that failed or were
 /// cancelled.
-pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<Promoted> {
+pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<PromoteResult> {
     let now = tx.now.as_micros();
     let due = apply_event(tx, DUE, now, limit, &Event::Due)?;
     let expired = apply_event(tx, EXPIRED, now, limit, &Event::Expired)?;
@@ -42,7 +42,7 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<Promoted> {
     unpark_uncapped(tx)?;
     let more = [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
     let next_due = if more { None } else { next_due(tx)? };
-    Ok(Promoted { due, expired, swept, more, next_due })
+    Ok(PromoteResult { due, expired, cancelled: swept, more, next_due })
 }
 
 /// Few streams have scheduled units; the index provides the first due ones of each.
@@ -77,7 +77,7 @@ fn apply_event(
         .or_translate()?;
     for id in &ids {
         let row = load(tx, UnitId::from_bytes(*id))?;
-        let step = next(&row.transition_input()?, event, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, event, &Policy::default(), tx.now)?;
         apply(tx, &row, &step, row.fence, None)?;
     }
     Ok(ids.len() as u64)
@@ -145,8 +145,8 @@ fn next_due(tx: &Tx<'_>) -> Result<Option<Duration>> {
 }
 
 /// Removes records that exceed the retention.
-pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
-    let mut pruned = Pruned::default();
+pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<PruneResult> {
+    let mut pruned = PruneResult::default();
     let retained = [
         (4, "done", retention.done),
         (5, "failed", retention.failed),
@@ -158,7 +158,7 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
         pruned.units += prune_state(tx.db, state, column, before, left)?;
     }
     pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
-    pruned.deeds = prune_audit_log(tx.db, (tx.now - retention.deeds).as_micros(), limit)?;
+    pruned.deeds = prune_audit_log(tx.db, (tx.now - retention.audit_log).as_micros(), limit)?;
     pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }

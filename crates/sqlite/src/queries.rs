@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use longshore_core::session::Lease;
+use longshore_core::worker_session::Lease;
 use longshore_core::sql_row::{FAILURE_COLUMNS, read_failure, read_queue};
 use longshore_core::store::{
-    Change, ChangeSet, HeldUnit, QueueInfo, Queues, Topic, Totals, UnitFailure,
+    Change, ChangeSet, LeasedUnit, QueueInfo, Queues, Topic, Totals, UnitFailure,
 };
 use longshore_core::{
     BatchId, Error, Kind, Priority, QueueName, Result, Scope, SessionId, TenantId, Timestamp, Unit,
@@ -94,11 +94,11 @@ pub(crate) fn one_unit(db: &Connection, scope: &Scope, id: UnitId) -> Result<Uni
 }
 
 /// A unit leased by `session`.
-pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Result<HeldUnit> {
+pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Result<LeasedUnit> {
     let unit = one_unit(db, &Scope::All, id)?;
     let lease = Lease { unit: id, fence: unit.fence };
-    let alone = longshore_core::machine::runs_alone(unit.lost);
-    Ok(HeldUnit {
+    let alone = longshore_core::unit_state::runs_alone(unit.lost);
+    Ok(LeasedUnit {
         lease,
         started: unit.started_at.is_some(),
         alone,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use longshore_core::admission::{CapacityCheck, LimitUsage};
-use longshore_core::store::{Bound, Capacity, Refusal};
+use longshore_core::store::{CapacityScope, Capacity, SendRejection};
 use longshore_core::{NewUnit, Result, TenantId};
 use rusqlite::OptionalExtension;
 
@@ -37,7 +37,7 @@ impl QueueLimits {
         &mut self,
         tx: &mut Tx<'_>,
         unit: &NewUnit,
-    ) -> Result<Option<Refusal>> {
+    ) -> Result<Option<SendRejection>> {
         let suspended = match self.suspended.get(&unit.tenant) {
             Some(cached) => *cached,
             None => {
@@ -50,7 +50,7 @@ impl QueueLimits {
         if !suspended || finish::find(tx, unit.id)?.is_some() {
             return Ok(None);
         }
-        Ok(Some(Refusal::Suspended(unit.tenant.clone())))
+        Ok(Some(SendRejection::Suspended(unit.tenant.clone())))
     }
 
     /// Reserves capacity for a unit, or returns why there is none.
@@ -59,7 +59,7 @@ impl QueueLimits {
         tx: &mut Tx<'_>,
         lane: i64,
         unit: &NewUnit,
-    ) -> Result<Option<Refusal>> {
+    ) -> Result<Option<SendRejection>> {
         if !self.capacity.lanes.contains_key(&lane) {
             self.load(tx, lane)?;
         }
@@ -106,11 +106,11 @@ impl LimitScope {
         Ok([Self::Lane(lane), Self::Queue(queue), Self::Tenant(tenant)])
     }
 
-    fn bound(self) -> Bound {
+    fn bound(self) -> CapacityScope {
         match self {
-            Self::Lane(_) => Bound::Lane,
-            Self::Queue(_) => Bound::Queue,
-            Self::Tenant(_) => Bound::Tenant,
+            Self::Lane(_) => CapacityScope::Lane,
+            Self::Queue(_) => CapacityScope::Queue,
+            Self::Tenant(_) => CapacityScope::Tenant,
         }
     }
 

@@ -8,8 +8,8 @@ use rusqlite::Row;
 
 use crate::error::{Translate, damaged};
 
-pub(crate) use longshore_core::columns::{
-    ALONE, PARKED, Spec, code, codes, entry_code, flag, flags, state,
+pub(crate) use longshore_core::sql_encoding::{
+    READY_ALONE, READY_CAPPED, UnitAttributes, state_code, state_codes, entry_code, flag, flags, decode_state,
 };
 pub(crate) use longshore_core::sql_row::{UnitParts, to_json};
 

@@ -3,8 +3,8 @@
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
-    Fired, Firing, IfThere, Page, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Sent,
-    read_schedule_cursor, schedule_cursor,
+    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, SendResult,
+    parse_schedule_cursor, schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -19,13 +19,13 @@ pub(crate) fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
     new: &NewSchedule,
-    if_there: IfThere,
-) -> Result<Placed> {
+    if_there: IfExists,
+) -> Result<PutScheduleResult> {
     new.check()?;
     scope.require(&new.tenant)?;
     let found = find(tx.db, &new.tenant, &new.name)?;
-    let placed = Placed::decide(new.clone(), found, if_there, tx.now);
-    if let Placed::Created(schedule) | Placed::Replaced(schedule) = &placed {
+    let placed = PutScheduleResult::decide(new.clone(), found, if_there, tx.now);
+    if let PutScheduleResult::Created(schedule) | PutScheduleResult::Replaced(schedule) = &placed {
         write(tx.db, schedule)?;
     }
     Ok(placed)
@@ -53,24 +53,24 @@ pub(crate) fn switch(
 }
 
 /// Takes one step and sends its units, both or neither.
-pub(crate) fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fired> {
+pub(crate) fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<FireResult> {
     firing.check()?;
     let mut schedule = show(tx.db, scope, &firing.tenant, &firing.name)?;
     if let Some(answer) = firing.answer_without_send(&schedule) {
         return Ok(answer);
     }
     let answers = send(tx, scope, &firing.units, 0, Admission::Bounded)?;
-    if let Some(refusal) = answers.iter().find_map(Sent::refusal) {
+    if let Some(refusal) = answers.iter().find_map(SendResult::refusal) {
         tx.roll_back = true;
-        return Ok(Fired::Refused(refusal.clone()));
+        return Ok(FireResult::Refused(refusal.clone()));
     }
     firing.apply(&mut schedule);
     write(tx.db, &schedule)?;
-    Ok(Fired::Committed(answers))
+    Ok(FireResult::Committed(answers))
 }
 
 fn write(db: &Connection, schedule: &Schedule) -> Result<()> {
-    let (plan, payload) = schedule.plan.split()?;
+    let (plan, payload) = schedule.plan.to_parts()?;
     db.prepare_cached(
         "INSERT OR REPLACE INTO longshore_schedule (tenant, name, plan, payload, paused, revision,
          created_at, last_fire, next_fire, fired, skipped, missed)
@@ -136,7 +136,7 @@ pub(crate) fn list(
         ScheduleFilter::Named(name) => Some(name.as_str()),
         ScheduleFilter::Due => return due(db, own, now, after, limit),
     };
-    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
+    let (tenant, name) = after.map_or(Ok(("", "")), parse_schedule_cursor)?;
     let rows = db
         .prepare_cached(&format!(
             "SELECT {SCHEDULE_COLUMNS} FROM longshore_schedule WHERE (tenant, name) > (?1, ?2) AND (?3 IS NULL OR tenant = ?3)
@@ -158,7 +158,7 @@ fn due(
     after: Option<&str>,
     limit: u32,
 ) -> Result<ScheduleList> {
-    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
+    let (tenant, name) = after.map_or(Ok(("", "")), parse_schedule_cursor)?;
     // By the index on the time: few schedules are due, independent of their total number.
     let rows = db
         .prepare_cached(&format!(

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use longshore_core::admission::UnitDependencies;
-use longshore_core::columns::dedup_window;
-use longshore_core::machine::{Event, Head, next};
-use longshore_core::store::Sent;
+use longshore_core::sql_encoding::dedup_window;
+use longshore_core::unit_state::{Event, TransitionInput, transition};
+use longshore_core::store::SendResult;
 use longshore_core::unit::DedupWindow;
 use longshore_core::{NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
 use rusqlite::OptionalExtension;
@@ -15,7 +15,7 @@ use crate::finish;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
 use crate::queue_limits::QueueLimits;
-use crate::row::{Spec, code, flag, flags, state};
+use crate::row::{UnitAttributes, state_code, flag, flags, decode_state};
 use crate::tx::Tx;
 
 /// Whether capacity and suspension apply.
@@ -34,7 +34,7 @@ pub(crate) fn send(
     units: &[NewUnit],
     batch: i64,
     admission: Admission,
-) -> Result<Vec<Sent>> {
+) -> Result<Vec<SendResult>> {
     let (mut streams, mut capacity) = (StreamCache::default(), QueueLimits::default());
     let mut answers = Vec::with_capacity(units.len());
     scope.check_units(units)?;
@@ -50,11 +50,11 @@ fn send_one(
     unit: &NewUnit,
     batch: i64,
     admission: Admission,
-) -> Result<Sent> {
+) -> Result<SendResult> {
     if admission == Admission::Bounded
         && let Some(suspended) = capacity.refuse_suspended(tx, unit)?
     {
-        return Ok(Sent::Refused(suspended));
+        return Ok(SendResult::Refused(suspended));
     }
     let (stream, lane) = streams.resolve(tx, unit, batch)?;
     let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
@@ -67,14 +67,14 @@ fn send_one(
         return Ok(on_duplicate.unwrap_or_default().answer(taken));
     }
     let state_of = |needs| dependency_state(tx, unit, needs);
-    let dependencies = match UnitDependencies::resolve(&unit.after, state_of)? {
+    let dependencies = match UnitDependencies::resolve(&unit.dependencies, state_of)? {
         Ok(dependencies) => dependencies,
-        Err(refusal) => return Ok(Sent::Refused(refusal)),
+        Err(refusal) => return Ok(SendResult::Refused(refusal)),
     };
     if admission == Admission::Bounded
         && let Some(full) = capacity.admit(tx, lane, unit)?
     {
-        return Ok(Sent::Refused(full));
+        return Ok(SendResult::Refused(full));
     }
     if insert(tx, unit, dependencies.open.len(), stream, lane, dedup)? {
         record_dependencies(tx, unit, &dependencies)?;
@@ -82,7 +82,7 @@ fn send_one(
             capacity.release(lane, unit);
         }
     }
-    Ok(Sent::Created(unit.id))
+    Ok(SendResult::Created(unit.id))
 }
 
 /// Keys are unique within a lane.
@@ -105,8 +105,8 @@ fn key_holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<Un
     let Some((id, flags, code, place)) = found else { return Ok(None) };
     let id = UnitId::from_bytes(id);
     let place = Timestamp::from_micros(place);
-    let ended = state(code)?.is_final().then_some(place);
-    if dedup_window(flags, place).holds_against(ended, window) {
+    let ended = decode_state(code)?.is_final().then_some(place);
+    if dedup_window(flags, place).keeps_key_against(ended, window) {
         return Ok(Some(id));
     }
     finish::release_dedup_key(tx, id)?;
@@ -133,7 +133,7 @@ fn insert(
         .execute((
             unit.id.as_bytes(),
             stream,
-            code(state),
+            state_code(state),
             place.as_micros(),
             unit.priority.level(),
             now,
@@ -143,7 +143,7 @@ fn insert(
             bytes,
             dedup,
             cap_key,
-            Spec::text(unit)?,
+            UnitAttributes::encode(unit)?,
             inline,
         ))
         .or_translate()?;
@@ -167,7 +167,7 @@ fn dependency_state(tx: &Tx<'_>, unit: &NewUnit, needs: UnitId) -> Result<Option
         .query_row((needs.as_bytes(), unit.tenant.as_str()), |row| row.get(0))
         .optional()
         .or_translate()?;
-    found.map(state).transpose()
+    found.map(decode_state).transpose()
 }
 
 fn record_dependencies(
@@ -189,8 +189,8 @@ fn record_dependencies(
     }
     let Some(failed) = dependencies.failed else { return Ok(()) };
     let row = finish::load(tx, unit.id)?;
-    let head = Head { state: UnitState::Blocked, ..row.transition_input()? };
-    let step = next(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
+    let head = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
+    let step = transition(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
     finish::apply(tx, &row, &step, row.fence, None)
 }
 

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 use std::time::Duration;
 
-use longshore_core::machine::{Event, next};
-use longshore_core::session::{Lease, NewSession, Order, Session, SessionEnd};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::{Lease, NewSession, WorkerCommand, Session, SessionEnd};
 use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
-use longshore_core::store::{Beat, BeatAnswer, HeldUnit, ProgressNote};
+use longshore_core::store::{Heartbeat, HeartbeatReply, LeasedUnit, ProgressNote};
 use longshore_core::{Error, Kind, Policy, Result, SessionId, Timestamp, UnitId, UnitState};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -57,7 +57,7 @@ pub(crate) fn number(db: &Connection, session: SessionId) -> Result<i64> {
 }
 
 /// Records a heartbeat.
-pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
+pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
     let num = number(tx.db, session)?;
     tx.db
         .prepare_cached(
@@ -85,7 +85,7 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
          OR coalesce(b.status, 'running') NOT IN ('queued', 'running'))",
         num,
     )?;
-    Ok(BeatAnswer { order: wanted.parse().map_err(damaged)?, cancel, unwanted, held })
+    Ok(HeartbeatReply { order: wanted.parse().map_err(damaged)?, cancel, to_release: unwanted, held })
 }
 
 fn micros(time: Duration) -> i64 {
@@ -136,7 +136,7 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) -> Resul
         let Some(row) = find_unit(tx, lease.unit)? else { continue };
         let event = how.event(row.started_at.is_some());
         let policy = policies.of(tx, &row)?;
-        let step = next(&row.transition_input()?, &event, &policy, tx.now)?;
+        let step = transition(&row.transition_input()?, &event, &policy, tx.now)?;
         apply(tx, &row, &step, row.fence + 1, Some(session))?;
         failed += u64::from(step.state == UnitState::Failed);
         rescued += u64::from(!step.state.is_final());
@@ -152,7 +152,7 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) -> Resul
 }
 
 /// Moves the leases of a session to the next run of its process, with new fences.
-pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<Vec<LeasedUnit>> {
     if from == to {
         return Err(Error::Invalid("a session cannot adopt from itself".to_owned()));
     }
@@ -199,7 +199,7 @@ pub(crate) fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> 
         let Some(row) = held_row(tx, num, lease)? else { continue };
         if row.started_at.is_none() {
             let step =
-                next(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
+                transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence + 1, Some(session))?;
         }
     }
@@ -300,7 +300,7 @@ pub(crate) fn held_row(tx: &mut Tx<'_>, session: i64, lease: &Lease) -> Result<O
 }
 
 /// Commands a worker to go quiet, drain or stop.
-pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
+pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: WorkerCommand) -> Result<()> {
     let changed = tx
         .db
         .execute(

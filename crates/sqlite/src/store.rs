@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_core::store::{Finish, Finished, Sent};
+use longshore_core::store::{FinishRequest, FinishResult, SendResult};
 use longshore_core::{Clock, Error, NewUnit, Result, Scope, SessionId, SystemClock};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -131,7 +131,7 @@ impl SqliteStore {
         transaction: &rusqlite::Transaction<'_>,
         scope: &Scope,
         units: &[NewUnit],
-    ) -> Result<Vec<Sent>> {
+    ) -> Result<Vec<SendResult>> {
         self.run_in(transaction, |tx| send::send(tx, scope, units, 0, Admission::Bounded))
     }
 
@@ -140,8 +140,8 @@ impl SqliteStore {
         &self,
         transaction: &rusqlite::Transaction<'_>,
         session: SessionId,
-        finishes: &[Finish],
-    ) -> Result<Vec<Finished>> {
+        finishes: &[FinishRequest],
+    ) -> Result<Vec<FinishResult>> {
         self.run_in(transaction, |tx| finish::finish(tx, session, finishes))
     }
 

@@ -1,7 +1,7 @@
 //! Tenants: their records, and the counters of their lanes.
 
 use longshore_core::sql_row::read_tenant;
-use longshore_core::store::{Tenant, TenantChange, in_charge_of_tenants};
+use longshore_core::store::{Tenant, TenantChange, require_admin_scope};
 use longshore_core::{Error, Result, Scope, TenantId};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -17,7 +17,7 @@ pub(crate) fn put(
     id: &TenantId,
     change: TenantChange,
 ) -> Result<Tenant> {
-    in_charge_of_tenants(scope, id)?;
+    require_admin_scope(scope, id)?;
     change.check()?;
     let found = find(tx.db, id)?;
     let mut tenant = found.unwrap_or_else(|| Tenant::new(id.clone(), tx.now));
@@ -60,7 +60,7 @@ fn mark_joining(db: &Connection, id: &TenantId) -> Result<()> {
 
 /// Removes a tenant's record and resets its lanes.
 pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
-    in_charge_of_tenants(scope, id)?;
+    require_admin_scope(scope, id)?;
     let tenant = find(tx.db, id)?.ok_or_else(|| Error::not_found("tenant", id))?;
     let sql = "SELECT count(*) FROM longshore_schedule WHERE tenant = ?1";
     let schedules = tx.db.query_row(sql, [id.as_str()], |row| row.get(0)).or_translate()?;

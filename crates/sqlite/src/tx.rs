@@ -14,7 +14,7 @@ use crate::claim_cache::ClaimCache;
 use crate::error::Translate;
 use crate::ledger::budgets::MonthDeltas;
 use crate::prepared::{PreparedSql, PreparedStatements};
-use crate::row::code;
+use crate::row::state_code;
 use crate::{batch, finish, stride_state};
 
 /// One operation's part of a transaction.
@@ -94,10 +94,10 @@ impl<'c> Tx<'c> {
         let delta = self.deltas.entry(stream).or_default();
         let live = |state: Option<UnitState>| state.is_some_and(|state| !state.is_final());
         if let Some(from) = from {
-            delta.counts[usize::from(code(from))] -= 1;
+            delta.counts[usize::from(state_code(from))] -= 1;
         }
         if let Some(to) = to {
-            delta.counts[usize::from(code(to))] += 1;
+            delta.counts[usize::from(state_code(to))] += 1;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
         self.wake_workers |= to == Some(UnitState::Ready);

@@ -22,7 +22,7 @@ fn recount(state: UnitState) -> String {
     let column = state.as_str();
     let codes = match state {
         UnitState::Ready => "2, 7, 8".to_owned(),
-        other => crate::row::code(other).to_string(),
+        other => crate::row::state_code(other).to_string(),
     };
     let gone = if state.is_final() { format!("s.pruned_{column}") } else { "0".to_owned() };
     format!(

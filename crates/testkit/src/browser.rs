@@ -138,7 +138,7 @@ impl Browser {
     }
 
     /// Sets the preferred colour scheme: `light` or `dark`.
-    pub async fn prefer(&mut self, scheme: &str) -> io::Result<()> {
+    pub async fn set_color_scheme(&mut self, scheme: &str) -> io::Result<()> {
         let feature = json!({"name": "prefers-color-scheme", "value": scheme});
         self.call("Emulation.setEmulatedMedia", json!({"features": [feature]})).await.map(drop)
     }
@@ -151,7 +151,7 @@ impl Browser {
     }
 
     /// The errors of the page so far: exceptions, and errors in the browser's log.
-    pub fn complaints(&self) -> &[String] {
+    pub fn page_errors(&self) -> &[String] {
         &self.complaints
     }
 

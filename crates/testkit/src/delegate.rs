@@ -93,20 +93,20 @@ pub(crate) mod store_types {
     pub(crate) use longshore_core::ScheduleName;
     pub(crate) use longshore_core::batch::BatchAction;
     pub(crate) use longshore_core::schedule::{NewSchedule, Schedule};
-    pub(crate) use longshore_core::session::{Lease, NewSession, Order, Session};
-    pub(crate) use longshore_core::stall::Dead;
-    pub(crate) use longshore_core::store::Kept;
+    pub(crate) use longshore_core::worker_session::{Lease, NewSession, WorkerCommand, Session};
+    pub(crate) use longshore_core::failure_detector::StalledSession;
+    pub(crate) use longshore_core::store::CheckpointRequest;
     pub(crate) use longshore_core::store::{
-        Added, BatchChunk, Beat, BeatAnswer, ChangeSet, Claim, Claimed, Finish, Finished, HeldUnit,
-        Opened, Operated, Page, Promoted, Pruned, QueueInfo, Queues, Reclaimed, Retention, Sent,
+        AddChunkResult, BatchChunk, Heartbeat, HeartbeatReply, ChangeSet, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit,
+        OpenBatchResult, UnitActionResult, Page, PromoteResult, PruneResult, QueueInfo, Queues, ReclaimResult, Retention, SendResult,
         SettingsChange, Tenant, TenantChange, Totals, UnitAction, UnitFailure, UnitFilter,
         UnitSelection, Violation,
     };
     pub(crate) use longshore_core::store::{
-        Fired, Firing, IfThere, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
+        FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
     };
     pub(crate) use longshore_core::{
-        Batch, BatchId, BatchStatus, Inspect, Intake, Leases, NewBatch, NewUnit, Operate, Payload,
-        QueueName, Result, Scope, SessionId, TenantId, Tenants, Timestamp, Unit, UnitId, Upkeep,
+        Batch, BatchId, BatchStatus, Queries, Enqueue, WorkerApi, NewBatch, NewUnit, Admin, Payload,
+        QueueName, Result, Scope, SessionId, TenantId, Tenants, Timestamp, Unit, UnitId, Maintenance,
     };
 }

@@ -12,17 +12,17 @@ mod shares;
 
 use std::collections::BTreeMap;
 
-use longshore_core::session::NewSession;
-use longshore_core::store::{Claim, Finish, HeldUnit};
+use longshore_core::worker_session::NewSession;
+use longshore_core::store::{ClaimRequest, FinishRequest, LeasedUnit};
 use longshore_core::{
     Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, TenantId,
 };
 
-pub use bounds::{Limit, thirty_two_senders_never_exceed_a_bound};
+pub use bounds::{BoundScope, thirty_two_senders_never_exceed_a_bound};
 pub use caps::caps_are_never_exceeded;
 pub use shares::shares_follow_weights;
 
-use crate::World;
+use crate::StoreFixture;
 
 const ALL: Scope = Scope::All;
 
@@ -88,7 +88,7 @@ fn unit(tenant: &TenantId, queue: &QueueName) -> NewUnit {
 }
 
 /// Opens a worker session.
-async fn session(world: &World) -> SessionId {
+async fn session(world: &StoreFixture) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
     let new = NewSession { kinds, slots: 64, ..NewSession::new(id, "crowd") };
@@ -97,17 +97,17 @@ async fn session(world: &World) -> SessionId {
 }
 
 /// Claims and starts up to `free` units of any queue.
-async fn claim(world: &World, session: SessionId, free: u32) -> Vec<HeldUnit> {
-    let claim = Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 64) };
+async fn claim(world: &StoreFixture, session: SessionId, free: u32) -> Vec<LeasedUnit> {
+    let claim = ClaimRequest { free_slots: free, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 64) };
     world.store.claim(claim).await.unwrap().units
 }
 
-async fn finish(world: &World, session: SessionId, held: &[HeldUnit], outcome: &Outcome) {
-    let finishes = held.iter().map(|held| Finish::new(held.lease, outcome.clone())).collect();
+async fn finish(world: &StoreFixture, session: SessionId, held: &[LeasedUnit], outcome: &Outcome) {
+    let finishes = held.iter().map(|held| FinishRequest::new(held.lease, outcome.clone())).collect();
     world.store.finish(session, finishes).await.unwrap();
 }
 
-async fn verify(world: &World) {
+async fn verify(world: &StoreFixture) {
     let violations = world.store.verify().await.unwrap();
     assert!(violations.is_empty(), "verify found {violations:#?}");
 }

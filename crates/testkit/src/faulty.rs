@@ -15,7 +15,7 @@ pub enum Fault {
     /// The store executes the call, and its answer is lost: the caller gets a retryable error.
     FailAfter,
     /// The call does not reach the store and returns `Error::Broken`, which is not retryable.
-    Broken,
+    BrokenStream,
     /// The call reaches the store after this delay.
     Delay(Duration),
     /// The call reaches the store twice; the caller gets the second answer.
@@ -44,13 +44,13 @@ impl FaultyStore {
 
     /// Plans a fault for call number `nth` of `method`, counted from 1.
     #[must_use]
-    pub fn with(self, method: &'static str, nth: u64, fault: Fault) -> Self {
+    pub fn with_fault(self, method: &'static str, nth: u64, fault: Fault) -> Self {
         self.plan(|plan| plan.faults.insert((method, nth), fault));
         self
     }
 
     /// Injects a fault into every call of `method` from now on; `None` ends that.
-    pub fn always(&self, method: &'static str, fault: Option<Fault>) {
+    pub fn set_default_fault(&self, method: &'static str, fault: Option<Fault>) {
         self.plan(|plan| match fault {
             Some(fault) => plan.always.insert(method, fault),
             None => plan.always.remove(method),
@@ -58,7 +58,7 @@ impl FaultyStore {
     }
 
     /// While true, every call fails as with [`Fault::FailBefore`].
-    pub fn outage(&self, on: bool) {
+    pub fn set_outage(&self, on: bool) {
         self.plan(|plan| plan.outage = on);
     }
 
@@ -92,7 +92,7 @@ impl FaultyStore {
         match self.next_fault(method) {
             None => call().await,
             Some(Fault::FailBefore) => Err(unavailable("before the call")),
-            Some(Fault::Broken) => {
+            Some(Fault::BrokenStream) => {
                 let message = format!("injected fault: {method} is broken");
                 Err(Error::Broken { message, source: None })
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
 use longshore_core::{Error, PermitId, Permits, PoolName, Result};
 
 use crate::delegate::delegate;
@@ -56,16 +56,16 @@ impl FaultyPermits {
 }
 
 delegate!(@trait FaultyPermits, Permits {
-    ask(pool: &PoolName, ask: &Ask) -> Answer;
-    extend(pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Vec<PermitId>;
+    acquire(pool: &PoolName, ask: &AcquireRequest) -> AcquireResult;
+    renew(pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Vec<PermitId>;
     release(pool: &PoolName, ids: &[PermitId], timed_out: bool) -> ();
     change_pool(pool: &PoolName, change: PoolChange) -> Option<u32>;
     pools(name: Option<&PoolName>) -> Vec<(PoolName, PoolStats)>;
-    may_alert(pool: &PoolName, alert: &str, every: Duration) -> bool;
+    acquire_alert(pool: &PoolName, alert: &str, every: Duration) -> bool;
 } {
-    async fn turn(&self, pool: &PoolName, id: PermitId) {
+    async fn wait_for_wakeup(&self, pool: &PoolName, id: PermitId) {
         match self.outage.load(Ordering::SeqCst) {
-            false => self.inner.turn(pool, id).await,
+            false => self.inner.wait_for_wakeup(pool, id).await,
             true => std::future::pending().await,
         }
     }

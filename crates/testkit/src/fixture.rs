@@ -10,7 +10,7 @@ use crate::ManualClock;
 
 /// A fresh, empty store and the clock it reads.
 #[derive(Clone)]
-pub struct World {
+pub struct StoreFixture {
     /// The store.
     pub store: Arc<dyn Store>,
     /// The same store as a ledger. [`wrapped`](Self::wrapped) does not wrap it.
@@ -20,7 +20,7 @@ pub struct World {
     guard: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl World {
+impl StoreFixture {
     /// Wraps an empty store that reads `clock`.
     pub fn new<S: Store + Ledger>(store: Arc<S>, clock: Arc<ManualClock>) -> Self {
         Self { ledger: Arc::clone(&store) as Arc<dyn Ledger>, store, clock, guard: None }
@@ -28,13 +28,13 @@ impl World {
 
     /// Keeps a value alive as long as the fixture, such as the store's temporary directory.
     #[must_use]
-    pub fn keeping(self, value: impl Any + Send + Sync) -> Self {
+    pub fn with_guard(self, value: impl Any + Send + Sync) -> Self {
         Self { guard: Some(Arc::new((self.guard, value))), ..self }
     }
 
     /// Replaces the store with a wrapper around it.
     #[must_use]
-    pub fn wrapped(self, wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
+    pub fn wrap_store(self, wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
         Self { store: wrap(self.store), ..self }
     }
 
@@ -45,9 +45,9 @@ impl World {
 }
 
 /// A fixture with access to the SQL database of its store.
-pub trait SqlWorld: Send + Sync {
+pub trait SqlStoreFixture: Send + Sync {
     /// The fixture without SQL.
-    fn world(&self) -> &World;
+    fn fixture(&self) -> &StoreFixture;
 
     /// Runs statements on the store's database.
     fn execute(&self, sql: &str);

@@ -16,9 +16,9 @@ pub struct MethodStats {
     /// Calls that returned an error.
     pub errors: u64,
     /// Total time of all calls.
-    pub spent: Duration,
+    pub total_time: Duration,
     /// Time of the longest call.
-    pub longest: Duration,
+    pub max_time: Duration,
 }
 
 /// Counts and times calls by method; otherwise behaves as the store it wraps.
@@ -55,8 +55,8 @@ impl InstrumentedStore {
         let stats = all.entry(method).or_default();
         stats.calls += 1;
         stats.errors += u64::from(result.is_err());
-        stats.spent += elapsed;
-        stats.longest = stats.longest.max(elapsed);
+        stats.total_time += elapsed;
+        stats.max_time = stats.max_time.max(elapsed);
         result
     }
 }

@@ -24,15 +24,15 @@ pub mod model;
 mod permits_fixture;
 #[cfg(feature = "servers")]
 pub mod servers;
-pub mod standstill;
+pub mod crash_points;
 #[cfg(feature = "servers")]
-pub mod storm;
+pub mod chaos;
 
 #[cfg(feature = "browser")]
 pub use browser::Browser;
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
 pub use faulty_permits::FaultyPermits;
-pub use fixture::{SqlWorld, World};
+pub use fixture::{SqlStoreFixture, StoreFixture};
 pub use instrumented::{InstrumentedStore, MethodStats};
-pub use permits_fixture::PermitsWorld;
+pub use permits_fixture::PermitsFixture;

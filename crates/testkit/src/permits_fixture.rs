@@ -10,20 +10,20 @@ use crate::ManualClock;
 
 /// Bounded pools without earlier requests.
 #[derive(Clone)]
-pub struct PermitsWorld {
+pub struct PermitsFixture {
     /// The pools.
     pub permits: Arc<dyn Permits>,
     /// The same pools as another process sees them.
-    pub other: Arc<dyn Permits>,
+    pub second_process: Arc<dyn Permits>,
     /// The clock of the pools, if cases can move it. Otherwise cases wait in real time.
     pub clock: Option<Arc<ManualClock>>,
     guard: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl PermitsWorld {
+impl PermitsFixture {
     /// Pools as two processes see them, on a real clock.
-    pub fn new(permits: Arc<dyn Permits>, other: Arc<dyn Permits>) -> Self {
-        Self { permits, other, clock: None, guard: None }
+    pub fn new(permits: Arc<dyn Permits>, second_process: Arc<dyn Permits>) -> Self {
+        Self { permits, second_process, clock: None, guard: None }
     }
 
     /// Sets a clock that cases can move.
@@ -39,7 +39,7 @@ impl PermitsWorld {
     }
 
     /// Lets `time` and 20 ms more pass.
-    pub async fn pass(&self, time: Duration) {
+    pub async fn advance(&self, time: Duration) {
         let time = time + Duration::from_millis(20);
         match &self.clock {
             Some(clock) => clock.advance(time),

@@ -23,13 +23,13 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
-pub use fake_schedulers::{Away, FakeBatch};
+pub use fake_schedulers::{DaemonState, FakeBatchSystem};
 pub use gridengine::PrivateGridEngine;
 pub use mariadb::PrivateMariaDb;
 pub use network::PrivateNetwork;
 pub use pgbouncer::PrivatePgbouncer;
 pub use postgres::PrivatePostgres;
-pub use redis::{PrivateRedis, Remembers};
+pub use redis::{PrivateRedis, RedisPersistence};
 pub use slurm::PrivateSlurm;
 pub use smtp::{MailSecurity, PrivateSmtp};
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use axum::Router;
 use longshore::{Clock, Ledger, MemoryPermits, Permits, PoolName, Store, SystemClock, Timestamp};
-use longshore_ai::gateway::Counter;
+use longshore_ai::gateway::InferenceBackend;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::auth::{Authenticator, Lock};
+use crate::auth::{Authenticator, AuthMode};
 use crate::change_broadcast::ChangeBroadcasts;
 use crate::dispatch_port::ScriptPools;
 use crate::timeseries::{self, TimeSeries};
@@ -18,7 +18,7 @@ use crate::{api, gateway, server};
 
 /// Limits on untrusted clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum size of a request body; of one line for streams of units.
     pub body: usize,
     /// Timeout for reading a request's head, and for answering a request that does not wait.
@@ -29,7 +29,7 @@ pub struct Limits {
     pub wrong_tokens: u32,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             body: 17 * 1024 * 1024,
@@ -43,7 +43,7 @@ impl Default for Limits {
 /// Longshore over HTTP.
 pub struct Web {
     app: AppState,
-    counter: Option<Arc<dyn Counter>>,
+    counter: Option<Arc<dyn InferenceBackend>>,
     extra_routes: Router,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct AppState {
     pub(crate) broadcasts: ChangeBroadcasts,
     pub(crate) auth: Authenticator,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ConnectionLimits,
     /// Becomes true when the server is to stop; waiting requests end then.
     pub(crate) stopping: watch::Sender<bool>,
 }
@@ -95,7 +95,7 @@ impl AppState {
 
 impl Web {
     /// Serves a store and its ledger.
-    pub fn new(store: Arc<dyn Store>, ledger: Arc<dyn Ledger>, lock: Lock) -> Self {
+    pub fn new(store: Arc<dyn Store>, ledger: Arc<dyn Ledger>, lock: AuthMode) -> Self {
         let app = AppState {
             store,
             auth: Authenticator::new(Arc::clone(&ledger), lock),
@@ -107,7 +107,7 @@ impl Web {
             timeseries: TimeSeries::default(),
             broadcasts: ChangeBroadcasts::default(),
             clock: Arc::new(SystemClock),
-            limits: Limits::default(),
+            limits: ConnectionLimits::default(),
             stopping: watch::Sender::new(false),
         };
         Self { app, counter: None, extra_routes: Router::new() }
@@ -140,7 +140,7 @@ impl Web {
 
     /// Sets the limits on untrusted clients.
     #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: ConnectionLimits) -> Self {
         self.app.auth.wrong_tokens = limits.wrong_tokens;
         Self { app: AppState { limits, ..self.app }, ..self }
     }
@@ -148,13 +148,13 @@ impl Web {
     /// Serves tenants' AI profiles at `/v1` in OpenAI's and Anthropic's API formats, with the same tokens as
     /// the API.
     #[must_use]
-    pub fn gateway(self, counter: Arc<dyn Counter>) -> Self {
+    pub fn gateway(self, counter: Arc<dyn InferenceBackend>) -> Self {
         Self { counter: Some(counter), ..self }
     }
 
     /// Adds routes.
     #[must_use]
-    pub fn beside(self, routes: Router) -> Self {
+    pub fn with_routes(self, routes: Router) -> Self {
         Self { extra_routes: self.extra_routes.merge(routes), ..self }
     }
 
@@ -177,7 +177,7 @@ impl Web {
     pub async fn serve(
         self,
         listener: TcpListener,
-        tls: Option<server::Tls>,
+        tls: Option<server::ServerCertificate>,
         end: impl Future<Output = ()> + Send,
     ) {
         let (limits, stopping) = (self.app.limits, self.app.stopping.clone());

@@ -4,7 +4,7 @@
 //! between leaves a superfluous entry, never a missing one.
 
 use longshore::TenantId;
-use longshore::accounts::NewDeed;
+use longshore::accounts::NewAuditEntry;
 
 use crate::problem::Problem;
 use crate::request_context::RequestContext;
@@ -17,7 +17,7 @@ impl RequestContext {
         target: impl ToString,
         detail: impl Into<String>,
     ) -> Result<(), Problem> {
-        let entry = NewDeed {
+        let entry = NewAuditEntry {
             token: self.caller.token,
             by: self.caller.label.clone(),
             tenant: tenant.cloned(),
@@ -31,6 +31,6 @@ impl RequestContext {
             target = entry.target,
             "mutation over HTTP"
         );
-        Ok(self.app.ledger.note(entry).await?)
+        Ok(self.app.ledger.append(entry).await?)
     }
 }

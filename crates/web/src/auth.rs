@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use longshore::accounts::{Role, TokenHash};
 use longshore::{Ledger, Scope, TenantId, Timestamp, TokenId};
 
-use crate::app_state::Limits;
+use crate::app_state::ConnectionLimits;
 use crate::browser_session::BrowserSessions;
 use crate::problem::Problem;
 use crate::token;
@@ -28,11 +28,11 @@ const MAX_TRACKED_ADDRESSES: usize = 10_000;
 
 /// When a token is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lock {
+pub enum AuthMode {
     /// Always.
-    Always,
+    TokenRequired,
     /// Once the first token exists. Only for a listener that other machines cannot reach.
-    OnceThereIsAToken,
+    OpenUntilFirstToken,
 }
 
 /// The authenticated caller of a request.
@@ -88,7 +88,7 @@ impl Caller {
 /// Authenticates requests.
 pub(crate) struct Authenticator {
     ledger: Arc<dyn Ledger>,
-    mode: Lock,
+    mode: AuthMode,
     /// Once a token exists, one is always required: the ledger need not be asked again.
     token_required: AtomicBool,
     failures: Mutex<HashMap<IpAddr, FailedAttempts>>,
@@ -103,10 +103,10 @@ struct FailedAttempts {
 }
 
 impl Authenticator {
-    pub(crate) fn new(ledger: Arc<dyn Ledger>, mode: Lock) -> Self {
-        let token_required = AtomicBool::new(mode == Lock::Always);
+    pub(crate) fn new(ledger: Arc<dyn Ledger>, mode: AuthMode) -> Self {
+        let token_required = AtomicBool::new(mode == AuthMode::TokenRequired);
         let (failures, sessions) = (Mutex::default(), BrowserSessions::default());
-        let wrong_tokens = Limits::default().wrong_tokens;
+        let wrong_tokens = ConnectionLimits::default().wrong_tokens;
         Self { ledger, mode, token_required, failures, wrong_tokens, sessions }
     }
 
@@ -140,7 +140,7 @@ impl Authenticator {
     }
 
     async fn is_token_required(&self) -> Result<bool, Problem> {
-        if self.mode == Lock::Always || self.token_required.load(Ordering::Relaxed) {
+        if self.mode == AuthMode::TokenRequired || self.token_required.load(Ordering::Relaxed) {
             return Ok(true);
         }
         let locked = self.ledger.is_locked().await?;
@@ -157,7 +157,7 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<Caller, Problem> {
         let found = self.ledger.token(given).await?;
-        let Some(token) = found.filter(|token| token.is_good(now)) else {
+        let Some(token) = found.filter(|token| token.is_valid(now)) else {
             return Err(self.record_failure(from, now));
         };
         let scope = match token.role {

@@ -120,7 +120,7 @@ impl ChangeBroadcast {
 
 #[cfg(test)]
 mod tests {
-    use longshore::store::{Inspect, Intake};
+    use longshore::store::{Queries, Enqueue};
     use longshore::{Kind, MemoryStore, NewUnit};
     use serde_json::json;
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 #[async_trait]
 pub trait ScriptPools: Send + Sync + 'static {
     /// Lists all known pools, whether their servers respond or not.
-    async fn look(&self) -> Vec<ScriptPool>;
+    async fn list(&self) -> Vec<ScriptPool>;
 
     /// Sets a pool's minimum and maximum number of workers. The error is for people.
     async fn scale(&self, pool: &str, min: u32, max: u32) -> Result<(), String>;

@@ -14,7 +14,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use longshore::TenantId;
 use longshore::accounts::Role;
-use longshore_ai::gateway::{Announced, Counter, Gateway, Guest};
+use longshore_ai::gateway::{PreAuthenticated, InferenceBackend, Gateway, AuthenticatedTenant};
 use tracing::Instrument;
 
 use crate::app_state::AppState;
@@ -22,10 +22,10 @@ use crate::problem::Problem;
 use crate::trace_context;
 
 /// The gateway's routes.
-pub(crate) fn routes(app: &Arc<AppState>, counter: Arc<dyn Counter>) -> Router {
+pub(crate) fn routes(app: &Arc<AppState>, counter: Arc<dyn InferenceBackend>) -> Router {
     let app = Arc::clone(app);
     let middleware = move |request: Request, next: Next| traced(Arc::clone(&app), request, next);
-    let gateway = Gateway::new(counter, Arc::new(Announced));
+    let gateway = Gateway::new(counter, Arc::new(PreAuthenticated));
     gateway.router().layer(from_fn(middleware))
 }
 
@@ -39,7 +39,7 @@ async fn traced(app: Arc<AppState>, request: Request, next: Next) -> Response {
 async fn authenticated(app: Arc<AppState>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     match tenant(&app, &mut head).await {
-        Ok(tenant) => drop(head.extensions.insert(Guest(tenant))),
+        Ok(tenant) => drop(head.extensions.insert(AuthenticatedTenant(tenant))),
         // The token could not be checked; a retry may succeed.
         Err(problem) if problem.status().is_server_error() => return problem.into_response(),
         Err(problem) => {

@@ -29,9 +29,9 @@ mod token;
 mod trace_context;
 mod trend;
 
-pub use app_state::{Limits, Web};
-pub use auth::Lock;
+pub use app_state::{ConnectionLimits, Web};
+pub use auth::AuthMode;
 pub use dispatch_port::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
-pub use server::{Tls, TlsError};
+pub use server::{ServerCertificate, TlsConfigError};
 pub use token::{FreshToken, hash};
 pub use trend::Trend;

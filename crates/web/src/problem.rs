@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
-use longshore::store::Refusal;
+use longshore::store::SendRejection;
 use longshore::{Error, SendError, WaitError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct ProblemDetails {
     pub detail: String,
     /// Why a unit was refused, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<SendRejection>,
     /// The partial result of a stream or chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub so_far: Option<Value>,
@@ -47,7 +47,7 @@ pub(crate) struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     /// Why a unit was refused.
-    refusal: Option<Box<Refusal>>,
+    refusal: Option<Box<SendRejection>>,
     /// Further details for programs.
     more: Option<Value>,
 }
@@ -136,15 +136,15 @@ impl Problem {
     }
 
     /// The response for a refused unit.
-    pub(crate) fn from_refusal(refusal: &Refusal) -> Self {
+    pub(crate) fn from_refusal(refusal: &SendRejection) -> Self {
         let detail = refusal.to_string();
         let problem = match refusal {
-            Refusal::Full { .. } => {
+            SendRejection::Full { .. } => {
                 let full = Self::new(StatusCode::TOO_MANY_REQUESTS, "full", detail);
                 Self { retry_after: Some(RETRY_AFTER_DEFAULT), ..full }
             }
-            Refusal::Duplicate(_) => Self::new(StatusCode::CONFLICT, "duplicate", detail),
-            Refusal::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "suspended", detail),
+            SendRejection::Duplicate(_) => Self::new(StatusCode::CONFLICT, "duplicate", detail),
+            SendRejection::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "suspended", detail),
             _ => Self::new(StatusCode::CONFLICT, "refused", detail),
         };
         Self { refusal: Some(Box::new(refusal.clone())), ..problem }
@@ -162,7 +162,7 @@ impl From<Error> for Problem {
             Error::NotFound { .. } => Self::not_found(detail),
             Error::Invalid(_) => Self::bad_request(detail),
             Error::TooLarge { .. } => Self::too_large(detail),
-            Error::UnitRefuses(_) | Error::BatchRefuses(_) | Error::SessionGone(_) => {
+            Error::UnitState(_) | Error::BatchStatus(_) | Error::SessionGone(_) => {
                 Self::conflict(detail)
             }
             Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", detail),

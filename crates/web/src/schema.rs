@@ -2,8 +2,8 @@
 //! against them.
 
 use longshore::Schedule;
-use longshore::accounts::{BudgetState, Deed};
-use longshore::store::{Operated, QueueInfo, Tenant};
+use longshore::accounts::{BudgetState, AuditEntry};
+use longshore::store::{UnitActionResult, QueueInfo, Tenant};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -50,13 +50,13 @@ pub(crate) fn all() -> Value {
         ("Batch", BatchView::json_schema(w)),
         ("Budget", BudgetState::json_schema(w)),
         ("Caller", Identity::json_schema(w)),
-        ("Deed", Deed::json_schema(w)),
+        ("Deed", AuditEntry::json_schema(w)),
         ("Filled", ChunkResult::json_schema(w)),
         ("NewBatch", BatchRequest::json_schema(r)),
         ("NewPermit", PermitRequest::json_schema(r)),
         ("NewUnit", UnitRequest::json_schema(r)),
         ("Opened", OpenBatchResponse::json_schema(w)),
-        ("Operated", Operated::json_schema(w)),
+        ("Operated", UnitActionResult::json_schema(w)),
         ("Ordered", WorkerCommandResponse::json_schema(w)),
         ("Permit", PermitResponse::json_schema(w)),
         ("PermitLeft", PermitStatus::json_schema(w)),

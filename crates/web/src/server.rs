@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-use crate::app_state::Limits;
+use crate::app_state::ConnectionLimits;
 use crate::connection_limiter::{ActiveRequest, ConnectionLimiter, ConnectionSlot};
 
 /// Maximum size of a request's head.
@@ -41,12 +41,12 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
 /// A certificate and its key.
 #[derive(Clone)]
-pub struct Tls(TlsAcceptor);
+pub struct ServerCertificate(TlsAcceptor);
 
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TlsError {
+pub enum TlsConfigError {
     /// The file of the certificate cannot be read.
     #[error("cannot read the certificate")]
     Certificate(#[source] rustls::pki_types::pem::Error),
@@ -58,12 +58,12 @@ pub enum TlsError {
     Pair(#[from] rustls::Error),
 }
 
-impl Tls {
+impl ServerCertificate {
     /// Reads two PEM files.
-    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let chain = CertificateDer::pem_file_iter(certificate).map_err(TlsError::Certificate)?;
-        let chain = chain.collect::<Result<Vec<_>, _>>().map_err(TlsError::Certificate)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(TlsError::Key)?;
+    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsConfigError> {
+        let chain = CertificateDer::pem_file_iter(certificate).map_err(TlsConfigError::Certificate)?;
+        let chain = chain.collect::<Result<Vec<_>, _>>().map_err(TlsConfigError::Certificate)?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(TlsConfigError::Key)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -74,7 +74,7 @@ impl Tls {
     }
 }
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for ServerCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tls")
     }
@@ -87,16 +87,16 @@ pub(crate) struct OverTls;
 /// Shared by all connections.
 struct ConnectionHandler {
     router: Router,
-    tls: Option<Tls>,
-    limits: Limits,
+    tls: Option<ServerCertificate>,
+    limits: ConnectionLimits,
 }
 
 /// Serves until `end` completes, then finishes requests in flight.
 // Boxed, so that the future is compiled in this crate and not, with less optimisation, in the caller's.
 pub(crate) fn serve(
     listener: TcpListener,
-    tls: Option<Tls>,
-    limits: Limits,
+    tls: Option<ServerCertificate>,
+    limits: ConnectionLimits,
     router: Router,
     end: BoxFuture<'_, ()>,
 ) -> BoxFuture<'_, ()> {
@@ -105,8 +105,8 @@ pub(crate) fn serve(
 
 async fn accept(
     listener: TcpListener,
-    tls: Option<Tls>,
-    limits: Limits,
+    tls: Option<ServerCertificate>,
+    limits: ConnectionLimits,
     router: Router,
     mut end: BoxFuture<'_, ()>,
 ) {
@@ -150,7 +150,7 @@ impl ConnectionHandler {
     ) {
         // Send responses without delay; a failure only makes them slower.
         let _ = stream.set_nodelay(true);
-        let Some(Tls(tls)) = &self.tls else {
+        let Some(ServerCertificate(tls)) = &self.tls else {
             return self.serve_http(stream, from, open, slot).await;
         };
         let handshake = tokio::select! {

@@ -201,7 +201,7 @@ mod tests {
             tenant: TenantId::new(tenant).unwrap(),
             ..NewUnit::new(Kind::new("k").unwrap(), json!(1))
         };
-        use longshore::store::Intake;
+        use longshore::store::Enqueue;
         store.send(&Scope::All, vec![unit("a"), unit("a"), unit("b")]).await.unwrap();
         let timeseries = TimeSeries::default();
         for second in 0..MAX_SAMPLES + 5 {

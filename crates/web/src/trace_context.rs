@@ -23,7 +23,7 @@ pub(crate) fn request_span<B>(request: &Request<B>, name: std::fmt::Arguments<'_
         url.path = path,
         http.response.status_code = Empty,
     );
-    trace::adopt(&span, traceparent(request.headers()));
+    trace::set_parent(&span, traceparent(request.headers()));
     span
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn record_status(span: &Span, status: StatusCode) {
 /// The trace context for units of this request: the request's span, or the client's if requests are not
 /// traced.
 pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<String> {
-    trace::here().or_else(|| traceparent(headers).map(str::to_owned))
+    trace::current_traceparent().or_else(|| traceparent(headers).map(str::to_owned))
 }
 
 fn traceparent(headers: &HeaderMap) -> Option<&str> {

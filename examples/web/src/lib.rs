@@ -12,8 +12,8 @@ use std::path::Path;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::get;
-use longshore_pool::axum::{Pools, Workers, progress_sse};
-use longshore_pool::{CallError, CallOptions, Settings, WorkerPool};
+use longshore_pool::axum::{Pools, WorkerPools, progress_sse};
+use longshore_pool::{CallError, CallOptions, PoolSettings, WorkerPool};
 
 /// Opens the pools and builds the app on them. The database is created in `folder`.
 pub async fn open(folder: &Path) -> Result<(Router, Pools), CallError> {
@@ -38,20 +38,20 @@ async fn threads(
     name: &str,
     operations: longshore_pool::Operations,
 ) -> Result<WorkerPool, CallError> {
-    let settings = Settings { min: 1, max: 2, queue: 10, ..Settings::default() };
+    let settings = PoolSettings { min: 1, max: 2, queue: 10, ..PoolSettings::default() };
     WorkerPool::threads(name, operations, settings).await
 }
 
-async fn hash_passwords(workers: Workers) -> Result<Response, CallError> {
+async fn hash_passwords(workers: WorkerPools) -> Result<Response, CallError> {
     progress_sse(workers.pool("passwords")?, "hash", &24, watched()).await
 }
 
-async fn shrink_picture(workers: Workers) -> Result<Response, CallError> {
+async fn shrink_picture(workers: WorkerPools) -> Result<Response, CallError> {
     let widths = [1200, 900, 640, 480, 320];
     progress_sse(workers.pool("pictures")?, "shrink", &widths, watched()).await
 }
 
-async fn find_ports(workers: Workers) -> Result<Response, CallError> {
+async fn find_ports(workers: WorkerPools) -> Result<Response, CallError> {
     let misspelt = [
         "Roterdam",
         "Hambrug",

@@ -6,7 +6,7 @@ use axum::response::Response;
 use futures_util::stream;
 use longshore_pool::axum::{Update, sse};
 use longshore_pool::database::{Db, DbOptions, Value};
-use longshore_pool::{CallError, Payload};
+use longshore_pool::{CallError, CallPayload};
 use serde_json::json;
 
 /// The table with a year of orders.
@@ -65,6 +65,6 @@ impl Progress {
     }
 }
 
-fn words(value: &serde_json::Value) -> Payload {
-    Payload::from_json_text(value.to_string())
+fn words(value: &serde_json::Value) -> CallPayload {
+    CallPayload::from_json_text(value.to_string())
 }

@@ -2,15 +2,15 @@
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher};
-use longshore_pool::{BoxError, Call, Operations};
+use longshore_pool::{BoxError, PoolCall, Operations};
 use serde_json::{Value, json};
 
 pub(crate) fn operations() -> Operations {
-    Operations::stateless().add_with("hash", |(), call: &Call, count: u32| hash(call, count))
+    Operations::stateless().add_with("hash", |(), call: &PoolCall, count: u32| hash(call, count))
 }
 
 /// Hashes as many passwords as an import of accounts.
-fn hash(call: &Call, count: u32) -> Result<Value, BoxError> {
+fn hash(call: &PoolCall, count: u32) -> Result<Value, BoxError> {
     let mut last = String::new();
     for number in 1..=count {
         if call.is_cancelled() {

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use longshore_pool::{BoxError, Call, Operations};
+use longshore_pool::{BoxError, PoolCall, Operations};
 use serde_json::{Value, json};
 
 const WIDTH: usize = 2400;
@@ -10,11 +10,11 @@ const HEIGHT: usize = 1000;
 
 pub(crate) fn operations() -> Operations {
     Operations::stateless()
-        .add_with("shrink", |(), call: &Call, widths: Vec<usize>| shrink_to(call, &widths))
+        .add_with("shrink", |(), call: &PoolCall, widths: Vec<usize>| shrink_to(call, &widths))
 }
 
 /// Paints a picture and scales it to these widths; the last one is shown.
-fn shrink_to(call: &Call, widths: &[usize]) -> Result<Value, BoxError> {
+fn shrink_to(call: &PoolCall, widths: &[usize]) -> Result<Value, BoxError> {
     let of = widths.len() + 1;
     let picture = Picture::paint();
     call.progress(&json!({"done": 1, "of": of}));

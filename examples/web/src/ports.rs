@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use longshore_pool::{CallError, Program, Settings, WorkerPool};
+use longshore_pool::{CallError, Program, PoolSettings, WorkerPool};
 
 pub(crate) async fn open() -> Result<WorkerPool, CallError> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -10,6 +10,6 @@ pub(crate) async fn open() -> Result<WorkerPool, CallError> {
         .arg(here.join("worker.py"))
         // Where `pip install` would have put the SDK.
         .env("PYTHONPATH", here.join("../../sdk/python"));
-    let settings = Settings { min: 1, max: 2, queue: 10, ..Settings::default() };
+    let settings = PoolSettings { min: 1, max: 2, queue: 10, ..PoolSettings::default() };
     WorkerPool::processes("python", program, settings).await
 }

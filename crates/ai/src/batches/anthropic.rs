@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::client::BatchClient;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found, not_processed,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult, not_processed,
 };
 use crate::model_api::AskError;
 use crate::providers::anthropic::Anthropic;
@@ -108,21 +108,21 @@ impl Batches {
 
     /// Whether a batch is the one with this mark. The API stores no mark, so a batch is recognised
     /// by its number of requests and, once it has ended, by the ids of its results.
-    async fn matches(&self, batch: &Batch, mark: &BatchMark) -> Result<Found, AskError> {
+    async fn matches(&self, batch: &Batch, mark: &BatchMark) -> Result<FindResult, AskError> {
         if batch.request_counts.total() != mark.ids.len() as u64 {
-            return Ok(Found::NotSubmitted);
+            return Ok(FindResult::NotSubmitted);
         }
         if batch.processing_status != "ended" {
-            return Ok(Found::Unknown);
+            return Ok(FindResult::Unknown);
         }
         let ticket = BatchTicket(batch.id.clone());
         let mut lines = self.client.lines(&format!("{PATH}/{}/results", ticket.path()?)).await?;
-        let Some(line) = lines.next().await? else { return Ok(Found::NotSubmitted) };
+        let Some(line) = lines.next().await? else { return Ok(FindResult::NotSubmitted) };
         let ResultLine { custom_id, .. } = self.client.read(&line)?;
         Ok(if mark.ids.contains(&custom_id) {
-            Found::Submitted(ticket)
+            FindResult::Submitted(ticket)
         } else {
-            Found::NotSubmitted
+            FindResult::NotSubmitted
         })
     }
 }
@@ -145,9 +145,9 @@ impl BatchProvider for Batches {
         Ok(BatchTicket(batch.id))
     }
 
-    async fn find(&self, mark: &BatchMark) -> Result<Found, AskError> {
+    async fn find(&self, mark: &BatchMark) -> Result<FindResult, AskError> {
         let mut path = format!("{PATH}?limit=100");
-        let mut found = Found::NotSubmitted;
+        let mut found = FindResult::NotSubmitted;
         loop {
             let page: Page = self.client.get(&path).await?;
             for batch in &page.data {
@@ -155,9 +155,9 @@ impl BatchProvider for Batches {
                     return Ok(found);
                 }
                 match self.matches(batch, mark).await? {
-                    Found::Submitted(ticket) => return Ok(Found::Submitted(ticket)),
-                    Found::Unknown => found = Found::Unknown,
-                    Found::NotSubmitted => {}
+                    FindResult::Submitted(ticket) => return Ok(FindResult::Submitted(ticket)),
+                    FindResult::Unknown => found = FindResult::Unknown,
+                    FindResult::NotSubmitted => {}
                 }
             }
             match page.last_id.filter(|_| page.has_more) {

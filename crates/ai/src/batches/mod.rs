@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::http::Http;
-use crate::model_api::{Again, Answer, AskError, Code, Question};
+use crate::model_api::{Retryability, Answer, AskError, Code, Question};
 use crate::profile::{Profile, ProfileError, ProviderName};
 use crate::providers;
-pub use runner::{BatchReply, Conductor, Gathering, Memory, QuestionBuilder, Turn};
+pub use runner::{BatchReply, BatchRunner, IntakeState, RunnerState, QuestionBuilder, BatchRunReport};
 pub use split::{BatchLimits, ItemSize, Models, split};
-pub use state_machine::{BatchProgress, BatchStep, BatchUpdate, Pace};
+pub use state_machine::{BatchProgress, BatchStep, BatchUpdate, BatchPacing};
 
 /// One question of a batch.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub struct BatchMark {
 
 /// Whether a batch was submitted although the response was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum FindResult {
     /// It was submitted, under this id.
     Submitted(BatchTicket),
     /// It was not submitted.
@@ -104,7 +104,7 @@ pub trait BatchProvider: Send + Sync + 'static {
     async fn submit(&self, items: &[BatchItem], mark: &str) -> Result<BatchTicket, AskError>;
 
     /// Looks for a batch after a submission that was not confirmed.
-    async fn find(&self, mark: &BatchMark) -> Result<Found, AskError>;
+    async fn find(&self, mark: &BatchMark) -> Result<FindResult, AskError>;
 
     /// The progress of a batch.
     async fn poll(&self, ticket: &BatchTicket) -> Result<BatchState, AskError>;
@@ -153,11 +153,11 @@ pub fn open(
 /// submission.
 pub fn was_refused(error: &AskError) -> bool {
     let refused = error.provider_status.is_some_and(|status| (400..500).contains(&status));
-    (refused && error.provider_status != Some(408)) || error.again == Again::NotSent
+    (refused && error.provider_status != Some(408)) || error.retry == Retryability::NotSent
 }
 
 /// The error of a question that the provider did not process. Nothing was billed.
 fn not_processed(why: &str) -> AskError {
     let message = format!("the batch {why} before it processed this question");
-    AskError { again: Again::Later, ..AskError::new(Code::ProviderError, message) }
+    AskError { retry: Retryability::Later, ..AskError::new(Code::ProviderError, message) }
 }

@@ -13,7 +13,7 @@ use super::client::{BatchClient, path_segment};
 use super::multipart::MultipartForm;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found, not_processed,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult, not_processed,
 };
 use crate::model_api::{Answer, AskError};
 use crate::providers::error_mapping;
@@ -169,18 +169,18 @@ impl BatchProvider for Batches {
         Ok(BatchTicket(batch.id))
     }
 
-    async fn find(&self, mark: &BatchMark) -> Result<Found, AskError> {
+    async fn find(&self, mark: &BatchMark) -> Result<FindResult, AskError> {
         let mut path = "/batches?limit=100".to_owned();
         loop {
             let page: Page = self.client.get(&path).await?;
             if let Some(batch) = page.data.iter().find(|batch| batch.has(mark)) {
-                return Ok(Found::Submitted(BatchTicket(batch.id.clone())));
+                return Ok(FindResult::Submitted(BatchTicket(batch.id.clone())));
             }
             match page.data.last().filter(|last| page.has_more && !last.is_older_than(mark)) {
                 Some(last) => {
                     path = format!("/batches?limit=100&after={}", path_segment(&last.id)?);
                 }
-                None => return Ok(Found::NotSubmitted),
+                None => return Ok(FindResult::NotSubmitted),
             }
         }
     }

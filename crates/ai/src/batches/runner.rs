@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore::accounts::{
-    Delivery, Parked, Parking, PendingChange, PendingFilter, ProviderBatchChange, Return, Shipment,
+    BatchAnswer, PendingRequest, PendingRequests, PendingChange, PendingFilter, ProviderBatchChange, CloseReason, ProviderBatch,
 };
 use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::state_machine::{BatchProgress, BatchStep, BatchUpdate, Pace};
+use super::state_machine::{BatchProgress, BatchStep, BatchUpdate, BatchPacing};
 use super::{BatchItem, BatchMark, BatchProvider, BatchResult, BatchTicket, split};
-use crate::model_api::{Again, Answer, AskError, Code, Question};
-use crate::pricing::{Cost, Mode, Prices};
+use crate::model_api::{Retryability, Answer, AskError, Code, Question};
+use crate::pricing::{Cost, PriceMode, Prices};
 
 /// Answers delivered at once.
 const PAGE: usize = 200;
@@ -47,69 +47,69 @@ pub enum BatchReply {
 
 /// Whether more questions will be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gathering {
+pub enum IntakeState {
     /// Perhaps: a provider batch waits a while until it is full.
-    More,
+    Open,
     /// No: pending questions are submitted at once.
     Complete,
     /// Unknown: the batch is paused. Nothing is submitted; submitted provider batches are polled as
     /// usual.
-    Held,
+    Paused,
     /// No, and the batch is cancelled: nothing is submitted, and submitted provider batches are
     /// cancelled. Questions answered all the same are delivered; the others stay pending.
-    Over,
+    Cancelled,
 }
 
 /// The result of a turn.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Turn {
+pub struct BatchRunReport {
     /// When to run the next turn; `None` if no question is pending or submitted.
-    pub rest: Option<Timestamp>,
+    pub next_run: Option<Timestamp>,
     /// Units that received their answers.
-    pub wake: Vec<UnitId>,
+    pub answered_units: Vec<UnitId>,
 }
 
 /// Builds the question of a pending request.
-pub type QuestionBuilder = Arc<dyn Fn(&Parked) -> Question + Send + Sync>;
+pub type QuestionBuilder = Arc<dyn Fn(&PendingRequest) -> Question + Send + Sync>;
 
 /// Runs a batch's questions through a provider's batch API.
-pub struct Conductor {
+pub struct BatchRunner {
     batch: BatchId,
-    parking: Arc<dyn Parking>,
+    parking: Arc<dyn PendingRequests>,
     provider: Arc<dyn BatchProvider>,
     build_question: QuestionBuilder,
     clock: Arc<dyn Clock>,
-    pace: Pace,
+    pace: BatchPacing,
     prices: Prices,
-    memory: Memory,
+    memory: RunnerState,
 }
 
 /// What a runner knows besides the store's data. The next runner can use it, however old it is: it
 /// contains nothing that could cause a second submission.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Memory {
+pub struct RunnerState {
     notes: BTreeMap<String, BatchProgress>,
     /// No provider batch is formed before this time: the provider was full.
     no_seal_before: Timestamp,
 }
 
-impl Conductor {
+impl BatchRunner {
     /// A runner without earlier state.
     pub fn new(
         batch: BatchId,
-        parking: Arc<dyn Parking>,
+        parking: Arc<dyn PendingRequests>,
         provider: Arc<dyn BatchProvider>,
         build_question: QuestionBuilder,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (pace, prices, memory) = (Pace::default(), Prices::default(), Memory::default());
+        let (pace, prices, memory) = (BatchPacing::default(), Prices::default(), RunnerState::default());
         Self { batch, parking, provider, build_question, clock, pace, prices, memory }
     }
 
     /// Sets the intervals and limits.
     #[must_use]
-    pub fn pace(self, pace: Pace) -> Self {
+    pub fn pace(self, pace: BatchPacing) -> Self {
         Self { pace, ..self }
     }
 
@@ -121,36 +121,36 @@ impl Conductor {
 
     /// Continues with an earlier runner's state.
     #[must_use]
-    pub fn remembering(self, memory: Memory) -> Self {
+    pub fn with_state(self, memory: RunnerState) -> Self {
         Self { memory, ..self }
     }
 
     /// The state for the next runner.
-    pub fn memory(&self) -> Memory {
+    pub fn state(&self) -> RunnerState {
         let mut memory = self.memory.clone();
         memory.notes.retain(|_, progress| progress.may_be_stored());
         memory
     }
 
     /// Does everything that can be done now. An error is the store's.
-    pub async fn turn(&mut self, gathering: Gathering) -> longshore::Result<Turn> {
-        let mut turn = Turn::default();
+    pub async fn run_once(&mut self, gathering: IntakeState) -> longshore::Result<BatchRunReport> {
+        let mut turn = BatchRunReport::default();
         let next_seal = self.seal(gathering).await?;
         let (shipments, _) = self.parking.provider_batches(&self.batch).await?;
-        let exists = |mark: &String| shipments.iter().any(|shipment| shipment.mark == *mark);
+        let exists = |mark: &String| shipments.iter().any(|shipment| shipment.name == *mark);
         self.memory.notes.retain(|mark, _| exists(mark));
         let mut next_times = Vec::new();
         for shipment in shipments {
-            next_times.push(self.advance(shipment, gathering, &mut turn.wake).await?);
+            next_times.push(self.advance(shipment, gathering, &mut turn.answered_units).await?);
         }
-        turn.rest = next_times.into_iter().flatten().chain(next_seal).min();
+        turn.next_run = next_times.into_iter().flatten().chain(next_seal).min();
         Ok(turn)
     }
 
     /// Groups pending questions into a provider batch, if they have waited long enough or fill one.
     /// Returns when to try again.
-    async fn seal(&mut self, gathering: Gathering) -> longshore::Result<Option<Timestamp>> {
-        if matches!(gathering, Gathering::Over | Gathering::Held) {
+    async fn seal(&mut self, gathering: IntakeState) -> longshore::Result<Option<Timestamp>> {
+        if matches!(gathering, IntakeState::Cancelled | IntakeState::Paused) {
             return Ok(None);
         }
         let limits = self.provider.limits().bounded();
@@ -159,7 +159,7 @@ impl Conductor {
             let waiting =
                 self.parking.pending_requests(&self.batch, &PendingFilter::Waiting, max).await?;
             let Some(first) = waiting.first() else { return Ok(None) };
-            let (now, due) = (self.clock.now(), first.parked_at + self.pace.gather);
+            let (now, due) = (self.clock.now(), first.parked_at + self.pace.fill_delay);
             if now < self.memory.no_seal_before {
                 return Ok(Some(self.memory.no_seal_before));
             }
@@ -167,7 +167,7 @@ impl Conductor {
             let sizes: Vec<_> = items.iter().map(|item| self.provider.size(item)).collect();
             let Some(chunk) = split(&sizes, limits).into_iter().next() else { return Ok(None) };
             let full = chunk.len() < items.len() || items.len() >= limits.items;
-            if gathering == Gathering::More && !full && now < due {
+            if gathering == IntakeState::Open && !full && now < due {
                 return Ok(Some(due));
             }
             let ids = items[chunk].iter().map(|item| item.custom_id.clone()).collect();
@@ -184,30 +184,30 @@ impl Conductor {
     /// Advances a provider batch as far as possible now. Returns when to try again.
     async fn advance(
         &mut self,
-        mut shipment: Shipment,
-        gathering: Gathering,
+        mut shipment: ProviderBatch,
+        gathering: IntakeState,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<Option<Timestamp>> {
         loop {
             let (now, pace) = (self.clock.now(), self.pace);
             let stored = || BatchProgress::from_store(&shipment, now, &pace);
             let mut progress =
-                self.memory.notes.get(&shipment.mark).cloned().unwrap_or_else(stored);
+                self.memory.notes.get(&shipment.name).cloned().unwrap_or_else(stored);
             let update = match progress.next(&shipment, now) {
                 BatchStep::Wait(until) => {
-                    self.memory.notes.insert(shipment.mark, progress);
+                    self.memory.notes.insert(shipment.name, progress);
                     return Ok(Some(until));
                 }
-                BatchStep::Close => BatchUpdate::Release(Return::Tried),
-                BatchStep::Submit if gathering == Gathering::Over => {
-                    BatchUpdate::Release(Return::Untried)
+                BatchStep::Close => BatchUpdate::Release(CloseReason::NoAnswer),
+                BatchStep::Submit if gathering == IntakeState::Cancelled => {
+                    BatchUpdate::Release(CloseReason::NotProcessed)
                 }
-                BatchStep::Submit if gathering == Gathering::Held => {
-                    self.memory.notes.insert(shipment.mark, progress);
-                    return Ok(Some(now + pace.look));
+                BatchStep::Submit if gathering == IntakeState::Paused => {
+                    self.memory.notes.insert(shipment.name, progress);
+                    return Ok(Some(now + pace.poll_interval));
                 }
                 BatchStep::Find => match self.mark(&shipment).await? {
-                    None => BatchUpdate::Release(Return::Untried),
+                    None => BatchUpdate::Release(CloseReason::NotProcessed),
                     Some(mark) => {
                         let result = self.provider.find(&mark).await;
                         self.log("searched for", &shipment, &result);
@@ -215,15 +215,15 @@ impl Conductor {
                     }
                 },
                 BatchStep::Submit => match self.items(&shipment).await? {
-                    items if items.is_empty() => BatchUpdate::Release(Return::Untried),
+                    items if items.is_empty() => BatchUpdate::Release(CloseReason::NotProcessed),
                     items => {
-                        let result = self.provider.submit(&items, &shipment.mark).await;
+                        let result = self.provider.submit(&items, &shipment.name).await;
                         self.log("submitted", &shipment, &result);
                         progress.submitted(result, self.clock.now(), &pace)
                     }
                 },
                 BatchStep::Poll(ticket) => {
-                    if gathering == Gathering::Over && !progress.was_cancelled() {
+                    if gathering == IntakeState::Cancelled && !progress.was_cancelled() {
                         progress.cancelled(&self.provider.cancel(&ticket).await);
                     }
                     let result = self.provider.poll(&ticket).await;
@@ -236,7 +236,7 @@ impl Conductor {
                     progress.fetched(result, self.clock.now(), &pace)
                 }
             };
-            self.memory.notes.insert(shipment.mark.clone(), progress);
+            self.memory.notes.insert(shipment.name.clone(), progress);
             if self.write(&mut shipment, update, wake).await? == StillOpen::No {
                 return Ok(Some(self.clock.now()));
             }
@@ -244,8 +244,8 @@ impl Conductor {
     }
 
     /// Logs failures: they are retried, and would otherwise stay unnoticed for a day.
-    fn log<T>(&self, what: &str, shipment: &Shipment, result: &Result<T, AskError>) {
-        let (batch, mark) = (&self.batch, &shipment.mark);
+    fn log<T>(&self, what: &str, shipment: &ProviderBatch, result: &Result<T, AskError>) {
+        let (batch, mark) = (&self.batch, &shipment.name);
         match result {
             Ok(_) => tracing::debug!(%batch, mark, "the provider's batch was {what}"),
             Err(error) => {
@@ -256,7 +256,7 @@ impl Conductor {
 
     async fn write(
         &mut self,
-        shipment: &mut Shipment,
+        shipment: &mut ProviderBatch,
         update: BatchUpdate,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<StillOpen> {
@@ -264,13 +264,13 @@ impl Conductor {
             BatchUpdate::Nothing => return Ok(StillOpen::Yes),
             BatchUpdate::Ship(ticket) => {
                 let ship = ProviderBatchChange::SetProviderId(ticket.0.clone());
-                self.parking.change_provider_batch(&self.batch, &shipment.mark, ship).await?;
-                shipment.ticket = Some(ticket.0);
+                self.parking.change_provider_batch(&self.batch, &shipment.name, ship).await?;
+                shipment.provider_id = Some(ticket.0);
                 return Ok(StillOpen::Yes);
             }
             BatchUpdate::Fail(error) => {
-                self.fail_questions(&shipment.mark, &error_reply(&error), |_| true, wake).await?;
-                Return::Untried
+                self.fail_questions(&shipment.name, &error_reply(&error), |_| true, wake).await?;
+                CloseReason::NotProcessed
             }
             BatchUpdate::Lost(error) => {
                 let reply = BatchReply::Error {
@@ -278,25 +278,25 @@ impl Conductor {
                     message: format!("the provider's batch is gone: {}", error.message),
                     maybe_billed: true,
                 };
-                self.fail_questions(&shipment.mark, &reply, |_| true, wake).await?;
-                Return::Untried
+                self.fail_questions(&shipment.name, &reply, |_| true, wake).await?;
+                CloseReason::NotProcessed
             }
-            BatchUpdate::Release(Return::Tried) => {
-                let last = self.pace.tries.saturating_sub(1);
-                let message = format!("no answer from {} batches of the provider", self.pace.tries);
+            BatchUpdate::Release(CloseReason::NoAnswer) => {
+                let last = self.pace.max_batches.saturating_sub(1);
+                let message = format!("no answer from {} batches of the provider", self.pace.max_batches);
                 let error = AskError::new(Code::ProviderError, message);
                 let reply = error_reply(&error);
-                self.fail_questions(&shipment.mark, &reply, |parked| parked.tries >= last, wake)
+                self.fail_questions(&shipment.name, &reply, |parked| parked.tries >= last, wake)
                     .await?;
-                Return::Tried
+                CloseReason::NoAnswer
             }
-            BatchUpdate::Release(Return::Untried) => {
-                self.memory.no_seal_before = self.clock.now() + self.pace.lag;
-                Return::Untried
+            BatchUpdate::Release(CloseReason::NotProcessed) => {
+                self.memory.no_seal_before = self.clock.now() + self.pace.listing_lag;
+                CloseReason::NotProcessed
             }
         };
         let close = ProviderBatchChange::Close(kind);
-        self.parking.change_provider_batch(&self.batch, &shipment.mark, close).await?;
+        self.parking.change_provider_batch(&self.batch, &shipment.name, close).await?;
         Ok(StillOpen::No)
     }
 
@@ -305,7 +305,7 @@ impl Conductor {
         &self,
         mark: &str,
         reply: &BatchReply,
-        which: impl Fn(&Parked) -> bool,
+        which: impl Fn(&PendingRequest) -> bool,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<()> {
         let left = self.contents(mark).await?;
@@ -315,12 +315,12 @@ impl Conductor {
         Ok(())
     }
 
-    async fn deliver(&self, deliveries: Vec<Delivery>) -> longshore::Result<Vec<UnitId>> {
+    async fn deliver(&self, deliveries: Vec<BatchAnswer>) -> longshore::Result<Vec<UnitId>> {
         self.parking.change_pending(&self.batch, PendingChange::Answer(deliveries)).await
     }
 
     /// The unanswered questions of a provider batch.
-    async fn contents(&self, mark: &str) -> longshore::Result<Vec<Parked>> {
+    async fn contents(&self, mark: &str) -> longshore::Result<Vec<PendingRequest>> {
         let inside = PendingFilter::ProviderBatch(mark.to_owned());
         self.parking.pending_requests(&self.batch, &inside, u32::MAX).await
     }
@@ -353,31 +353,31 @@ impl Conductor {
 
     /// The delivery of a result. A retryable error is not delivered: its question stays in the
     /// provider batch, and is released for another one when this one is closed.
-    fn delivery(&self, result: BatchResult) -> Option<Delivery> {
+    fn delivery(&self, result: BatchResult) -> Option<BatchAnswer> {
         let reply = match result.result {
             Ok(answer) => {
-                let cost = self.prices.cost(&answer, self.clock.now(), Mode::Batch);
+                let cost = self.prices.cost(&answer, self.clock.now(), PriceMode::Batch);
                 BatchReply::Answer { answer: Box::new(answer), cost }
             }
-            Err(error) if error.again == Again::Never => error_reply(&error),
+            Err(error) if error.retry == Retryability::Never => error_reply(&error),
             Err(_) => return None,
         };
         delivery(result.custom_id, &reply)
     }
 
-    async fn items(&self, shipment: &Shipment) -> longshore::Result<Vec<BatchItem>> {
-        let contents = self.contents(&shipment.mark).await?;
+    async fn items(&self, shipment: &ProviderBatch) -> longshore::Result<Vec<BatchItem>> {
+        let contents = self.contents(&shipment.name).await?;
         Ok(contents.iter().map(|parked| self.item(parked)).collect())
     }
 
-    async fn mark(&self, shipment: &Shipment) -> longshore::Result<Option<BatchMark>> {
-        let contents = self.contents(&shipment.mark).await?;
+    async fn mark(&self, shipment: &ProviderBatch) -> longshore::Result<Option<BatchMark>> {
+        let contents = self.contents(&shipment.name).await?;
         let ids: Vec<String> = contents.into_iter().map(|parked| parked.new.custom_id).collect();
-        let mark = BatchMark { name: shipment.mark.clone(), since: shipment.sealed_at, ids };
+        let mark = BatchMark { name: shipment.name.clone(), since: shipment.sealed_at, ids };
         Ok((!mark.ids.is_empty()).then_some(mark))
     }
 
-    fn item(&self, parked: &Parked) -> BatchItem {
+    fn item(&self, parked: &PendingRequest) -> BatchItem {
         BatchItem {
             custom_id: parked.new.custom_id.clone(),
             question: (self.build_question)(parked),
@@ -397,6 +397,6 @@ fn error_reply(error: &AskError) -> BatchReply {
 }
 
 /// Never `None`: a reply contains nothing that JSON cannot represent.
-fn delivery(custom_id: String, reply: &BatchReply) -> Option<Delivery> {
-    Some(Delivery { custom_id, reply: Payload::json(reply).ok()? })
+fn delivery(custom_id: String, reply: &BatchReply) -> Option<BatchAnswer> {
+    Some(BatchAnswer { custom_id, reply: Payload::json(reply).ok()? })
 }

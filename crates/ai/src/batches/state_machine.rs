@@ -8,36 +8,36 @@
 
 use std::time::Duration;
 
-use longshore::accounts::{Return, Shipment};
+use longshore::accounts::{CloseReason, ProviderBatch};
 use longshore::{Timestamp, exponential_delay};
 use serde::{Deserialize, Serialize};
 
-use super::{BatchState, BatchTicket, Found, was_refused};
-use crate::model_api::{Again, AskError, Code};
+use super::{BatchState, BatchTicket, FindResult, was_refused};
+use crate::model_api::{Retryability, AskError, Code};
 
 /// Intervals and limits of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct BatchPacing {
     /// First interval between two polls; it grows the longer the batch takes.
-    pub look: Duration,
+    pub poll_interval: Duration,
     /// Longest wait between two attempts.
-    pub most: Duration,
+    pub max_interval: Duration,
     /// How long a new batch may take to appear in the provider's list.
-    pub lag: Duration,
+    pub listing_lag: Duration,
     /// How long a question waits for others to fill a batch.
-    pub gather: Duration,
+    pub fill_delay: Duration,
     /// Provider batches that a question goes into before it fails.
-    pub tries: u32,
+    pub max_batches: u32,
 }
 
-impl Default for Pace {
+impl Default for BatchPacing {
     fn default() -> Self {
         Self {
-            look: Duration::from_secs(30),
-            most: Duration::from_secs(600),
-            lag: Duration::from_secs(60),
-            gather: Duration::from_secs(60),
-            tries: 5,
+            poll_interval: Duration::from_secs(30),
+            max_interval: Duration::from_secs(600),
+            listing_lag: Duration::from_secs(60),
+            fill_delay: Duration::from_secs(60),
+            max_batches: 5,
         }
     }
 }
@@ -97,7 +97,7 @@ pub enum BatchUpdate {
     /// The provider's id.
     Ship(BatchTicket),
     /// Its questions are pending again.
-    Release(Return),
+    Release(CloseReason),
     /// Its questions failed.
     Fail(AskError),
     /// Its questions failed, and may have been billed.
@@ -112,8 +112,8 @@ impl BatchProgress {
 
     /// A provider batch that an earlier run left. Its submission a moment ago may not be listed
     /// yet.
-    pub fn from_store(shipment: &Shipment, now: Timestamp, pace: &Pace) -> Self {
-        match shipment.ticket {
+    pub fn from_store(shipment: &ProviderBatch, now: Timestamp, pace: &BatchPacing) -> Self {
+        match shipment.provider_id {
             Some(_) => Self {
                 stage: Stage::Submitted,
                 not_before: Timestamp::ZERO,
@@ -122,7 +122,7 @@ impl BatchProgress {
             },
             None => Self {
                 stage: Stage::Uncertain,
-                not_before: now + pace.lag,
+                not_before: now + pace.listing_lag,
                 misses: 0,
                 cancelled: false,
             },
@@ -146,11 +146,11 @@ impl BatchProgress {
     }
 
     /// The next step.
-    pub fn next(&self, shipment: &Shipment, now: Timestamp) -> BatchStep {
+    pub fn next(&self, shipment: &ProviderBatch, now: Timestamp) -> BatchStep {
         if now < self.not_before {
             return BatchStep::Wait(self.not_before);
         }
-        let ticket = shipment.ticket.clone().map(BatchTicket);
+        let ticket = shipment.provider_id.clone().map(BatchTicket);
         match (self.stage, ticket) {
             (Stage::Fetched, _) => BatchStep::Close,
             (Stage::Ended, Some(ticket)) => BatchStep::Fetch(ticket),
@@ -165,17 +165,17 @@ impl BatchProgress {
         &mut self,
         result: Result<BatchTicket, AskError>,
         now: Timestamp,
-        pace: &Pace,
+        pace: &BatchPacing,
     ) -> BatchUpdate {
         match result {
             Ok(ticket) => self.shipped(ticket, now, pace),
             Err(error) if !was_refused(&error) => {
                 self.stage = Stage::Uncertain;
-                self.not_before = now + pace.lag;
+                self.not_before = now + pace.listing_lag;
                 BatchUpdate::Nothing
             }
             // The provider will never accept it.
-            Err(error) if error.code == Code::InvalidRequest && error.again == Again::Never => {
+            Err(error) if error.code == Code::InvalidRequest && error.retry == Retryability::Never => {
                 BatchUpdate::Fail(error)
             }
             Err(error) => self.retry_later(&error, now, pace),
@@ -185,17 +185,17 @@ impl BatchProgress {
     /// The result of a search.
     pub fn searched(
         &mut self,
-        result: Result<Found, AskError>,
+        result: Result<FindResult, AskError>,
         now: Timestamp,
-        pace: &Pace,
+        pace: &BatchPacing,
     ) -> BatchUpdate {
         match result {
-            Ok(Found::Submitted(ticket)) => self.shipped(ticket, now, pace),
-            Ok(Found::NotSubmitted) => {
+            Ok(FindResult::Submitted(ticket)) => self.shipped(ticket, now, pace),
+            Ok(FindResult::NotSubmitted) => {
                 *self = Self::unsubmitted();
                 BatchUpdate::Nothing
             }
-            Ok(Found::Unknown) => self.poll_later(now, pace),
+            Ok(FindResult::Unknown) => self.poll_later(now, pace),
             Err(error) => self.retry_later(&error, now, pace),
         }
     }
@@ -205,7 +205,7 @@ impl BatchProgress {
         &mut self,
         result: Result<BatchState, AskError>,
         now: Timestamp,
-        pace: &Pace,
+        pace: &BatchPacing,
     ) -> BatchUpdate {
         match result {
             Ok(BatchState::Running { .. }) => self.poll_later(now, pace),
@@ -213,10 +213,10 @@ impl BatchProgress {
                 *self = Self { stage: Stage::Ended, ..Self::unsubmitted() };
                 BatchUpdate::Nothing
             }
-            Ok(BatchState::Failed(error)) if error.again == Again::Never => {
+            Ok(BatchState::Failed(error)) if error.retry == Retryability::Never => {
                 BatchUpdate::Fail(error)
             }
-            Ok(BatchState::Failed(_)) => BatchUpdate::Release(Return::Untried),
+            Ok(BatchState::Failed(_)) => BatchUpdate::Release(CloseReason::NotProcessed),
             // The provider no longer has it. Its questions may have been billed.
             Err(error) if error.provider_status == Some(404) => BatchUpdate::Lost(error),
             Err(error) => self.retry_later(&error, now, pace),
@@ -228,7 +228,7 @@ impl BatchProgress {
         &mut self,
         result: Result<(), AskError>,
         now: Timestamp,
-        pace: &Pace,
+        pace: &BatchPacing,
     ) -> BatchUpdate {
         match result {
             Ok(()) => {
@@ -239,35 +239,35 @@ impl BatchProgress {
         }
     }
 
-    fn shipped(&mut self, ticket: BatchTicket, now: Timestamp, pace: &Pace) -> BatchUpdate {
+    fn shipped(&mut self, ticket: BatchTicket, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
         *self = Self {
             stage: Stage::Submitted,
-            not_before: now + pace.look,
+            not_before: now + pace.poll_interval,
             misses: 0,
             cancelled: false,
         };
         BatchUpdate::Ship(ticket)
     }
 
-    fn poll_later(&mut self, now: Timestamp, pace: &Pace) -> BatchUpdate {
+    fn poll_later(&mut self, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
         self.not_before = now + pace.backoff(self.misses);
         self.misses = self.misses.saturating_add(1);
         BatchUpdate::Nothing
     }
 
     /// If an operator has to add credit or fix a key, wait the longest interval.
-    fn retry_later(&mut self, error: &AskError, now: Timestamp, pace: &Pace) -> BatchUpdate {
-        let needs_operator = error.again == Again::Money || error.code == Code::ProviderAuth;
-        let wait = if needs_operator { pace.most } else { pace.backoff(self.misses) };
+    fn retry_later(&mut self, error: &AskError, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
+        let needs_operator = error.retry == Retryability::AfterTopUp || error.code == Code::ProviderAuth;
+        let wait = if needs_operator { pace.max_interval } else { pace.backoff(self.misses) };
         self.not_before = now + wait.max(error.retry_after.unwrap_or_default());
         self.misses = self.misses.saturating_add(1);
         BatchUpdate::Nothing
     }
 }
 
-impl Pace {
+impl BatchPacing {
     fn backoff(&self, misses: u32) -> Duration {
-        exponential_delay(self.look, self.most, misses)
+        exponential_delay(self.poll_interval, self.max_interval, misses)
     }
 }
 
@@ -277,12 +277,12 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-    fn shipment(ticket: Option<&str>) -> Shipment {
-        Shipment { mark: "m".into(), sealed_at: NOW, ticket: ticket.map(str::to_owned) }
+    fn shipment(ticket: Option<&str>) -> ProviderBatch {
+        ProviderBatch { name: "m".into(), sealed_at: NOW, provider_id: ticket.map(str::to_owned) }
     }
 
-    fn error(status: u16, code: Code, again: Again) -> AskError {
-        AskError { again, provider_status: Some(status), ..AskError::new(code, "x") }
+    fn error(status: u16, code: Code, again: Retryability) -> AskError {
+        AskError { retry: again, provider_status: Some(status), ..AskError::new(code, "x") }
     }
 
     fn lost() -> AskError {
@@ -295,51 +295,51 @@ mod tests {
 
     #[test]
     fn what_another_run_left_without_a_ticket_is_looked_for_before_it_is_sent() {
-        let pace = Pace::default();
+        let pace = BatchPacing::default();
         let mut progress = BatchProgress::from_store(&shipment(None), NOW, &pace);
-        assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.lag));
-        let later = NOW + pace.lag;
+        assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.listing_lag));
+        let later = NOW + pace.listing_lag;
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Find);
-        assert_eq!(progress.searched(Ok(Found::NotSubmitted), later, &pace), BatchUpdate::Nothing);
+        assert_eq!(progress.searched(Ok(FindResult::NotSubmitted), later, &pace), BatchUpdate::Nothing);
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Submit);
     }
 
     #[test]
     fn a_submission_nobody_heard_of_is_looked_for() {
-        let pace = Pace::default();
-        for error in [lost(), error(500, Code::ProviderError, Again::Later)] {
+        let pace = BatchPacing::default();
+        for error in [lost(), error(500, Code::ProviderError, Retryability::Later)] {
             let mut progress = BatchProgress::unsubmitted();
             assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Submit);
             assert_eq!(progress.submitted(Err(error), NOW, &pace), BatchUpdate::Nothing);
-            assert_eq!(progress.next(&shipment(None), NOW + pace.lag), BatchStep::Find);
-            let after = progress.searched(Ok(Found::Submitted(ticket())), NOW, &pace);
+            assert_eq!(progress.next(&shipment(None), NOW + pace.listing_lag), BatchStep::Find);
+            let after = progress.searched(Ok(FindResult::Submitted(ticket())), NOW, &pace);
             assert_eq!(after, BatchUpdate::Ship(ticket()));
         }
     }
 
     #[test]
     fn a_refused_submission_is_repeated_later_or_given_up() {
-        let pace = Pace::default();
+        let pace = BatchPacing::default();
         let mut progress = BatchProgress::unsubmitted();
         let busy = AskError {
             retry_after: Some(Duration::from_secs(90)),
-            ..error(429, Code::RateLimited, Again::Later)
+            ..error(429, Code::RateLimited, Retryability::Later)
         };
         assert_eq!(progress.submitted(Err(busy), NOW, &pace), BatchUpdate::Nothing);
         let then = NOW + Duration::from_secs(90);
         assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(then));
         assert_eq!(progress.next(&shipment(None), then), BatchStep::Submit);
-        let broke = error(402, Code::OverBudget, Again::Money);
+        let broke = error(402, Code::OverBudget, Retryability::AfterTopUp);
         assert_eq!(progress.submitted(Err(broke), NOW, &pace), BatchUpdate::Nothing);
-        assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.most));
-        let senseless = error(400, Code::InvalidRequest, Again::Never);
+        assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.max_interval));
+        let senseless = error(400, Code::InvalidRequest, Retryability::Never);
         let after = progress.submitted(Err(senseless.clone()), NOW, &pace);
         assert_eq!(after, BatchUpdate::Fail(senseless));
     }
 
     #[test]
     fn a_batch_is_looked_at_ever_more_seldom() {
-        let pace = Pace::default();
+        let pace = BatchPacing::default();
         let mut progress = BatchProgress::from_store(&shipment(Some("t")), NOW, &pace);
         assert_eq!(progress.next(&shipment(Some("t")), NOW), BatchStep::Poll(ticket()));
         let mut waits = Vec::new();
@@ -355,28 +355,28 @@ mod tests {
 
     #[test]
     fn what_ended_is_fetched_until_all_of_it_came_and_then_closed() {
-        let (pace, out) = (Pace::default(), shipment(Some("t")));
+        let (pace, out) = (BatchPacing::default(), shipment(Some("t")));
         let mut progress = BatchProgress::from_store(&out, NOW, &pace);
         progress.polled(Ok(BatchState::Ended), NOW, &pace);
         assert_eq!(progress.next(&out, NOW), BatchStep::Fetch(ticket()));
         progress.fetched(Err(lost()), NOW, &pace);
-        assert_eq!(progress.next(&out, NOW + pace.look), BatchStep::Fetch(ticket()));
+        assert_eq!(progress.next(&out, NOW + pace.poll_interval), BatchStep::Fetch(ticket()));
         progress.fetched(Ok(()), NOW, &pace);
-        assert_eq!(progress.next(&out, NOW + pace.look), BatchStep::Close);
+        assert_eq!(progress.next(&out, NOW + pace.poll_interval), BatchStep::Close);
     }
 
     #[test]
     fn a_batch_that_failed_goes_again_unless_it_makes_no_sense() {
-        let pace = Pace::default();
+        let pace = BatchPacing::default();
         let mut progress = BatchProgress::from_store(&shipment(Some("t")), NOW, &pace);
-        let full = error(429, Code::RateLimited, Again::Later);
+        let full = error(429, Code::RateLimited, Retryability::Later);
         let after = progress.polled(Ok(BatchState::Failed(full)), NOW, &pace);
-        assert_eq!(after, BatchUpdate::Release(Return::Untried));
-        let bad = error(400, Code::InvalidRequest, Again::Never);
+        assert_eq!(after, BatchUpdate::Release(CloseReason::NotProcessed));
+        let bad = error(400, Code::InvalidRequest, Retryability::Never);
         let after = progress.polled(Ok(BatchState::Failed(bad.clone())), NOW, &pace);
         assert_eq!(after, BatchUpdate::Fail(bad));
         // Gone: it may have been billed.
-        let gone = error(404, Code::InvalidRequest, Again::Never);
+        let gone = error(404, Code::InvalidRequest, Retryability::Never);
         assert_eq!(progress.polled(Err(gone.clone()), NOW, &pace), BatchUpdate::Lost(gone));
     }
 }

@@ -6,7 +6,7 @@ use super::ContractError;
 use super::metadata::Metadata;
 use super::serialize::ReplyJson;
 use super::version::Version;
-use crate::model_api::{Again, Answer, AskError, Code, FinishReason};
+use crate::model_api::{Retryability, Answer, AskError, Code, FinishReason};
 
 /// The fields common to all replies of one request.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,12 +27,12 @@ pub struct Reply {
     /// Its number, from 1, if there are several: partial replies, and the last.
     pub seq: Option<u64>,
     /// Its content.
-    pub said: Said,
+    pub body: ReplyBody,
 }
 
 /// The content of a reply.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
+pub enum ReplyBody {
     /// The whole answer.
     Success(Success),
     /// An error.
@@ -89,7 +89,7 @@ pub struct ReplyFailure {
 impl Reply {
     /// A reply with an answer.
     pub fn success(header: ReplyHeader, answer: &Answer, attempts: u32) -> Self {
-        let said = Said::Success(Success {
+        let body = ReplyBody::Success(Success {
             response: answer.text.clone(),
             model_used: answer.model.clone(),
             tokens_in: answer.tokens_in,
@@ -103,25 +103,25 @@ impl Reply {
             cost_picos: None,
             schema_error: None,
         });
-        Self { header, seq: None, said }
+        Self { header, seq: None, body }
     }
 
     /// A reply with an error, after so many attempts.
     pub fn error(header: ReplyHeader, error: &AskError, attempts: u32) -> Self {
-        let said = Said::Error(ReplyFailure {
+        let body = ReplyBody::Error(ReplyFailure {
             code: error.code,
             message: error.message.clone(),
             attempts,
             provider_status: error.provider_status,
             retry_after: error.retry_after,
         });
-        Self { header, seq: None, said }
+        Self { header, seq: None, body }
     }
 
     /// Sets the answer's cost.
     #[must_use]
     pub fn with_cost(mut self, picos: i64) -> Self {
-        if let Said::Success(success) = &mut self.said {
+        if let ReplyBody::Success(success) = &mut self.body {
             success.cost_picos = Some(picos);
         }
         self
@@ -130,7 +130,7 @@ impl Reply {
     /// Sets why the answer does not follow the request's schema, if so.
     #[must_use]
     pub fn with_schema_error(mut self, schema_error: Option<String>) -> Self {
-        if let Said::Success(success) = &mut self.said {
+        if let ReplyBody::Success(success) = &mut self.body {
             success.schema_error = schema_error;
         }
         self
@@ -138,7 +138,7 @@ impl Reply {
 
     /// A piece of an answer, number `seq` from 1.
     pub fn partial(header: ReplyHeader, seq: u64, piece: impl Into<String>) -> Self {
-        Self { header, seq: Some(seq), said: Said::Partial(piece.into()) }
+        Self { header, seq: Some(seq), body: ReplyBody::Partial(piece.into()) }
     }
 
     /// Numbers the last reply, after `partials` partial ones.
@@ -190,16 +190,16 @@ impl From<ReplyFailure> for AskError {
         // status.
         let theirs = failure.provider_status.is_some() || failure.retry_after.is_some();
         let again = match failure.code {
-            Code::OverBudget if theirs => Again::Money,
+            Code::OverBudget if theirs => Retryability::AfterTopUp,
             // A suspended tenant has a retry time; a suspended profile has none.
-            Code::ProfileDisabled if failure.retry_after.is_some() => Again::Resumed,
-            code if code.is_retryable() => Again::Later,
-            _ => Again::Never,
+            Code::ProfileDisabled if failure.retry_after.is_some() => Retryability::AfterResume,
+            code if code.is_retryable() => Retryability::Later,
+            _ => Retryability::Never,
         };
         Self {
             retry_after: failure.retry_after,
             provider_status: failure.provider_status,
-            again,
+            retry: again,
             ..Self::new(failure.code, failure.message)
         }
     }

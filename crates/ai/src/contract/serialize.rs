@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ContractError;
 use super::metadata::Metadata;
-use super::reply::{Reply, ReplyFailure, ReplyHeader, Said, Success};
+use super::reply::{Reply, ReplyFailure, ReplyHeader, ReplyBody, Success};
 use super::version::Version;
 use crate::model_api::{Code, FinishReason};
 
@@ -66,10 +66,10 @@ enum Status {
 impl ReplyJson {
     pub(super) fn of(reply: &Reply) -> Self {
         let empty = Self::empty(&reply.header, reply.seq);
-        match &reply.said {
-            Said::Success(success) => empty.with_success(success),
-            Said::Error(failure) => empty.with_failure(failure),
-            Said::Partial(piece) => Self { response: Some(piece.clone()), ..empty },
+        match &reply.body {
+            ReplyBody::Success(success) => empty.with_success(success),
+            ReplyBody::Error(failure) => empty.with_failure(failure),
+            ReplyBody::Partial(piece) => Self { response: Some(piece.clone()), ..empty },
         }
     }
 
@@ -138,7 +138,7 @@ impl ReplyJson {
             return Err(ContractError(format!("version {version} is not supported, only 1.x")));
         }
         let said = match self.status {
-            Status::Success => Said::Success(Success {
+            Status::Success => ReplyBody::Success(Success {
                 response: required(self.response, "response")?,
                 model_used: required(self.model_used, "model_used")?,
                 tokens_in: required(self.tokens_in, "tokens_in")?,
@@ -152,7 +152,7 @@ impl ReplyJson {
                 cost_picos: self.cost_picos,
                 schema_error: self.schema_error,
             }),
-            Status::Error => Said::Error(ReplyFailure {
+            Status::Error => ReplyBody::Error(ReplyFailure {
                 code: required(self.error_code, "error_code")?,
                 message: required(self.error_message, "error_message")?,
                 attempts: required(self.attempts, "attempts")?,
@@ -161,11 +161,11 @@ impl ReplyJson {
             }),
             Status::Partial => {
                 required(self.seq, "seq")?;
-                Said::Partial(required(self.response, "response")?)
+                ReplyBody::Partial(required(self.response, "response")?)
             }
         };
         let Self { version, request_id, metadata, seq, .. } = self;
-        Ok(Reply { header: ReplyHeader { version, request_id, metadata }, seq, said })
+        Ok(Reply { header: ReplyHeader { version, request_id, metadata }, seq, body: said })
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::error::GatewayError;
 use super::fields::{Content, Fields};
 use super::request::{Delivery, ParsedRequest};
-use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::chat::{Chat, Message, Part, ChatRole, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.
@@ -164,8 +164,8 @@ fn messages(
 
 fn message(said: &InputMessage<'_>, unsupported: &mut Unsupported) -> Result<Message, String> {
     let role = match &*said.role {
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
+        "user" => ChatRole::User,
+        "assistant" => ChatRole::Assistant,
         other => return Err(format!("there is no role `{}`", short(other))),
     };
     let said = Content::<Block<'_>>::parse(said.content);

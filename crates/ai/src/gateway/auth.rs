@@ -16,14 +16,14 @@ pub trait Authenticator: Send + Sync + 'static {
 /// A tenant that the application authenticated already. The gateway trusts it if it is among the
 /// request's extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest(pub TenantId);
+pub struct AuthenticatedTenant(pub TenantId);
 
 /// Accepts no tokens: the application that mounts the routes authenticates requests and adds a
 /// [`Guest`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Announced;
+pub struct PreAuthenticated;
 
-impl Authenticator for Announced {
+impl Authenticator for PreAuthenticated {
     fn tenant(&self, _: Option<&str>) -> Option<TenantId> {
         None
     }
@@ -31,14 +31,14 @@ impl Authenticator for Announced {
 
 /// Maps every request to one tenant; if a token is set, only requests with that token.
 #[derive(Debug, Clone)]
-pub struct OneTenant {
+pub struct SingleTenant {
     /// The tenant of all requests.
     pub tenant: TenantId,
     /// The token that requests must have.
     pub token: Option<SecretString>,
 }
 
-impl Authenticator for OneTenant {
+impl Authenticator for SingleTenant {
     fn tenant(&self, token: Option<&str>) -> Option<TenantId> {
         let valid = match &self.token {
             None => true,
@@ -62,7 +62,7 @@ pub(super) fn authenticate(
     headers: &HeaderMap,
     extensions: &Extensions,
 ) -> Result<TenantId, GatewayError> {
-    if let Some(Guest(tenant)) = extensions.get() {
+    if let Some(AuthenticatedTenant(tenant)) = extensions.get() {
         return Ok(tenant.clone());
     }
     let token = token(headers);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn only_the_same_token_is_the_same() {
-        let authenticator = OneTenant { tenant: TenantId::default(), token: Some("secret".into()) };
+        let authenticator = SingleTenant { tenant: TenantId::default(), token: Some("secret".into()) };
         for (token, valid) in [
             (Some("secret"), true),
             (Some("secreT"), false),
@@ -99,7 +99,7 @@ mod tests {
         ] {
             assert_eq!(authenticator.tenant(token).is_some(), valid, "{token:?}");
         }
-        let open = OneTenant { token: None, ..authenticator };
+        let open = SingleTenant { token: None, ..authenticator };
         assert!(open.tenant(None).is_some() && open.tenant(Some("any")).is_some());
     }
 
@@ -108,10 +108,10 @@ mod tests {
         let mut extensions = Extensions::new();
         let mut headers = HeaderMap::new();
         headers.insert("x-api-key", "k".parse().unwrap());
-        assert!(authenticate(&Announced, &headers, &extensions).is_err());
+        assert!(authenticate(&PreAuthenticated, &headers, &extensions).is_err());
         let tenant = TenantId::new("acme").unwrap();
-        extensions.insert(Guest(tenant.clone()));
-        assert_eq!(authenticate(&Announced, &headers, &extensions).ok(), Some(tenant));
+        extensions.insert(AuthenticatedTenant(tenant.clone()));
+        assert_eq!(authenticate(&PreAuthenticated, &headers, &extensions).ok(), Some(tenant));
     }
 
     #[test]

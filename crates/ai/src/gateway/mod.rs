@@ -24,17 +24,17 @@ use longshore::accounts::CallRecord;
 use longshore::{ProfileName, TenantId};
 use tokio::sync::mpsc;
 
-use crate::chat::Piece;
-use crate::inference::{Errand, Settled};
+use crate::chat::AnswerPiece;
+use crate::inference::{InferenceRequest, InferenceOutcome};
 use crate::model_api::AskError;
 use crate::profile::ProviderName;
 
-pub use self::auth::{Announced, Authenticator, Guest, OneTenant};
+pub use self::auth::{PreAuthenticated, Authenticator, AuthenticatedTenant, SingleTenant};
 pub use self::server::{Gateway, pause_after_accept_error};
 
 /// Answers questions for tenants, and records the calls.
 #[async_trait]
-pub trait Counter: Send + Sync + 'static {
+pub trait InferenceBackend: Send + Sync + 'static {
     /// The settings of a tenant's profile that a question depends on.
     async fn profile_settings(
         &self,
@@ -45,7 +45,7 @@ pub trait Counter: Send + Sync + 'static {
     /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
     /// to abandon the question. This method waits for journal capacity, so that [`Counter::record`]
     /// never has to.
-    async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled;
+    async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome;
 
     /// Records calls. Does not wait, so that the task cannot be dropped between an answer and its
     /// record.

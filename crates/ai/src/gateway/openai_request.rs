@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::error::GatewayError;
 use super::fields::{Content, Fields, StringOrList};
 use super::request::{Delivery, ParsedRequest};
-use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::chat::{Chat, Message, Part, ChatRole, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.
@@ -189,7 +189,7 @@ impl Conversation {
         }
         match &*said.role {
             "system" | "developer" => self.add_system(&text_of(parts)),
-            "user" => self.messages.push(Message { role: Role::User, parts }),
+            "user" => self.messages.push(Message { role: ChatRole::User, parts }),
             "assistant" => self.add_assistant(parts, said.tool_calls.unwrap_or_default()),
             "tool" => self.add_tool_result(said.tool_call_id.unwrap_or_default(), text_of(parts)),
             "function" => self.unsupported.push("messages of the role `function`".into()),
@@ -216,7 +216,7 @@ impl Conversation {
                 None => self.unsupported.push("calls of tools other than functions".into()),
             }
         }
-        self.messages.push(Message { role: Role::Assistant, parts });
+        self.messages.push(Message { role: ChatRole::Assistant, parts });
     }
 
     /// Results of calls that were made together belong to one message.
@@ -224,11 +224,11 @@ impl Conversation {
         let result = Part::ToolResult { id, text, failed: false };
         let before = self.messages.last_mut().filter(|message| {
             let last = message.parts.last();
-            message.role == Role::User && matches!(last, Some(Part::ToolResult { .. }))
+            message.role == ChatRole::User && matches!(last, Some(Part::ToolResult { .. }))
         });
         match before {
             Some(message) => message.parts.push(result),
-            None => self.messages.push(Message { role: Role::User, parts: vec![result] }),
+            None => self.messages.push(Message { role: ChatRole::User, parts: vec![result] }),
         }
     }
 

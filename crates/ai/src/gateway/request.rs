@@ -21,7 +21,7 @@ use super::fields::object;
 use super::response::{ApiFormat, ResponseMeta, answer, finish, json_response};
 use super::server::GatewayState;
 use crate::chat::Chat;
-use crate::inference::Errand;
+use crate::inference::InferenceRequest;
 use crate::model_api::Question;
 use crate::passthrough::PassthroughRequest;
 
@@ -84,7 +84,7 @@ async fn token_count(
 
 /// A request that can be asked, and how to answer it.
 pub(super) struct PreparedRequest {
-    pub(super) request: Errand,
+    pub(super) request: InferenceRequest,
     pub(super) meta: ResponseMeta,
     pub(super) delivery: Delivery,
 }
@@ -133,7 +133,7 @@ async fn prepare<B: IncomingBody>(
         // Only sent at the start of a stream; the estimate is not free.
         tokens_in: if streams { question.estimate() } else { 0 },
     };
-    let request = Errand::new(tenant, Some(profile), question);
+    let request = InferenceRequest::new(tenant, Some(profile), question);
     Ok(PreparedRequest { request, meta, delivery: parsed.delivery })
 }
 

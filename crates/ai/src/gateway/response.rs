@@ -19,12 +19,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 use tracing::Instrument;
 
-use super::Counter;
+use super::InferenceBackend;
 use super::error::GatewayError;
 use super::request::{Delivery, ParsedRequest, PreparedRequest, REQUEST_ID};
 use super::server::GatewayState;
-use crate::chat::{Piece, ToolCall};
-use crate::inference::Errand;
+use crate::chat::{AnswerPiece, ToolCall};
+use crate::inference::InferenceRequest;
 use crate::model_api::{Answer, AskError, Code};
 use crate::profile::ProviderName;
 use crate::raw_json::RawObject;
@@ -185,7 +185,7 @@ const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 
 /// A question that is being answered.
 struct AnswerStream {
-    pieces: mpsc::Receiver<Piece>,
+    pieces: mpsc::Receiver<AnswerPiece>,
     /// One task; aborted when this is dropped.
     asking: JoinSet<Result<Answer, AskError>>,
     end: Option<Result<Answer, AskError>>,
@@ -194,14 +194,14 @@ struct AnswerStream {
 /// The next event of an answer.
 enum AnswerEvent {
     /// More of the answer.
-    Piece(Piece),
+    Piece(AnswerPiece),
     /// The end of the answer, or the error.
     End(Result<Answer, AskError>),
 }
 
 impl AnswerStream {
     /// Starts asking.
-    fn begin(backend: Arc<dyn Counter>, request: Errand) -> Self {
+    fn begin(backend: Arc<dyn InferenceBackend>, request: InferenceRequest) -> Self {
         let (sender, pieces) = mpsc::channel(CHANNEL_CAPACITY);
         let mut asking = JoinSet::new();
         asking.spawn(ask(backend, request, sender).in_current_span());
@@ -234,9 +234,9 @@ fn lost() -> Result<Answer, AskError> {
 }
 
 async fn ask(
-    backend: Arc<dyn Counter>,
-    request: Errand,
-    pieces: mpsc::Sender<Piece>,
+    backend: Arc<dyn InferenceBackend>,
+    request: InferenceRequest,
+    pieces: mpsc::Sender<AnswerPiece>,
 ) -> Result<Answer, AskError> {
     let until = request.question.until + DEADLINE_GRACE;
     let outcome = timeout_at(until, backend.ask(&request, Some(&pieces))).await;
@@ -265,12 +265,12 @@ impl StreamEncoder {
         Self { events, meta, started: false, has_text: false, calls: 0, raw: false }
     }
 
-    fn piece(&mut self, piece: Piece, out: &mut Vec<u8>) {
+    fn piece(&mut self, piece: AnswerPiece, out: &mut Vec<u8>) {
         match piece {
-            Piece::Started { model } => self.meta.model = model,
-            Piece::Text(text) => self.text(&text, out),
-            Piece::ToolCall(call) => self.call(&call, out),
-            Piece::Raw(event) => {
+            AnswerPiece::Started { model } => self.meta.model = model,
+            AnswerPiece::Text(text) => self.text(&text, out),
+            AnswerPiece::ToolCall(call) => self.call(&call, out),
+            AnswerPiece::Raw(event) => {
                 self.raw = true;
                 self.events.raw(&event, out);
             }

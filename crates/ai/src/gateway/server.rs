@@ -30,7 +30,7 @@ use tower_service::Service as _;
 use super::anthropic_response::Anthropic;
 use super::openai_response::OpenAi;
 use super::response::ApiFormat;
-use super::{Authenticator, Counter, models, request};
+use super::{Authenticator, InferenceBackend, models, request};
 
 /// Path of OpenAI's chat completions.
 const COMPLETIONS: &str = "/v1/chat/completions";
@@ -52,14 +52,14 @@ pub struct Gateway {
 
 /// State shared by all requests.
 pub(super) struct GatewayState {
-    pub(super) backend: Arc<dyn Counter>,
+    pub(super) backend: Arc<dyn InferenceBackend>,
     pub(super) authenticator: Arc<dyn Authenticator>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Gateway {
     /// A gateway to a backend, with an authenticator.
-    pub fn new(backend: Arc<dyn Counter>, authenticator: Arc<dyn Authenticator>) -> Self {
+    pub fn new(backend: Arc<dyn InferenceBackend>, authenticator: Arc<dyn Authenticator>) -> Self {
         Self { state: GatewayState { backend, authenticator, clock: Arc::new(SystemClock) } }
     }
 

@@ -109,9 +109,9 @@ impl YieldingWait<'_> {
             value = &mut what => return Ok(value),
             () = std::future::ready(()) => {}
         }
-        let waiting = run.waits();
+        let waiting = run.begin_wait();
         let slot_needed = async {
-            waiting.unwanted().await;
+            waiting.slot_needed().await;
             if self.until.saturating_duration_since(Instant::now()) < MIN_TIME_TO_YIELD {
                 std::future::pending::<()>().await;
             }

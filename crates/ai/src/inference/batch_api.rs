@@ -10,19 +10,19 @@ use longshore::{CallId, ProfileName, TenantId, UnitId};
 use super::admission::AdmissionError;
 use super::billing::{failed, succeeded};
 use super::profile_cache::ResolvedProfile;
-use super::{Desk, Errand, Settled};
+use super::{Inference, InferenceRequest, InferenceOutcome};
 use crate::batches::{BatchProvider, BatchReply};
 use crate::model_api::{AskError, Code, Question};
-use crate::pricing::{Mode, Prices};
+use crate::pricing::{PriceMode, Prices};
 use crate::profile::{Profile, ProfileError};
 
 /// A profile with a batch API.
-pub struct Bulk {
+pub struct BatchProfile {
     entry: Arc<ResolvedProfile>,
     provider: Arc<dyn BatchProvider>,
 }
 
-impl Bulk {
+impl BatchProfile {
     /// The provider's batch API.
     pub fn provider(&self) -> Arc<dyn BatchProvider> {
         Arc::clone(&self.provider)
@@ -40,7 +40,7 @@ impl Bulk {
 
     /// The ledger record of a cancelled call: its question was not sent, or its answer is no longer
     /// needed.
-    pub fn forgo(call: NewCall) -> CallRecord {
+    pub fn cancelled_record(call: NewCall) -> CallRecord {
         let end = CallEnd {
             code: Some("CANCELLED".to_owned()),
             mode: CallMode::Batch,
@@ -49,7 +49,7 @@ impl Bulk {
         CallRecord { call, end: Some(end) }
     }
 
-    fn call(&self, inference: &Desk, request: &Errand) -> NewCall {
+    fn call(&self, inference: &Inference, request: &InferenceRequest) -> NewCall {
         let (question, profile) = (&request.question, &self.entry.profile);
         let (asked, answer) =
             (self.entry.provider.estimate(question), u64::from(question.max_tokens));
@@ -60,13 +60,13 @@ impl Bulk {
             id: call_id(request.unit, &question.request_id),
             session: None,
             reserve_tokens: asked + answer,
-            reserve_picos: profile.prices.at_most(asked, answer, now, Mode::Batch).0,
+            reserve_picos: profile.prices.at_most(asked, answer, now, PriceMode::Batch).0,
             ..inference.inner.new_call(request, name, profile.provider.as_str(), model)
         }
     }
 }
 
-impl Desk {
+impl Inference {
     /// The ledger that this instance writes to.
     pub fn ledger(&self) -> &Arc<dyn Ledger> {
         &self.inner.ledger
@@ -74,18 +74,18 @@ impl Desk {
 
     /// Opens a tenant's profile for batch calls. `inline` is a profile given inline instead of by
     /// name.
-    pub async fn bulk(
+    pub async fn batch_profile(
         &self,
         tenant: &TenantId,
         name: Option<&ProfileName>,
         inline: Option<&Profile>,
-    ) -> Result<Bulk, AskError> {
+    ) -> Result<BatchProfile, AskError> {
         let entry = match inline {
             Some(profile) => self.inner.profile_cache.find_inline(tenant, profile).await?,
             None => self.inner.profile_cache.find(tenant, name).await?,
         };
         match &entry.batches {
-            Some(provider) => Ok(Bulk { provider: Arc::clone(provider), entry }),
+            Some(provider) => Ok(BatchProfile { provider: Arc::clone(provider), entry }),
             None => {
                 let Profile { name, provider, .. } = &entry.profile;
                 let error = ProfileError::NoBatches(name.clone(), *provider);
@@ -97,33 +97,33 @@ impl Desk {
     /// Journals a question before it is parked, and reserves its tokens and cost. A repeat of the
     /// same question is the same call. A rejected question is returned as an outcome that the
     /// caller has to record.
-    pub async fn admit_bulk(
+    pub async fn admit_batch_call(
         &self,
-        request: &Errand,
+        request: &InferenceRequest,
         inline: Option<&Profile>,
-    ) -> Result<NewCall, Box<Settled>> {
+    ) -> Result<NewCall, Box<InferenceOutcome>> {
         let name = inline.and_then(|profile| ProfileName::new(&profile.name).ok());
         let name = request.profile.clone().or(name);
         let refused = |error: AskError| {
             let record = name.as_ref().map(|name| self.rejected_record(request, name, &error));
             let records = record.into_iter().collect();
-            Box::new(Settled { result: Err(error), records, ..Settled::default() })
+            Box::new(InferenceOutcome { result: Err(error), records, ..InferenceOutcome::default() })
         };
-        let bulk = self.bulk(&request.tenant, request.profile.as_ref(), inline).await;
+        let bulk = self.batch_profile(&request.tenant, request.profile.as_ref(), inline).await;
         let bulk = bulk.map_err(refused)?;
         let question = Question {
             system: request.question.system.clone().or_else(|| bulk.system().map(str::to_owned)),
             ..request.question.clone()
         };
-        let call = bulk.call(self, &Errand { question, ..request.clone() });
+        let call = bulk.call(self, &InferenceRequest { question, ..request.clone() });
         match self.inner.admit_call(&call).await {
             Ok(()) => Ok(call),
             Err(AdmissionError::Rejected(error)) => Err(refused(error)),
             Err(AdmissionError::Duplicate(other)) => {
-                Err(Box::new(Settled { duplicate: Some(other), ..Settled::default() }))
+                Err(Box::new(InferenceOutcome { duplicate: Some(other), ..InferenceOutcome::default() }))
             }
             Err(AdmissionError::Yielded) => {
-                Err(Box::new(Settled { yields: true, ..Settled::default() }))
+                Err(Box::new(InferenceOutcome { yields: true, ..InferenceOutcome::default() }))
             }
         }
     }
@@ -131,11 +131,11 @@ impl Desk {
 
 impl BatchReply {
     /// The ledger record of a call with this result.
-    pub fn settle(&self, call: NewCall) -> CallRecord {
+    pub fn call_record(&self, call: NewCall) -> CallRecord {
         let end = match self {
             Self::Answer { answer, cost } => succeeded(answer, 1, 0, cost.0),
             Self::Error { code, maybe_billed: true, .. } => {
-                CallEnd { code: Some(code.as_str().to_owned()), ..call.maybe_billed() }
+                CallEnd { code: Some(code.as_str().to_owned()), ..call.lost_end() }
             }
             Self::Error { code, message, .. } => {
                 failed(&AskError::new(*code, message.clone()), 1, 0)

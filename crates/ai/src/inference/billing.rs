@@ -8,16 +8,16 @@ use longshore::{CallId, ProfileName};
 
 use super::call::ProfileCall;
 use super::profile_cache::ResolvedProfile;
-use super::{Desk, Errand, Inner};
-use crate::model_api::{Again, Answer, AskError, Bill, Question};
-use crate::pricing::Mode;
+use super::{Inference, InferenceRequest, Inner};
+use crate::model_api::{Retryability, Answer, AskError, BillingStatus, Question};
+use crate::pricing::PriceMode;
 use crate::resilience::TokenReservation;
 
 impl Inner {
     /// A new call that reserves nothing.
     pub(super) fn new_call(
         &self,
-        request: &Errand,
+        request: &InferenceRequest,
         profile: &ProfileName,
         provider: &str,
         model: &str,
@@ -39,11 +39,11 @@ impl Inner {
     }
 }
 
-impl Desk {
+impl Inference {
     /// The record of a question that was rejected before its profile was resolved.
     pub(crate) fn rejected_record(
         &self,
-        request: &Errand,
+        request: &InferenceRequest,
         profile: &ProfileName,
         error: &AskError,
     ) -> CallRecord {
@@ -63,7 +63,7 @@ impl ProfileCall<'_> {
     /// The highest possible cost of a call of which question and answer have so many tokens.
     pub(super) fn max_cost(&self, question: &Question, tokens: u64) -> i64 {
         let (now, answer) = (self.inner.clock.now(), u64::from(question.max_tokens));
-        self.entry.profile.prices.at_most(tokens - answer, answer, now, Mode::Direct).0
+        self.entry.profile.prices.at_most(tokens - answer, answer, now, PriceMode::Direct).0
     }
 
     /// The end of a call, with its cost. Settles what it reserved: tokens that may have been billed
@@ -77,7 +77,7 @@ impl ProfileCall<'_> {
         (attempts, latency_ms): (u32, u64),
     ) -> CallEnd {
         let answered = |answer: &Answer| {
-            let cost = self.entry.profile.prices.cost(answer, self.inner.clock.now(), Mode::Direct);
+            let cost = self.entry.profile.prices.cost(answer, self.inner.clock.now(), PriceMode::Direct);
             succeeded(answer, attempts, latency_ms, cost.0)
         };
         let error = match result {
@@ -89,20 +89,20 @@ impl ProfileCall<'_> {
         };
         let end = failed(error, attempts, latency_ms);
         let (status, estimated) = (CallStatus::MaybeBilled, true);
-        match &error.bill {
-            Bill::Nothing if error.again == Again::NotSent => {
+        match &error.billing {
+            BillingStatus::Nothing if error.retry == Retryability::NotSent => {
                 reservation.release();
                 end
             }
-            Bill::Nothing => {
+            BillingStatus::Nothing => {
                 reservation.settle(0);
                 end
             }
-            Bill::Partial(answer) => {
+            BillingStatus::Partial(answer) => {
                 reservation.settle(answer.tokens_in + answer.tokens_out);
                 CallEnd { status, code: end.code, estimated, ..answered(answer) }
             }
-            Bill::Unknown => {
+            BillingStatus::Unknown => {
                 let tokens_out = u64::from(question.max_tokens);
                 let (tokens_in, cost_picos) =
                     (tokens - tokens_out, self.max_cost(question, tokens));
@@ -143,7 +143,7 @@ impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let code = Some("ABANDONED".to_owned());
-        let mut end = CallEnd { code, attempts: u32::from(self.sent), ..call.maybe_billed() };
+        let mut end = CallEnd { code, attempts: u32::from(self.sent), ..call.lost_end() };
         if self.sent {
             log_end(&call, &end);
         } else {

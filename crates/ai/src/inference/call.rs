@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::accounts::{CallRecord, ProfileRecord};
-use longshore::{ProfileName, Scope, TenantId, Went, trace};
+use longshore::{ProfileName, Scope, TenantId, CallOutcome, trace};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::field::Empty;
@@ -16,23 +16,23 @@ use super::admission::{AdmissionError, AdmissionGuard};
 use super::billing::failed;
 use super::profile_cache::{ResolvedProfile, ledger_error};
 use super::retry_loop::RetryLoop;
-use super::{Desk, Errand, Inner, Settled, Sheet, TENANT_SHEET};
-use crate::chat::Piece;
-use crate::gateway::{Counter, ProfileSettings};
+use super::{Inference, InferenceRequest, Inner, InferenceOutcome, ProfileDocument, TENANT_SETTINGS};
+use crate::chat::AnswerPiece;
+use crate::gateway::{InferenceBackend, ProfileSettings};
 use crate::model_api::{Answer, AskError, Code, Question};
 use crate::profile::Profile;
 
-impl Desk {
+impl Inference {
     /// Asks the profile's provider and returns the outcome. The caller has to write the outcome's
     /// records: with the end of its unit, or by [`Desk::note`].
-    pub async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
+    pub async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome {
         let first = self.inner.profile_cache.find(&request.tenant, request.profile.as_ref()).await;
         self.ask_from(first, request.profile.as_ref(), request, pieces).await
     }
 
     /// Asks by an inline profile that is not in the ledger. Its key and its fallback profiles
     /// belong to the request's tenant; the ledger records it by name.
-    pub async fn ask_by(&self, profile: &Profile, request: &Errand) -> Settled {
+    pub async fn ask_inline(&self, profile: &Profile, request: &InferenceRequest) -> InferenceOutcome {
         let first = self.inner.profile_cache.find_inline(&request.tenant, profile).await;
         let name = ProfileName::new(&profile.name).ok();
         self.ask_from(first, name.as_ref(), request, None).await
@@ -42,10 +42,10 @@ impl Desk {
         &self,
         first: Result<Arc<ResolvedProfile>, AskError>,
         name: Option<&ProfileName>,
-        request: &Errand,
-        pieces: Option<&mpsc::Sender<Piece>>,
-    ) -> Settled {
-        let mut outcome = Settled::default();
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+    ) -> InferenceOutcome {
+        let mut outcome = InferenceOutcome::default();
         let first = match first {
             Ok(entry) => entry,
             Err(error) => {
@@ -66,15 +66,15 @@ impl Desk {
     async fn ask_others(
         &self,
         first: &ResolvedProfile,
-        request: &Errand,
-        pieces: Option<&mpsc::Sender<Piece>>,
-        outcome: &mut Settled,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+        outcome: &mut InferenceOutcome,
     ) {
         let inner = &*self.inner;
         let mut asked = vec![first.name.clone()];
         // The requested model belongs to the first profile; fallbacks use their own.
         let question = Question { model: None, ..request.question.clone() };
-        let elsewhere = Errand { question, ..request.clone() };
+        let elsewhere = InferenceRequest { question, ..request.clone() };
         for name in self.fallbacks(request, first).await {
             if asked.contains(&name) {
                 continue;
@@ -94,7 +94,7 @@ impl Desk {
     }
 
     /// The profile's fallbacks, then the tenant's.
-    async fn fallbacks(&self, request: &Errand, entry: &ResolvedProfile) -> Vec<ProfileName> {
+    async fn fallbacks(&self, request: &InferenceRequest, entry: &ResolvedProfile) -> Vec<ProfileName> {
         let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
         let tenants = self.inner.profile_cache.tenant(&request.tenant).await.ok();
         let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
@@ -105,10 +105,10 @@ impl Desk {
     /// fallback is only logged.
     fn reject(
         &self,
-        request: &Errand,
+        request: &InferenceRequest,
         name: Option<&ProfileName>,
         error: AskError,
-        outcome: &mut Settled,
+        outcome: &mut InferenceOutcome,
     ) {
         if !outcome.is_pending() {
             tracing::warn!(profile = ?name, %error, "a fallback profile cannot be used");
@@ -125,12 +125,12 @@ impl Desk {
 pub(super) struct ProfileCall<'d> {
     pub(super) inner: &'d Inner,
     pub(super) entry: &'d ResolvedProfile,
-    pub(super) request: &'d Errand,
+    pub(super) request: &'d InferenceRequest,
 }
 
 impl ProfileCall<'_> {
     /// Makes the call and adds its result to `outcome`.
-    pub(super) async fn make(self, pieces: Option<&mpsc::Sender<Piece>>, outcome: &mut Settled) {
+    pub(super) async fn make(self, pieces: Option<&mpsc::Sender<AnswerPiece>>, outcome: &mut InferenceOutcome) {
         let started = Instant::now();
         let question = self.question();
         let provider = self.entry.profile.provider;
@@ -163,7 +163,7 @@ impl ProfileCall<'_> {
         record_result(&span, &result);
         let (attempts, streamed) = (attempts_loop.attempts, attempts_loop.streamed);
         if let Some(permit) = &mut permit {
-            permit.note(pool_feedback(&result));
+            permit.set_outcome(pool_feedback(&result));
         }
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let end = self.bill(&question, reservation, tokens, &result, (attempts, latency_ms));
@@ -213,7 +213,7 @@ impl ProfileCall<'_> {
         question: &Question,
         error: AskError,
         started: Instant,
-        outcome: &mut Settled,
+        outcome: &mut InferenceOutcome,
     ) {
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let call = self.new_call(question);
@@ -223,11 +223,11 @@ impl ProfileCall<'_> {
 }
 
 /// What an adaptive pool learns from the result.
-fn pool_feedback(result: &Result<Answer, AskError>) -> Went {
+fn pool_feedback(result: &Result<Answer, AskError>) -> CallOutcome {
     match result {
-        Err(error) if error.code == Code::RateLimited => Went::Refused,
-        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => Went::Failed,
-        _ => Went::Well,
+        Err(error) if error.code == Code::RateLimited => CallOutcome::Refused,
+        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => CallOutcome::Failed,
+        _ => CallOutcome::Ok,
     }
 }
 
@@ -250,7 +250,7 @@ fn record_result(span: &Span, result: &Result<Answer, AskError>) {
 const PAGE: u32 = 500;
 
 #[async_trait]
-impl Counter for Desk {
+impl InferenceBackend for Inference {
     async fn profile_settings(
         &self,
         tenant: &TenantId,
@@ -266,9 +266,9 @@ impl Counter for Desk {
         })
     }
 
-    async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
+    async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome {
         self.inner.journal.capacity().await;
-        Desk::ask(self, request, pieces).await
+        Inference::ask(self, request, pieces).await
     }
 
     fn record(&self, records: Vec<CallRecord>) {
@@ -283,10 +283,10 @@ impl Counter for Desk {
             let page = self.inner.ledger.profiles(&scope, None, after.as_deref(), PAGE).await;
             let page = page.map_err(|error| ledger_error(&error))?;
             let is_one =
-                |record: &ProfileRecord| !record.suspended && !Sheet::is_template(&record.body);
+                |record: &ProfileRecord| !record.suspended && !ProfileDocument::is_template(&record.body);
             let usable = page.items.into_iter().filter(is_one);
             names.extend(
-                usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SHEET),
+                usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SETTINGS),
             );
             after = page.next;
             if after.is_none() {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
-    BatchId, Clock, Context, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
+    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
     UnitId,
 };
 use tokio::time::Instant;
@@ -33,21 +33,21 @@ use self::journal::Journal;
 use self::profile_cache::ProfileCache;
 use self::session_heartbeat::SessionHeartbeat;
 use crate::http::Http;
-use crate::model_api::{Again, Answer, AskError, Bill, Code, Provider, Question};
+use crate::model_api::{Retryability, Answer, AskError, BillingStatus, Code, Provider, Question};
 use crate::profile::Profile;
 use crate::resilience::{CallRetryPolicy, Limiter};
 use crate::vault::Vault;
 
-pub use self::batch_api::Bulk;
-pub use self::profile_document::{Sheet, TENANT_SHEET, TenantSheet};
-pub use self::profile_resolution::SheetError;
+pub use self::batch_api::BatchProfile;
+pub use self::profile_document::{ProfileDocument, TENANT_SETTINGS, TenantSettings};
+pub use self::profile_resolution::ProfileDocumentError;
 
 /// Longest wait of one poll of the change feed.
 const CHANGE_POLL: Duration = Duration::from_secs(30);
 
 /// Entry point for model calls. Cheap to clone.
 #[derive(Clone)]
-pub struct Desk {
+pub struct Inference {
     inner: Arc<Inner>,
 }
 
@@ -61,10 +61,10 @@ struct Inner {
     label: String,
     heartbeat: SessionHeartbeat,
     warnings: BudgetWarnings,
-    pools: OnceLock<PoolBook>,
+    pools: OnceLock<PoolRegistry>,
 }
 
-impl Desk {
+impl Inference {
     /// Inference on a ledger. `label` names this process to operators. The caller has to run
     /// [`Desk::keep_books`] alongside.
     pub fn new(ledger: Arc<dyn Ledger>, vault: Arc<Vault>, http: Http, label: String) -> Self {
@@ -89,35 +89,35 @@ impl Desk {
 
     /// Sets the bounded pools that profiles may name. Call once, before the first question.
     #[must_use]
-    pub fn with_pools(self, pools: PoolBook) -> Self {
+    pub fn with_pools(self, pools: PoolRegistry) -> Self {
         // A second call is ignored.
         let _ = self.inner.pools.set(pools);
         self
     }
 
     /// The bounded pools that profiles may name.
-    pub fn pools(&self) -> PoolBook {
+    pub fn pools(&self) -> PoolRegistry {
         self.inner.pools.get().cloned().unwrap_or_default()
     }
 
     /// Clears cached profiles and keys; the next use reads them again.
-    pub fn clear(&self) {
+    pub fn clear_cache(&self) {
         self.inner.profile_cache.clear();
     }
 
     /// Writes journalled calls that belong to no unit, until dropped.
-    pub async fn keep_books(&self) {
+    pub async fn run_journal(&self) {
         self.inner.journal.run().await;
     }
 
     /// Waits until every journalled call is written. [`Desk::keep_books`] has to run meanwhile.
-    pub async fn books_kept(&self) {
+    pub async fn flush_journal(&self) {
         self.inner.journal.flush().await;
     }
 
     /// Keeps a session of this process alive in the store, until dropped. If the process dies, its
     /// open calls that belong to no unit become "maybe billed".
-    pub async fn be_present(&self, store: &dyn Store) {
+    pub async fn run_heartbeat(&self, store: &dyn Store) {
         self.inner.heartbeat.run(store, &self.inner.label).await;
     }
 
@@ -127,13 +127,13 @@ impl Desk {
     }
 
     /// Closes that session.
-    pub async fn leave(&self, store: &dyn Store) -> longshore::Result<()> {
+    pub async fn close_session(&self, store: &dyn Store) -> longshore::Result<()> {
         self.inner.heartbeat.close(store).await
     }
 
     /// Clears cached profiles and keys when a profile, key, budget or tenant changes, until
     /// dropped.
-    pub async fn hear_of_changes(&self, store: &dyn Store) -> longshore::Result<()> {
+    pub async fn watch_changes(&self, store: &dyn Store) -> longshore::Result<()> {
         let mut cursor = u64::MAX;
         loop {
             let news = store.changes(&Scope::All, cursor, CHANGE_POLL).await?;
@@ -145,7 +145,7 @@ impl Desk {
                 _ => false,
             };
             if news.missed || news.changes.iter().any(|change| ours(&change.topic)) {
-                self.clear();
+                self.clear_cache();
             }
         }
     }
@@ -172,12 +172,12 @@ impl Desk {
 
     /// Overrides the provider of all profiles with this name, for programs that bring their own.
     /// Applies to profiles that are resolved from now on.
-    pub fn answer_for(&self, profile: ProfileName, provider: Arc<dyn Provider>) {
+    pub fn override_provider(&self, profile: ProfileName, provider: Arc<dyn Provider>) {
         self.inner.profile_cache.override_provider(profile, provider);
     }
 
     /// Journals records of calls that belong to no unit.
-    pub async fn note(&self, records: Vec<CallRecord>) {
+    pub async fn record_calls(&self, records: Vec<CallRecord>) {
         self.inner.journal.capacity().await;
         for record in records {
             self.inner.journal.append(record);
@@ -187,7 +187,7 @@ impl Desk {
 
 /// A question, with the tenant, profile and unit that it is asked for.
 #[derive(Debug, Clone)]
-pub struct Errand {
+pub struct InferenceRequest {
     /// The tenant that pays.
     pub tenant: TenantId,
     /// The tenant's profile; `None` is its default.
@@ -206,7 +206,7 @@ pub struct Errand {
     pub run: Option<Context>,
 }
 
-impl Errand {
+impl InferenceRequest {
     /// A question of no unit.
     pub fn new(tenant: TenantId, profile: Option<ProfileName>, question: Question) -> Self {
         Self { tenant, profile, question, unit: None, batch: None, session: None, run: None }
@@ -215,7 +215,7 @@ impl Errand {
 
 /// The outcome of an inference call.
 #[derive(Debug, Clone)]
-pub struct Settled {
+pub struct InferenceOutcome {
     /// The answer, or the error.
     pub result: Result<Answer, AskError>,
     /// How often a provider was asked, over all profiles.
@@ -233,7 +233,7 @@ pub struct Settled {
     streamed: bool,
 }
 
-impl Default for Settled {
+impl Default for InferenceOutcome {
     fn default() -> Self {
         Self {
             result: Err(AskError::new(Code::Internal, "no provider was asked")),
@@ -247,9 +247,9 @@ impl Default for Settled {
     }
 }
 
-impl Settled {
+impl InferenceOutcome {
     /// The outcome of a question that is not recorded, or that another process records.
-    pub fn elsewhere(result: Result<Answer, AskError>, cost_picos: i64) -> Self {
+    pub fn unrecorded(result: Result<Answer, AskError>, cost_picos: i64) -> Self {
         Self { result, cost_picos, ..Self::default() }
     }
 
@@ -269,13 +269,13 @@ impl Settled {
 /// Whether a fallback profile may succeed: not if the question is invalid, and not if it may have
 /// been billed.
 fn fallback_may_help(error: &AskError) -> bool {
-    if error.bill != Bill::Nothing {
+    if error.billing != BillingStatus::Nothing {
         return false;
     }
     match error.code {
-        Code::ProviderError => error.again != Again::Never || error.provider_status.is_some(),
+        Code::ProviderError => error.retry != Retryability::Never || error.provider_status.is_some(),
         Code::RateLimited | Code::ProviderAuth => true,
-        Code::OverBudget => error.again == Again::Money,
+        Code::OverBudget => error.retry == Retryability::AfterTopUp,
         _ => false,
     }
 }

@@ -15,11 +15,11 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::admission::breaker::{UpstreamHealth, UpstreamKey, Upstreams};
-use super::profile_document::{ScopedLimits, Sheet, TENANT_SHEET, TenantSheet};
-use super::profile_resolution::SheetError;
+use super::profile_document::{ScopedLimits, ProfileDocument, TENANT_SETTINGS, TenantSettings};
+use super::profile_resolution::ProfileDocumentError;
 use crate::batches::{self, BatchProvider};
 use crate::http::Http;
-use crate::model_api::{Again, AskError, Code, Provider};
+use crate::model_api::{Retryability, AskError, Code, Provider};
 use crate::profile::Profile;
 use crate::providers;
 use crate::resilience::BucketCharge;
@@ -52,7 +52,7 @@ struct CachedProfiles {
 
 /// Settings and limits that apply to all profiles of a tenant.
 pub(super) struct TenantContext {
-    pub(super) sheet: TenantSheet,
+    pub(super) sheet: TenantSettings,
     /// What a question takes from the tenant's token buckets.
     pub(super) charges: Vec<BucketCharge>,
     /// The tenant has a monthly budget: every call has to be admitted by the ledger first.
@@ -173,10 +173,10 @@ impl ProfileCache {
 
     async fn load_tenant(&self, tenant: &TenantId) -> Result<Arc<TenantContext>, AskError> {
         let now = Instant::now();
-        let name = ProfileName::new(TENANT_SHEET).map_err(internal)?;
+        let name = ProfileName::new(TENANT_SETTINGS).map_err(internal)?;
         let sheet = match self.ledger.profile(&scope(tenant), tenant, &name).await {
-            Ok(record) => TenantSheet::read(&record.body).map_err(internal)?,
-            Err(Error::NotFound { .. }) => TenantSheet::default(),
+            Ok(record) => TenantSettings::read(&record.body).map_err(internal)?,
+            Err(Error::NotFound { .. }) => TenantSettings::default(),
             Err(error) => return Err(ledger_error(&error)),
         };
         let month = self.ledger.budget(&scope(tenant), tenant).await;
@@ -204,7 +204,7 @@ impl ProfileCache {
     ) -> Result<ProfileRecord, AskError> {
         match self.ledger.profile(&scope(tenant), tenant, name).await {
             // A template can only be extended.
-            Ok(record) if Sheet::is_template(&record.body) => Err(unknown(name)),
+            Ok(record) if ProfileDocument::is_template(&record.body) => Err(unknown(name)),
             Ok(record) if record.suspended => {
                 let message = format!("profile `{name}` is suspended");
                 Err(AskError::new(Code::ProfileDisabled, message))
@@ -218,8 +218,8 @@ impl ProfileCache {
     /// Resolves a stored profile with its templates.
     async fn open(&self, record: ProfileRecord) -> Result<ResolvedProfile, AskError> {
         let (owner, name) = (record.tenant.clone(), record.name.clone());
-        let sheet = Sheet::read(&*self.ledger, record).await.map_err(|error| match error {
-            SheetError::Ledger(error) => ledger_error(&error),
+        let sheet = ProfileDocument::resolve(&*self.ledger, record).await.map_err(|error| match error {
+            ProfileDocumentError::Ledger(error) => ledger_error(&error),
             error => internal(error),
         })?;
         let profile = sheet.profile(name.as_str()).map_err(|why| {
@@ -323,9 +323,9 @@ fn internal(error: impl std::fmt::Display) -> AskError {
 
 /// The error if the ledger could not read a question's profile or budget.
 pub(super) fn ledger_error(error: &Error) -> AskError {
-    let again = if error.is_retryable() { Again::NotSent } else { Again::Never };
+    let again = if error.is_retryable() { Retryability::NotSent } else { Retryability::Never };
     AskError {
-        again,
+        retry: again,
         ..AskError::new(Code::Internal, format!("the ledger cannot be read: {error}"))
     }
 }

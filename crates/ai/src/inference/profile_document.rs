@@ -9,17 +9,17 @@ use longshore::{ProfileName, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::profile_resolution::SheetError;
-use crate::profile::{Limits, Profile};
+use super::profile_resolution::ProfileDocumentError;
+use crate::profile::{ProfileLimits, Profile};
 
 /// The name under which a tenant's settings are stored among its profiles, so that they are read,
 /// cached and announced together.
-pub const TENANT_SHEET: &str = ".tenant";
+pub const TENANT_SETTINGS: &str = ".tenant";
 
 /// Settings for all profiles of a tenant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TenantSheet {
+pub struct TenantSettings {
     /// The profile to use where a request names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<ProfileName>,
@@ -27,10 +27,10 @@ pub struct TenantSheet {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<ProfileName>,
     /// Limits of all the tenant's profiles together.
-    pub limits: Limits,
+    pub limits: ProfileLimits,
 }
 
-impl TenantSheet {
+impl TenantSettings {
     /// Parses a tenant's document.
     pub fn read(body: &Value) -> Result<Self, String> {
         Self::deserialize(body).map_err(|error| format!("a tenant's settings: {error}"))
@@ -39,7 +39,7 @@ impl TenantSheet {
 
 /// A profile document, merged with the templates read so far.
 #[derive(Debug, Clone)]
-pub struct Sheet {
+pub struct ProfileDocument {
     /// The profile's tenant.
     owner: TenantId,
     /// Tenant of the document that names the key.
@@ -64,7 +64,7 @@ pub struct Sheet {
 pub(super) struct ScopedLimits {
     pub(super) tenant: TenantId,
     pub(super) profile: ProfileName,
-    pub(super) limits: Limits,
+    pub(super) limits: ProfileLimits,
 }
 
 /// Document keys that are not part of a profile.
@@ -77,7 +77,7 @@ const ENDPOINT: &str = "endpoint";
 const PROVIDER: &str = "provider";
 const PRICES: &str = "prices";
 
-impl Sheet {
+impl ProfileDocument {
     pub(super) fn new(record: ProfileRecord) -> Self {
         let limit_documents = limit_documents(&record).into_iter().collect();
         let ProfileRecord { tenant, body, .. } = record;
@@ -150,12 +150,12 @@ impl Sheet {
     }
 
     /// The template that is still to be merged.
-    pub(super) fn extends(&self) -> Result<Option<ProfileName>, SheetError> {
+    pub(super) fn extends(&self) -> Result<Option<ProfileName>, ProfileDocumentError> {
         let Some(name) = self.body.get(EXTENDS).filter(|name| !name.is_null()) else {
             return Ok(None);
         };
         let read = name.as_str().and_then(|name| ProfileName::new(name).ok());
-        read.map(Some).ok_or_else(|| SheetError::NoName(name.to_string()))
+        read.map(Some).ok_or_else(|| ProfileDocumentError::NoName(name.to_string()))
     }
 
     /// Merges a template under this document.
@@ -185,7 +185,7 @@ impl Sheet {
     /// The limits that apply: its own, and those of its templates.
     pub(super) fn bounds(&self) -> Result<Vec<ScopedLimits>, String> {
         let bound = |(tenant, profile, limits): &(TenantId, ProfileName, Value)| {
-            let limits = Limits::deserialize(limits).map_err(|error| error.to_string())?;
+            let limits = ProfileLimits::deserialize(limits).map_err(|error| error.to_string())?;
             Ok(ScopedLimits { tenant: tenant.clone(), profile: profile.clone(), limits })
         };
         self.limit_documents.iter().map(bound).collect()
@@ -247,7 +247,7 @@ mod tests {
             "template": true, "provider": "openai", "model": "large",
             "limits": { "tokens": 1000, "requests": 10 },
         });
-        let sheet = Sheet::new(record("acme", own)).with_template(record("default", template));
+        let sheet = ProfileDocument::new(record("acme", own)).with_template(record("default", template));
         let profile = sheet.profile("p").unwrap();
         assert_eq!(profile.model, "small");
         assert_eq!((profile.limits.requests, profile.limits.tokens), (Some(60.0), Some(1000.0)));
@@ -260,7 +260,7 @@ mod tests {
             json!({ "template": true, "provider": "echo", "limits": { "requests": 100 } });
         let own = json!({ "extends": "t", "limits": { "requests": 10 } });
         let sheet =
-            Sheet::new(record("acme", own)).with_template(record("default", default_tenant));
+            ProfileDocument::new(record("acme", own)).with_template(record("default", default_tenant));
         let bounds = sheet.bounds().unwrap();
         let values: Vec<_> =
             bounds.iter().map(|bound| (bound.tenant.as_str(), bound.limits.requests)).collect();
@@ -271,17 +271,17 @@ mod tests {
     fn a_key_belongs_to_whoever_names_it() {
         let lent = record("default", json!({ "provider": "openai", "key": "house" }));
         let sheet =
-            Sheet::new(record("acme", json!({ "extends": "t" }))).with_template(lent.clone());
+            ProfileDocument::new(record("acme", json!({ "extends": "t" }))).with_template(lent.clone());
         assert_eq!(sheet.key_owner().unwrap().as_str(), "default");
         let own = json!({ "extends": "t", "key": "own" });
-        let sheet = Sheet::new(record("acme", own)).with_template(lent);
+        let sheet = ProfileDocument::new(record("acme", own)).with_template(lent);
         assert_eq!(sheet.key_owner().unwrap().as_str(), "acme");
     }
 
     #[test]
     fn a_key_that_was_lent_goes_only_where_its_owner_says() {
         let lent = record("default", json!({ "provider": "openai", "key": "house" }));
-        let own = |body: Value| Sheet::new(record("acme", body)).with_template(lent.clone());
+        let own = |body: Value| ProfileDocument::new(record("acme", body)).with_template(lent.clone());
         let elsewhere = json!({ "extends": "t", "endpoint": "https://acme.example" });
         assert!(own(elsewhere.clone()).redirects_lent_key());
         let mut with_key = elsewhere;
@@ -292,7 +292,7 @@ mod tests {
         assert!(!own(json!({ "extends": "t", "provider": "openai" })).redirects_lent_key());
         // The default tenant may set an endpoint itself.
         let default_tenant = json!({ "extends": "t", "endpoint": "https://house.example" });
-        let sheet = Sheet::new(record("acme", json!({ "extends": "u" })));
+        let sheet = ProfileDocument::new(record("acme", json!({ "extends": "u" })));
         assert!(
             !sheet
                 .with_template(record("default", default_tenant))
@@ -305,7 +305,7 @@ mod tests {
     fn what_was_lent_is_paid_at_the_lenders_prices() {
         let free = json!({ "input": 0, "output": 0 });
         let default_tenant = |body: Value| record("default", body);
-        let own = |body: Value| Sheet::new(record("acme", body));
+        let own = |body: Value| ProfileDocument::new(record("acme", body));
         let keyed = json!({ "provider": "openai", "key": "house", "prices": { "input": 1 } });
         let mut cheap = json!({ "extends": "t", "prices": free });
         assert!(own(cheap.clone()).with_template(default_tenant(keyed.clone())).sets_lent_price());
@@ -336,7 +336,7 @@ mod tests {
                 .sets_lent_price()
         );
         assert!(!own(json!({ "provider": "echo", "prices": free })).sets_lent_price());
-        let own = Sheet::new(default_tenant(json!({ "extends": "t", "prices": free })));
+        let own = ProfileDocument::new(default_tenant(json!({ "extends": "t", "prices": free })));
         assert!(!own.with_template(default_tenant(keyed)).sets_lent_price(), "the house may");
     }
 }

@@ -5,7 +5,7 @@
 use longshore::accounts::{Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
 
-use super::profile_document::Sheet;
+use super::profile_document::ProfileDocument;
 
 /// Longest chain of templates.
 pub(super) const MAX_TEMPLATES: usize = 8;
@@ -13,7 +13,7 @@ pub(super) const MAX_TEMPLATES: usize = 8;
 /// Why a profile document cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SheetError {
+pub enum ProfileDocumentError {
     /// `extends` is not a valid name.
     #[error("`extends` names a template, and {0} is no name")]
     NoName(String),
@@ -43,16 +43,16 @@ pub enum SheetError {
     Ledger(#[from] Error),
 }
 
-impl Sheet {
+impl ProfileDocument {
     /// Reads a profile document's templates and merges them under it.
-    pub async fn read(ledger: &dyn Ledger, record: ProfileRecord) -> Result<Self, SheetError> {
+    pub async fn resolve(ledger: &dyn Ledger, record: ProfileRecord) -> Result<Self, ProfileDocumentError> {
         let (tenant, name) = (record.tenant.clone(), record.name.clone());
         let mut sheet = Self::new(record);
         for _ in 0..=MAX_TEMPLATES {
             let Some(base) = sheet.extends()? else {
                 return match () {
-                    () if sheet.redirects_lent_key() => Err(SheetError::LentElsewhere(name)),
-                    () if sheet.sets_lent_price() => Err(SheetError::LentAtOwnPrice(name)),
+                    () if sheet.redirects_lent_key() => Err(ProfileDocumentError::LentElsewhere(name)),
+                    () if sheet.sets_lent_price() => Err(ProfileDocumentError::LentAtOwnPrice(name)),
                     () => Ok(sheet),
                 };
             };
@@ -64,7 +64,7 @@ impl Sheet {
             }
             sheet = sheet.with_template(template);
         }
-        Err(SheetError::Endless(name))
+        Err(ProfileDocumentError::Endless(name))
     }
 }
 
@@ -73,16 +73,16 @@ async fn template(
     ledger: &dyn Ledger,
     tenant: &TenantId,
     name: &ProfileName,
-) -> Result<ProfileRecord, SheetError> {
+) -> Result<ProfileRecord, ProfileDocumentError> {
     let mut plain = false;
     for owner in [tenant, &TenantId::default()] {
         match ledger.profile(&Scope::Tenant(owner.clone()), owner, name).await {
-            Ok(record) if Sheet::is_template(&record.body) => return Ok(record),
+            Ok(record) if ProfileDocument::is_template(&record.body) => return Ok(record),
             Ok(_) => plain = true,
             Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     let name = name.clone();
-    Err(if plain { SheetError::NoTemplate(name) } else { SheetError::Unknown(name) })
+    Err(if plain { ProfileDocumentError::NoTemplate(name) } else { ProfileDocumentError::Unknown(name) })
 }

@@ -10,16 +10,16 @@ use tokio::time::Instant;
 
 use super::admission::breaker::InFlight;
 use super::call::ProfileCall;
-use crate::chat::{Chat, Message, Part, Piece, Role};
-use crate::model_api::{Answer, AskError, Bill, Code, FinishReason, Question};
-use crate::profile::WhenFull;
+use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole};
+use crate::model_api::{Answer, AskError, BillingStatus, Code, FinishReason, Question};
+use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, Measure, RetryDecision};
 use crate::schema::ResponseSchema;
 
 /// The attempts of one call.
 pub(super) struct RetryLoop<'c, 'd> {
     pub(super) call: &'c ProfileCall<'d>,
-    pub(super) pieces: Option<&'c mpsc::Sender<Piece>>,
+    pub(super) pieces: Option<&'c mpsc::Sender<AnswerPiece>>,
     /// Tokens that the question and its answer may take.
     pub(super) tokens: u64,
     /// What the first attempt took from the token buckets.
@@ -48,7 +48,7 @@ impl RetryLoop<'_, '_> {
         match self.ask_with_retries(&again).await {
             Ok(better) => combine(&answer, better),
             // The first answer was paid for: its reader reports what is wrong with it.
-            Err(error) => with_repair_cost(answer, &again, error.bill),
+            Err(error) => with_repair_cost(answer, &again, error.billing),
         }
     }
 
@@ -77,7 +77,7 @@ impl RetryLoop<'_, '_> {
                 _ => return Err(error),
             }
             let reservation =
-                inner.limiter.take(self.retry_charges(), question.until, WhenFull::Wait).await;
+                inner.limiter.take(self.retry_charges(), question.until, WhenPoolFull::Wait).await;
             match reservation {
                 // Every attempt counts against the request limit, whatever its result.
                 Ok(reservation) => drop(reservation),
@@ -90,7 +90,7 @@ impl RetryLoop<'_, '_> {
     /// Waits before a retry. The unit keeps its slot, because the call is journalled, but its
     /// worker knows that it only waits.
     async fn back_off(&self, after: Duration) {
-        let _waiting = self.call.request.run.as_ref().map(Context::waits);
+        let _waiting = self.call.request.run.as_ref().map(Context::begin_wait);
         tokio::time::sleep(after).await;
     }
 
@@ -110,7 +110,7 @@ impl RetryLoop<'_, '_> {
     async fn stream(
         &mut self,
         question: &Question,
-        out: &mpsc::Sender<Piece>,
+        out: &mpsc::Sender<AnswerPiece>,
     ) -> Result<Answer, AskError> {
         let provider = &self.call.entry.provider;
         // If nothing was forwarded yet, the question may be retried.
@@ -143,12 +143,12 @@ impl RetryLoop<'_, '_> {
     async fn forward(
         &mut self,
         question: &Question,
-        piece: Piece,
-        out: &mpsc::Sender<Piece>,
+        piece: AnswerPiece,
+        out: &mpsc::Sender<AnswerPiece>,
     ) -> bool {
         if !std::mem::replace(&mut self.streamed, true) {
             let model = self.call.entry.profile.asked_model(question.model.as_deref());
-            let _ = out.send(Piece::Started { model: model.to_owned() }).await;
+            let _ = out.send(AnswerPiece::Started { model: model.to_owned() }).await;
         }
         out.send(piece).await.is_ok()
     }
@@ -157,8 +157,8 @@ impl RetryLoop<'_, '_> {
 /// The error if the receiver of an answer was dropped: part of it arrived and is billed.
 fn disconnected(answer: Result<Answer, AskError>) -> Result<Answer, AskError> {
     let answer = answer?;
-    let bill = Bill::Partial(Box::new(answer));
-    Err(AskError { bill, ..AskError::new(Code::Internal, "the caller disconnected") })
+    let bill = BillingStatus::Partial(Box::new(answer));
+    Err(AskError { billing: bill, ..AskError::new(Code::Internal, "the caller disconnected") })
 }
 
 /// A number from 0 to 1, the same for the same request and attempt.
@@ -180,14 +180,14 @@ fn repair_question(question: &Question, answer: &Answer) -> Option<Question> {
         return None;
     }
     let mut chat = question.chat.as_deref().cloned().unwrap_or_else(|| Chat {
-        messages: vec![text_message(Role::User, question.prompt.clone())],
+        messages: vec![text_message(ChatRole::User, question.prompt.clone())],
         ..Chat::default()
     });
-    chat.messages.push(text_message(Role::Assistant, answer.text.clone()));
+    chat.messages.push(text_message(ChatRole::Assistant, answer.text.clone()));
     let message = format!(
         "That does not follow the JSON Schema: {why}. Answer again, with nothing but JSON that does."
     );
-    chat.messages.push(text_message(Role::User, message));
+    chat.messages.push(text_message(ChatRole::User, message));
     Some(Question { chat: Some(Arc::new(chat)), raw: None, ..question.clone() })
 }
 
@@ -206,7 +206,7 @@ fn combine(first: &Answer, second: Answer) -> Answer {
 }
 
 /// The first answer, with the tokens that a failed correction may have been billed for.
-fn with_repair_cost(answer: Answer, again: &Question, bill: Bill) -> Answer {
+fn with_repair_cost(answer: Answer, again: &Question, bill: BillingStatus) -> Answer {
     let unknown = || Answer {
         tokens_in: again.estimate(),
         tokens_out: again.max_tokens.into(),
@@ -214,14 +214,14 @@ fn with_repair_cost(answer: Answer, again: &Question, bill: Bill) -> Answer {
         ..Answer::default()
     };
     let spent = match bill {
-        Bill::Nothing => return answer,
-        Bill::Unknown => unknown(),
-        Bill::Partial(partial) => *partial,
+        BillingStatus::Nothing => return answer,
+        BillingStatus::Unknown => unknown(),
+        BillingStatus::Partial(partial) => *partial,
     };
     let sum = combine(&spent, answer.clone());
     Answer { estimated: true, latency_ms: answer.latency_ms, ..sum }
 }
 
-fn text_message(role: Role, text: String) -> Message {
+fn text_message(role: ChatRole, text: String) -> Message {
     Message { role, parts: vec![Part::Text(text)] }
 }

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore::session::NewSession;
-use longshore::store::Beat;
+use longshore::worker_session::NewSession;
+use longshore::store::Heartbeat;
 use longshore::{Error, SessionId, Store};
 
 /// The session is dead after this long without a heartbeat.
@@ -30,8 +30,8 @@ impl SessionHeartbeat {
         loop {
             let beaten = match self.session() {
                 Some(session) => {
-                    let beat = Beat { cpu: longshore::cpu_time(), ..Beat::default() };
-                    store.beat(session, beat).await.map(drop)
+                    let beat = Heartbeat { cpu: longshore::cpu_time(), ..Heartbeat::default() };
+                    store.heartbeat(session, beat).await.map(drop)
                 }
                 None => self.open(store, label).await,
             };

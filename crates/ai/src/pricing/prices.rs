@@ -5,7 +5,7 @@ use longshore::time::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model_api::Answer;
-use crate::pricing::{Cost, Mode, Price, Rate, Share, Tier};
+use crate::pricing::{Cost, PriceMode, Price, Rate, PriceShare, Tier};
 
 /// A model's prices over time. Zero by default.
 ///
@@ -110,17 +110,17 @@ impl Prices {
     }
 
     /// The cost of an answer that arrived at this time.
-    pub fn cost(&self, answer: &Answer, at: Timestamp, mode: Mode) -> Cost {
+    pub fn cost(&self, answer: &Answer, at: Timestamp, mode: PriceMode) -> Cost {
         self.at(at).cost(answer, mode)
     }
 
     /// The highest possible cost of a call with so many tokens, to be reserved.
-    pub fn at_most(&self, tokens_in: u64, tokens_out: u64, at: Timestamp, mode: Mode) -> Cost {
+    pub fn at_most(&self, tokens_in: u64, tokens_out: u64, at: Timestamp, mode: PriceMode) -> Cost {
         self.at(at).at_most(tokens_in, tokens_out, mode)
     }
 
     /// The default rate, for times without a dated one.
-    pub fn usual(&self) -> &Rate {
+    pub fn default_rate(&self) -> &Rate {
         &self.rate
     }
 
@@ -175,7 +175,7 @@ struct PricesToml {
     cache_read: Option<Price>,
     cache_write: Option<Price>,
     cache_write_long: Option<Price>,
-    batch: Option<Share>,
+    batch: Option<PriceShare>,
     batch_input: Option<Price>,
     batch_output: Option<Price>,
     tiers: Vec<Tier>,

@@ -7,7 +7,7 @@ use crate::pricing::{Cost, Price, PriceError};
 
 /// Whether a question is asked directly, or through a provider's batch API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Mode {
+pub enum PriceMode {
     /// Directly.
     #[default]
     Direct,
@@ -33,7 +33,7 @@ pub struct Rate {
     pub cache_write_long: Option<Price>,
     /// The share of all these prices in a batch: 0.5 is half. By default all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub batch: Option<Share>,
+    pub batch: Option<PriceShare>,
     /// Of questions in a batch, instead of a share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_input: Option<Price>,
@@ -85,7 +85,7 @@ pub struct Tier {
 /// A share of a price, from 0 to 1, exact to six decimals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Price", into = "Price")]
-pub struct Share(u32);
+pub struct PriceShare(u32);
 
 /// A share of 1.
 const FULL_SHARE: u32 = 1_000_000;
@@ -107,13 +107,13 @@ impl Rate {
     }
 
     /// The cost of an answer.
-    pub fn cost(&self, answer: &Answer, mode: Mode) -> Cost {
+    pub fn cost(&self, answer: &Answer, mode: PriceMode) -> Cost {
         self.effective(self.tier(answer.tokens_in, answer.tier.as_deref()), mode).cost(answer)
     }
 
     /// The highest possible cost of a call with so many tokens, whatever is cached and whichever
     /// tier serves it.
-    pub fn at_most(&self, tokens_in: u64, tokens_out: u64, mode: Mode) -> Cost {
+    pub fn at_most(&self, tokens_in: u64, tokens_out: u64, mode: PriceMode) -> Cost {
         let tiers = self.tiers.iter().filter(|tier| tier.fits_length(tokens_in)).map(Some);
         let costs = tiers.chain([None]).map(|tier| {
             let effective = self.effective(tier, mode);
@@ -137,13 +137,13 @@ impl Rate {
         self.tiers.iter().filter(fits).max_by_key(|tier| (tier.tier.is_some(), tier.above))
     }
 
-    fn effective(&self, tier: Option<&Tier>, mode: Mode) -> EffectivePrices {
+    fn effective(&self, tier: Option<&Tier>, mode: PriceMode) -> EffectivePrices {
         let of = |own: fn(&Tier) -> Option<Price>| tier.and_then(own);
         let plain_input = of(|tier| tier.input).unwrap_or(self.input);
         let plain_output = of(|tier| tier.output).unwrap_or(self.output);
         let (input, output) = match mode {
-            Mode::Direct => (plain_input, plain_output),
-            Mode::Batch => {
+            PriceMode::Direct => (plain_input, plain_output),
+            PriceMode::Batch => {
                 let own_input = of(|tier| tier.batch_input.or(tier.input)).or(self.batch_input);
                 let own_output = of(|tier| tier.batch_output.or(tier.output)).or(self.batch_output);
                 (own_input.unwrap_or(self.input), own_output.unwrap_or(self.output))
@@ -156,7 +156,7 @@ impl Rate {
             cache_read: cache(|tier| tier.cache_read, self.cache_read),
             cache_write: cache(|tier| tier.cache_write, self.cache_write),
             cache_write_long: cache(|tier| tier.cache_write_long, self.cache_write_long),
-            share: self.batch.filter(|_| mode == Mode::Batch).map_or(FULL_SHARE, |share| share.0),
+            share: self.batch.filter(|_| mode == PriceMode::Batch).map_or(FULL_SHARE, |share| share.0),
         }
     }
 }
@@ -191,12 +191,12 @@ fn picos_of(price: Price) -> i128 {
     i128::from(price.picos_per_token())
 }
 
-impl Share {
+impl PriceShare {
     /// Half, which is what most providers charge in a batch.
     pub const HALF: Self = Self(FULL_SHARE / 2);
 }
 
-impl TryFrom<Price> for Share {
+impl TryFrom<Price> for PriceShare {
     type Error = PriceError;
 
     /// A share is written like a price: a number with at most six decimals.
@@ -206,8 +206,8 @@ impl TryFrom<Price> for Share {
     }
 }
 
-impl From<Share> for Price {
-    fn from(share: Share) -> Self {
+impl From<PriceShare> for Price {
+    fn from(share: PriceShare) -> Self {
         Self::from_picos(share.0)
     }
 }

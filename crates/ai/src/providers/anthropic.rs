@@ -11,10 +11,10 @@ use super::provider_adapter::{
     add_sampling, tool_input,
 };
 use super::schema_compat;
-use crate::chat::{Chat, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+use crate::chat::{Chat, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
-use crate::profile::{Auth, CacheFor, ProviderName, Wire};
+use crate::profile::{Auth, CacheFor, ProviderName, ApiOptions};
 use crate::sse::{DecodedEvent, Framing};
 
 /// The version that takes sampling fields and `x-api-key`.
@@ -22,7 +22,7 @@ const LEGACY_VERSION: &str = "2023-06-01";
 
 /// Anthropic's messages API.
 pub(crate) struct Anthropic {
-    pub(crate) wire: Wire,
+    pub(crate) wire: ApiOptions,
 }
 
 impl Anthropic {
@@ -149,8 +149,8 @@ fn cache_control(cache: CacheFor) -> Value {
 fn add_conversation(body: &mut Value, chat: &Chat) {
     let messages = chat.messages.iter().map(|message| {
         let role = match message.role {
-            Role::User => "user",
-            Role::Assistant => "assistant",
+            ChatRole::User => "user",
+            ChatRole::Assistant => "assistant",
         };
         let content: Vec<Value> = message.parts.iter().filter_map(block).collect();
         json!({ "role": role, "content": content })
@@ -380,7 +380,7 @@ impl StreamParser for EventParser {
         &mut self,
         event: &DecodedEvent,
         draft: &mut Draft,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<AnswerPiece>,
     ) -> Result<Flow, EventError> {
         match serde_json::from_str(&event.data)? {
             StreamEvent::MessageStart { message } => {

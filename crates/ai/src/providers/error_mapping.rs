@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use crate::http::{HttpError, duration, headroom, retry_after};
-use crate::model_api::{Again, AskError, Code};
+use crate::model_api::{Retryability, AskError, Code};
 
 /// Error codes for exhausted credit or a spending limit, whatever the status.
 const OVER_BUDGET_CODES: [&str; 8] = [
@@ -78,8 +78,8 @@ pub(crate) fn from_event(error: &Value, started: bool, redactor: &Redactor) -> A
     failure.message = format!("in the stream, {}", failure.message);
     failure.provider_status = Some(200);
     failure.retry_after = parsed.wait;
-    if started && failure.again == Again::Later {
-        failure.again = Again::Never;
+    if started && failure.retry == Retryability::Later {
+        failure.retry = Retryability::Never;
     }
     if started { failure.maybe_billed() } else { failure }
 }
@@ -127,7 +127,7 @@ impl From<HttpError> for AskError {
         let message = match broken {
             HttpError::NotSent(why) => {
                 let unsent = Self::new(Code::ProviderError, format!("no connection: {why}"));
-                return Self { again: Again::NotSent, ..unsent };
+                return Self { retry: Retryability::NotSent, ..unsent };
             }
             HttpError::Lost(why) => format!("the connection broke: {why}"),
             HttpError::TooLarge(max) => format!("the answer is larger than {} MB", max >> 20),
@@ -144,7 +144,7 @@ fn provider_error(status: u16, parsed: &ErrorBody, text: String, redactor: &Reda
         "" => format!("the provider said {status}{kind}"),
         text => format!("the provider said {status}{kind}: {text}"),
     };
-    AskError { again, provider_status: Some(status), ..AskError::new(code, message) }
+    AskError { retry: again, provider_status: Some(status), ..AskError::new(code, message) }
 }
 
 /// Redirects are not followed, so that the key is sent to no other host. A URL without its query is
@@ -158,10 +158,10 @@ fn redirect(status: u16, headers: &HeaderMap, redactor: &Redactor) -> AskError {
 
 /// A header may say whether to retry. It does not override exhausted credit or a rejected key.
 fn apply_retry_header(error: &mut AskError, headers: &HeaderMap) {
-    let settled = error.again == Again::Money || error.code == Code::ProviderAuth;
+    let settled = error.retry == Retryability::AfterTopUp || error.code == Code::ProviderAuth;
     match headers.get("x-should-retry").map(hyper::header::HeaderValue::as_bytes) {
-        Some(b"true") if !settled => error.again = Again::Later,
-        Some(b"false") if !settled => error.again = Again::Never,
+        Some(b"true") if !settled => error.retry = Retryability::Later,
+        Some(b"false") if !settled => error.retry = Retryability::Never,
         _ => {}
     }
 }
@@ -201,17 +201,17 @@ impl ErrorBody {
         self.codes.iter().any(|have| have == code)
     }
 
-    fn classify(&self, status: u16) -> (Code, Again) {
+    fn classify(&self, status: u16) -> (Code, Retryability) {
         match status {
-            400..=499 if self.is_over_budget(status) => (Code::OverBudget, Again::Money),
-            401 | 403 => (Code::ProviderAuth, Again::Never),
+            400..=499 if self.is_over_budget(status) => (Code::OverBudget, Retryability::AfterTopUp),
+            401 | 403 => (Code::ProviderAuth, Retryability::Never),
             // Google answers an invalid key with 400.
-            400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Again::Never),
-            429 => (Code::RateLimited, Again::Later),
-            408 => (Code::ProviderError, Again::Never),
-            400..=499 => (Code::InvalidRequest, Again::Never),
-            500 | 502 | 503 | 504 | 529 => (Code::ProviderError, Again::Later),
-            _ => (Code::ProviderError, Again::Never),
+            400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Retryability::Never),
+            429 => (Code::RateLimited, Retryability::Later),
+            408 => (Code::ProviderError, Retryability::Never),
+            400..=499 => (Code::InvalidRequest, Retryability::Never),
+            500 | 502 | 503 | 504 | 529 => (Code::ProviderError, Retryability::Later),
+            _ => (Code::ProviderError, Retryability::Never),
         }
     }
 
@@ -294,16 +294,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model_api::Bill;
+    use crate::model_api::BillingStatus;
 
-    fn classified(status: u16, body: &Value) -> (Code, Again) {
+    fn classified(status: u16, body: &Value) -> (Code, Retryability) {
         let error = from_response(
             status,
             &HeaderMap::new(),
             body.to_string().as_bytes(),
             &Redactor::default(),
         );
-        (error.code, error.again)
+        (error.code, error.retry)
     }
 
     fn anthropic(kind: &str, message: &str) -> Value {
@@ -313,26 +313,26 @@ mod tests {
     #[test]
     fn a_status_says_what_the_caller_can_do() {
         for (status, code, again) in [
-            (400, Code::InvalidRequest, Again::Never),
-            (401, Code::ProviderAuth, Again::Never),
-            (402, Code::OverBudget, Again::Money),
-            (403, Code::ProviderAuth, Again::Never),
-            (404, Code::InvalidRequest, Again::Never),
-            (408, Code::ProviderError, Again::Never),
-            (409, Code::InvalidRequest, Again::Never),
-            (413, Code::InvalidRequest, Again::Never),
-            (422, Code::InvalidRequest, Again::Never),
-            (429, Code::RateLimited, Again::Later),
-            (500, Code::ProviderError, Again::Later),
-            (501, Code::ProviderError, Again::Never),
-            (502, Code::ProviderError, Again::Later),
-            (503, Code::ProviderError, Again::Later),
-            (504, Code::ProviderError, Again::Later),
-            (529, Code::ProviderError, Again::Later),
+            (400, Code::InvalidRequest, Retryability::Never),
+            (401, Code::ProviderAuth, Retryability::Never),
+            (402, Code::OverBudget, Retryability::AfterTopUp),
+            (403, Code::ProviderAuth, Retryability::Never),
+            (404, Code::InvalidRequest, Retryability::Never),
+            (408, Code::ProviderError, Retryability::Never),
+            (409, Code::InvalidRequest, Retryability::Never),
+            (413, Code::InvalidRequest, Retryability::Never),
+            (422, Code::InvalidRequest, Retryability::Never),
+            (429, Code::RateLimited, Retryability::Later),
+            (500, Code::ProviderError, Retryability::Later),
+            (501, Code::ProviderError, Retryability::Never),
+            (502, Code::ProviderError, Retryability::Later),
+            (503, Code::ProviderError, Retryability::Later),
+            (504, Code::ProviderError, Retryability::Later),
+            (529, Code::ProviderError, Retryability::Later),
         ] {
             assert_eq!(classified(status, &json!({})), (code, again), "{status}");
             let error = from_response(status, &HeaderMap::new(), b"{}", &Redactor::default());
-            assert_eq!(error.bill, Bill::Nothing, "{status}: a refusal costs nothing");
+            assert_eq!(error.billing, BillingStatus::Nothing, "{status}: a refusal costs nothing");
         }
     }
 
@@ -361,7 +361,7 @@ mod tests {
             (429, google("Your project has exceeded its monthly spending cap")),
         ];
         for (status, body) in money {
-            assert_eq!(classified(status, &body), (Code::OverBudget, Again::Money), "{body}");
+            assert_eq!(classified(status, &body), (Code::OverBudget, Retryability::AfterTopUp), "{body}");
         }
         let waiting = [
             openai("rate_limit_exceeded"),
@@ -370,40 +370,40 @@ mod tests {
             google("You exceeded your current quota, please check your plan and billing details."),
         ];
         for body in waiting {
-            assert_eq!(classified(429, &body), (Code::RateLimited, Again::Later), "{body}");
+            assert_eq!(classified(429, &body), (Code::RateLimited, Retryability::Later), "{body}");
         }
         let usual = anthropic("invalid_request_error", "max_tokens: must be greater than 0");
-        assert_eq!(classified(400, &usual), (Code::InvalidRequest, Again::Never));
+        assert_eq!(classified(400, &usual), (Code::InvalidRequest, Retryability::Never));
     }
 
     #[test]
     fn a_wrong_key_is_a_wrong_key_even_where_the_status_says_less() {
         let body = json!({ "error": { "code": 400, "message": "API key not valid",
             "status": "INVALID_ARGUMENT", "details": [{ "reason": "API_KEY_INVALID" }] } });
-        assert_eq!(classified(400, &body), (Code::ProviderAuth, Again::Never));
+        assert_eq!(classified(400, &body), (Code::ProviderAuth, Retryability::Never));
     }
 
     #[test]
     fn the_header_decides_about_another_try_unless_it_is_about_money_or_the_key() {
         let with = |status, word: &'static str| {
             let headers = [("x-should-retry".parse().unwrap(), word.parse().unwrap())];
-            from_response(status, &headers.into_iter().collect(), b"{}", &Redactor::default()).again
+            from_response(status, &headers.into_iter().collect(), b"{}", &Redactor::default()).retry
         };
-        assert_eq!(with(503, "false"), Again::Never);
-        assert_eq!(with(409, "true"), Again::Later);
-        assert_eq!(with(402, "true"), Again::Money);
-        assert_eq!(with(401, "true"), Again::Never);
-        assert_eq!(with(429, "perhaps"), Again::Later);
+        assert_eq!(with(503, "false"), Retryability::Never);
+        assert_eq!(with(409, "true"), Retryability::Later);
+        assert_eq!(with(402, "true"), Retryability::AfterTopUp);
+        assert_eq!(with(401, "true"), Retryability::Never);
+        assert_eq!(with(429, "perhaps"), Retryability::Later);
     }
 
     #[test]
     fn an_error_in_a_stream_is_final_once_something_was_said() {
         let overloaded = anthropic("overloaded_error", "Overloaded");
-        assert_eq!(from_event(&overloaded, false, &Redactor::default()).again, Again::Later);
-        assert_eq!(from_event(&overloaded, false, &Redactor::default()).bill, Bill::Nothing);
+        assert_eq!(from_event(&overloaded, false, &Redactor::default()).retry, Retryability::Later);
+        assert_eq!(from_event(&overloaded, false, &Redactor::default()).billing, BillingStatus::Nothing);
         let late = from_event(&overloaded, true, &Redactor::default());
-        assert_eq!(late.bill, Bill::Unknown);
-        assert_eq!((late.code, late.again), (Code::ProviderError, Again::Never));
+        assert_eq!(late.billing, BillingStatus::Unknown);
+        assert_eq!((late.code, late.retry), (Code::ProviderError, Retryability::Never));
         let text = "in the stream, the provider said 529 (overloaded_error): Overloaded";
         assert_eq!(late.message, text);
         let plain = from_event(&json!({ "error": "model died" }), true, &Redactor::default());

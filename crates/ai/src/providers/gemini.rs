@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
 };
-use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, Code, FinishReason, Question};
-use crate::profile::{ProviderName, Wire};
+use crate::profile::{ProviderName, ApiOptions};
 use crate::sse::{DecodedEvent, Framing};
 
 /// Separates a tool call's id from the model's thought signature. Newer models need their signature
@@ -17,7 +17,7 @@ const THOUGHT_SEPARATOR: &str = "~thought~";
 
 /// Gemini's API.
 pub(crate) struct Gemini {
-    pub(crate) wire: Wire,
+    pub(crate) wire: ApiOptions,
 }
 
 impl Gemini {
@@ -109,7 +109,7 @@ fn add_conversation(body: &mut Value, chat: &Chat) {
 }
 
 fn content(chat: &Chat, message: &Message) -> Value {
-    let role = if message.role == Role::User { "user" } else { "model" };
+    let role = if message.role == ChatRole::User { "user" } else { "model" };
     let parts: Vec<Value> = message.parts.iter().map(|one| part(chat, one)).collect();
     json!({ "role": role, "parts": parts })
 }
@@ -248,7 +248,7 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
 }
 
 /// Adds an answer, or a chunk of one. Each chunk has the counts so far.
-fn add(response: GenerateResponse, draft: &mut Draft, pieces: &mut Vec<Piece>) {
+fn add(response: GenerateResponse, draft: &mut Draft, pieces: &mut Vec<AnswerPiece>) {
     draft.model = response.model_version.or(draft.model.take());
     if let Some(counts) = response.usage_metadata {
         draft.usage = counts.into();
@@ -282,7 +282,7 @@ impl StreamParser for ChunkParser {
         &mut self,
         event: &DecodedEvent,
         draft: &mut Draft,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<AnswerPiece>,
     ) -> Result<Flow, EventError> {
         let response: GenerateResponse = serde_json::from_str(&event.data)?;
         if let Some(error) = response.error {

@@ -18,9 +18,9 @@ use super::error_mapping::{self, Redactor};
 use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser,
 };
-use crate::chat::Piece;
+use crate::chat::AnswerPiece;
 use crate::http::{Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag, headroom};
-use crate::model_api::{Answer, AskError, Bill, Code, Headroom, Provider, Question};
+use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question};
 use crate::sse::{DecodedEvent, EventDecoder, Framing};
 
 /// How long to wait for the body of an error response.
@@ -51,7 +51,7 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
     async fn stream(
         &self,
         question: &Question,
-        pieces: &mpsc::Sender<Piece>,
+        pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<Answer, AskError> {
         let (began, sent) = (Instant::now(), SentFlag::default());
         let sending = pin!(self.send(question, ResponseMode::Stream, &sent));
@@ -134,7 +134,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let answer = draft.answer(question, self.model(question), began.elapsed(), headroom);
         match invalid {
             None => Ok(answer),
-            Some(error) => Err(AskError { bill: Bill::Partial(Box::new(answer)), ..error }),
+            Some(error) => Err(AskError { billing: BillingStatus::Partial(Box::new(answer)), ..error }),
         }
     }
 
@@ -146,14 +146,14 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         draft: Draft,
         began: Instant,
     ) -> AskError {
-        if error.bill == Bill::Nothing {
+        if error.billing == BillingStatus::Nothing {
             return error;
         }
         if draft.is_empty() {
-            return AskError { bill: Bill::Unknown, ..error };
+            return AskError { billing: BillingStatus::Unknown, ..error };
         }
         let received = draft.partial_answer(question, self.model(question), began.elapsed());
-        AskError { bill: Bill::Partial(Box::new(received)), ..error }
+        AskError { billing: BillingStatus::Partial(Box::new(received)), ..error }
     }
 
     /// Reads a complete answer; also returns the body.
@@ -167,7 +167,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     async fn read_as_pieces(
         &self,
         response: HttpResponse,
-        pieces: &mpsc::Sender<Piece>,
+        pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<Draft, AskError> {
         let (draft, _) = self.read(response).await?;
         forward(draft.pieces(), pieces).await;
@@ -180,7 +180,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         &self,
         mut response: HttpResponse,
         stream: &mut AnswerReader,
-        pieces: &mpsc::Sender<Piece>,
+        pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<StreamEnd, AskError> {
         loop {
             let (received, at_end) = match response.chunk(MAX_ANSWER_BYTES).await {
@@ -299,7 +299,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
             Ok(json) if json.get("error").is_some_and(|error| !error.is_null()) => {
                 // An error instead of an answer is not billed.
                 AskError {
-                    bill: Bill::Nothing,
+                    billing: BillingStatus::Nothing,
                     ..error_mapping::from_event(&json, true, &self.redactor)
                 }
             }
@@ -345,7 +345,7 @@ impl AnswerReader {
         Self { piece_format, decoder, parser, draft, started: false }
     }
 
-    fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<Piece>, Flow), AskError> {
+    fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
         self.decoder.push(bytes);
         let mut received = Vec::new();
         while let Some(event) = self.decoder.next_event() {
@@ -356,7 +356,7 @@ impl AnswerReader {
         Ok((received, Flow::More))
     }
 
-    fn last(&mut self, redactor: &Redactor) -> Result<(Vec<Piece>, Flow), AskError> {
+    fn last(&mut self, redactor: &Redactor) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
         let mut received = Vec::new();
         if let Some(event) = self.decoder.last_event() {
             self.take(&event, &mut received, redactor)?;
@@ -367,7 +367,7 @@ impl AnswerReader {
     fn take(
         &mut self,
         event: &DecodedEvent,
-        received: &mut Vec<Piece>,
+        received: &mut Vec<AnswerPiece>,
         redactor: &Redactor,
     ) -> Result<Flow, AskError> {
         let understood = received.len();
@@ -382,7 +382,7 @@ impl AnswerReader {
             })?;
         if self.piece_format == PieceFormat::Raw {
             received.truncate(understood);
-            received.push(Piece::Raw(one_line(&event.data)));
+            received.push(AnswerPiece::Raw(one_line(&event.data)));
         }
         self.started |= !received.is_empty();
         Ok(flow)
@@ -395,7 +395,7 @@ fn one_line(data: &str) -> String {
 }
 
 /// Forwards pieces; returns whether the receiver is still open.
-async fn forward(received: Vec<Piece>, pieces: &mpsc::Sender<Piece>) -> bool {
+async fn forward(received: Vec<AnswerPiece>, pieces: &mpsc::Sender<AnswerPiece>) -> bool {
     for piece in received {
         if pieces.send(piece).await.is_err() {
             return false;

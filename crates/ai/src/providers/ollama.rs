@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages,
 };
-use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall};
+use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall};
 use crate::model_api::{AskError, Code, FinishReason, Question};
-use crate::profile::{ProviderName, Wire};
+use crate::profile::{ProviderName, ApiOptions};
 use crate::sse::{DecodedEvent, Framing};
 
 /// The smallest default context of a server.
@@ -20,7 +20,7 @@ const MIN_CONTEXT: u64 = 4096;
 
 /// Ollama's API.
 pub(crate) struct Ollama {
-    pub(crate) wire: Wire,
+    pub(crate) wire: ApiOptions,
 }
 
 impl Ollama {
@@ -159,7 +159,7 @@ fn messages_of(chat: &Chat, message: &Message) -> Vec<Value> {
     if text.is_empty() && images.is_empty() && calls.is_empty() {
         return messages;
     }
-    let role = if message.role == Role::User { "user" } else { "assistant" };
+    let role = if message.role == ChatRole::User { "user" } else { "assistant" };
     let mut turn = json!({ "role": role, "content": text });
     if !images.is_empty() {
         turn["images"] = Value::Array(images);
@@ -238,7 +238,7 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
 }
 
 /// Adds an answer, or a line of one.
-fn add(response: ChatResponse, draft: &mut Draft, pieces: &mut Vec<Piece>) {
+fn add(response: ChatResponse, draft: &mut Draft, pieces: &mut Vec<AnswerPiece>) {
     let (content, calls) =
         response.message.map(|message| (message.content, message.tool_calls)).unwrap_or_default();
     draft.add_text(response.response.or(content).unwrap_or_default(), pieces);
@@ -262,7 +262,7 @@ impl StreamParser for LineParser {
         &mut self,
         event: &DecodedEvent,
         draft: &mut Draft,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<AnswerPiece>,
     ) -> Result<Flow, EventError> {
         let response: ChatResponse = serde_json::from_str(&event.data)?;
         if let Some(error) = response.error {

@@ -10,15 +10,15 @@ use super::provider_adapter::{
     add_sampling, messages, tool_input,
 };
 use super::schema_compat;
-use crate::chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
-use crate::profile::{ProviderName, Wire};
+use crate::profile::{ProviderName, ApiOptions};
 use crate::sse::{DecodedEvent, Framing};
 
 /// OpenAI's chat completions API.
 pub(crate) struct Openai {
-    pub(crate) wire: Wire,
+    pub(crate) wire: ApiOptions,
 }
 
 impl Openai {
@@ -161,7 +161,7 @@ fn tool(tool: &Tool) -> Value {
 /// A message as OpenAI's messages. Tool results are messages of their own and come first: the
 /// provider wants them right after the calls.
 fn messages_of(message: &Message) -> Vec<Value> {
-    if message.role == Role::Assistant {
+    if message.role == ChatRole::Assistant {
         return vec![assistant(message)];
     }
     let results = message.parts.iter().filter_map(|part| match part {
@@ -365,7 +365,7 @@ struct ChunkParser {
 }
 
 impl ChunkParser {
-    fn choice(&mut self, choice: Choice<'_>, draft: &mut Draft, pieces: &mut Vec<Piece>) {
+    fn choice(&mut self, choice: Choice<'_>, draft: &mut Draft, pieces: &mut Vec<AnswerPiece>) {
         if let Some(message) = choice.message {
             self.refused |= message.refusal.is_some();
             draft.add_text(message.content.or(message.refusal).unwrap_or_default(), pieces);
@@ -397,7 +397,7 @@ impl StreamParser for ChunkParser {
         &mut self,
         event: &DecodedEvent,
         draft: &mut Draft,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<AnswerPiece>,
     ) -> Result<Flow, EventError> {
         if event.data.trim() == "[DONE]" {
             return Ok(Flow::Done);

@@ -5,7 +5,7 @@ use hyper::header::HeaderMap;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::chat::{Chat, Message, Piece, ToolCall};
+use crate::chat::{Chat, Message, AnswerPiece, ToolCall};
 use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::estimate_tokens;
@@ -104,7 +104,7 @@ pub(crate) trait StreamParser: Send {
         &mut self,
         event: &DecodedEvent,
         draft: &mut Draft,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<AnswerPiece>,
     ) -> Result<Flow, EventError>;
 }
 
@@ -157,17 +157,17 @@ pub(crate) struct Usage {
 
 impl Draft {
     /// Adds a text, and its piece.
-    pub(crate) fn add_text(&mut self, text: String, pieces: &mut Vec<Piece>) {
+    pub(crate) fn add_text(&mut self, text: String, pieces: &mut Vec<AnswerPiece>) {
         if !text.is_empty() {
             self.text.push_str(&text);
-            pieces.push(Piece::Text(text));
+            pieces.push(AnswerPiece::Text(text));
         }
     }
 
     /// Adds a tool call, and its piece.
-    pub(crate) fn add_call(&mut self, call: ToolCall, pieces: &mut Vec<Piece>) {
+    pub(crate) fn add_call(&mut self, call: ToolCall, pieces: &mut Vec<AnswerPiece>) {
         self.tool_calls.push(call.clone());
-        pieces.push(Piece::ToolCall(call));
+        pieces.push(AnswerPiece::ToolCall(call));
     }
 
     /// The id of the next tool call, if the provider sent none.
@@ -221,9 +221,9 @@ impl Draft {
     }
 
     /// The complete answer as pieces, for a provider that did not stream.
-    pub(crate) fn pieces(&self) -> Vec<Piece> {
-        let text = (!self.text.is_empty()).then(|| Piece::Text(self.text.clone()));
-        text.into_iter().chain(self.tool_calls.iter().cloned().map(Piece::ToolCall)).collect()
+    pub(crate) fn pieces(&self) -> Vec<AnswerPiece> {
+        let text = (!self.text.is_empty()).then(|| AnswerPiece::Text(self.text.clone()));
+        text.into_iter().chain(self.tool_calls.iter().cloned().map(AnswerPiece::ToolCall)).collect()
     }
 }
 

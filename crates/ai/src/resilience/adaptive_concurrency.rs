@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore::WorkerControl;
-use longshore::adaptive::{Adaptive, Window};
+use longshore::concurrency_limit::{ConcurrencyLimit, CallWindow};
 use tokio::time::Instant;
 
 use crate::model_api::Code;
@@ -40,7 +40,7 @@ pub struct GaugeGuard<'g> {
 
 impl Gauge {
     /// Counts a call that had waited this long; it is in flight until the guard is dropped.
-    pub fn ask(&self, waited: Duration) -> GaugeGuard<'_> {
+    pub fn start(&self, waited: Duration) -> GaugeGuard<'_> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.waited_micros.fetch_add(micros(waited), Ordering::Relaxed);
         let out = self.out.fetch_add(1, Ordering::Relaxed) + 1;
@@ -61,27 +61,27 @@ impl Gauge {
     }
 
     /// The counts since the last call of this method.
-    fn window(&self) -> Window {
+    fn window(&self) -> CallWindow {
         let answered = self.answered.swap(0, Ordering::Relaxed);
         let asked = self.asked.swap(0, Ordering::Relaxed);
         let mean = |sum: &AtomicU64, of: u32| {
             Duration::from_micros(sum.swap(0, Ordering::Relaxed) / u64::from(of.max(1)))
         };
         let busiest = self.busiest.swap(self.out.load(Ordering::Relaxed), Ordering::Relaxed);
-        Window {
+        CallWindow {
             answered,
-            refused: self.refused.swap(0, Ordering::Relaxed),
+            rejected: self.refused.swap(0, Ordering::Relaxed),
             failed: self.failed.swap(0, Ordering::Relaxed),
             latency: mean(&self.micros, answered),
-            waited: mean(&self.waited_micros, asked),
-            busiest,
+            queue_time: mean(&self.waited_micros, asked),
+            max_in_flight: busiest,
         }
     }
 }
 
 impl GaugeGuard<'_> {
     /// Records the result: an answer, or an error by its code.
-    pub fn back(self, reply: Result<(), &str>) {
+    pub fn finish(self, reply: Result<(), &str>) {
         let Self { gauge, since } = &self;
         match reply {
             Ok(()) => {
@@ -109,22 +109,22 @@ fn micros(time: Duration) -> u64 {
 
 /// Resizes a worker by its gauge.
 #[derive(Debug, Clone)]
-pub struct Pilot(Arc<Gauge>);
+pub struct AdaptiveConcurrency(Arc<Gauge>);
 
-impl Pilot {
+impl AdaptiveConcurrency {
     /// Resizes by what is recorded in `gauge`.
     pub fn new(gauge: Arc<Gauge>) -> Self {
         Self(gauge)
     }
 
     /// Resizes the worker periodically, until dropped.
-    pub async fn steer(&self, worker: &WorkerControl, start: u32, most: u32) {
-        let mut adaptive = Adaptive::new(1, start, most);
+    pub async fn run(&self, worker: &WorkerControl, start: u32, most: u32) {
+        let mut adaptive = ConcurrencyLimit::new(1, start, most);
         let mut wait = MIN_WINDOW;
         loop {
             tokio::time::sleep(wait).await;
             let window = self.0.window();
-            let slots = adaptive.next(&window);
+            let slots = adaptive.update(&window);
             tracing::debug!(slots, ?window, "resizing the worker");
             worker.resize(slots);
             // Long enough for calls that started at the new size to end.
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn out(gauge: &Gauge) -> GaugeGuard<'_> {
-        gauge.ask(Duration::from_secs(1))
+        gauge.start(Duration::from_secs(1))
     }
 
     #[tokio::test(start_paused = true)]
@@ -148,19 +148,19 @@ mod tests {
         let gauge = Gauge::default();
         let (first, second, still_out) = (out(&gauge), out(&gauge), out(&gauge));
         tokio::time::advance(Duration::from_millis(10)).await;
-        first.back(Ok(()));
+        first.finish(Ok(()));
         tokio::time::advance(Duration::from_millis(20)).await;
-        second.back(Ok(()));
-        out(&gauge).back(Err("RATE_LIMITED"));
+        second.finish(Ok(()));
+        out(&gauge).finish(Err("RATE_LIMITED"));
         for code in [Code::ProviderError, Code::Timeout, Code::InvalidRequest] {
-            out(&gauge).back(Err(code.as_str()));
+            out(&gauge).finish(Err(code.as_str()));
         }
         let window = gauge.window();
-        assert_eq!((window.answered, window.busiest), (2, 3));
-        assert_eq!((window.refused, window.failed), (1, 2), "a bad question is neither");
+        assert_eq!((window.answered, window.max_in_flight), (2, 3));
+        assert_eq!((window.rejected, window.failed), (1, 2), "a bad question is neither");
         assert_eq!(window.latency, Duration::from_millis(20));
-        assert_eq!(window.waited, Duration::from_secs(1));
-        assert_eq!(gauge.window(), Window { busiest: 1, ..Window::default() }, "one is still out");
+        assert_eq!(window.queue_time, Duration::from_secs(1));
+        assert_eq!(gauge.window(), CallWindow { max_in_flight: 1, ..CallWindow::default() }, "one is still out");
         drop(still_out);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use longshore::exponential_delay;
 use tokio::time::Instant;
 
-use crate::model_api::{Again, AskError, Code};
+use crate::model_api::{Retryability, AskError, Code};
 
 /// Whether a question may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Breaker {
 /// Whether the provider failed: not an invalid question, and not a rate limit.
 fn provider_failed(error: &AskError) -> bool {
     let ours = error.provider_status.is_some_and(|status| (400..500).contains(&status));
-    error.code == Code::ProviderError && error.again != Again::Money && !ours
+    error.code == Code::ProviderError && error.retry != Retryability::AfterTopUp && !ours
 }
 
 /// Guards a key.
@@ -156,7 +156,7 @@ impl CreditBreaker {
     /// Records a question's result. Only an answer shows that there is credit again.
     pub(crate) fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
         match (result, self.state) {
-            (Err(error), _) if error.again == Again::Money => {
+            (Err(error), _) if error.retry == Retryability::AfterTopUp => {
                 self.state = State::Open(now + CREDIT_PROBE_INTERVAL);
             }
             (Err(_), State::Probing(_)) => {
@@ -181,12 +181,12 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn error(code: Code, again: Again, status: u16) -> AskError {
-        AskError { again, provider_status: Some(status), ..AskError::new(code, "") }
+    fn error(code: Code, again: Retryability, status: u16) -> AskError {
+        AskError { retry: again, provider_status: Some(status), ..AskError::new(code, "") }
     }
 
     fn down() -> AskError {
-        error(Code::ProviderError, Again::Later, 529)
+        error(Code::ProviderError, Retryability::Later, 529)
     }
 
     fn broken(now: Instant) -> Breaker {
@@ -217,17 +217,17 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         for error in [
-            error(Code::InvalidRequest, Again::Never, 400),
-            error(Code::ProviderAuth, Again::Never, 401),
-            error(Code::RateLimited, Again::Later, 429),
-            error(Code::ProviderError, Again::Later, 409),
-            error(Code::RateLimited, Again::Money, 429),
+            error(Code::InvalidRequest, Retryability::Never, 400),
+            error(Code::ProviderAuth, Retryability::Never, 401),
+            error(Code::RateLimited, Retryability::Later, 429),
+            error(Code::ProviderError, Retryability::Later, 409),
+            error(Code::RateLimited, Retryability::AfterTopUp, 429),
             AskError::new(Code::Timeout, ""),
         ] {
             (0..50).for_each(|_| breaker.record::<()>(Err(&error), now));
             assert_eq!(breaker.allow(now), Allow::Yes, "{error}");
         }
-        let unreachable = AskError { again: Again::NotSent, provider_status: None, ..down() };
+        let unreachable = AskError { retry: Retryability::NotSent, provider_status: None, ..down() };
         (0..5).for_each(|_| breaker.record::<()>(Err(&unreachable), now));
         assert!(breaker.open_until().is_some(), "a provider that cannot be reached has failed");
     }
@@ -254,8 +254,8 @@ mod tests {
     fn a_probe_that_is_refused_for_another_reason_shows_that_the_provider_lives() {
         let now = Instant::now();
         for (error, lives) in [
-            (error(Code::RateLimited, Again::Later, 429), true),
-            (error(Code::InvalidRequest, Again::Never, 400), true),
+            (error(Code::RateLimited, Retryability::Later, 429), true),
+            (error(Code::InvalidRequest, Retryability::Never, 400), true),
             (AskError::new(Code::Timeout, ""), false),
         ] {
             let mut breaker = broken(now);
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
         breaker.cancel_probe(now + seconds(6));
         assert_eq!(breaker.allow(now + seconds(6)), Allow::Probe);
-        money.record::<()>(Err(&error(Code::RateLimited, Again::Money, 429)), now);
+        money.record::<()>(Err(&error(Code::RateLimited, Retryability::AfterTopUp, 429)), now);
         assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
         money.cancel_probe(now + seconds(900));
         assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
@@ -306,7 +306,7 @@ mod tests {
         (0..50).for_each(|_| breaker.record::<()>(Err(&down()), now));
         assert_eq!(breaker.allow(now), Allow::Yes, "only money counts");
 
-        let unpaid = error(Code::RateLimited, Again::Money, 429);
+        let unpaid = error(Code::RateLimited, Retryability::AfterTopUp, 429);
         breaker.record::<()>(Err(&unpaid), now);
         assert_eq!(breaker.allow(now), Allow::WaitUntil(now + seconds(900)));
         assert_eq!(breaker.allow(now + seconds(900)), Allow::Probe);

@@ -11,13 +11,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longshore::accounts::{Draw, Limits as Ledger};
+use longshore::accounts::{BucketRequest, Limits as Ledger};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::queue::{LimitQueue, QueueStep, WaitResult};
-use crate::profile::WhenFull;
+use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, Measure};
 
 /// Why a limit rejected a question.
@@ -84,7 +84,7 @@ impl Limiter {
         &self,
         charges: impl Into<Arc<[BucketCharge]>>,
         until: Instant,
-        when_full: WhenFull,
+        when_full: WhenPoolFull,
     ) -> Result<TokenReservation, LimitError> {
         let charges = charges.into();
         let taken = TokenReservation { inner: self.inner.clone(), charges: Arc::clone(&charges) };
@@ -197,7 +197,7 @@ impl Inner {
         &self,
         charges: Arc<[BucketCharge]>,
         until: Instant,
-        when_full: WhenFull,
+        when_full: WhenPoolFull,
     ) -> WaitGuard<'_> {
         let mut queue = self.shared.queue();
         let joined = queue.join(charges, until, when_full, Instant::now());
@@ -242,7 +242,7 @@ impl Shared {
         }
     }
 
-    async fn draw(&self, draws: Vec<Draw>) {
+    async fn draw(&self, draws: Vec<BucketRequest>) {
         let started = Instant::now();
         let drawn = self.ledger.draw(draws.clone()).await;
         let (mut queue, now) = (self.queue(), Instant::now());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore::exponential_delay;
 use tokio::time::Instant;
 
-use crate::model_api::{Again, AskError, Code, RemainingLimit};
+use crate::model_api::{Retryability, AskError, Code, RemainingLimit};
 
 /// Number and spacing of attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,11 +63,11 @@ impl CallRetryPolicy {
         until: Instant,
         jitter: f64,
     ) -> RetryDecision {
-        let base = match error.again {
-            Again::Never | Again::Money | Again::Resumed => return RetryDecision::Stop,
-            Again::NotSent => self.unsent,
-            Again::Later if error.code == Code::RateLimited => self.limited,
-            Again::Later => self.base,
+        let base = match error.retry {
+            Retryability::Never | Retryability::AfterTopUp | Retryability::AfterResume => return RetryDecision::Stop,
+            Retryability::NotSent => self.unsent,
+            Retryability::Later if error.code == Code::RateLimited => self.limited,
+            Retryability::Later => self.base,
         };
         let Some(room) = until.checked_duration_since(now + self.least) else {
             return RetryDecision::Stop;
@@ -109,13 +109,13 @@ mod tests {
     use super::*;
     use crate::model_api::Headroom;
 
-    fn error(code: Code, again: Again) -> AskError {
-        AskError { again, ..AskError::new(code, "") }
+    fn error(code: Code, again: Retryability) -> AskError {
+        AskError { retry: again, ..AskError::new(code, "") }
     }
 
     fn told_to_wait(seconds: u64) -> AskError {
         let retry_after = Some(Duration::from_secs(seconds));
-        AskError { retry_after, ..error(Code::RateLimited, Again::Later) }
+        AskError { retry_after, ..error(Code::RateLimited, Retryability::Later) }
     }
 
     fn next(attempt: u32, error: &AskError, left: f64, jitter: f64) -> Option<f64> {
@@ -129,24 +129,24 @@ mod tests {
 
     #[test]
     fn the_wait_doubles_up_to_the_cap_and_jitter_takes_all_of_it() {
-        let failed = error(Code::ProviderError, Again::Later);
+        let failed = error(Code::ProviderError, Retryability::Later);
         for (attempt, most) in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)] {
             assert_eq!(next(attempt, &failed, 600.0, 1.0), Some(most));
             assert_eq!(next(attempt, &failed, 600.0, 0.5), Some(most / 2.0));
             assert_eq!(next(attempt, &failed, 600.0, 0.0), Some(0.0));
         }
         assert_eq!(next(5, &failed, 600.0, 0.0), None, "five tries in all");
-        let limited = error(Code::RateLimited, Again::Later);
+        let limited = error(Code::RateLimited, Retryability::Later);
         assert_eq!(next(4, &limited, 600.0, 1.0), Some(30.0));
     }
 
     #[test]
     fn what_cannot_work_or_means_money_or_may_have_been_billed_is_not_tried_again() {
         for (code, again) in [
-            (Code::InvalidRequest, Again::Never),
-            (Code::Timeout, Again::Never),
-            (Code::RateLimited, Again::Money),
-            (Code::InvalidRequest, Again::Money),
+            (Code::InvalidRequest, Retryability::Never),
+            (Code::Timeout, Retryability::Never),
+            (Code::RateLimited, Retryability::AfterTopUp),
+            (Code::InvalidRequest, Retryability::AfterTopUp),
         ] {
             assert_eq!(next(1, &error(code, again), 600.0, 0.0), None, "{code} {again:?}");
             let with_delay = AskError { retry_after: Some(Duration::ZERO), ..error(code, again) };
@@ -161,7 +161,7 @@ mod tests {
     /// A caller waits 60 s; doubling waits alone would take 31 to 62 of them.
     #[test]
     fn a_caller_that_leaves_after_a_minute_is_never_kept_longer() {
-        let failed = error(Code::ProviderError, Again::Later);
+        let failed = error(Code::ProviderError, Retryability::Later);
         assert_eq!(next(2, &failed, 1.1, 1.0), Some(1.0), "the wait is what there is room for");
         assert_eq!(next(2, &failed, 0.1, 1.0), Some(0.0));
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
         let minute =
             RemainingLimit { limit: Some(50), left: 0, reset: Some(Duration::from_secs(57)) };
         let headroom = Headroom { requests: Some(minute), tokens: None };
-        let limited = error(Code::RateLimited, Again::Later);
+        let limited = error(Code::RateLimited, Retryability::Later);
         let spent = AskError { headroom: Some(Box::new(headroom)), ..limited.clone() };
         assert_eq!(next(1, &spent, 600.0, 0.0), Some(28.5));
         assert_eq!(next(1, &spent, 600.0, 1.0), Some(57.0));
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_question_that_never_left_is_sent_again_almost_at_once() {
-        let unsent = error(Code::ProviderError, Again::NotSent);
+        let unsent = error(Code::ProviderError, Retryability::NotSent);
         assert_eq!(next(1, &unsent, 60.0, 1.0), Some(0.1));
         assert_eq!(next(4, &unsent, 60.0, 1.0), Some(0.8));
     }
@@ -213,7 +213,7 @@ mod tests {
             asked in proptest::option::of(0_u64..200), code in 0..2, again in 0..2,
         ) {
             let code = [Code::RateLimited, Code::ProviderError][code as usize];
-            let again = [Again::Later, Again::NotSent][again as usize];
+            let again = [Retryability::Later, Retryability::NotSent][again as usize];
             let retry_after = asked.map(Duration::from_secs);
             let error = AskError { retry_after, ..error(code, again) };
             let (now, policy) = (Instant::now(), CallRetryPolicy::default());

@@ -22,11 +22,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::Draw;
+use longshore::accounts::BucketRequest;
 use longshore::{ProfileName, TenantId};
 use tokio::time::Instant;
 
-use crate::profile::Limits;
+use crate::profile::ProfileLimits;
 
 /// The default burst, in minutes of the limit: one second.
 const DEFAULT_BURST: f64 = 1.0 / 60.0;
@@ -67,12 +67,12 @@ pub enum Measure {
 
 impl BucketCharge {
     /// What a question without tokens takes from its tenant's buckets.
-    pub fn of_tenant(tenant: &TenantId, limits: &Limits) -> Vec<Self> {
+    pub fn of_tenant(tenant: &TenantId, limits: &ProfileLimits) -> Vec<Self> {
         Self::of(&format!("tenant/{tenant}"), limits)
     }
 
     /// What a question without tokens takes from its profile's buckets.
-    pub fn of_profile(tenant: &TenantId, profile: &ProfileName, limits: &Limits) -> Vec<Self> {
+    pub fn of_profile(tenant: &TenantId, profile: &ProfileName, limits: &ProfileLimits) -> Vec<Self> {
         Self::of(&format!("profile/{tenant}/{profile}"), limits)
     }
 
@@ -85,7 +85,7 @@ impl BucketCharge {
         Self { amount, ..self.clone() }
     }
 
-    fn of(owner: &str, limits: &Limits) -> Vec<Self> {
+    fn of(owner: &str, limits: &ProfileLimits) -> Vec<Self> {
         let minutes = limits.burst.unwrap_or(DEFAULT_BURST);
         let charge = |what: &str, measure, per_minute: f64, amount| Self {
             bucket: format!("{owner}/{what}").into(),
@@ -111,30 +111,30 @@ impl BucketCharge {
 
     /// The draw for waiting questions: at least for the first one, at most for all of them or for
     /// what is likely to be used soon.
-    pub(crate) fn draw(&self, lease: &TokenLease, queued: f64, now: Instant) -> Draw {
+    pub(crate) fn draw(&self, lease: &TokenLease, queued: f64, now: Instant) -> BucketRequest {
         let left = lease.left(now);
         let soon = queued.max(lease.recent(now)).min(self.per(DRAW_AHEAD));
         let at_least = self.amount - left;
-        Draw { want: at_least.max(soon - left), at_least, ..self.settle(0.0) }
+        BucketRequest { amount: at_least.max(soon - left), minimum: at_least, ..self.settle(0.0) }
     }
 
     /// The draw in advance of what is likely to be used soon; `None` while more than half of that
     /// is left. The same bounds apply as for waiting questions. A single question has no usage
     /// before it, and draws nothing in advance.
-    pub(crate) fn refill(&self, lease: &TokenLease, now: Instant) -> Option<Draw> {
+    pub(crate) fn refill(&self, lease: &TokenLease, now: Instant) -> Option<BucketRequest> {
         let (left, soon) = (lease.left(now), lease.recent(now).min(self.per(DRAW_AHEAD)));
         let at_least = (self.amount - left).max(EPSILON);
-        (left < soon / 2.0).then(|| Draw { want: soon - left, at_least, ..self.settle(0.0) })
+        (left < soon / 2.0).then(|| BucketRequest { amount: soon - left, minimum: at_least, ..self.settle(0.0) })
     }
 
     /// The draw that returns so much, or charges it afterwards if negative.
-    pub(crate) fn settle(&self, credit: f64) -> Draw {
-        Draw {
+    pub(crate) fn settle(&self, credit: f64) -> BucketRequest {
+        BucketRequest {
             bucket: self.bucket.to_string(),
             per_minute: self.per_minute,
             capacity: self.capacity(),
-            want: -credit,
-            at_least: 0.0,
+            amount: -credit,
+            minimum: 0.0,
         }
     }
 }
@@ -302,7 +302,7 @@ mod tests {
         lease.add(8.0, now, now);
         let refill = |lease: &TokenLease, now| {
             let draw = charge(1.0).refill(lease, now)?;
-            Some((draw.want, draw.at_least))
+            Some((draw.amount, draw.minimum))
         };
         assert_eq!(refill(&lease, now), None, "nothing was used");
         lease.take(4.0, now);
@@ -319,7 +319,7 @@ mod tests {
         let mut lease = TokenLease::default();
         let draw = |lease: &TokenLease, queued, now| {
             let draw = charge(1.0).draw(lease, queued, now);
-            (draw.want, draw.at_least)
+            (draw.amount, draw.minimum)
         };
         assert_eq!(draw(&lease, 1.0, now), (1.0, 1.0), "a lone question draws for itself");
         assert_eq!(draw(&lease, 7.0, now), (7.0, 1.0));
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(draw(&lease, 1.0, now + millis(250)), (1.0, 1.0), "and long ago is forgotten");
         let large =
             BucketCharge { amount: 50.0, ..charge(1.0) }.draw(&lease, 50.0, now + millis(250));
-        assert_eq!((large.want, large.at_least), (50.0, 50.0));
+        assert_eq!((large.amount, large.minimum), (50.0, 50.0));
         assert!(!lease.is_idle(now + millis(150)) && lease.is_idle(now + millis(250)));
     }
 }

@@ -39,7 +39,7 @@ use crate::model_api::{AskError, Code};
 use templates::Templates;
 
 /// A compiled script.
-pub struct Script {
+pub struct SimulatorScript {
     rules: Vec<Rule>,
     templates: Templates,
 }
@@ -82,7 +82,7 @@ pub(crate) struct ScriptDecision {
     pub(crate) action: RuleAction<String>,
 }
 
-impl Script {
+impl SimulatorScript {
     /// Parses a script. The same text gives the same script.
     ///
     /// ```
@@ -158,7 +158,7 @@ fn named_groups<'a>(pattern: &'a Regex, found: &Captures<'_>) -> Vec<(&'a str, V
     names.map(|name| (name, found.name(name).map_or("", |group| group.as_str()).into())).collect()
 }
 
-impl fmt::Debug for Script {
+impl fmt::Debug for SimulatorScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Script").field("answers", &self.rules.len()).finish_non_exhaustive()
     }

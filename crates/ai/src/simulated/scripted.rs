@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use crate::model_api::{Answer, AskError, Provider, Question};
 use crate::simulated;
 use crate::simulated::prompt_counter::PromptCounter;
-use crate::simulated::script::{RuleAction, Script};
+use crate::simulated::script::{RuleAction, SimulatorScript};
 
 /// Answers by a script. The same questions in the same order get the same answers.
 #[derive(Debug)]
 pub struct Scripted {
-    script: Script,
+    script: SimulatorScript,
     model: String,
     delay: Duration,
     prompt_counter: PromptCounter,
@@ -24,7 +24,7 @@ pub struct Scripted {
 
 impl Scripted {
     /// A provider with this model name and default delay.
-    pub fn new(script: Script, model: impl Into<String>, delay: Duration) -> Self {
+    pub fn new(script: SimulatorScript, model: impl Into<String>, delay: Duration) -> Self {
         Self { script, model: model.into(), delay, prompt_counter: PromptCounter::default() }
     }
 

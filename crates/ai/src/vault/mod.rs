@@ -31,7 +31,7 @@ pub use error::{KeyLabel, VaultError};
 pub use external_secrets::read_secret_file;
 pub use master::{MasterKey, MasterSource};
 pub use reference::KeyRef;
-pub use rewrap::Rewrapped;
+pub use rewrap::RewrapReport;
 
 use cache::Cache;
 use envelope::KeyVersion;

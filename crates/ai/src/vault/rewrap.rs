@@ -20,13 +20,13 @@ const MAX_PASSES: u32 = 10;
 
 /// The result of a rewrap.
 #[derive(Debug, Default)]
-pub struct Rewrapped {
+pub struct RewrapReport {
     /// Keys that this run wrapped again.
-    pub moved: u64,
+    pub rewrapped: u64,
     /// Keys that were wrapped by the new master key already.
-    pub there: u64,
+    pub current: u64,
     /// Keys that failed, and why. While there are any, the old master key is needed.
-    pub left: Vec<(KeyEntry, VaultError)>,
+    pub failed: Vec<(KeyEntry, VaultError)>,
 }
 
 /// The result for one key.
@@ -39,32 +39,32 @@ enum RewrapStep {
 impl Vault {
     /// Wraps all keys with the vault's master key that are wrapped by one of its older ones
     /// ([`Vault::with_older`]). Can be run again after a crash.
-    pub async fn rewrap(&self, scope: &Scope) -> Result<Rewrapped, VaultError> {
+    pub async fn rewrap(&self, scope: &Scope) -> Result<RewrapReport, VaultError> {
         let mut moved = 0;
         for _ in 0..MAX_PASSES {
             let (mut pass, overtaken) = self.rewrap_once(scope).await?;
-            let unchanged = pass.moved == 0 && overtaken == 0;
-            moved += pass.moved;
+            let unchanged = pass.rewrapped == 0 && overtaken == 0;
+            moved += pass.rewrapped;
             if unchanged {
-                pass.there -= moved.min(pass.there);
-                return Ok(Rewrapped { moved, ..pass });
+                pass.current -= moved.min(pass.current);
+                return Ok(RewrapReport { rewrapped: moved, ..pass });
             }
         }
         Err(longshore::Error::unavailable("other processes keep changing the keys").into())
     }
 
-    async fn rewrap_once(&self, scope: &Scope) -> Result<(Rewrapped, u64), VaultError> {
-        let (mut pass, mut overtaken, mut after) = (Rewrapped::default(), 0, None::<String>);
+    async fn rewrap_once(&self, scope: &Scope) -> Result<(RewrapReport, u64), VaultError> {
+        let (mut pass, mut overtaken, mut after) = (RewrapReport::default(), 0, None::<String>);
         loop {
             let page = self.keys.keys(scope, None, after.as_deref(), PAGE).await?;
             for record in page.items {
                 match self.rewrap_one(scope, &record).await {
-                    Ok(RewrapStep::Moved) => pass.moved += 1,
-                    Ok(RewrapStep::Current) => pass.there += 1,
+                    Ok(RewrapStep::Moved) => pass.rewrapped += 1,
+                    Ok(RewrapStep::Current) => pass.current += 1,
                     Ok(RewrapStep::Overtaken) => overtaken += 1,
                     // An error of the store ends the run; an error of one key does not.
                     Err(error @ VaultError::Store(_)) => return Err(error),
-                    Err(error) => pass.left.push((KeyEntry::of(&record), error)),
+                    Err(error) => pass.failed.push((KeyEntry::of(&record), error)),
                 }
             }
             after = page.next;

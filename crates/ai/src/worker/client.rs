@@ -7,7 +7,7 @@ use longshore::{
     SendError, Timestamp, UnitId, UnitState, WaitError,
 };
 
-use longshore::store::Refusal;
+use longshore::store::SendRejection;
 use longshore::unit::{DedupWindow, OnDuplicate};
 
 use super::{KIND, QUEUE};
@@ -20,13 +20,13 @@ const REPLY_GRACE: Duration = Duration::from_millis(500);
 
 /// Enqueues requests and waits for their replies. Cheap to clone.
 #[derive(Clone)]
-pub struct Caller {
+pub struct RequestClient {
     client: Client,
     queue: QueueName,
     on_lost: OnLost,
 }
 
-impl Caller {
+impl RequestClient {
     /// A client that enqueues into `queue`, by default [`QUEUE`].
     pub fn new(client: Client, queue: Option<QueueName>) -> longshore::Result<Self> {
         let invalid =
@@ -113,7 +113,7 @@ impl Caller {
 fn not_sent(error: &SendError) -> AskError {
     let message = format!("the request was rejected: {error}");
     let code = match error {
-        SendError::Refused(Refusal::Suspended(_)) => return AskError::suspended(message),
+        SendError::Refused(SendRejection::Suspended(_)) => return AskError::suspended(message),
         SendError::Refused(_) => Code::RateLimited,
         SendError::Store(longshore::Error::TooLarge { .. } | longshore::Error::Invalid(_)) => {
             Code::InvalidRequest

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{CallRecord, Ledger};
-use longshore::store::Kept;
+use longshore::store::CheckpointRequest;
 use longshore::{
-    Answer, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, Verdict,
+    RunOutcome, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, Verdict,
 };
 use tokio::time::Instant;
 
@@ -16,8 +16,8 @@ use super::partial_replies::PartialReplies;
 use super::reply_checkpoint;
 use super::reply_queue::ReplyQueue;
 use crate::contract::{Delivery, Libraries, Prompt, Reply, ReplyHeader, Request, parse_partial};
-use crate::inference::{Desk, Errand, Settled};
-use crate::model_api::{Again, AskError, Code, Question};
+use crate::inference::{Inference, InferenceRequest, InferenceOutcome};
+use crate::model_api::{Retryability, AskError, Code, Question};
 use crate::prompts::Prompts;
 use crate::resilience::Gauge;
 use crate::schema::ResponseSchema;
@@ -30,7 +30,7 @@ const REPLY_MARGIN: Duration = Duration::from_millis(200);
 
 /// Answers requests: the handler of [`super::KIND`].
 pub struct RequestHandler {
-    inference: Desk,
+    inference: Inference,
     ledger: Arc<dyn Ledger>,
     libraries: Libraries,
     prompts: Arc<dyn Prompts>,
@@ -41,7 +41,7 @@ pub struct RequestHandler {
 impl RequestHandler {
     /// A handler that asks through `inference`.
     pub fn new(
-        inference: Desk,
+        inference: Inference,
         ledger: Arc<dyn Ledger>,
         libraries: Libraries,
         prompts: Arc<dyn Prompts>,
@@ -57,7 +57,7 @@ impl RequestHandler {
         self
     }
 
-    async fn run(&self, context: &Context) -> Result<Answer, Verdict> {
+    async fn run(&self, context: &Context) -> Result<RunOutcome, Verdict> {
         let unit = context.unit();
         let request = Request::parse(unit.payload.as_bytes());
         if let Some(reply) = reply_checkpoint::recall(unit)? {
@@ -107,7 +107,7 @@ impl RequestHandler {
         &self,
         context: &Context,
         request: &Request,
-        call: &mut Errand,
+        call: &mut InferenceRequest,
     ) -> Result<(), AskError> {
         let until = self.deadline(context, request)?;
         let profile = self.inference.profile(&call.tenant, Some(&request.profile)).await?;
@@ -141,14 +141,14 @@ impl RequestHandler {
         context: &Context,
         request: &Request,
         to: Option<&ReplyQueue>,
-        call: &Errand,
-    ) -> Result<(Settled, u64), Verdict> {
+        call: &InferenceRequest,
+    ) -> Result<(InferenceOutcome, u64), Verdict> {
         let parts = to.filter(|_| request.delivery == Delivery::Pieces);
         let ledger = &self.ledger;
         let parts = parts.map(|to| {
             PartialReplies::new(context.clone(), Arc::clone(ledger), to.clone(), request.header())
         });
-        let out = self.gauge.ask(self.clock.now().since(context.unit().created_at));
+        let out = self.gauge.start(self.clock.now().since(context.unit().created_at));
         let asking = async {
             match parts {
                 Some(parts) => parts.stream(&self.inference, call).await,
@@ -161,7 +161,7 @@ impl RequestHandler {
             asked = asking => {
                 let result = asked.0.result.as_ref();
                 if !asked.0.yields {
-                    out.back(result.map(drop).map_err(|error| error.code.as_str()));
+                    out.finish(result.map(drop).map_err(|error| error.code.as_str()));
                 }
                 Ok(asked)
             }
@@ -170,7 +170,7 @@ impl RequestHandler {
     }
 
     /// Reports an invalid request to its reply queue, or else as the unit's failure.
-    async fn reject(&self, context: &Context, why: String) -> Result<Answer, Verdict> {
+    async fn reject(&self, context: &Context, why: String) -> Result<RunOutcome, Verdict> {
         let unit = context.unit();
         let parsed = parse_partial(unit.payload.as_bytes());
         let to = parsed.reply_queue.as_ref();
@@ -191,12 +191,12 @@ impl RequestHandler {
         to: Option<ReplyQueue>,
         reply: &Reply,
         calls: Vec<CallRecord>,
-    ) -> Result<Answer, Verdict> {
+    ) -> Result<RunOutcome, Verdict> {
         let payload = reply_checkpoint::payload(reply)?;
         let Some(to) = to else { return Ok(done(payload, calls)) };
         if context.unit().checkpoint.is_none() {
-            let checkpoint = Kept { calls, ..Kept::new(payload.clone()) };
-            context.keep(checkpoint).await.map_err(checkpoint_failed)?;
+            let checkpoint = CheckpointRequest { calls, ..CheckpointRequest::new(payload.clone()) };
+            context.save_checkpoint_with(checkpoint).await.map_err(checkpoint_failed)?;
         }
         let sent = to.send(&*self.ledger, context.unit(), payload.clone()).await;
         // If the queue's reader comes back, the reply is still in the checkpoint.
@@ -208,10 +208,10 @@ impl RequestHandler {
 /// The reply, and the calls to record with it.
 fn conclude(
     header: ReplyHeader,
-    outcome: Settled,
+    outcome: InferenceOutcome,
     question: &Question,
 ) -> Result<(Reply, Vec<CallRecord>), Verdict> {
-    let Settled { result, attempts, records, duplicate, cost_picos, .. } = outcome;
+    let InferenceOutcome { result, attempts, records, duplicate, cost_picos, .. } = outcome;
     if let Some(other) = duplicate {
         let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
         let why = format!("request `{}` is or was answered{by}", other.call.request_id);
@@ -236,27 +236,27 @@ fn schema_error(question: &Question, text: &str) -> Option<String> {
 }
 
 /// The inference request of a unit.
-fn inference_request(context: &Context, request: &Request) -> Errand {
+fn inference_request(context: &Context, request: &Request) -> InferenceRequest {
     let unit = context.unit();
     let question = Question::new(request.request_id.clone(), "", Instant::now());
-    Errand {
+    InferenceRequest {
         unit: Some(unit.id),
         batch: unit.batch.clone().or_else(|| request.batch.clone()),
         session: Some(context.session()),
         run: Some(context.clone()),
-        ..Errand::new(unit.tenant.clone(), Some(request.profile.clone()), question)
+        ..InferenceRequest::new(unit.tenant.clone(), Some(request.profile.clone()), question)
     }
 }
 
 /// Whether the key has no credit and the request has time to wait for it.
 fn can_wait_for_credit(error: &AskError, until: Instant) -> bool {
     let after = error.retry_after.unwrap_or(NO_CREDIT_DELAY);
-    error.again == Again::Money && Instant::now() + after < until
+    error.retry == Retryability::AfterTopUp && Instant::now() + after < until
 }
 
-fn done(reply: Payload, calls: Vec<CallRecord>) -> Answer {
+fn done(reply: Payload, calls: Vec<CallRecord>) -> RunOutcome {
     let commit = Commit { calls, ..Commit::default() };
-    Answer { outcome: Outcome::Done(Some(reply)), commit }
+    RunOutcome { outcome: Outcome::Done(Some(reply)), commit }
 }
 
 fn checkpoint_failed(error: CheckpointError) -> Verdict {
@@ -267,7 +267,7 @@ fn checkpoint_failed(error: CheckpointError) -> Verdict {
 }
 
 impl ErasedHandler for RequestHandler {
-    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = RunOutcome> + Send + '_>> {
         Box::pin(async move {
             match self.run(&context).await {
                 Ok(answer) => answer,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::Ledger;
-use longshore::session::NewSession;
-use longshore::store::{Claim, Finish, Queues};
+use longshore::worker_session::NewSession;
+use longshore::store::{ClaimRequest, FinishRequest, Queues};
 use longshore::{Kind, Outcome, Payload, QueueName, Scope, SessionId, Store, TenantId};
 use tokio::time::Instant;
 
@@ -57,9 +57,9 @@ impl Inbox {
         let until = Instant::now() + limit;
         let mut seq = 0;
         loop {
-            self.store.beat(self.session, longshore::store::Beat::default()).await?;
+            self.store.heartbeat(self.session, longshore::store::Heartbeat::default()).await?;
             if let Some(held) = self.store.claim(self.claim()).await?.units.pop() {
-                let done = Finish::new(held.lease, Outcome::Done(None));
+                let done = FinishRequest::new(held.lease, Outcome::Done(None));
                 self.store.finish(self.session, vec![done]).await?;
                 return Ok(Some(held.unit.payload));
             }
@@ -67,7 +67,7 @@ impl Inbox {
             if left.is_zero() {
                 return Ok(None);
             }
-            seq = self.store.wake(seq, left.min(SESSION_TTL / 4)).await;
+            seq = self.store.wait_for_ready(seq, left.min(SESSION_TTL / 4)).await;
         }
     }
 
@@ -81,11 +81,11 @@ impl Inbox {
         Scope::Tenant(self.tenant.clone())
     }
 
-    fn claim(&self) -> Claim {
-        Claim {
+    fn claim(&self) -> ClaimRequest {
+        ClaimRequest {
             scope: self.scope(),
             queues: Queues::Named(vec![self.queue.clone()]),
-            ..Claim::new(self.session, vec![self.kind.clone()], 1)
+            ..ClaimRequest::new(self.session, vec![self.kind.clone()], 1)
         }
     }
 }

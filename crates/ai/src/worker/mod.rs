@@ -12,7 +12,7 @@ mod queue_provider;
 mod reply_checkpoint;
 mod reply_queue;
 
-pub use self::client::Caller;
+pub use self::client::RequestClient;
 pub use self::handler::RequestHandler;
 pub use self::inbox::Inbox;
 pub use self::queue_provider::QueuedProvider;

@@ -8,9 +8,9 @@ use longshore::{Context, Payload};
 use tokio::sync::mpsc;
 
 use super::reply_queue::{DerivedUnit, ReplyQueue, derived_id};
-use crate::chat::Piece;
+use crate::chat::AnswerPiece;
 use crate::contract::{Reply, ReplyHeader};
-use crate::inference::{Desk, Errand, Settled};
+use crate::inference::{Inference, InferenceRequest, InferenceOutcome};
 
 /// Pieces buffered before the provider is slowed down.
 const CHANNEL_CAPACITY: usize = 256;
@@ -36,7 +36,7 @@ impl PartialReplies {
     /// Asks, and sends the answer's text as it arrives. While one part is written, new text is
     /// collected for the next. Parts are best effort: one that cannot be delivered is dropped, and
     /// the final reply has the whole text. Returns the number of parts.
-    pub(super) async fn stream(self, inference: &Desk, call: &Errand) -> (Settled, u64) {
+    pub(super) async fn stream(self, inference: &Inference, call: &InferenceRequest) -> (InferenceOutcome, u64) {
         let (sender, pieces) = mpsc::channel(CHANNEL_CAPACITY);
         let asking = async {
             let outcome = inference.ask(call, Some(&sender)).await;
@@ -46,7 +46,7 @@ impl PartialReplies {
         tokio::join!(asking, self.send_all(pieces))
     }
 
-    async fn send_all(&self, mut pieces: mpsc::Receiver<Piece>) -> u64 {
+    async fn send_all(&self, mut pieces: mpsc::Receiver<AnswerPiece>) -> u64 {
         let mut seq = 0;
         while let Some(first) = pieces.recv().await {
             let mut text = String::new();
@@ -75,8 +75,8 @@ impl PartialReplies {
     }
 }
 
-fn add(text: &mut String, piece: Piece) {
-    if let Piece::Text(more) = piece {
+fn add(text: &mut String, piece: AnswerPiece) {
+    if let AnswerPiece::Text(more) = piece {
         text.push_str(&more);
     }
 }

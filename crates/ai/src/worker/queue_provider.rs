@@ -7,15 +7,15 @@ use async_trait::async_trait;
 use longshore::{BatchId, Clock, ProfileName, TenantId};
 use tokio::time::Instant;
 
-use super::Caller;
-use crate::contract::{Prompt, Request, Said};
-use crate::inference::Settled;
+use super::RequestClient;
+use crate::contract::{Prompt, Request, ReplyBody};
+use crate::inference::InferenceOutcome;
 use crate::model_api::{Answer, AskError, Code, Provider, Question};
 
 /// Asks by sending requests to `longshore ai worker`, which applies limits and keys and records the
 /// calls.
 pub struct QueuedProvider {
-    caller: Caller,
+    caller: RequestClient,
     tenant: TenantId,
     profile: ProfileName,
     batch: Option<BatchId>,
@@ -28,7 +28,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 impl QueuedProvider {
     /// Asks by a tenant's profile.
     pub fn new(
-        caller: Caller,
+        caller: RequestClient,
         tenant: TenantId,
         profile: ProfileName,
         clock: Arc<dyn Clock>,
@@ -44,20 +44,20 @@ impl QueuedProvider {
     }
 
     /// Asks, and returns the outcome. The worker that answers writes the records.
-    pub async fn settle(&self, question: &Question) -> Settled {
+    pub async fn outcome(&self, question: &Question) -> InferenceOutcome {
         let request = match self.request(question) {
             Ok(request) => request,
-            Err(error) => return Settled::elsewhere(Err(error), 0),
+            Err(error) => return InferenceOutcome::unrecorded(Err(error), 0),
         };
-        match self.caller.ask(&request, &*self.clock).await.said {
-            Said::Success(success) => {
+        match self.caller.ask(&request, &*self.clock).await.body {
+            ReplyBody::Success(success) => {
                 let cost = success.cost_picos.unwrap_or_default();
-                Settled::elsewhere(Ok(success.into()), cost)
+                InferenceOutcome::unrecorded(Ok(success.into()), cost)
             }
-            Said::Error(failure) => Settled::elsewhere(Err(failure.into()), 0),
-            Said::Partial(_) => {
+            ReplyBody::Error(failure) => InferenceOutcome::unrecorded(Err(failure.into()), 0),
+            ReplyBody::Partial(_) => {
                 let why = "received a partial reply instead of the whole";
-                Settled::elsewhere(Err(AskError::new(Code::Internal, why)), 0)
+                InferenceOutcome::unrecorded(Err(AskError::new(Code::Internal, why)), 0)
             }
         }
     }
@@ -89,6 +89,6 @@ impl QueuedProvider {
 #[async_trait]
 impl Provider for QueuedProvider {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
-        self.settle(question).await.result
+        self.outcome(question).await.result
     }
 }

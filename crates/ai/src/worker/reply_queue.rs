@@ -1,7 +1,7 @@
 //! Sends replies to reply queues.
 
 use longshore::accounts::Ledger;
-use longshore::store::{Refusal, Sent};
+use longshore::store::{SendRejection, SendResult};
 use longshore::{Kind, NewUnit, Payload, QueueName, Scope, TenantId, Unit, UnitId, Verdict};
 
 use super::REPLY_KIND;
@@ -53,8 +53,8 @@ impl ReplyQueue {
             queue: self.queue.clone(),
             ..NewUnit::new(kind, payload)
         };
-        match ledger.reply(&self.scope(), unit).await {
-            Ok(Some(Sent::Refused(refusal))) => Err(queue_full(&refusal)),
+        match ledger.send_reply(&self.scope(), unit).await {
+            Ok(Some(SendResult::Refused(refusal))) => Err(queue_full(&refusal)),
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
                 let why = format!("reply queue `{}` is gone", self.queue);
@@ -67,7 +67,7 @@ impl ReplyQueue {
 }
 
 /// The reply queue is full: its reader is alive, so a retry will succeed.
-fn queue_full(refusal: &Refusal) -> Verdict {
+fn queue_full(refusal: &SendRejection) -> Verdict {
     Verdict::retry("reply", format!("the reply queue rejected it: {refusal}"))
 }
 

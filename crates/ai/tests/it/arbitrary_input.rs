@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_ai::{Echo, Provider, ResponseSchema, Script, Scripted};
+use longshore_ai::{Echo, Provider, ResponseSchema, SimulatorScript, Scripted};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ proptest! {
         text in prop_oneof!["\\PC*", "(?s).{0,80}", scripts()],
         prompt in "(?s).{0,20}",
     ) {
-        match Script::parse(&text) {
+        match SimulatorScript::parse(&text) {
             Ok(script) => {
                 let provider = Scripted::new(script, "m", Duration::ZERO);
                 let _ = run(provider.ask(&question(&prompt)));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longshore_ai::contract::{Reply, Request, Said};
-use longshore_ai::{Again, Answer, AskError, Code, FinishReason};
+use longshore_ai::contract::{Reply, Request, ReplyBody};
+use longshore_ai::{Retryability, Answer, AskError, Code, FinishReason};
 use serde_json::{Value, json};
 
 use crate::contract_request::with;
@@ -40,7 +40,7 @@ fn a_success_says_all_that_the_contract_promises() {
     });
     assert_eq!(json(&reply), expected);
     assert_eq!(Reply::parse(&reply.to_json().unwrap()).unwrap(), reply);
-    let Said::Success(success) = reply.said else { panic!("a success") };
+    let ReplyBody::Success(success) = reply.body else { panic!("a success") };
     assert_eq!(Answer::from(success), answer());
 }
 
@@ -49,7 +49,7 @@ fn an_error_says_all_that_the_contract_promises() {
     let error = AskError {
         retry_after: Some(Duration::from_millis(1500)),
         provider_status: Some(429),
-        again: Again::Later,
+        retry: Retryability::Later,
         ..AskError::new(Code::RateLimited, "too many requests")
     };
     let reply = Reply::error(request().header(), &error, 5);
@@ -60,7 +60,7 @@ fn an_error_says_all_that_the_contract_promises() {
     });
     assert_eq!(json(&reply), expected);
     assert_eq!(Reply::parse(&reply.to_json().unwrap()).unwrap(), reply);
-    let Said::Error(failure) = reply.said else { panic!("an error") };
+    let ReplyBody::Error(failure) = reply.body else { panic!("an error") };
     assert_eq!(AskError::from(failure), error);
 }
 
@@ -90,13 +90,13 @@ fn what_a_later_version_adds_does_not_confuse() {
         "error_message": "x", "attempts": 0, "new": true,
     });
     let reply = Reply::parse(error.to_string().as_bytes()).unwrap();
-    assert!(matches!(reply.said, Said::Error(failure) if failure.code == Code::Internal));
+    assert!(matches!(reply.body, ReplyBody::Error(failure) if failure.code == Code::Internal));
     let success = json!({
         "version": "1.9", "request_id": "r", "status": "success", "response": "", "model_used": "m",
         "tokens_in": 0, "tokens_out": 0, "latency_ms": 0, "finish_reason": "bored", "metadata": {},
     });
     let reply = Reply::parse(success.to_string().as_bytes()).unwrap();
-    let Said::Success(success) = reply.said else { panic!("a success") };
+    let ReplyBody::Success(success) = reply.body else { panic!("a success") };
     assert_eq!(success.finish_reason, FinishReason::Other);
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Chat, Message, Part, Question, Role, Tool, ToolCall, ToolChoice};
+use longshore_ai::{Chat, Message, Part, Question, ChatRole, Tool, ToolCall, ToolChoice};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ pub(crate) fn conversation() -> Question {
 
 fn chat() -> Chat {
     let look = ToolCall { id: "c1".into(), name: "look".into(), input: json!({ "at": 1 }) };
-    let user = |parts| Message { role: Role::User, parts };
+    let user = |parts| Message { role: ChatRole::User, parts };
     let words = |text: &str| Part::Text(text.into());
     Chat {
         messages: vec![
@@ -28,7 +28,7 @@ fn chat() -> Chat {
                 Part::ImageUrl("https://example.org/a.png".into()),
             ]),
             Message {
-                role: Role::Assistant,
+                role: ChatRole::Assistant,
                 parts: vec![words("let me look"), Part::ToolCall(look)],
             },
             user(vec![

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{ProfileName, TenantId};
-use longshore_ai::{BucketCharge, LimitError, Limiter, Limits, Measure, WhenFull};
+use longshore_ai::{BucketCharge, LimitError, Limiter, ProfileLimits, Measure, WhenPoolFull};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 
@@ -29,14 +29,14 @@ fn in_secs(seconds: f64) -> Instant {
 }
 
 async fn take(limiter: &Limiter, needs: &[BucketCharge], seconds: f64) -> Result<(), LimitError> {
-    limiter.take(needs, in_secs(seconds), WhenFull::Wait).await.map(|_| ())
+    limiter.take(needs, in_secs(seconds), WhenPoolFull::Wait).await.map(|_| ())
 }
 
 /// Takes until nothing is left at this moment.
 async fn drain(limiter: &Limiter, need: &BucketCharge) -> u32 {
     let need = std::slice::from_ref(need);
     let mut count = 0;
-    while limiter.take(need, in_secs(1.0), WhenFull::Refuse).await.is_ok() {
+    while limiter.take(need, in_secs(1.0), WhenPoolFull::Refuse).await.is_ok() {
         count += 1;
     }
     count
@@ -90,7 +90,7 @@ async fn all_is_taken_or_nothing() {
     drain(&limiter, &scarce).await;
     for _ in 0..50 {
         let both = [plenty.clone(), scarce.clone()];
-        let refused = limiter.take(&both[..], in_secs(9.0), WhenFull::Refuse).await.unwrap_err();
+        let refused = limiter.take(&both[..], in_secs(9.0), WhenPoolFull::Refuse).await.unwrap_err();
         let LimitError::Reached { bucket, wait } = refused else { panic!("{refused}") };
         assert_eq!(bucket, "scarce");
         assert!(wait <= Duration::from_secs(1));
@@ -161,19 +161,19 @@ async fn tokens_are_charged_by_estimate_and_settled_after() {
     let ledger = FakeLedger::new();
     let limiter = Limiter::new(ledger.clone());
     let needs = [requests("r", 10.0), tokens("t", 100.0, 50.0)];
-    let taken = limiter.take(&needs[..], in_secs(1.0), WhenFull::Wait).await.unwrap();
+    let taken = limiter.take(&needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
     assert_eq!((ledger.level("r"), ledger.level("t")), (Some(7.0), Some(30.0)));
     taken.settle(10);
     sleep(Duration::from_millis(101)).await;
     assert_eq!(ledger.level("r"), Some(7.0), "a request is a request");
     assert!((ledger.level("t").unwrap() - 80.0).abs() < 1.5, "{:?}", ledger.level("t"));
 
-    let taken = limiter.take(&needs[..], in_secs(1.0), WhenFull::Wait).await.unwrap();
+    let taken = limiter.take(&needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
     taken.settle(200);
     sleep(Duration::from_millis(101)).await;
     assert!(ledger.level("t").unwrap() < -100.0, "what was used is owed: {:?}", ledger.level("t"));
 
-    limiter.take(&needs[..1], in_secs(1.0), WhenFull::Wait).await.unwrap().release();
+    limiter.take(&needs[..1], in_secs(1.0), WhenPoolFull::Wait).await.unwrap().release();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(ledger.level("r"), Some(8.0), "never sent, never charged");
 }
@@ -213,7 +213,7 @@ async fn many_questions_ask_the_store_about_ten_times_a_second() {
 
 #[test]
 fn buckets_are_named_by_who_is_limited() {
-    let limits = Limits { requests: Some(60.0), tokens: Some(6000.0), ..Limits::default() };
+    let limits = ProfileLimits { requests: Some(60.0), tokens: Some(6000.0), ..ProfileLimits::default() };
     let (tenant, profile) = (TenantId::new("acme").unwrap(), ProfileName::new("fast").unwrap());
     let names = |needs: Vec<BucketCharge>| -> Vec<(String, f64, f64)> {
         let sized = needs.iter().map(|need| need.with_tokens(500));
@@ -223,12 +223,12 @@ fn buckets_are_named_by_who_is_limited() {
         names(BucketCharge::of_tenant(&tenant, &limits)),
         [("tenant/acme/requests".into(), 1.0, 1.0), ("tenant/acme/tokens".into(), 500.0, 100.0)]
     );
-    let long = Limits { burst: Some(0.5), requests: None, ..limits };
+    let long = ProfileLimits { burst: Some(0.5), requests: None, ..limits };
     assert_eq!(
         names(BucketCharge::of_profile(&tenant, &profile, &long)),
         [("profile/acme/fast/tokens".into(), 500.0, 3000.0)]
     );
-    assert!(BucketCharge::of_tenant(&tenant, &Limits::default()).is_empty());
+    assert!(BucketCharge::of_tenant(&tenant, &ProfileLimits::default()).is_empty());
 }
 
 /// Several processes that share a ledger.

@@ -1,7 +1,7 @@
 //! Prices: valid ones, invalid ones, and the cost of answers.
 
 use longshore::time::Timestamp;
-use longshore_ai::{Answer, Cost, Mode, Price, Prices, Rate, Share, Tier};
+use longshore_ai::{Answer, Cost, PriceMode, Price, Prices, Rate, PriceShare, Tier};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -27,12 +27,12 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 fn the_short_form_is_dollars_per_million_tokens_and_exact() {
     let short = prices(json!({ "input": 3, "output": "15" }));
     assert_eq!(short, Prices::flat(Price::dollars(3), Price::dollars(15)));
-    assert_eq!(short.cost(&tokens(1_000_000, 0), NOW, Mode::Direct), Cost(3_000_000_000_000));
-    assert_eq!(short.cost(&tokens(10, 20), NOW, Mode::Direct), Cost(30_000_000 + 300_000_000));
+    assert_eq!(short.cost(&tokens(1_000_000, 0), NOW, PriceMode::Direct), Cost(3_000_000_000_000));
+    assert_eq!(short.cost(&tokens(10, 20), NOW, PriceMode::Direct), Cost(30_000_000 + 300_000_000));
     assert_eq!(prices(json!({})), Prices::default());
     let tiny = prices(json!({ "input": 0.1, "output": 0.5, "cache_read": 0.01 }));
     let cached = Answer { tokens_in: 1, tokens_cached: 1, ..Answer::default() };
-    assert_eq!(tiny.cost(&cached, NOW, Mode::Direct), Cost(10_000), "one token is not nothing");
+    assert_eq!(tiny.cost(&cached, NOW, PriceMode::Direct), Cost(10_000), "one token is not nothing");
 }
 
 #[test]
@@ -46,23 +46,23 @@ fn each_kind_of_token_has_its_price_and_without_one_that_of_questions() {
         ..Answer::default()
     };
     let plain = prices(json!({ "input": 1, "output": 2 }));
-    assert_eq!(plain.cost(&answer, NOW, Mode::Direct), Cost(1_121_000_000));
+    assert_eq!(plain.cost(&answer, NOW, PriceMode::Direct), Cost(1_121_000_000));
     let all = prices(json!({ "input": 1, "output": 2, "cache_read": 0.1, "cache_write": 1.25,
         "cache_write_long": 2 }));
     let cost = 1_000_000 + 100_000_000 + 125_000_000 + 20_000_000 + 10_000_000;
-    assert_eq!(all.cost(&answer, NOW, Mode::Direct), Cost(cost));
-    assert!(all.at_most(1_111, 5, NOW, Mode::Direct) >= Cost(cost));
-    assert_eq!(all.at_most(10, 0, NOW, Mode::Direct), Cost(20_000_000), "all of it may be written");
+    assert_eq!(all.cost(&answer, NOW, PriceMode::Direct), Cost(cost));
+    assert!(all.at_most(1_111, 5, NOW, PriceMode::Direct) >= Cost(cost));
+    assert_eq!(all.at_most(10, 0, NOW, PriceMode::Direct), Cost(20_000_000), "all of it may be written");
 }
 
 #[test]
 fn a_batch_costs_what_it_says_and_the_normal_price_without_a_word() {
-    let cost = |written: Value| prices(written).cost(&tokens(3, 1), NOW, Mode::Batch);
+    let cost = |written: Value| prices(written).cost(&tokens(3, 1), NOW, PriceMode::Batch);
     assert_eq!(cost(json!({ "input": 1, "output": 2 })), Cost(5_000_000));
     assert_eq!(cost(json!({ "input": 1, "output": 2, "batch": 0.5 })), Cost(2_500_000));
     let own = json!({ "input": 1, "output": 2, "batch_input": 0.4, "batch_output": 0.6 });
     assert_eq!(cost(own.clone()), Cost(1_800_000));
-    assert_eq!(prices(own).cost(&tokens(3, 1), NOW, Mode::Direct), Cost(5_000_000));
+    assert_eq!(prices(own).cost(&tokens(3, 1), NOW, PriceMode::Direct), Cost(5_000_000));
     let odd = json!({ "input": 0.000_001, "output": 0, "batch": 0.5 });
     assert_eq!(cost(odd), Cost(2), "one and a half, rounded once");
 }
@@ -78,7 +78,7 @@ fn the_most_particular_tier_holds_for_the_whole_call() {
     let cost = |tokens_in, tier: Option<&str>| {
         let answer =
             Answer { tokens_in, tokens_out: 1, tier: tier.map(Into::into), ..Answer::default() };
-        prices.cost(&answer, NOW, Mode::Direct).0
+        prices.cost(&answer, NOW, PriceMode::Direct).0
     };
     assert_eq!(cost(200_000, None), 200_000 * 1_000_000 + 10_000_000);
     assert_eq!(cost(200_001, None), 200_001 * 2_000_000 + 15_000_000);
@@ -86,7 +86,7 @@ fn the_most_particular_tier_holds_for_the_whole_call() {
     assert_eq!(cost(2, Some("priority")), 2 * 5_000_000 + 10_000_000);
     assert_eq!(cost(2, Some("default")), 2 * 1_000_000 + 10_000_000);
     assert_eq!(cost(300_000, Some("priority")), 300_000 * 7_000_000 + 10_000_000);
-    let most = prices.at_most(300_000, 1, NOW, Mode::Direct).0;
+    let most = prices.at_most(300_000, 1, NOW, PriceMode::Direct).0;
     assert!(most >= cost(300_000, Some("priority")) && most >= cost(300_000, None));
 }
 
@@ -201,7 +201,7 @@ fn sum(a: &Answer, b: &Answer) -> Answer {
 proptest! {
     #[test]
     fn the_whole_costs_what_its_parts_cost(rate in any_rate(), a in any_answer(), b in any_answer()) {
-        let cost = |answer: &Answer| rate.cost(answer, Mode::Direct);
+        let cost = |answer: &Answer| rate.cost(answer, PriceMode::Direct);
         prop_assert_eq!(cost(&sum(&a, &b)), cost(&a) + cost(&b));
         prop_assert!(cost(&sum(&a, &b)) >= cost(&a), "more tokens never cost less");
     }
@@ -211,10 +211,10 @@ proptest! {
         rate in any_rate(), answer in any_answer(), above in 0_u64..20_000, dear in any_price(),
     ) {
         let tier = Tier { above: Some(above), input: Some(dear), ..Tier::default() };
-        let rate = Rate { batch: Some(Share::HALF), tiers: vec![tier], ..rate };
-        let whole = rate.cost(&answer, Mode::Direct).0;
-        prop_assert_eq!(rate.cost(&answer, Mode::Batch).0, (whole + 1) / 2);
-        let most = rate.at_most(answer.tokens_in, answer.tokens_out, Mode::Direct).0;
+        let rate = Rate { batch: Some(PriceShare::HALF), tiers: vec![tier], ..rate };
+        let whole = rate.cost(&answer, PriceMode::Direct).0;
+        prop_assert_eq!(rate.cost(&answer, PriceMode::Batch).0, (whole + 1) / 2);
+        let most = rate.at_most(answer.tokens_in, answer.tokens_out, PriceMode::Direct).0;
         prop_assert!(most >= whole);
     }
 
@@ -227,8 +227,8 @@ proptest! {
             tokens_in, tokens_out, tokens_cached, tokens_cache_write, tokens_cache_write_long,
             ..Answer::default()
         };
-        let rate = Rate { batch: Some(Share::HALF), ..rate };
-        prop_assert!(rate.cost(&answer, Mode::Direct) >= rate.cost(&answer, Mode::Batch));
-        prop_assert!(rate.cost(&answer, Mode::Batch) >= Cost(0));
+        let rate = Rate { batch: Some(PriceShare::HALF), ..rate };
+        prop_assert!(rate.cost(&answer, PriceMode::Direct) >= rate.cost(&answer, PriceMode::Batch));
+        prop_assert!(rate.cost(&answer, PriceMode::Batch) >= Cost(0));
     }
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use longshore::time::Timestamp;
-use longshore_ai::{Cost, Mode, Price, Prices, Profile, ProfileError, ProviderName, open};
+use longshore_ai::{Cost, PriceMode, Price, Prices, Profile, ProfileError, ProviderName, open};
 use serde_json::json;
 
 use crate::questions::question;
@@ -19,7 +19,7 @@ async fn a_name_and_a_provider_make_a_profile() {
     assert_eq!((profile.delay, &profile.prices), (Duration::ZERO, &Prices::default()));
     let answer = open(&profile).unwrap().ask(&question("hi")).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("hi", "echo"));
-    assert_eq!(profile.prices.cost(&answer, Timestamp::ZERO, Mode::Direct), Cost(0));
+    assert_eq!(profile.prices.cost(&answer, Timestamp::ZERO, PriceMode::Direct), Cost(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +37,7 @@ async fn a_scripted_profile_answers_by_its_script_at_its_price() {
     assert!(provider.is_simulated());
     let answer = provider.ask(&question("12345678")).await.unwrap();
     assert_eq!((answer.model.as_str(), answer.latency_ms), ("tiny-1", 50));
-    assert_eq!(kept.prices.cost(&answer, Timestamp::ZERO, Mode::Direct), Cost(1_002_000_000));
+    assert_eq!(kept.prices.cost(&answer, Timestamp::ZERO, PriceMode::Direct), Cost(1_002_000_000));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Answer, AskError, Provider, Question, Script, Scripted};
+use longshore_ai::{Answer, AskError, Provider, Question, SimulatorScript, Scripted};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ pub(crate) fn question_by(schema: &Value, prompt: &str) -> Question {
 
 /// A scripted provider without a default delay.
 pub(crate) fn scripted(script: &str) -> Scripted {
-    Scripted::new(Script::parse(script).unwrap(), "scripted", Duration::ZERO)
+    Scripted::new(SimulatorScript::parse(script).unwrap(), "scripted", Duration::ZERO)
 }
 
 /// A script's answer to one prompt.

@@ -1,9 +1,9 @@
 //! Every error in a script has its line, and a suggestion.
 
-use longshore_ai::Script;
+use longshore_ai::SimulatorScript;
 
 fn mistake(script: &str) -> String {
-    Script::parse(script).expect_err("a mistake").to_string()
+    SimulatorScript::parse(script).expect_err("a mistake").to_string()
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_name_of_another_answers_pattern_is_unknown() {
 #[test]
 fn names_made_in_a_template_and_builtin_functions_are_known() {
     let script = "[[answer]]\nreply = '{% set x = n %}{% for i in range(3) %}{{ i + x + loop.index }}{% endfor %}'";
-    assert!(Script::parse(script).is_ok());
+    assert!(SimulatorScript::parse(script).is_ok());
 }
 
 #[test]
@@ -125,5 +125,5 @@ fn nesting_without_end_is_refused_before_it_takes_the_stack() {
 
 #[test]
 fn a_reply_that_is_only_text_may_be_long() {
-    assert!(Script::parse(&format!("[[answer]]\nreply = '{}'", "ahoy ".repeat(100_000))).is_ok());
+    assert!(SimulatorScript::parse(&format!("[[answer]]\nreply = '{}'", "ahoy ".repeat(100_000))).is_ok());
 }

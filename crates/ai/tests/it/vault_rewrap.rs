@@ -41,12 +41,12 @@ async fn all_keys_are_wrapped_anew_and_their_secrets_stay() {
     let sealed = |keys: &FakeKeys| keys.with(|r| r.iter().map(|r| r.key.sealed.clone()).collect());
     let before: Vec<_> = sealed(&keys);
     let done = changing(&keys).rewrap(&Scope::All).await.unwrap();
-    assert_eq!((done.moved, done.there, done.left.len()), (MANY as u64, 0, 0));
+    assert_eq!((done.rewrapped, done.current, done.failed.len()), (MANY as u64, 0, 0));
     assert!(keys.masters().iter().all(|id| id == master(2).id()));
     assert_eq!(sealed(&keys), before, "only data keys are wrapped anew");
     assert_all_open(&Vault::new(keys.clone(), Some(master(2)))).await;
     let again = changing(&keys).rewrap(&Scope::All).await.unwrap();
-    assert_eq!((again.moved, again.there), (0, MANY as u64));
+    assert_eq!((again.rewrapped, again.current), (0, MANY as u64));
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn killed_in_the_middle_it_goes_on_and_every_key_opens_all_the_while() {
     }
     keys.rewraps_left.store(i64::MAX, Ordering::SeqCst);
     let done = changing(&keys).rewrap(&Scope::All).await.unwrap();
-    assert_eq!((done.moved, done.there), (MANY as u64 - 158, 158));
+    assert_eq!((done.rewrapped, done.current), (MANY as u64 - 158, 158));
     assert_all_open(&Vault::new(keys, Some(master(2)))).await;
 }
 
@@ -71,7 +71,7 @@ async fn two_at_once_do_not_spoil_each_others_work() {
     let keys = with_many().await;
     let (one, two) = (changing(&keys), changing(&keys));
     let (one, two) = tokio::join!(one.rewrap(&Scope::All), two.rewrap(&Scope::All));
-    assert!(one.unwrap().left.is_empty() && two.unwrap().left.is_empty());
+    assert!(one.unwrap().failed.is_empty() && two.unwrap().failed.is_empty());
     assert_all_open(&Vault::new(keys, Some(master(2)))).await;
 }
 
@@ -83,11 +83,11 @@ async fn a_key_that_cannot_be_wrapped_anew_is_named_and_the_others_go_on() {
         records[5].key.master = "0123456789abcdef".into();
     });
     let done = changing(&keys).rewrap(&Scope::All).await.unwrap();
-    assert_eq!(done.moved, MANY as u64 - 2);
-    let left: Vec<_> = done.left.iter().map(|(entry, _)| entry.name.as_str()).collect();
+    assert_eq!(done.rewrapped, MANY as u64 - 2);
+    let left: Vec<_> = done.failed.iter().map(|(entry, _)| entry.name.as_str()).collect();
     assert_eq!(left, ["key3", "key5"]);
-    assert!(matches!(done.left[0].1, VaultError::Changed(_)));
-    assert!(matches!(done.left[1].1, VaultError::OtherMaster { .. }));
+    assert!(matches!(done.failed[0].1, VaultError::Changed(_)));
+    assert!(matches!(done.failed[1].1, VaultError::OtherMaster { .. }));
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ pub(super) fn fields(context: &CheckContext<'_>) -> Result<AnswerFields, FileErr
 pub(super) fn provider(context: &CheckContext<'_>) -> Result<(), FileError> {
     // A tenant's profile is looked up when it is used, and may not exist yet.
     let ai = context.definition.ai();
-    let Some(profile) = ai.and_then(|ai| ai.profile.written()) else { return Ok(()) };
+    let Some(profile) = ai.and_then(|ai| ai.profile.inline()) else { return Ok(()) };
     match open(profile) {
         Ok(_) => Ok(()),
         Err(ProfileError::Script(error)) => {

@@ -13,7 +13,7 @@ use super::response;
 use super::{APPLY, CommandError, CommandPool, Commands};
 use crate::definition::{CommandPost, PostVerdict};
 use crate::row_loader::RowLoader;
-use crate::step::{Apply, ApplyError, ApplyOutcome, PrepareError, RowReply, RowRun};
+use crate::pre_post::{Apply, ApplyError, ApplyOutcome, PrepareError, RowReply, RowRun};
 
 /// POST by a running command.
 #[derive(Debug)]

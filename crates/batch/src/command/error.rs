@@ -3,11 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_pool::{Advice, ErrorKind, Fate as CallProgress};
+use longshore_pool::{RetryAdvice, ErrorKind, CancelEffect as CallProgress};
 use tokio::time::Instant;
 
 use super::CommandPool;
-use crate::step::{ApplyError, PrepareError};
+use crate::pre_post::{ApplyError, PrepareError};
 
 /// How long a row waits after its command failed to start.
 const START_RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -56,9 +56,9 @@ enum FailureAction {
 fn action(kind: &ErrorKind) -> FailureAction {
     match kind {
         ErrorKind::Handler { .. } => match kind.advice() {
-            Advice::Fail => FailureAction::Fail,
-            Advice::Retry(after) => FailureAction::Retry(after),
-            Advice::Snooze(after) => FailureAction::Snooze(after),
+            RetryAdvice::Fail => FailureAction::Fail,
+            RetryAdvice::Retry(after) => FailureAction::Retry(after),
+            RetryAdvice::Snooze(after) => FailureAction::Snooze(after),
         },
         ErrorKind::UnknownOperation { .. }
         | ErrorKind::BadArguments { .. }
@@ -104,7 +104,7 @@ impl From<CallFailure> for PrepareError {
             CallFailure::Retry { message, after } => {
                 Self::Failed { message, retryable: true, after }
             }
-            CallFailure::Fail(message) => Self::hopeless(message),
+            CallFailure::Fail(message) => Self::permanent(message),
             CallFailure::Snooze { message, after } => Self::Snooze { message, after },
         }
     }

@@ -11,7 +11,7 @@ use super::{CommandError, CommandPool, Commands, PREPARE};
 use crate::definition::CommandPre;
 use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
-use crate::step::{Prepare, PrepareError, RowRun};
+use crate::pre_post::{Prepare, PrepareError, RowRun};
 use crate::value::to_json;
 
 /// PRE by a running command.
@@ -45,7 +45,7 @@ impl Prepare for CommandPrepare {
         match response::parse_prepare(answer) {
             Ok(PrepareResponse::Prompt(prompt)) => Ok(prompt),
             Ok(PrepareResponse::Skip(reason)) => Err(PrepareError::Skip(reason)),
-            Err(why) => Err(PrepareError::hopeless(self.command.invalid_response(why))),
+            Err(why) => Err(PrepareError::permanent(self.command.invalid_response(why))),
         }
     }
 }

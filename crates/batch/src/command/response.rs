@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::definition::PostVerdict;
 use crate::sql;
 use crate::sql_post::{self, RESERVED};
-use crate::step::{RowReply, RowRun};
+use crate::pre_post::{RowReply, RowRun};
 use crate::value::from_json;
 
 /// PRE's response.

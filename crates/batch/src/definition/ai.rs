@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{PoolName, ProfileName};
-use longshore_ai::batches::{self, Pace};
+use longshore_ai::batches::{self, BatchPacing};
 use longshore_ai::{Profile, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -75,7 +75,7 @@ impl Ai {
 
     /// Whether the worker that runs a row makes the call itself and so needs a `Desk`. Simulated
     /// providers need none, and calls through the queue are made by another worker.
-    pub fn needs_desk(&self) -> bool {
+    pub fn needs_inference(&self) -> bool {
         match &self.profile {
             ProfileRef::Named(_) => self.through == AskRoute::Local,
             ProfileRef::Inline(profile) => !profile.provider.is_simulated(),
@@ -101,16 +101,16 @@ const ROW_POLL_FACTOR: u32 = 30;
 
 impl Default for ProviderBatchOptions {
     fn default() -> Self {
-        let Pace { gather, look, lag, .. } = Pace::default();
+        let BatchPacing { fill_delay: gather, poll_interval: look, listing_lag: lag, .. } = BatchPacing::default();
         Self { gather, look, lag }
     }
 }
 
 impl ProviderBatchOptions {
     /// The intervals for the runner.
-    pub fn pace(&self) -> Pace {
+    pub fn pace(&self) -> BatchPacing {
         let Self { gather, look, lag } = *self;
-        Pace { gather, look, lag, most: look.saturating_mul(MAX_POLL_BACKOFF), ..Pace::default() }
+        BatchPacing { fill_delay: gather, poll_interval: look, listing_lag: lag, max_interval: look.saturating_mul(MAX_POLL_BACKOFF), ..BatchPacing::default() }
     }
 
     /// How long a row sleeps before it polls by itself: a quarter of an hour with the default
@@ -132,7 +132,7 @@ pub enum ProfileRef {
 
 impl ProfileRef {
     /// The profile, if the definition contains it.
-    pub fn written(&self) -> Option<&Profile> {
+    pub fn inline(&self) -> Option<&Profile> {
         match self {
             Self::Named(_) => None,
             Self::Inline(profile) => Some(profile),
@@ -148,7 +148,7 @@ impl ProfileRef {
     }
 
     /// The name as written in batch files.
-    pub fn shown(&self) -> String {
+    pub fn display_name(&self) -> String {
         match self {
             Self::Named(name) => format!("@{name}"),
             Self::Inline(profile) => profile.name.clone(),
@@ -195,14 +195,14 @@ mod tests {
             "timeout": { "secs": 60, "nanos": 0 }, "schema": null,
         });
         let ai = Ai::deserialize(&text).unwrap();
-        assert_eq!(ai.profile.written().unwrap().provider, ProviderName::Echo);
+        assert_eq!(ai.profile.inline().unwrap().provider, ProviderName::Echo);
         assert_eq!((ai.through, ai.provider_batch), (AskRoute::Local, None));
     }
 
     #[test]
     fn a_row_looks_after_a_quarter_of_an_hour_unless_it_is_told_otherwise() {
         let default = ProviderBatchOptions::default();
-        assert_eq!(default.pace(), Pace::default());
+        assert_eq!(default.pace(), BatchPacing::default());
         assert_eq!(default.row_poll_interval(), Duration::from_secs(15 * 60));
     }
 

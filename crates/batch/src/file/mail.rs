@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use longshore::{Timestamp, did_you_mean, zones};
+use longshore::{Timestamp, did_you_mean, time_zones};
 
 use crate::definition::{Mail, MailMode};
 
@@ -94,7 +94,7 @@ fn zone(field: &Field<'_>) -> Result<TimeZone, FileError> {
 
 /// A hint for an unknown time zone: `Berlin` is `Europe/Berlin`.
 pub fn zone_hint(given: &str) -> String {
-    let known = zones();
+    let known = time_zones();
     let wanted = given.to_lowercase().replace(' ', "_");
     let city =
         |zone: &&String| zone.rsplit('/').next().is_some_and(|city| city.to_lowercase() == wanted);

@@ -6,16 +6,16 @@ use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{OnLost, RetryPolicy};
 use toml::de::DeValue;
 
-use crate::definition::Workers;
+use crate::definition::RowConcurrency;
 
 use super::Overrides;
 use super::error::FileError;
 use super::section::{Field, Section};
 
-pub(super) fn workers(root: &Section<'_>, overrides: &Overrides) -> Result<Workers, FileError> {
+pub(super) fn workers(root: &Section<'_>, overrides: &Overrides) -> Result<RowConcurrency, FileError> {
     let written = root.field("workers").map(|field| match field.value() {
-        DeValue::Integer(_) => field.small_count().map(Workers::Fixed),
-        DeValue::String(word) if word == "auto" => Ok(Workers::Auto),
+        DeValue::Integer(_) => field.small_count().map(RowConcurrency::Fixed),
+        DeValue::String(word) if word == "auto" => Ok(RowConcurrency::Auto),
         _ => Err(field.error("`workers` must be a number or \"auto\"")),
     });
     Ok(overrides.workers.or(written.transpose()?).unwrap_or_default())

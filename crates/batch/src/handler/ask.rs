@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
-use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
+use longshore_ai::{Retryability, Answer, AskError, Code, Cost, Question, InferenceOutcome};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -11,7 +11,7 @@ use super::compiled_batch::AiStep;
 use super::reply::{LOST, PRE_ERROR, error_reply, final_error, timeout_error};
 use super::run::{RowExecution, run_deadline};
 use super::verdict;
-use crate::step::{PrepareError, ReplyError, RowReply, SKIPPED};
+use crate::pre_post::{PrepareError, ReplyError, RowReply, SKIPPED};
 
 /// How long a row waits if its provider account has no credit and the provider gives no delay.
 const DEFAULT_RESUME_DELAY: Duration = Duration::from_secs(60);
@@ -111,13 +111,13 @@ impl<'a> RowExecution<'a> {
     async fn ask(&mut self, step: &AiStep, prompt: String) -> Result<AskResult, Verdict> {
         let (stop, gauge) = (self.context.cancelled(), self.gauge);
         let _permits = self.acquire_permits().await?;
-        let out = gauge.ask(Duration::ZERO);
+        let out = gauge.start(Duration::ZERO);
         let settled = tokio::select! {
             biased;
             settled = self.ask_past_stale_timeout(step, prompt) => settled,
             () = stop.cancelled() => return self.on_interrupted(),
         };
-        out.back(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
+        out.finish(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
         self.interpret(settled)
     }
 
@@ -127,7 +127,7 @@ impl<'a> RowExecution<'a> {
         let Some(pool) = &self.compiled.pool else { return Ok(None) };
         let mut request = pool.request().priority(self.context.unit().priority);
         if let Some(deadline) = self.compiled.definition.deadline {
-            request = request.at_most(deadline.since(self.clock.now()));
+            request = request.max_wait(deadline.since(self.clock.now()));
         }
         let permit = request.acquire().await;
         if permit.as_ref().is_err_and(|error| !matches!(error, AcquireError::TimedOut { .. })) {
@@ -140,7 +140,7 @@ impl<'a> RowExecution<'a> {
 
     /// The outcome of a question. If an earlier run died with the question in flight, its reply may
     /// be that run's timeout: then the question is sent again, for this run has its own timeout.
-    async fn ask_past_stale_timeout(&mut self, step: &AiStep, prompt: String) -> Settled {
+    async fn ask_past_stale_timeout(&mut self, step: &AiStep, prompt: String) -> InferenceOutcome {
         let settled = self.ask_with_timeout(step, prompt.clone()).await;
         let left = self.deadline.saturating_duration_since(Instant::now());
         let is_late = matches!(&settled.result, Err(error) if error.code == Code::Timeout);
@@ -151,28 +151,28 @@ impl<'a> RowExecution<'a> {
         self.ask_with_timeout(step, prompt).await
     }
 
-    async fn ask_with_timeout(&self, step: &AiStep, prompt: String) -> Settled {
+    async fn ask_with_timeout(&self, step: &AiStep, prompt: String) -> InferenceOutcome {
         let (model_client, question) = (&step.model_client, self.question_for(step, prompt));
         let asking = model_client.ask(self.context, question, self.clock);
         match timeout_at(self.deadline + model_client.timeout_grace(), asking).await {
             Ok(settled) => settled,
             Err(_) => {
                 let why = "no answer in time; it may have been billed";
-                Settled::elsewhere(Err(AskError::new(Code::Timeout, why)), 0)
+                InferenceOutcome::unrecorded(Err(AskError::new(Code::Timeout, why)), 0)
             }
         }
     }
 
     /// Maps a call's outcome to the row's. Its call records are written in any case.
-    pub(super) fn interpret(&mut self, settled: Settled) -> Result<AskResult, Verdict> {
-        let Settled { result, cost_picos, records, duplicate, .. } = settled;
+    pub(super) fn interpret(&mut self, settled: InferenceOutcome) -> Result<AskResult, Verdict> {
+        let InferenceOutcome { result, cost_picos, records, duplicate, .. } = settled;
         self.calls.extend(records);
         if let Some(other) = duplicate {
             return Err(verdict::duplicate(&other.call.request_id));
         }
         match result {
             Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
-            Err(error) if matches!(error.again, Again::Money | Again::Resumed) => {
+            Err(error) if matches!(error.retry, Retryability::AfterTopUp | Retryability::AfterResume) => {
                 Err(self.snooze_until_resumed(&error))
             }
             Err(error) => Ok(Err(error.into())),

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, BoundedPool, Context, PoolBook, PoolName, Verdict};
-use longshore_ai::{Desk, Provider, ResponseSchema};
+use longshore::{BatchId, BoundedPool, Context, PoolRegistry, PoolName, Verdict};
+use longshore_ai::{Inference, Provider, ResponseSchema};
 use serde_json::Value;
 
 use super::model_client::ModelClient;
 use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
 use crate::definition::{Ai, Database, Definition, Mail, Post, Pre, RowStep};
-use crate::mail::{MailPrepare, Office};
+use crate::mail::{MailPrepare, MailSpool};
 use crate::rows::{RowSource, SourceError, Sources};
 use crate::sql_post::SqlApply;
 use crate::sql_pre::SqlPrepare;
-use crate::step::{Apply, Prepare};
+use crate::pre_post::{Apply, Prepare};
 
 /// The version of definitions that this program reads.
 const DEFINITION_VERSION: u32 = 1;
@@ -30,9 +30,9 @@ pub(crate) struct Dependencies {
     pub(crate) prepare_steps: HashMap<String, Arc<dyn Prepare>>,
     pub(crate) apply_steps: HashMap<String, Arc<dyn Apply>>,
     pub(crate) providers: HashMap<String, Arc<dyn Provider>>,
-    pub(crate) inference: Option<Desk>,
-    pub(crate) pools: PoolBook,
-    pub(crate) mail_spool: Option<Arc<dyn Office>>,
+    pub(crate) inference: Option<Inference>,
+    pub(crate) pools: PoolRegistry,
+    pub(crate) mail_spool: Option<Arc<dyn MailSpool>>,
 }
 
 /// A definition with everything that a row's run needs.
@@ -65,7 +65,7 @@ pub(crate) struct AiStep {
 /// PRE makes a message, and the spool stores it.
 pub(crate) struct MailStep {
     pub(crate) prepare: MailPrepare,
-    pub(crate) spool: Arc<dyn Office>,
+    pub(crate) spool: Arc<dyn MailSpool>,
 }
 
 /// Why the rows of a batch cannot run.
@@ -165,7 +165,7 @@ impl Dependencies {
             apply_steps,
             providers,
             inference: None,
-            pools: PoolBook::default(),
+            pools: PoolRegistry::default(),
             mail_spool: None,
         }
     }

@@ -9,16 +9,16 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use longshore::accounts::{NewCall, NewParked, Parked, PendingChange, PendingFilter, UsageFilter};
+use longshore::accounts::{NewCall, NewPendingRequest, PendingRequest, PendingChange, PendingFilter, UsageFilter};
 use longshore::{Error, Scope, UnitId, Verdict};
 use longshore_ai::batches::BatchReply;
-use longshore_ai::{AskError, Desk, Errand};
+use longshore_ai::{AskError, Inference, InferenceRequest};
 
 use super::compiled_batch::{AiStep, BatchLoadError};
 use super::model_client::DeferredClient;
 use super::reply::error_reply;
 use super::run::RowExecution;
-use crate::step::{ReplyError, RowReply};
+use crate::pre_post::{ReplyError, RowReply};
 
 /// How long a row waits when the store does not answer.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ impl RowExecution<'_> {
     }
 
     /// The row's question, if it is parked.
-    async fn parked(&self, inference: &Desk) -> Result<Option<Parked>, Verdict> {
+    async fn parked(&self, inference: &Inference) -> Result<Option<PendingRequest>, Verdict> {
         let question = PendingFilter::CustomId(self.request_id());
         let found = inference.ledger().pending_requests(self.row.batch, &question, 1).await;
         Ok(found.map_err(store_error)?.pop())
@@ -63,7 +63,7 @@ impl RowExecution<'_> {
             Err(error) => return Ok(error_reply(error)),
         };
         let request = self.inference_request(step, client, prompt.clone());
-        let admitted = client.inference.admit_bulk(&request, client.profile.written()).await;
+        let admitted = client.inference.admit_batch_call(&request, client.profile.inline()).await;
         let call = match admitted {
             Ok(call) => call,
             Err(outcome) => return self.not_admitted(step, *outcome).await,
@@ -71,7 +71,7 @@ impl RowExecution<'_> {
         // The runner comes first: a parked question must have one that sends or settles it.
         self.start_runner(client).await;
         let (custom_id, unit) = (call.request_id.clone(), self.row.unit);
-        let park = PendingChange::Add(vec![NewParked { custom_id, unit, prompt }]);
+        let park = PendingChange::Add(vec![NewPendingRequest { custom_id, unit, prompt }]);
         let parked = client.inference.ledger().change_pending(self.row.batch, park).await;
         parked.map_err(store_error)?;
         Err(self.sleep_until_answer(call, client).await)
@@ -81,7 +81,7 @@ impl RowExecution<'_> {
     async fn not_admitted(
         &mut self,
         step: &AiStep,
-        outcome: longshore_ai::Settled,
+        outcome: longshore_ai::InferenceOutcome,
     ) -> Result<RowReply, Verdict> {
         match self.interpret(outcome)? {
             Ok((answer, cost)) => Ok(step.read(answer, cost)),
@@ -95,10 +95,10 @@ impl RowExecution<'_> {
         &mut self,
         step: &AiStep,
         reply: BatchReply,
-        inference: &Desk,
+        inference: &Inference,
     ) -> Result<RowReply, Verdict> {
         let (request_id, call) = (self.request_id(), self.journalled_call(inference).await?);
-        self.calls.push(reply.settle(call));
+        self.calls.push(reply.call_record(call));
         let row_reply = match reply {
             BatchReply::Answer { answer, cost } => {
                 self.save_answer(&answer, cost).await?;
@@ -139,7 +139,7 @@ impl RowExecution<'_> {
 
     /// The journalled call: from the checkpoint or, if the run died before it was saved there, from
     /// the ledger.
-    async fn journalled_call(&self, inference: &Desk) -> Result<NewCall, Verdict> {
+    async fn journalled_call(&self, inference: &Inference) -> Result<NewCall, Verdict> {
         let request_id = self.request_id();
         if let Some(call) =
             self.checkpoint.parked.as_ref().filter(|call| call.request_id == request_id)
@@ -161,13 +161,13 @@ impl RowExecution<'_> {
         )
     }
 
-    fn inference_request(&self, step: &AiStep, client: &DeferredClient, prompt: String) -> Errand {
+    fn inference_request(&self, step: &AiStep, client: &DeferredClient, prompt: String) -> InferenceRequest {
         let unit = self.context.unit();
         let question = self.question_for(step, prompt);
-        Errand {
+        InferenceRequest {
             unit: Some(unit.id),
             batch: unit.batch.clone(),
-            ..Errand::new(unit.tenant.clone(), client.profile.name().cloned(), question)
+            ..InferenceRequest::new(unit.tenant.clone(), client.profile.name().cloned(), question)
         }
     }
 }

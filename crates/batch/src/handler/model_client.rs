@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{Clock, Context, OnLost, ProfileName};
-use longshore_ai::worker::{Caller, QueuedProvider};
-use longshore_ai::{AskError, Code, Desk, Errand, Mode, Prices, Provider, Question, Settled};
+use longshore_ai::worker::{RequestClient, QueuedProvider};
+use longshore_ai::{AskError, Code, Inference, InferenceRequest, PriceMode, Prices, Provider, Question, InferenceOutcome};
 
 use super::compiled_batch::{BatchLoadError, Dependencies};
-use crate::conductor::RunnerStarter;
+use crate::provider_batch::RunnerStarter;
 use crate::definition::{Ai, AskRoute, ProfileRef, ProviderBatchOptions};
 
 /// How long the called worker may take to report a timeout.
@@ -24,7 +24,7 @@ pub(crate) enum ModelClient {
     /// A provider without limits, keys or ledger.
     Direct { provider: Arc<dyn Provider>, prices: Prices },
     /// This worker makes the call.
-    Local { inference: Desk, profile: ProfileRef },
+    Local { inference: Inference, profile: ProfileRef },
     /// The provider's batch API; the calls are in the ledger.
     Deferred(DeferredClient),
     /// Another worker makes the call, through the queue.
@@ -33,7 +33,7 @@ pub(crate) enum ModelClient {
 
 /// The provider batch that the rows of a batch share.
 pub(crate) struct DeferredClient {
-    pub(super) inference: Desk,
+    pub(super) inference: Inference,
     pub(super) profile: ProfileRef,
     pub(super) pace: ProviderBatchOptions,
     pub(super) runner: RunnerStarter,
@@ -83,7 +83,7 @@ impl Dependencies {
         ai.check_provider_batch().map_err(unusable)?;
         let profile = ai.profile.clone();
         let inference =
-            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.shown()))?;
+            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
         Ok(ModelClient::Deferred(DeferredClient {
             inference,
             profile,
@@ -94,7 +94,7 @@ impl Dependencies {
 
     fn local_client(&self, profile: &ProfileRef) -> Result<ModelClient, BatchLoadError> {
         let inference =
-            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.shown()))?;
+            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
         Ok(ModelClient::Local { inference, profile: profile.clone() })
     }
 }
@@ -108,36 +108,36 @@ impl ModelClient {
         context: &Context,
         question: Question,
         clock: &Arc<dyn Clock>,
-    ) -> Settled {
+    ) -> InferenceOutcome {
         match self {
             Self::Direct { provider, prices } => {
                 let result = provider.ask(&question).await;
-                let cost = |answer| prices.cost(answer, clock.now(), Mode::Direct).0;
+                let cost = |answer| prices.cost(answer, clock.now(), PriceMode::Direct).0;
                 let cost = result.as_ref().map_or(0, cost);
-                Settled::elsewhere(result, cost)
+                InferenceOutcome::unrecorded(result, cost)
             }
             Self::Local { inference, profile: ProfileRef::Named(name) } => {
                 inference.ask(&inference_request(context, Some(name.clone()), question), None).await
             }
             Self::Local { inference, profile: ProfileRef::Inline(profile) } => {
-                inference.ask_by(profile, &inference_request(context, None, question)).await
+                inference.ask_inline(profile, &inference_request(context, None, question)).await
             }
             Self::Deferred(_) => {
                 let error = AskError::new(Code::Internal, "the batch makes no direct calls");
-                Settled::elsewhere(Err(error), 0)
+                InferenceOutcome::unrecorded(Err(error), 0)
             }
             Self::Queue { profile, on_lost } => {
                 let (unit, clock) = (context.unit(), Arc::clone(clock));
-                let caller = match Caller::new(context.client().clone(), None) {
+                let caller = match RequestClient::new(context.client().clone(), None) {
                     Ok(caller) => caller.on_lost(*on_lost),
                     Err(error) => {
                         let error = AskError::new(Code::Internal, error.to_string());
-                        return Settled::elsewhere(Err(error), 0);
+                        return InferenceOutcome::unrecorded(Err(error), 0);
                     }
                 };
                 QueuedProvider::new(caller, unit.tenant.clone(), profile.clone(), clock)
                     .for_batch(unit.batch.clone())
-                    .settle(&question)
+                    .outcome(&question)
                     .await
             }
         }
@@ -171,12 +171,12 @@ fn inference_request(
     context: &Context,
     profile: Option<ProfileName>,
     question: Question,
-) -> Errand {
+) -> InferenceRequest {
     let unit = context.unit();
-    Errand {
+    InferenceRequest {
         unit: Some(unit.id),
         batch: unit.batch.clone(),
         session: Some(context.session()),
-        ..Errand::new(unit.tenant.clone(), profile, question)
+        ..InferenceRequest::new(unit.tenant.clone(), profile, question)
     }
 }

@@ -1,10 +1,10 @@
 //! The reply for POST: an answer parsed by its schema, or an error.
 
-use longshore_ai::{Again, Answer, AskError, Code, Cost, FinishReason};
+use longshore_ai::{Retryability, Answer, AskError, Code, Cost, FinishReason};
 
 use super::compiled_batch::AiStep;
 use crate::checkpoint::StoredError;
-use crate::step::{ReplyError, RowReply};
+use crate::pre_post::{ReplyError, RowReply};
 
 /// PRE could not make a prompt.
 pub(super) const PRE_ERROR: &str = "PRE_ERROR";
@@ -44,7 +44,7 @@ impl From<AskError> for ReplyError {
             code: error.code.as_str().to_owned(),
             message: error.message,
             // `NotSent`: the ledger failed before the call, so nothing was sent.
-            retryable: error.code.is_retryable() || error.again == Again::NotSent,
+            retryable: error.code.is_retryable() || error.retry == Retryability::NotSent,
             retry_after: error.retry_after,
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use longshore::accounts::CallRecord;
 use longshore::batch::Sums;
-use longshore::store::Kept;
+use longshore::store::CheckpointRequest;
 use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
 };
-use longshore_ai::{Answer, Cost, Gauge, Mode, Profile};
+use longshore_ai::{Answer, Cost, Gauge, PriceMode, Profile};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use super::compiled_batch::{AiStep, BatchLoadError, CompiledBatch, CompiledStep}
 use super::reply::{error_reply, lost_error};
 use super::verdict::{self, OutcomeInput};
 use crate::checkpoint::{Checkpoint, ResumePoint, StoredError, sums};
-use crate::step::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
+use crate::pre_post::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
 
 /// The state of one run of one row.
 pub(super) struct RowExecution<'a> {
@@ -59,7 +59,7 @@ impl<'a> RowExecution<'a> {
             compiled,
             row: row_run(context, compiled, batch, key, worker, now),
             clock,
-            checkpoint: Checkpoint::of(context.unit()).map_err(checkpoint_error)?,
+            checkpoint: Checkpoint::from_unit(context.unit()).map_err(checkpoint_error)?,
             unanswered: 0,
             calls: Vec::new(),
             deadline: run_deadline(compiled, now),
@@ -147,16 +147,16 @@ impl<'a> RowExecution<'a> {
 
     /// The cost by the definition's prices, for older checkpoints without one.
     fn cost(&self, step: &AiStep, answer: &Answer) -> Cost {
-        let inline = step.ai.profile.written();
-        let cost = |profile: &Profile| profile.prices.cost(answer, self.clock.now(), Mode::Direct);
+        let inline = step.ai.profile.inline();
+        let cost = |profile: &Profile| profile.prices.cost(answer, self.clock.now(), PriceMode::Direct);
         inline.map(cost).unwrap_or_default()
     }
 
     async fn save(&mut self, checkpoint: Checkpoint, sums: Sums) -> Result<(), Verdict> {
         let payload = checkpoint.to_payload().map_err(|why| Verdict::fail("checkpoint", why))?;
-        let request = Kept { state: payload, sums, calls: self.calls.clone() };
+        let request = CheckpointRequest { state: payload, sums, calls: self.calls.clone() };
         loop {
-            match self.context.keep(request.clone()).await {
+            match self.context.save_checkpoint_with(request.clone()).await {
                 Ok(()) => break,
                 // A paid answer waits for the store as long as the worker does.
                 Err(CheckpointError::Store(error))

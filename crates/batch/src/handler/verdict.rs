@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use longshore::{CheckpointError, Context, HandlerResult, Reply, RetryPolicy, Verdict};
+use longshore::{CheckpointError, Context, HandlerResult, HandlerReply, RetryPolicy, Verdict};
 
 use super::RowResult;
 use super::compiled_batch::CompiledBatch;
 use crate::definition::PostVerdict;
-use crate::step::{ApplyOutcome, ReplyError, RowReply, RowRun};
+use crate::pre_post::{ApplyOutcome, ReplyError, RowReply, RowRun};
 
 /// The input of the outcome, beside POST's verdict.
 pub(super) struct OutcomeInput<'a> {
@@ -30,7 +30,7 @@ pub(super) fn from_outcome(
     let after = input.after(&applied);
     let ApplyOutcome { verdict, reason, effects, .. } = applied;
     let outcome = match (verdict, after) {
-        (PostVerdict::Success, _) => return Ok(Reply::new(input.result()).with_effects(effects)),
+        (PostVerdict::Success, _) => return Ok(HandlerReply::new(input.result()).with_effects(effects)),
         (PostVerdict::Fail, _) => Verdict::fail(input.code("post-fail"), input.reason(reason)),
         (PostVerdict::Retry, None) => {
             Verdict::retry(input.code("post-retry"), input.reason(reason))

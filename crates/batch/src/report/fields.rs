@@ -4,7 +4,7 @@ use longshore::text::truncate_chars;
 
 use super::format::{self, count};
 use super::{BatchUsage, Report};
-use crate::definition::{Definition, Post, Pre, ProfileRef, RowStep, Workers};
+use crate::definition::{Definition, Post, Pre, ProfileRef, RowStep, RowConcurrency};
 
 /// A label and its value.
 pub(super) type LabelledValue = (&'static str, String);
@@ -93,8 +93,8 @@ pub(super) fn usage(report: &Report) -> Option<Vec<LabelledValue>> {
 pub(super) fn settings(definition: &Definition) -> Vec<LabelledValue> {
     let Definition { candidates, .. } = definition;
     let workers = match definition.workers {
-        Workers::Fixed(workers) => workers.to_string(),
-        Workers::Auto => "auto".to_owned(),
+        RowConcurrency::Fixed(workers) => workers.to_string(),
+        RowConcurrency::Auto => "auto".to_owned(),
     };
     vec![
         ("Batch file", definition.source.clone()),
@@ -114,7 +114,7 @@ pub(super) fn settings(definition: &Definition) -> Vec<LabelledValue> {
 
 fn profile(by: &ProfileRef) -> String {
     match by {
-        ProfileRef::Named(_) => format!("{} (the tenant's own)", by.shown()),
+        ProfileRef::Named(_) => format!("{} (the tenant's own)", by.display_name()),
         ProfileRef::Inline(profile) => {
             format!("{} ({}: {})", profile.name, profile.provider, profile.model)
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
-use longshore_postgres_address::read;
+use longshore_postgres_address::parse;
 
 use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
@@ -35,7 +35,7 @@ impl PostgresRows {
     /// The database of a URL, such as `postgres://user:password@host:5432/orders`; `postgresql:` is
     /// a synonym. Connects on first use.
     pub fn open(url: &str) -> Result<Self, SourceError> {
-        let address = read(url).map_err(error::of_url)?;
+        let address = parse(url).map_err(error::of_url)?;
         Ok(Self { server: PostgresServer::new(address)?, column_cache: ColumnCache::default() })
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::batch::BatchAction;
-use longshore::{BatchId, MemoryStore, NewBatch, Operate, Payload, Scope, Store, Timestamp};
-use longshore_batch::Lookout;
+use longshore::{BatchId, MemoryStore, NewBatch, Admin, Payload, Scope, Store, Timestamp};
+use longshore_batch::AlertMonitor;
 use longshore_batch::alerts::AlertCode;
 use longshore_batch::definition::{Action, Alerts};
-use longshore_batch::end::{Act, ActError};
+use longshore_batch::completion::{ActionRunner, ActionError};
 use longshore_batch::rows::Sources;
 use serde_json::Value;
 
@@ -19,10 +19,10 @@ use crate::support::definition;
 struct RecordingActions(Mutex<Vec<Value>>);
 
 #[async_trait]
-impl Act for RecordingActions {
-    async fn act(&self, _action: &Action, facts: &Value) -> Result<(), ActError> {
+impl ActionRunner for RecordingActions {
+    async fn run(&self, _action: &Action, facts: &Value) -> Result<(), ActionError> {
         self.0.lock().unwrap().push(facts.clone());
-        Err(ActError { message: "nobody is there".to_owned(), retryable: true })
+        Err(ActionError { message: "nobody is there".to_owned(), retryable: true })
     }
 }
 
@@ -33,7 +33,7 @@ async fn open(store: &MemoryStore, name: &str, told: bool) -> BatchId {
     let id = BatchId::new(name).unwrap();
     let definition = told.then(|| Payload::json(&definition).unwrap());
     let new = NewBatch { definition, ..NewBatch::new(id.clone()) };
-    longshore::Intake::open_batch(store, &Scope::All, new).await.unwrap();
+    longshore::Enqueue::open_batch(store, &Scope::All, new).await.unwrap();
     id
 }
 
@@ -48,12 +48,12 @@ async fn every_batch_of_rows_is_watched_to_its_end() {
     open(&store, "of-other-units", false).await;
     let sources = Arc::new(Sources::new(None, |_| None));
     let act: Arc<RecordingActions> = Arc::clone(&noted);
-    let mut lookout = Lookout::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
-    assert_eq!(lookout.look_around(second(0)).await, []);
-    let said = lookout.look_around(second(61)).await;
+    let mut lookout = AlertMonitor::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
+    assert_eq!(lookout.check_all(second(0)).await, []);
+    let said = lookout.check_all(second(61)).await;
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!((said[0].code, &said[0].batch), (AlertCode::NoProgress, &stuck));
-    assert_eq!(lookout.look_around(second(90)).await, [], "it was said, though nobody was there");
+    assert_eq!(lookout.check_all(second(90)).await, [], "it was said, though nobody was there");
     assert_eq!(noted.0.lock().unwrap().len(), 1);
     assert_eq!(noted.0.lock().unwrap()[0]["code"], "no-progress");
 
@@ -64,9 +64,9 @@ async fn every_batch_of_rows_is_watched_to_its_end() {
         next: "1".to_owned(),
         units: vec![unit],
     };
-    longshore::Intake::add_to_batch(&*store, &Scope::All, &stuck, chunk).await.unwrap();
-    store.operate_batch(&Scope::All, &stuck, BatchAction::Cancel).await.unwrap();
-    let said = lookout.look_around(second(120)).await;
+    longshore::Enqueue::add_to_batch(&*store, &Scope::All, &stuck, chunk).await.unwrap();
+    store.apply_batch_action(&Scope::All, &stuck, BatchAction::Cancel).await.unwrap();
+    let said = lookout.check_all(second(120)).await;
     assert_eq!(said.iter().map(|alert| alert.code).collect::<Vec<_>>(), [AlertCode::WorkLeft]);
-    assert_eq!(lookout.look_around(second(500)).await, []);
+    assert_eq!(lookout.check_all(second(500)).await, []);
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longshore::batch::{
-    Batch, BatchAction, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, act, advance,
+    Batch, BatchAction, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, apply_action, advance,
 };
-use longshore::store::{Intake, Opened};
+use longshore::store::{Enqueue, OpenBatchResult};
 use longshore::{BatchId, Counts, MemoryStore, NewBatch, Scope, Timestamp};
 use longshore_batch::alerts::{AlertCode, AlertHistory, evaluate};
 
@@ -19,7 +19,7 @@ fn minute(minutes: u64) -> Timestamp {
 async fn batch() -> Batch {
     let new = NewBatch::new(BatchId::new("b").unwrap());
     let opened = MemoryStore::default().open_batch(&Scope::All, new).await.unwrap();
-    let Opened::Created(batch) = opened else { panic!("{opened:?}") };
+    let OpenBatchResult::Created(batch) = opened else { panic!("{opened:?}") };
     let counts = Counts { ready: 96, leased: 4, ..Counts::default() };
     Batch { status: BatchStatus::Running, sealed: true, counts, ..batch }
 }
@@ -35,7 +35,7 @@ async fn a_batch_in_which_nothing_ends_is_spoken_of_once() {
     assert_eq!(raised(&batch, &mut history, 0), []);
     assert_eq!(raised(&batch, &mut history, 9), []);
     let alerts = evaluate(&batch, TEN_MINUTES, &mut history, minute(10));
-    assert_eq!(alerts[0].words, "no row has ended, 96 are waiting and 4 are leased for 600 s");
+    assert_eq!(alerts[0].message, "no row has ended, 96 are waiting and 4 are leased for 600 s");
     assert_eq!(raised(&batch, &mut history, 11), [], "it was said");
 }
 
@@ -62,7 +62,7 @@ async fn a_batch_that_nobody_takes_up_is_spoken_of_and_a_paused_one_is_not() {
     assert_eq!(raised(&queued, &mut history, 10), [AlertCode::NoProgress]);
 
     let mut paused = batch().await;
-    act(&mut paused, &BatchAction::Pause { reason: "lunch".to_owned() }).unwrap();
+    apply_action(&mut paused, &BatchAction::Pause { reason: "lunch".to_owned() }).unwrap();
     let mut history = AlertHistory::default();
     raised(&paused, &mut history, 0);
     assert_eq!(raised(&paused, &mut history, 60), []);
@@ -81,12 +81,12 @@ async fn a_batch_that_ends_with_all_its_rows_is_not_spoken_of() {
 #[tokio::test]
 async fn a_batch_that_is_over_with_rows_left_is_spoken_of_once_per_generation() {
     let mut batch = batch().await;
-    act(&mut batch, &BatchAction::Cancel).unwrap();
+    apply_action(&mut batch, &BatchAction::Cancel).unwrap();
     let mut history = AlertHistory::default();
     assert_eq!(raised(&batch, &mut history, 0), [], "its last rows take a moment to stop");
     batch.counts = Counts { done: 4, cancelled: 96, ..Counts::default() };
     let alerts = evaluate(&batch, TEN_MINUTES, &mut history, minute(1));
-    assert_eq!(alerts[0].words, "the batch is cancelled and 96 of 100 rows are left");
+    assert_eq!(alerts[0].message, "the batch is cancelled and 96 of 100 rows are left");
     assert_eq!(raised(&batch, &mut history, 60), []);
     batch.generation += 1;
     assert_eq!(raised(&batch, &mut history, 61), [AlertCode::WorkLeft]);
@@ -95,7 +95,7 @@ async fn a_batch_that_is_over_with_rows_left_is_spoken_of_once_per_generation() 
 #[tokio::test]
 async fn rows_that_outlive_their_batch_are_spoken_of() {
     let mut batch = batch().await;
-    act(&mut batch, &BatchAction::Cancel).unwrap();
+    apply_action(&mut batch, &BatchAction::Cancel).unwrap();
     let mut history = AlertHistory::default();
     raised(&batch, &mut history, 0);
     assert_eq!(raised(&batch, &mut history, 10), [AlertCode::WorkLeft]);
@@ -111,11 +111,11 @@ async fn reaching_the_threshold_is_spoken_of_each_time_it_stops_the_batch() {
     advance(&mut batch, minute(0));
     let alerts = evaluate(&batch, TEN_MINUTES, &mut history, minute(0));
     let words = "the batch is paused: 5 units failed, the threshold is 5";
-    assert_eq!((alerts[0].code, alerts[0].words.as_str()), (AlertCode::Threshold, words));
+    assert_eq!((alerts[0].code, alerts[0].message.as_str()), (AlertCode::Threshold, words));
     batch.counts.failed = 6;
     assert_eq!(raised(&batch, &mut history, 1), [], "the last rows that ran are no news");
 
-    act(&mut batch, &BatchAction::Resume).unwrap();
+    apply_action(&mut batch, &BatchAction::Resume).unwrap();
     assert_eq!(raised(&batch, &mut history, 2), []);
     batch.counts.failed = 11;
     advance(&mut batch, minute(3));
@@ -135,7 +135,7 @@ async fn rows_that_end_well_after_the_threshold_stopped_the_batch_do_not_hide_it
     advance(&mut batch, minute(1));
     let alerts = evaluate(&batch, TEN_MINUTES, &mut AlertHistory::default(), minute(1));
     let words = "the batch is paused: 10 of 100 units failed (10.0 %), the threshold is 10 %";
-    assert_eq!(alerts.iter().map(|alert| alert.words.as_str()).collect::<Vec<_>>(), [words]);
+    assert_eq!(alerts.iter().map(|alert| alert.message.as_str()).collect::<Vec<_>>(), [words]);
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_batch_that_its_threshold_failed_is_spoken_of() {
     batch.counts.failed = 5;
     advance(&mut batch, minute(0));
     assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), [AlertCode::Threshold]);
-    act(&mut batch, &BatchAction::Fail { reason: "enough of it".to_owned() }).unwrap();
+    apply_action(&mut batch, &BatchAction::Fail { reason: "enough of it".to_owned() }).unwrap();
     assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), [], "somebody gave it up by hand");
 }
 
@@ -156,7 +156,7 @@ async fn a_pause_by_hand_is_no_threshold() {
     let threshold = Some(FailureThreshold { limit, then: OnThreshold::Fail });
     let mut batch = Batch { threshold, ..batch().await };
     batch.counts.failed = 4;
-    act(&mut batch, &BatchAction::Pause { reason: "looking".to_owned() }).unwrap();
+    apply_action(&mut batch, &BatchAction::Pause { reason: "looking".to_owned() }).unwrap();
     batch.counts.failed = 6;
     assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), []);
 }

@@ -7,7 +7,7 @@ mod kills;
 
 use longshore::UnitState;
 use longshore::accounts::{CallMode, CallStatus};
-use longshore_testkit::fake_ai::{BatchPlan, Fate};
+use longshore_testkit::fake_ai::{BatchPlan, BatchItemFailure};
 
 use self::fixture::{BulkFixture, PROVIDERS};
 
@@ -15,7 +15,7 @@ use self::fixture::{BulkFixture, PROVIDERS};
 async fn every_row_of_a_batch_gets_its_own_answer_at_half_the_price() {
     for provider in PROVIDERS {
         let fixture = BulkFixture::new(provider, 60).await;
-        fixture.fake.plan([BatchPlan { polls: 2, ..BatchPlan::default() }]);
+        fixture.fake.push_batch_plans([BatchPlan { polls: 2, ..BatchPlan::default() }]);
         let id = fixture.start("b-1", &fixture.definition()).await;
         fixture.work_until_over(&id).await;
 
@@ -46,7 +46,7 @@ async fn every_row_of_a_batch_gets_its_own_answer_at_half_the_price() {
 #[tokio::test]
 async fn rows_that_are_parked_hold_no_slot_and_use_no_attempt() {
     let fixture = BulkFixture::new(PROVIDERS[0], 5).await;
-    fixture.fake.plan(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; 5]);
+    fixture.fake.push_batch_plans(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; 5]);
     let id = fixture.start("b-1", &fixture.definition()).await;
     fixture
         .work_until(async {
@@ -72,9 +72,9 @@ async fn what_expired_or_came_to_nothing_is_sent_again_by_its_missing_ids_only()
         let id = fixture.start("b-1", &fixture.definition()).await;
         let units = fixture.units(&id).await;
         let asked = |at: usize| format!("{}-1", units[at].id);
-        fixture.fake.doom(&asked(0), Fate::Expired);
-        fixture.fake.doom(&asked(3), Fate::Missing);
-        fixture.fake.doom(&asked(5), Fate::Refused(400));
+        fixture.fake.fail_in_batch(&asked(0), BatchItemFailure::Expired);
+        fixture.fake.fail_in_batch(&asked(3), BatchItemFailure::Missing);
+        fixture.fake.fail_in_batch(&asked(5), BatchItemFailure::Error(400));
         fixture.work_until_over(&id).await;
         let batch = fixture.batch(&id).await;
         assert_eq!((batch.counts.done, batch.counts.failed), (5, 1), "{provider}");

@@ -6,7 +6,7 @@ mod valid;
 use std::path::Path;
 
 use longshore_batch::check::{CheckReport, check};
-use longshore_batch::file::{FileError, Loaded, Overrides};
+use longshore_batch::file::{FileError, LoadedBatchFile, Overrides};
 use longshore_batch::rows::{OpenMode, SqliteRows};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -93,7 +93,7 @@ CREATE TABLE todo (line INTEGER);
 /// A folder with a batch file and its database.
 pub(crate) struct Case {
     pub(crate) dir: TempDir,
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: LoadedBatchFile,
 }
 
 impl Case {
@@ -111,7 +111,7 @@ impl Case {
 
     pub(crate) async fn check(&self) -> Result<CheckReport, FileError> {
         let source = open(&self.database());
-        check(&self.loaded.definition, &self.loaded.places, &source).await
+        check(&self.loaded.definition, &self.loaded.source_map, &source).await
     }
 }
 

@@ -9,10 +9,10 @@ use longshore::store::UnitFilter;
 use longshore::{Kind, Policy, RetryPolicy, Scope, Services, SqlValue, UnitState, Worker};
 use longshore_ai::Provider;
 use longshore_batch::check::COMPLETION_PARAMETERS;
-use longshore_batch::definition::{Action, Database, Definition, END_KIND, Post, SqlPost};
-use longshore_batch::end::{Act, ActError, run_action};
+use longshore_batch::definition::{Action, Database, Definition, COMPLETION_KIND, Post, SqlPost};
+use longshore_batch::completion::{ActionRunner, ActionError, run_action};
 use longshore_batch::rows::Sources;
-use longshore_batch::{EndHandler, RowHandler};
+use longshore_batch::{CompletionHandler, RowHandler};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
@@ -25,12 +25,12 @@ use crate::handler::fixture::{
 #[derive(Default)]
 struct RecordingActions {
     facts: Mutex<Vec<Value>>,
-    refusals: Mutex<Vec<ActError>>,
+    refusals: Mutex<Vec<ActionError>>,
 }
 
 #[async_trait]
-impl Act for RecordingActions {
-    async fn act(&self, _action: &Action, facts: &Value) -> Result<(), ActError> {
+impl ActionRunner for RecordingActions {
+    async fn run(&self, _action: &Action, facts: &Value) -> Result<(), ActionError> {
         self.facts.lock().unwrap().push(facts.clone());
         self.refusals.lock().unwrap().pop().map_or(Ok(()), Err)
     }
@@ -47,21 +47,21 @@ async fn work(fixture: &Fixture, sources: Arc<Sources>, act: Arc<RecordingAction
     let quick = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::default() };
     let worker = Worker::builder(Arc::clone(&fixture.store))
         .slots(4)
-        .heartbeat(longshore::Heartbeat::Task)
+        .heartbeat(longshore::HeartbeatRequest::Task)
         .services(Services::All)
         .until_idle(true)
         .handle(row_kind(), Policy::default(), rows)
         .handle(
-            Kind::new(END_KIND).unwrap(),
+            Kind::new(COMPLETION_KIND).unwrap(),
             Policy { retry: quick, ..Policy::default() },
-            EndHandler::new(sources, act),
+            CompletionHandler::new(sources, act),
         );
     worker.build().unwrap().run().await.unwrap();
 }
 
 /// The states of the completion units and the codes of their failures.
 async fn ends(fixture: &Fixture) -> Vec<(UnitState, Option<String>)> {
-    let kind = Some(Kind::new(END_KIND).unwrap());
+    let kind = Some(Kind::new(COMPLETION_KIND).unwrap());
     let filter = UnitFilter { kind, ..UnitFilter::default() };
     let page = fixture.store.units(&Scope::All, &filter, None, 10).await.unwrap();
     let ends = page.items.into_iter();
@@ -93,7 +93,7 @@ async fn the_end_is_announced_once_per_generation_with_its_facts() {
     assert_eq!(facts[0], expected);
     assert!(facts[0]["seconds"].is_number());
 
-    fixture.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
     work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     let facts = act.facts.lock().unwrap().clone();
     assert_eq!((facts.len(), &facts[1]["generation"]), (2, &json!(2)));
@@ -105,7 +105,7 @@ async fn an_announcement_that_did_not_get_through_is_tried_again() {
     let definition = Definition { completion: command(), ..definition() };
     fixture.start(&definition, &[json!(1)]).await;
     let act = Arc::new(RecordingActions::default());
-    let busy = ActError { message: "503".to_owned(), retryable: true };
+    let busy = ActionError { message: "503".to_owned(), retryable: true };
     act.refusals.lock().unwrap().push(busy);
     work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     assert_eq!(act.facts.lock().unwrap().len(), 2);
@@ -118,7 +118,7 @@ async fn an_announcement_that_cannot_work_fails_and_says_so() {
     let definition = Definition { completion: command(), ..definition() };
     fixture.start(&definition, &[json!(1)]).await;
     let act = Arc::new(RecordingActions::default());
-    let missing = ActError { message: "no such file".to_owned(), retryable: false };
+    let missing = ActionError { message: "no such file".to_owned(), retryable: false };
     act.refusals.lock().unwrap().push(missing);
     work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     assert_eq!(act.facts.lock().unwrap().len(), 1);
@@ -205,7 +205,7 @@ async fn nobody_announces_the_end_of_anothers_batch_or_one_that_has_not_come() {
         NewUnit {
             tenant: TenantId::new(tenant).unwrap(),
             queue: QueueName::new(QUEUE).unwrap(),
-            ..NewUnit::new(Kind::new(END_KIND).unwrap(), payload)
+            ..NewUnit::new(Kind::new(COMPLETION_KIND).unwrap(), payload)
         }
     };
     let own = fixture.batch(&id).await.tenant.to_string();

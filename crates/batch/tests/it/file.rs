@@ -7,7 +7,7 @@ mod parsed;
 use std::path::Path;
 
 use longshore::Timestamp;
-use longshore_batch::file::{BatchFile, FileError, Loaded, Overrides};
+use longshore_batch::file::{BatchFile, FileError, LoadedBatchFile, Overrides};
 use tempfile::TempDir;
 
 /// A file with every key.
@@ -116,12 +116,12 @@ pub(crate) fn folder(text: &str) -> TempDir {
     dir
 }
 
-pub(crate) fn load(dir: &Path, overrides: &Overrides) -> Result<Loaded, FileError> {
+pub(crate) fn load(dir: &Path, overrides: &Overrides) -> Result<LoadedBatchFile, FileError> {
     BatchFile::load(dir, overrides)
 }
 
 /// Reads `text` in a folder of its own, without overrides.
-pub(crate) fn read(text: &str) -> Result<Loaded, FileError> {
+pub(crate) fn read(text: &str) -> Result<LoadedBatchFile, FileError> {
     load(folder(text).path(), &noon())
 }
 

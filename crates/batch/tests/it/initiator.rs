@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use longshore::{BatchId, Client, Kind, MemoryStore, Policy, Scope, Store, Timestamp, Worker};
 use longshore_batch::Definition;
-use longshore_batch::definition::{END_KIND, ROW_KIND};
-use longshore_batch::initiator::{FillResult, InitiateError, Initiation, Initiator, StartOptions};
+use longshore_batch::definition::{COMPLETION_KIND, ROW_KIND};
+use longshore_batch::row_enqueuer::{FillResult, FillError, BatchFill, RowEnqueuer, StartOptions};
 use longshore_batch::rows::RowSource;
 use longshore_testkit::{Fault, FaultyStore};
 use serde_json::Value;
@@ -38,25 +38,25 @@ impl FillFixture {
     /// A table with `rows` rows, and a store that fails these calls.
     fn breaking(rows: i64, faults: &[(&'static str, u64, Fault)]) -> Self {
         let store = FaultyStore::new(Arc::new(MemoryStore::default()));
-        let plan = |store: FaultyStore, fault: &(_, _, _)| store.with(fault.0, fault.1, fault.2);
+        let plan = |store: FaultyStore, fault: &(_, _, _)| store.with_fault(fault.0, fault.1, fault.2);
         let faulty = Arc::new(faults.iter().fold(store, plan));
         Self { store: faulty.clone(), faulty, table: Arc::new(FakeTable::numbered(rows)) }
     }
 
     fn client(&self) -> Client {
-        Client::new(Arc::clone(&self.store)).with_patience(Duration::ZERO)
+        Client::new(Arc::clone(&self.store)).with_retry_timeout(Duration::ZERO)
     }
 
-    fn initiator(&self) -> Initiator {
+    fn initiator(&self) -> RowEnqueuer {
         let source: Arc<dyn RowSource> = self.table.clone();
-        Initiator::new(self.client(), source)
+        RowEnqueuer::new(self.client(), source)
     }
 
-    async fn start(&self) -> Initiation {
+    async fn start(&self) -> BatchFill {
         self.start_with(definition()).await
     }
 
-    async fn start_with(&self, definition: Definition) -> Initiation {
+    async fn start_with(&self, definition: Definition) -> BatchFill {
         self.initiator().start(definition, options()).await.unwrap()
     }
 
@@ -79,14 +79,14 @@ fn numbers(range: std::ops::RangeInclusive<i64>) -> Vec<Value> {
 }
 
 async fn fill(
-    initiator: &Initiator,
-    initiation: &mut Initiation,
-) -> Result<FillResult, InitiateError> {
+    initiator: &RowEnqueuer,
+    initiation: &mut BatchFill,
+) -> Result<FillResult, FillError> {
     initiator.fill(initiation, pending(), |_| ()).await
 }
 
 /// Fills until the initiator only waits: with paused time, an hour is nothing.
-async fn fill_until_it_waits(initiator: &Initiator, initiation: &mut Initiation) -> FillResult {
+async fn fill_until_it_waits(initiator: &RowEnqueuer, initiation: &mut BatchFill) -> FillResult {
     let hour = tokio::time::sleep(Duration::from_secs(3600));
     initiator.fill(initiation, hour, |_| ()).await.unwrap()
 }
@@ -97,7 +97,7 @@ fn worker(store: &Arc<dyn Store>, slots: u32) -> Worker {
     Worker::builder(Arc::clone(store))
         .slots(slots)
         .handle_fn(end(ROW_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
-        .handle_fn(end(END_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
+        .handle_fn(end(COMPLETION_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
         .until_idle(true)
         .build()
         .unwrap()

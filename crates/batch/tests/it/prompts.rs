@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::TenantId;
 use longshore_ai::{AskError, Code, Prompts};
 use longshore_batch::SqliteRows;
-use longshore_batch::prompts::SqlPrompts;
+use longshore_batch::prompt_lookup::SqlPrompts;
 use longshore_batch::rows::OpenMode;
 use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use longshore::{BatchId, OnLost, RetryPolicy, Scope, Store, TenantId, Unit};
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::Definition;
 use longshore_batch::definition::{
-    Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, RowStep, SqlPost, SqlPre, Workers,
+    Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, RowStep, SqlPost, SqlPre, RowConcurrency,
 };
 use longshore_batch::rows::{OpenMode, SqliteRows};
 use rusqlite::Connection;
@@ -25,7 +25,7 @@ pub(crate) fn definition() -> Definition {
         kind: "review".to_owned(),
         tenant: TenantId::default(),
         database: Database::Store,
-        workers: Workers::default(),
+        workers: RowConcurrency::default(),
         candidates: candidates("SELECT id, priority FROM line WHERE status = 'open'"),
         pre: Pre::Sql(SqlPre {
             sql: "SELECT * FROM line WHERE id = :key".to_owned(),

@@ -168,7 +168,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let dsn = format!("http://key@{}/1", listener.local_addr().unwrap());
         let sentry = Sentry::new(Client::new(), dsn.parse().unwrap());
-        let (pool, kind) = (PoolName::new("mjml").unwrap(), PoolAlertKind::BackEndLost);
+        let (pool, kind) = (PoolName::new("mjml").unwrap(), PoolAlertKind::BackendLost);
         let alert = PoolAlert { pool, kind, stats: None, error: "gone".to_owned() };
         let answers = async {
             let (mut stream, _) = listener.accept().await.unwrap();

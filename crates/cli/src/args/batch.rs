@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use longshore::{BatchId, BatchStatus, HumanDuration, UnitState};
-use longshore_batch::definition::{MailMode, Workers};
+use longshore_batch::definition::{MailMode, RowConcurrency};
 
 use super::unit_worker::{PageArgs, PoolTarget};
 
@@ -152,7 +152,7 @@ pub struct BatchFileArgs {
     pub param: Vec<(String, String)>,
     /// Rows processed concurrently, or `auto`
     #[arg(long, value_name = "N", value_parser = workers)]
-    pub workers: Option<Workers>,
+    pub workers: Option<RowConcurrency>,
     /// Process at most this many rows
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
@@ -184,12 +184,12 @@ impl BatchFileArgs {
     }
 }
 
-fn workers(text: &str) -> Result<Workers, String> {
+fn workers(text: &str) -> Result<RowConcurrency, String> {
     if text == "auto" {
-        return Ok(Workers::Auto);
+        return Ok(RowConcurrency::Auto);
     }
     match u32::from_str(text) {
         Ok(0) | Err(_) => Err("expected a number from 1, or `auto`".to_owned()),
-        Ok(workers) => Ok(Workers::Fixed(workers)),
+        Ok(workers) => Ok(RowConcurrency::Fixed(workers)),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::schedule::{Missed, Overlap};
+use longshore::schedule::{MissedPolicy, OverlapPolicy};
 use longshore::{HumanDuration, Kind, Priority, QueueName, ScheduleName};
 
 use super::server::ServerArgs;
@@ -72,10 +72,10 @@ pub struct CronAddArgs {
     pub param: Vec<(String, String)>,
     /// Policy for missed times: skip, once, all (the newest 100) or all:LIMIT
     #[arg(long, value_name = "POLICY", default_value_t)]
-    pub missed: Missed,
+    pub missed: MissedPolicy,
     /// Policy while the previous firing's work is live: allow, skip or wait
     #[arg(long, value_name = "POLICY", default_value_t)]
-    pub overlap: Overlap,
+    pub overlap: OverlapPolicy,
     /// Queue of the units [env: LONGSHORE_QUEUE] [default: default]
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<QueueName>,

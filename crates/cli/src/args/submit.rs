@@ -225,7 +225,7 @@ impl From<OnDuplicateArg> for OnDuplicate {
     fn from(typed: OnDuplicateArg) -> Self {
         match typed {
             OnDuplicateArg::Existing => Self::Existing,
-            OnDuplicateArg::Refuse => Self::Refused,
+            OnDuplicateArg::Refuse => Self::Rejected,
         }
     }
 }

@@ -5,8 +5,8 @@ mod show;
 mod times;
 
 use anyhow::Context;
-use longshore::schedule::{Schedule, Step};
-use longshore::store::{Fired, Firing, ScheduleFilter, ScheduleSwitch, Sent};
+use longshore::schedule::{Schedule, ScheduleStep};
+use longshore::store::{FireResult, Firing, ScheduleFilter, ScheduleSwitch, SendResult};
 use longshore::{ScheduleName, Scope, Store, TenantId, Timestamp, UnitId};
 use serde::Serialize;
 
@@ -100,7 +100,7 @@ async fn next(typed: CronNextArgs, settings: &Settings) -> anyhow::Result<()> {
     };
     let mut coming = Vec::new();
     while coming.len() < typed.count as usize
-        && let Some(next) = times.after(time)
+        && let Some(next) = times.next_after(time)
     {
         coming.push(next);
         time = next;
@@ -112,7 +112,7 @@ async fn resume(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> 
     let schedules = ScheduleStore::open(settings).await?;
     let schedule = schedules.find(name).await?;
     let times = parse_times(&schedule.plan.cron, &schedule.plan.zone)?;
-    let switch = ScheduleSwitch::Resume { next: times.after(now()) };
+    let switch = ScheduleSwitch::Resume { next: times.next_after(now()) };
     show::print_state(&schedules.switch(name, switch).await?, settings)
 }
 
@@ -139,16 +139,16 @@ async fn fire(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
     let (schedules, at) = (ScheduleStore::open(settings).await?, now());
     let answers = loop {
         let schedule = schedules.find(name).await?;
-        let step = Step { at: Some(at), next: schedule.next_fire, ..Step::default() };
+        let step = ScheduleStep { at: Some(at), next: schedule.next_fire, ..ScheduleStep::default() };
         let firing = Firing::of(&schedule, step, at);
         match schedules.store.fire_schedule(&schedules.scope, firing).await? {
-            Fired::Committed(answers) => break answers,
+            FireResult::Committed(answers) => break answers,
             // The schedule fired by itself just now: read it again.
-            Fired::Moved => {}
-            Fired::Refused(refusal) => return Err(refusal).context("the schedule cannot fire"),
+            FireResult::Conflict => {}
+            FireResult::Refused(refusal) => return Err(refusal).context("the schedule cannot fire"),
         }
     };
-    let Some(Sent::Created(unit) | Sent::Existing(unit)) = answers.first().cloned() else {
+    let Some(SendResult::Created(unit) | SendResult::Existing(unit)) = answers.first().cloned() else {
         anyhow::bail!("the store returned no unit for the firing");
     };
     let answer = FireResult { schedule: name, at, unit };

@@ -12,9 +12,9 @@ pub mod units;
 use std::path::Path;
 
 use longshore_dispatch::access::AccessError;
-use longshore_dispatch::client::{Client, ClientError};
-use longshore_dispatch::link::LinkError;
-use longshore_dispatch::request::{Ending, Reply, Request, Status};
+use longshore_dispatch::client::{DispatchClient, ClientError};
+use longshore_dispatch::connection::ConnectError;
+use longshore_dispatch::request::{ShutdownMode, ServerReply, ClientRequest, PoolStatus};
 
 use crate::args::dispatch::{
     DispatchCommand, DispatchPoolArg, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs,
@@ -47,12 +47,12 @@ pub async fn run(typed: DispatchCommand, settings: &Settings) -> anyhow::Result<
 }
 
 /// Connects to the pool's server.
-pub async fn connect(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<Client> {
+pub async fn connect(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<DispatchClient> {
     connect_in(&settings.dispatch.folder(pool.dir.as_deref())).await
 }
 
-async fn connect_in(folder: &Path) -> anyhow::Result<Client> {
-    Client::connect(folder).await.map_err(|error| match connection_hint(&error, folder) {
+async fn connect_in(folder: &Path) -> anyhow::Result<DispatchClient> {
+    DispatchClient::connect(folder).await.map_err(|error| match connection_hint(&error, folder) {
         Some(hint) => hinted(error.into(), hint),
         None => error.into(),
     })
@@ -60,43 +60,43 @@ async fn connect_in(folder: &Path) -> anyhow::Result<Client> {
 
 /// The hint for a failed connection.
 fn connection_hint(error: &ClientError, folder: &Path) -> Option<String> {
-    let ClientError::Link(error) = error else { return None };
+    let ClientError::Connect(error) = error else { return None };
     let start = || format!("`longshore dispatch start --dir {}` starts a pool", folder.display());
     match error {
-        LinkError::Access(AccessError::Open { path, .. }) => Some(format!(
+        ConnectError::Access(AccessError::TooPermissive { path, .. }) => Some(format!(
             "any process that has read it can use the pool: stop the pool and start it again, \
              or `chmod 600 {}` if none has",
             path.display()
         )),
-        LinkError::Access(AccessError::Foreign(_)) => {
+        ConnectError::Access(AccessError::WrongOwner(_)) => {
             Some("a pool is for one user; `--dir` names another folder".to_owned())
         }
-        LinkError::Unreachable { stranger: true, .. } => Some(
+        ConnectError::Unreachable { stranger: true, .. } => Some(
             "another server answers there: is this file an old copy? `--dir` names the pool's own \
              folder"
                 .to_owned(),
         ),
-        LinkError::Access(_) | LinkError::Unreachable { .. } => Some(start()),
+        ConnectError::Access(_) | ConnectError::Unreachable { .. } => Some(start()),
         _ => None,
     }
 }
 
-async fn ask_status(client: &mut Client) -> anyhow::Result<Status> {
-    match client.ask(&Request::Status).await? {
-        Reply::Status(status) => Ok(*status),
+async fn ask_status(client: &mut DispatchClient) -> anyhow::Result<PoolStatus> {
+    match client.request(&ClientRequest::Status).await? {
+        ServerReply::Status(status) => Ok(*status),
         other => Err(unexpected_reply(&other)),
     }
 }
 
 /// The error for a reply to another request.
-pub fn unexpected_reply(reply: &Reply) -> anyhow::Error {
+pub fn unexpected_reply(reply: &ServerReply) -> anyhow::Error {
     anyhow::anyhow!("the server sent an unexpected reply: {reply:?}")
 }
 
 async fn scale(typed: DispatchScaleArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (min, max) = (typed.workers, typed.max_workers.unwrap_or(typed.workers).max(typed.workers));
     let mut client = connect(&typed.pool, settings).await?;
-    client.ask(&Request::Scale { min, max }).await?;
+    client.request(&ClientRequest::Scale { min, max }).await?;
     let words = || match min == max {
         true => format!("{min} workers are wanted"),
         false => format!("{min} to {max} workers are wanted"),
@@ -110,7 +110,7 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
     let idle = async {
         loop {
             let status = ask_status(&mut client).await?;
-            if status.ready + status.later + status.claimed == 0 {
+            if status.ready + status.not_ready + status.claimed == 0 {
                 return anyhow::Ok(status);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -131,8 +131,8 @@ async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<Ex
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let mut client = connect_in(&folder).await?;
     let pid = ask_status(&mut client).await?.pid;
-    let ending = if typed.now { Ending::Now } else { Ending::Drain(typed.drain_timeout.0) };
-    client.ask(&Request::Stop(ending)).await?;
+    let ending = if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
+    client.request(&ClientRequest::Stop(ending)).await?;
     // The server has stopped once it does not answer and its process, if it is on this machine, is
     // gone.
     while ask_status(&mut client).await.is_ok() || start::is_alive(&folder, pid) {

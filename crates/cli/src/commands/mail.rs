@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use longshore::duration;
-use longshore_mail::spool::Health;
+use longshore_mail::spool::SpoolHealth;
 
 use super::now;
 use crate::args::mail::MailCommand as Typed;
@@ -46,7 +46,7 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
     let value = serde_json::json!({
         "pending": stats.pending,
         "due": stats.due,
-        "put_off": stats.put_off,
+        "put_off": stats.postponed,
         "oldest_due_seconds": stats.oldest_due.as_secs(),
         "oldest_put_off_seconds": stats.oldest_put_off.as_secs(),
         "sending": stats.sending,
@@ -63,8 +63,8 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
         if !stats.oldest_due.is_zero() {
             table.field("oldest due", format!("for {}", duration::format(stats.oldest_due)));
         }
-        if stats.put_off > 0 {
-            table.field("put off", stats.put_off);
+        if stats.postponed > 0 {
+            table.field("put off", stats.postponed);
             table.field(
                 "oldest put off",
                 format!("due for {}", duration::format(stats.oldest_put_off)),
@@ -80,7 +80,7 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
         }
         table
     })?;
-    let well = health == Health::Good;
+    let well = health == SpoolHealth::Good;
     Ok(if check && !well { ExitCode::Failures } else { ExitCode::Good })
 }
 

@@ -68,7 +68,7 @@ async fn init(
             .hint("name one with --max N, or write [pools.NAME] max = N into longshore.toml");
     }
     for (name, shape) in pools {
-        match permits.init(&name, shape.max).await? {
+        match permits.create(&name, shape.max).await? {
             Some(max) => print_pool(&name, max, "known before", settings)?,
             None => print_pool(&name, shape.max, "made known", settings)?,
         }

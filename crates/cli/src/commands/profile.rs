@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use longshore::accounts::{Keys, Ledger, ProfileChange, ProfileRecord, PutProfile};
 use longshore::{Error, ProfileName, Scope, TenantId};
-use longshore_ai::TENANT_SHEET;
+use longshore_ai::TENANT_SETTINGS;
 use serde_json::{Value, json};
 
 use super::ledger;
@@ -103,7 +103,7 @@ impl<'a> ProfileStore<'a> {
         let found =
             self.ledger.profiles(&self.scope, None, page.after.as_deref(), page.limit).await?;
         let (sheets, profiles): (Vec<_>, Vec<_>) =
-            found.items.into_iter().partition(|record| record.name.as_str() == TENANT_SHEET);
+            found.items.into_iter().partition(|record| record.name.as_str() == TENANT_SETTINGS);
         let output = self.settings.output;
         output.list(&profiles, || show::table(&profiles, &sheets))?;
         if let Some(next) = found.next {

@@ -1,7 +1,7 @@
 //! `queue`: shows, pauses, resumes, bounds and purges queues.
 
 use longshore::duration::format_ago;
-use longshore::store::{LaneChange, Operated, QueueChange, QueueInfo, UnitAction, UnitSelection};
+use longshore::store::{LaneChange, UnitActionResult, QueueChange, QueueInfo, UnitAction, UnitSelection};
 use longshore::{Error, QueueName, Store, TenantId, UnitState};
 use serde::Serialize;
 
@@ -147,10 +147,10 @@ async fn purge(
     if !yes && !confirm(&question, settings)? {
         return Ok(ExitCode::Cancelled);
     }
-    let mut all = Operated::default();
+    let mut all = UnitActionResult::default();
     for state in WAITING {
         let selection = UnitSelection::Queue(queue.clone(), state);
-        let done = store.operate_units(&settings.scope(), selection, UnitAction::Cancel).await?;
+        let done = store.apply_unit_action(&settings.scope(), selection, UnitAction::Cancel).await?;
         all.changed += done.changed;
         all.requested += done.requested;
         all.skipped += done.skipped;

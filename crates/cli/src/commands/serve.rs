@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use anyhow::Context;
 use longshore::services;
-use longshore_web::{Lock, Tls, Web};
+use longshore_web::{AuthMode, ServerCertificate, Web};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -45,8 +45,8 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         return Err(open).hint("longshore token add --role admin --label \"its owner\"");
     }
     let lock = match is_reachable || typed.locked || settings.web.locked {
-        true => Lock::Always,
-        false => Lock::OnceThereIsAToken,
+        true => AuthMode::TokenRequired,
+        false => AuthMode::OpenUntilFirstToken,
     };
     let known = settings.bounded.pools.iter().map(|(name, shape)| (name.clone(), shape.max));
     let inference = inference::open_inference(&ledger, settings)?
@@ -79,8 +79,8 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     // Polled once for the same reason: the worker server has its own signal handlers.
     let mut hosting = Box::pin(run_embedded(hosted));
     let hosted = futures_util::poll!(&mut hosting);
-    print_address(address, tls.is_some(), lock == Lock::Always || is_locked, settings)?;
-    let maintenance = services::all(
+    print_address(address, tls.is_some(), lock == AuthMode::TokenRequired || is_locked, settings)?;
+    let maintenance = services::run_all(
         Arc::clone(&store),
         || inference.session(),
         Arc::new(Notify::new()),
@@ -90,7 +90,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         tokio::select! {
             () = web.serve(listener, tls, end) => {}
             () = inference::run_background(&inference, &*store) => {}
-            () = inference.be_present(&*store) => {}
+            () = inference.run_heartbeat(&*store) => {}
             () = maintenance => {}
         }
     };
@@ -100,7 +100,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Poll::Pending => tokio::join!(serving, hosting),
     };
     inference::flush(&inference).await;
-    inference.leave(&*store).await?;
+    inference.close_session(&*store).await?;
     hosted.map(|()| ExitCode::Good)
 }
 
@@ -125,14 +125,14 @@ async fn run_embedded(hosted: Option<EmbeddedServer>) -> anyhow::Result<()> {
     }
 }
 
-fn tls(typed: &Typed, settings: &Settings) -> anyhow::Result<Option<Tls>> {
+fn tls(typed: &Typed, settings: &Settings) -> anyhow::Result<Option<ServerCertificate>> {
     let pair = (
         typed.tls_cert.as_ref().or(settings.web.tls_cert.as_ref()),
         typed.tls_key.as_ref().or(settings.web.tls_key.as_ref()),
     );
     match pair {
         _ if typed.no_tls => Ok(None),
-        (Some(certificate), Some(key)) => Ok(Some(Tls::read(certificate, key)?)),
+        (Some(certificate), Some(key)) => Ok(Some(ServerCertificate::read(certificate, key)?)),
         (None, None) => Ok(None),
         _ => Err(usage("a certificate and its key belong together"))
             .hint("give both --tls-cert FILE and --tls-key FILE"),

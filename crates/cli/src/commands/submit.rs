@@ -3,10 +3,10 @@
 use std::io::Read;
 
 use anyhow::Context;
-use longshore::store::Sent;
-use longshore::unit::{After, Cap, MAX_PAYLOAD, Weight};
+use longshore::store::SendResult;
+use longshore::unit::{Dependencies, ConcurrencyCap, MAX_PAYLOAD, Weight};
 use longshore::{NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
-use longshore_dispatch::system::Role;
+use longshore_dispatch::system::JobRole;
 use serde::Serialize;
 
 use super::{
@@ -26,7 +26,7 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     }
     if typed.script.script.is_some() {
         let system = typed.script.qsys.unwrap_or(settings.dispatch.qsys);
-        if system.role == Role::Direct {
+        if system.role == JobRole::Direct {
             return submit_direct::run(&typed, system.base, settings).await;
         }
         return submit_script::run(typed, settings).await;
@@ -38,13 +38,13 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         Some(url) => submit_http::payload(url, &typed)?,
         None => payload(typed.payload.as_deref().unwrap_or("-"))?,
     };
-    let mut unit = UnitTemplate::new(&typed, settings)?.unit(payload);
+    let mut unit = SubmitTemplate::new(&typed, settings)?.unit(payload);
     unit.awaited = typed.wait;
     let (_store, client) = connect(settings).await?;
     let (id, status) = match client.send_many(vec![unit], typed.when_full()).await?.pop() {
-        Some(Sent::Created(id)) => (id, "created"),
-        Some(Sent::Existing(id)) => (id, "existing"),
-        Some(Sent::Refused(refusal)) => return Err(refusal).context("the unit was not sent"),
+        Some(SendResult::Created(id)) => (id, "created"),
+        Some(SendResult::Existing(id)) => (id, "existing"),
+        Some(SendResult::Refused(refusal)) => return Err(refusal).context("the unit was not sent"),
         None => anyhow::bail!("the store returned no unit"),
     };
     if !typed.wait {
@@ -123,9 +123,9 @@ pub fn read(from: impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// The template of all units of one command.
-pub struct UnitTemplate(NewUnit);
+pub struct SubmitTemplate(NewUnit);
 
-impl UnitTemplate {
+impl SubmitTemplate {
     /// The unit that the arguments describe, still without payload.
     pub fn new(typed: &SubmitArgs, settings: &Settings) -> anyhow::Result<Self> {
         let now = now();
@@ -141,8 +141,8 @@ impl UnitTemplate {
             resources: resource::collect_resources(&typed.resource)?,
         };
         unit.cap = cap(typed);
-        unit.after =
-            After { units: typed.after.clone(), on_failure: typed.on_dependency_failure.into() };
+        unit.dependencies =
+            Dependencies { units: typed.after.clone(), on_failure: typed.on_dependency_failure.into() };
         unit.policy = policy(typed);
         Ok(Self(unit))
     }
@@ -153,8 +153,8 @@ impl UnitTemplate {
     }
 }
 
-fn cap(typed: &SubmitArgs) -> Option<Cap> {
-    Some(Cap { key: typed.cap_key.clone()?, limit: typed.cap_limit? })
+fn cap(typed: &SubmitArgs) -> Option<ConcurrencyCap> {
+    Some(ConcurrencyCap { key: typed.cap_key.clone()?, limit: typed.cap_limit? })
 }
 
 /// The sender's policy, if it has one; otherwise the kind's applies.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use longshore::{Priority, UnitId};
 use longshore_dispatch::system::{
-    Array, BaseSystem, Cause, End, Job, JobId, Pace, Program, Site, system, wait,
+    JobArray, BaseSystem, JobEndCause, JobEnd, Job, JobId, PollPolicy, JobProgram, SystemConfig, open_system, wait_for_jobs,
 };
 
 use super::submit_script::{script_path, variables};
@@ -24,7 +24,7 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     check(typed, base)?;
     let job = job(&typed.script, typed.weight)?;
-    let system = system(base, Site::default());
+    let system = open_system(base, SystemConfig::default());
     let id = system.submit(&job).await?;
     if let Some(path) = job.stdout.as_deref().filter(|_| typed.script.output == OutputTarget::Tail)
     {
@@ -36,12 +36,12 @@ pub async fn run(
         return Ok(ExitCode::Good);
     }
     settings.output.note(format!("job {id} of {base}"));
-    let waiting = wait(&*system, std::slice::from_ref(&id), Pace::default());
+    let waiting = wait_for_jobs(&*system, std::slice::from_ref(&id), PollPolicy::default());
     let ends = match typed.wait_limit {
         None => waiting.await?,
         Some(limit) => tokio::time::timeout(limit.0, waiting).await.hint("the job continues")??,
     };
-    print_outcome(&id, ends.get(&id).copied().unwrap_or_else(End::unknown), settings)
+    print_outcome(&id, ends.get(&id).copied().unwrap_or_else(JobEnd::unknown), settings)
 }
 
 /// Rejects options that a base system does not support.
@@ -79,7 +79,7 @@ fn job(call: &ScriptArgs, slots: u32) -> anyhow::Result<Job> {
         OutputTarget::Tail => Some(default_output(&dir, &name)),
         OutputTarget::Nothing | OutputTarget::Stream(_) => None,
     };
-    let program = Program::Script { path, args: call.args.clone() };
+    let program = JobProgram::Script { path, args: call.args.clone() };
     Ok(Job {
         threads: NonZeroU32::new(call.nthr.unwrap_or(slots)).unwrap_or(NonZeroU32::MIN),
         memory: call.mem.map(|size| size.0.div_ceil(1 << 20)),
@@ -101,25 +101,25 @@ fn default_output(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{tame}-{end}.out"))
 }
 
-fn array(range: &ArrayRange) -> anyhow::Result<Array> {
+fn array(range: &ArrayRange) -> anyhow::Result<JobArray> {
     let whole = || usage("an array without a pool is one range, as 1-1000 or 1-1000%50");
     let [(first, last)] = range.ranges.as_slice() else { return Err(whole()) };
     let number = |number: &u64| u32::try_from(*number).map_err(|_| whole());
     let throttle = range.at_most.and_then(NonZeroU32::new);
-    Ok(Array { first: number(first)?, last: number(last)?, throttle })
+    Ok(JobArray { first: number(first)?, last: number(last)?, throttle })
 }
 
 /// Prints how the job ended, and returns the exit code for it.
-fn print_outcome(id: &JobId, end: End, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let code = end.exit.map(longshore_process::Exit::shell_code);
+fn print_outcome(id: &JobId, end: JobEnd, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let code = end.exit.map(longshore_process::ExitStatus::shell_code);
     let cause = match end.cause {
-        Cause::Itself => None,
-        Cause::Cancelled => Some("it was cancelled"),
-        Cause::TimeLimit => Some("it exceeded its time limit"),
-        Cause::Memory => Some("it exceeded its memory limit"),
-        Cause::NodeLost => Some("its node was lost"),
-        Cause::Preempted => Some("it was preempted"),
-        Cause::Unknown => Some("the system does not say how it ended"),
+        JobEndCause::Exited => None,
+        JobEndCause::Cancelled => Some("it was cancelled"),
+        JobEndCause::TimeLimit => Some("it exceeded its time limit"),
+        JobEndCause::Memory => Some("it exceeded its memory limit"),
+        JobEndCause::NodeLost => Some("its node was lost"),
+        JobEndCause::Preempted => Some("it was preempted"),
+        JobEndCause::Unknown => Some("the system does not say how it ended"),
     };
     if settings.output.is_json() {
         let answer = serde_json::json!({ "job": id, "exit_code": code, "cause": cause });
@@ -130,10 +130,10 @@ fn print_outcome(id: &JobId, end: End, settings: &Settings) -> anyhow::Result<Ex
         settings.output.note(format!("it ended with exit code {code}"));
     }
     Ok(match (code.and_then(|code| u8::try_from(code).ok()), end.cause) {
-        (Some(code), Cause::Itself) => ExitCode::Program(code),
+        (Some(code), JobEndCause::Exited) => ExitCode::Program(code),
         (Some(code), _) if code != 0 => ExitCode::Program(code),
-        (_, Cause::Cancelled) => ExitCode::Cancelled,
-        (_, Cause::Unknown) => ExitCode::Error,
+        (_, JobEndCause::Cancelled) => ExitCode::Cancelled,
+        (_, JobEndCause::Unknown) => ExitCode::Error,
         _ => ExitCode::Failures,
     })
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore::{BatchId, UnitId, UnitState};
-use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Submission, nth};
+use longshore_dispatch::client::DispatchClient;
+use longshore_dispatch::request::{SubmitConditions, Items, ArrayItems, ServerReply, ClientRequest, Submission, nth_unit_id};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
@@ -34,9 +34,9 @@ pub async fn run(file: &Path, typed: &SubmitArgs, settings: &Settings) -> anyhow
     let mut sent = Vec::with_capacity(submissions.len());
     for (task, submission) in submissions {
         let items = submission.items.clone();
-        let reply = client.ask(&Request::Submit(Box::new(submission))).await;
+        let reply = client.request(&ClientRequest::Submit(Box::new(submission))).await;
         let reply = reply.hint(format!("{} tasks were sent before `{task}`", sent.len()))?;
-        let Reply::Submitted { units, .. } = reply else { return Err(unexpected_reply(&reply)) };
+        let ServerReply::Submitted { units, .. } = reply else { return Err(unexpected_reply(&reply)) };
         let (unit, array) = match items {
             Items::Once(unit) => (Some(unit), None),
             Items::Each { batch, .. } => (None, Some(batch)),
@@ -126,7 +126,7 @@ fn task_submission(
         resources: task.resources.clone(),
         after,
         awaited,
-        conditions: Conditions::default(),
+        conditions: SubmitConditions::default(),
     };
     submission(&task.call, context, settings)
         .map_err(|error| error.context(format!("task `{}`", task.id)))
@@ -149,23 +149,23 @@ fn own_ids(
     *batch = BatchId::new(format!("{}-{}-{end}", job.name, task.id))
         .hint("arrays are named after the job and the task")?;
     let count = match of {
-        Many::Ranges(ranges) => ranges.iter().map(|(first, last)| last - first + 1).sum(),
-        Many::Lines(lines) => lines.len() as u64,
+        ArrayItems::Ranges(ranges) => ranges.iter().map(|(first, last)| last - first + 1).sum(),
+        ArrayItems::Lines(lines) => lines.len() as u64,
     };
     if count > MAX_DEPENDENCIES {
         // No task can depend on so many: if one does, the limit above rejects it.
         return Ok(vec![id; usize::try_from(MAX_DEPENDENCIES + 1).unwrap_or(usize::MAX)]);
     }
-    Ok((0..count).map(|position| nth(id, position)).collect())
+    Ok((0..count).map(|position| nth_unit_id(id, position)).collect())
 }
 
 /// Waits for a task's end. True if all its scripts succeeded.
-async fn wait_for(client: &mut Client, sent: &mut SubmittedTask) -> anyhow::Result<bool> {
+async fn wait_for(client: &mut DispatchClient, sent: &mut SubmittedTask) -> anyhow::Result<bool> {
     let Some(batch) = &sent.array else {
         let Some(unit) = sent.unit else { return Ok(true) };
         loop {
-            let reply = client.ask(&Request::Unit(unit, 10 * POLL_INTERVAL)).await?;
-            let Reply::Unit(view) = reply else { return Err(unexpected_reply(&reply)) };
+            let reply = client.request(&ClientRequest::Unit(unit, 10 * POLL_INTERVAL)).await?;
+            let ServerReply::Unit(view) = reply else { return Err(unexpected_reply(&reply)) };
             if view.state.is_final() {
                 sent.state = Some(view.state.to_string());
                 return Ok(view.state == UnitState::Done);
@@ -173,8 +173,8 @@ async fn wait_for(client: &mut Client, sent: &mut SubmittedTask) -> anyhow::Resu
         }
     };
     loop {
-        let reply = client.ask(&Request::Array(batch.clone())).await?;
-        let Reply::Array(view) = reply else { return Err(unexpected_reply(&reply)) };
+        let reply = client.request(&ClientRequest::Array(batch.clone())).await?;
+        let ServerReply::Array(view) = reply else { return Err(unexpected_reply(&reply)) };
         if !view.status.is_open() {
             sent.state = Some(format!(
                 "{} done, {} failed, {} cancelled",

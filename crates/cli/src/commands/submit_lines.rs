@@ -8,12 +8,12 @@ use std::io::{BufRead, BufReader};
 
 use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
-use longshore::store::Sent;
+use longshore::store::SendResult;
 use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch, NewUnit};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::submit::UnitTemplate;
+use super::submit::SubmitTemplate;
 use super::{connect, wait};
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, hinted, usage};
@@ -103,7 +103,7 @@ impl LineSubmitter<'_> {
             let name = &writer.batch().id;
             self.settings.output.note(format!("resuming batch `{name}` after line {from}"));
         }
-        let template = UnitTemplate::new(self.typed, self.settings)?;
+        let template = SubmitTemplate::new(self.typed, self.settings)?;
         let mut chunks = self.read(from)?;
         let (mut new, mut at) = (0, from);
         while let Some(chunk) = chunks.recv().await {
@@ -131,7 +131,7 @@ impl LineSubmitter<'_> {
     }
 
     async fn as_units(&self) -> anyhow::Result<ExitCode> {
-        let template = UnitTemplate::new(self.typed, self.settings)?;
+        let template = SubmitTemplate::new(self.typed, self.settings)?;
         let mut chunks = self.read(0)?;
         let (mut sent, mut at) = (0, 0);
         let mut known = 0;
@@ -146,7 +146,7 @@ impl LineSubmitter<'_> {
             let answers = self.client.send_many(units, self.typed.when_full()).await;
             let answers = answers.map_err(|error| self.with_resume_hint(error, at))?;
             check_refused(&answers, at).map_err(|error| self.with_resume_hint(error, at))?;
-            known += answers.iter().filter(|sent| matches!(sent, Sent::Existing(_))).count() as u64;
+            known += answers.iter().filter(|sent| matches!(sent, SendResult::Existing(_))).count() as u64;
             (sent, at) = (sent + count, chunk.lines);
             self.bar.inc(count);
             if let Some(end) = chunk.end {
@@ -259,10 +259,10 @@ fn check_end(end: InputEnd, at: u64, resume_hint: impl Fn(u64) -> String) -> any
     }
 }
 
-fn check_refused(answers: &[Sent], after: u64) -> anyhow::Result<()> {
-    let is_in = |answer: &&Sent| !matches!(answer, Sent::Refused(_));
+fn check_refused(answers: &[SendResult], after: u64) -> anyhow::Result<()> {
+    let is_in = |answer: &&SendResult| !matches!(answer, SendResult::Refused(_));
     for answer in answers {
-        if let Sent::Refused(refusal) = answer {
+        if let SendResult::Refused(refusal) = answer {
             let more = answers.iter().filter(is_in).count();
             let words = format!("a unit after line {after} was refused, {more} after it were sent");
             return Err(refusal.clone()).context(words);
@@ -286,7 +286,7 @@ fn add_error(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
         SendError::Store(error) if error.is_retryable() => {
             format!("run the same command again later: it resumes after line {at}")
         }
-        SendError::Refused(refusal) if refusal.keeps_chunk_out() => {
+        SendError::Refused(refusal) if refusal.rejects_chunk() => {
             format!("run the same command again when there is room: it resumes after line {at}")
         }
         _ => return anyhow::Error::from(error).context(cannot),

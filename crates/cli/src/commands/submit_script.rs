@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
-use longshore_dispatch::client::Client;
+use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::request::{
-    ArrayView, Conditions, Items, Many, Reply, Request, Submission, UnitView,
+    ArrayView, SubmitConditions, Items, ArrayItems, ServerReply, ClientRequest, Submission, ScriptView,
 };
-use longshore_dispatch::script::{Output, Script, policy as script_policy};
+use longshore_dispatch::script::{ScriptOutput, Script, default_policy as script_policy};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
@@ -45,8 +45,8 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     let submission = submission(&typed.script, context, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
     let mut items = submission.items.clone();
-    let (units, existing) = match client.ask(&Request::Submit(Box::new(submission))).await? {
-        Reply::Submitted { units, existing } => (units, existing),
+    let (units, existing) = match client.request(&ClientRequest::Submit(Box::new(submission))).await? {
+        ServerReply::Submitted { units, existing } => (units, existing),
         other => return Err(unexpected_reply(&other)),
     };
     if let Some(existing) = existing {
@@ -110,13 +110,13 @@ fn check(typed: &SubmitArgs) -> anyhow::Result<()> {
 }
 
 /// When the script is accepted, and when it runs.
-fn conditions(typed: &SubmitArgs) -> Conditions {
+fn conditions(typed: &SubmitArgs) -> SubmitConditions {
     let now = now();
-    Conditions {
+    SubmitConditions {
         not_before: typed.not_before(now),
         deadline: typed.deadline.map(|time| time.after(now)),
         key: typed.dedup(),
-        room: match typed.no_wait {
+        full_timeout: match typed.no_wait {
             true => Some(Duration::ZERO),
             false => typed.wait_room.map(|span| span.0),
         },
@@ -133,7 +133,7 @@ pub struct ScriptContext<'a> {
     pub resources: BTreeMap<String, u32>,
     pub after: Vec<UnitId>,
     pub awaited: bool,
-    pub conditions: Conditions,
+    pub conditions: SubmitConditions,
 }
 
 /// The request to the server.
@@ -186,10 +186,10 @@ fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
     }
     let absolute = |path: &Path| dir.join(path);
     let output = match &call.output {
-        OutputTarget::Nothing => Output::Nothing,
-        OutputTarget::Tail => Output::Tail,
-        OutputTarget::Stream(folder) => Output::Stream(absolute(folder)),
-        OutputTarget::Files(pattern) => Output::Files {
+        OutputTarget::Nothing => ScriptOutput::Nothing,
+        OutputTarget::Tail => ScriptOutput::Tail,
+        OutputTarget::Stream(folder) => ScriptOutput::Stream(absolute(folder)),
+        OutputTarget::Files(pattern) => ScriptOutput::Files {
             stdout: absolute(pattern),
             stderr: call.stderr.as_deref().map(absolute),
         },
@@ -233,8 +233,8 @@ fn items(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Items> {
             return Err(usage("--max-fails is for arrays")).hint("add --array or --each-line");
         }
         (None, None) => return Ok(Items::Once(UnitId::new())),
-        (Some(range), _) => (Many::Ranges(range.ranges.clone()), range.at_most),
-        (None, Some(file)) => (Many::Lines(lines(file, dir)?), None),
+        (Some(range), _) => (ArrayItems::Ranges(range.ranges.clone()), range.at_most),
+        (None, Some(file)) => (ArrayItems::Lines(lines(file, dir)?), None),
     };
     let name = match &call.name {
         Some(name) => name.clone(),
@@ -260,14 +260,14 @@ fn lines(file: &str, dir: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 async fn wait_for_unit(
-    client: &mut Client,
+    client: &mut DispatchClient,
     unit: UnitId,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     settings.output.note(format!("unit {unit}"));
     loop {
-        let view = match client.ask(&Request::Unit(unit, LONG_POLL)).await? {
-            Reply::Unit(view) => *view,
+        let view = match client.request(&ClientRequest::Unit(unit, LONG_POLL)).await? {
+            ServerReply::Unit(view) => *view,
             other => return Err(unexpected_reply(&other)),
         };
         if view.state.is_final() {
@@ -276,7 +276,7 @@ async fn wait_for_unit(
     }
 }
 
-fn print_outcome(view: &UnitView, settings: &Settings) -> anyhow::Result<ExitCode> {
+fn print_outcome(view: &ScriptView, settings: &Settings) -> anyhow::Result<ExitCode> {
     let output = settings.output;
     if output.is_json() {
         output.json(view)?;
@@ -291,7 +291,7 @@ fn print_outcome(view: &UnitView, settings: &Settings) -> anyhow::Result<ExitCod
 }
 
 async fn wait_for_array(
-    client: &mut Client,
+    client: &mut DispatchClient,
     batch: BatchId,
     progress: bool,
     settings: &Settings,
@@ -299,8 +299,8 @@ async fn wait_for_array(
     settings.output.note(format!("array {batch}"));
     let bar = progress.then(|| settings.output.bar("{bar:24.green/dim} {percent:>3} %  {msg}"));
     loop {
-        let view = match client.ask(&Request::Array(batch.clone())).await? {
-            Reply::Array(view) => view,
+        let view = match client.request(&ClientRequest::Array(batch.clone())).await? {
+            ServerReply::Array(view) => view,
             other => return Err(unexpected_reply(&other)),
         };
         let ArrayView { total, done, failed, cancelled, .. } = view;

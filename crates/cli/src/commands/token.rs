@@ -67,7 +67,7 @@ fn table(tokens: &[TokenRecord]) -> Table {
             cell(token.id),
             cell(&token.tenant),
             cell(token.role),
-            cell(match (token.revoked_at, token.is_good(now)) {
+            cell(match (token.revoked_at, token.is_valid(now)) {
                 (Some(_), _) => "revoked",
                 (None, false) => "expired",
                 (None, true) => "good",

@@ -1,9 +1,9 @@
 //! `unit`: shows, retries and cancels units.
 
 use longshore::duration::format_ago;
-use longshore::store::{Operated, UnitAction, UnitFailure, UnitFilter, UnitSelection};
+use longshore::store::{UnitActionResult, UnitAction, UnitFailure, UnitFilter, UnitSelection};
 use longshore::{Payload, Unit, UnitId};
-use longshore_dispatch::request::Deed;
+use longshore_dispatch::request::UnitOperation;
 use serde::Serialize;
 
 use super::dispatch::units;
@@ -173,22 +173,22 @@ async fn operate(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let (deed, became) = match action {
-        UnitAction::Cancel => (Deed::Cancel, "cancelled"),
-        _ => (Deed::Retry, "ready again"),
+        UnitAction::Cancel => (UnitOperation::Cancel, "cancelled"),
+        _ => (UnitOperation::Retry, "ready again"),
     };
     if let Some(folder) = &units.pool.dir {
         return units::operate(folder, units.ids, deed, settings).await;
     }
     let (store, _) = connect(settings).await?;
     let selection = UnitSelection::Ids(units.ids);
-    let done = store.operate_units(&settings.scope(), selection, action).await?;
+    let done = store.apply_unit_action(&settings.scope(), selection, action).await?;
     settings.output.answer(&done, || operation_text(&done, became))?;
     let nothing = done.changed + done.requested == 0;
     Ok(if nothing { ExitCode::Error } else { ExitCode::Good })
 }
 
 /// The result of an operation, as text.
-pub fn operation_text(done: &Operated, became: &str) -> String {
+pub fn operation_text(done: &UnitActionResult, became: &str) -> String {
     let mut words = format!("{} {became}", done.changed);
     if done.requested > 0 {
         words.push_str(&format!(", {} running asked to stop", done.requested));

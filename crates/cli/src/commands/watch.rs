@@ -30,8 +30,8 @@ pub async fn run(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
-    let bar = BatchView::bar(output, &output.bars(), name);
-    let view = BatchView::new(output, bar, None).model_access(ModelAccess::of(client, name).await);
+    let bar = WatchedBatch::bar(output, &output.bars(), name);
+    let view = WatchedBatch::new(output, bar, None).model_access(ModelAccess::of(client, name).await);
     let (mut view, gone) = (view, Notify::new());
     let mut broken = None;
     let on_change = |batch: &Batch| {
@@ -64,7 +64,7 @@ pub async fn run_in_pool(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
-    let mut view = BatchView::new(output, BatchView::bar(output, &output.bars(), name), None);
+    let mut view = WatchedBatch::new(output, WatchedBatch::bar(output, &output.bars(), name), None);
     let mut array_client = ArrayClient::of(folder, name, settings).await?;
     let is_over = |array: &Batch| Ok(!array.status.is_open());
     let waiting = array_client.wait_until(is_over, |array| view.show(array, Instant::now()));
@@ -106,7 +106,7 @@ impl ModelAccess {
 }
 
 /// The display of a running batch.
-pub struct BatchView {
+pub struct WatchedBatch {
     output: Output,
     bar: ProgressBar,
     /// The number of units to come, if it was counted.
@@ -116,7 +116,7 @@ pub struct BatchView {
     model_access: ModelAccess,
 }
 
-impl BatchView {
+impl WatchedBatch {
     /// A view with this bar.
     pub fn new(output: Output, bar: ProgressBar, expected: Option<u64>) -> Self {
         let (rate, last_line, model_access) = (FinishRate::default(), None, ModelAccess::Direct);

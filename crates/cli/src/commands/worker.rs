@@ -7,11 +7,11 @@ use std::time::Duration;
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    ClaimAhead, Kind, Policy, PoolBook, RetryPolicy, Store, Worker as EngineWorker, WorkerBuilder,
+    Prefetch, Kind, Policy, PoolRegistry, RetryPolicy, Store, Worker as EngineWorker, WorkerBuilder,
     WorkerControl, WorkerReport, WorkerStats,
 };
-use longshore_batch::definition::{BULK_KIND, END_KIND, ROW_KIND};
-use longshore_batch::{BulkHandler, Lookout};
+use longshore_batch::definition::{PROVIDER_BATCH_KIND, COMPLETION_KIND, ROW_KIND};
+use longshore_batch::{ProviderBatchHandler, AlertMonitor};
 
 use super::batch::context::{commands, sources};
 use super::batch::handlers::{BatchHandlers, completion_policy, label};
@@ -62,7 +62,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     let own = PreparedHandlers { batches, http, pools: &pools, registry: &registry };
     let most = typed.max_units;
     let worker = build(typed, settings, Arc::clone(&store), own)?;
-    let alert_monitor = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
+    let alert_monitor = AlertMonitor::new(Arc::clone(&store), settings.scope(), sources, actions);
     let drain_after_limit = drain_after_limit(worker.control(), worker.stats(), most);
     let (report, signal) = tokio::select! {
         ended = run_with_monitor(run_with_signals(worker, drain), Arc::clone(&store), alert_monitor) => ended?,
@@ -108,7 +108,7 @@ struct PreparedHandlers<'a> {
     batches: BatchHandlers,
     http: HttpHandler,
     pools: &'a ExternalWorkers,
-    registry: &'a PoolBook,
+    registry: &'a PoolRegistry,
 }
 
 /// The kinds to claim; empty means all.
@@ -135,7 +135,7 @@ fn build(
         .ttl(typed.ttl.map_or(defaults.ttl, |span| span.0))
         .until_idle(typed.until_idle)
         .retention(settings.retention)
-        .claim_ahead(ClaimAhead::Adaptive);
+        .prefetch(Prefetch::Adaptive);
     if let Some(batch) = typed.batch {
         builder = builder.batch(batch);
     }
@@ -150,7 +150,7 @@ fn build(
     // all.
     for (kind, name) in &defaults.pools {
         if let Some(pool) = registry.find(name) {
-            builder = builder.hold(kind.clone(), pool.clone());
+            builder = builder.require_permit(kind.clone(), pool.clone());
         }
     }
     Ok(builder.build()?)
@@ -163,7 +163,7 @@ struct WorkerHandlers<'a> {
     batches: BatchHandlers,
     starts: BatchStartHandler,
     pools: &'a ExternalWorkers,
-    registry: &'a PoolBook,
+    registry: &'a PoolRegistry,
     chaos: Option<ChaosHandler>,
 }
 
@@ -172,8 +172,8 @@ impl WorkerHandlers<'_> {
     fn register(self, mut to: WorkerBuilder, wanted: &[Kind]) -> anyhow::Result<WorkerBuilder> {
         let (exec_kind, chaos_kind) = (Kind::new(exec::KIND)?, Kind::new(chaos::KIND)?);
         let http_kind = Kind::new(http::KIND)?;
-        let (row_kind, end_kind) = (Kind::new(ROW_KIND)?, Kind::new(END_KIND)?);
-        let bulk_kind = Kind::new(BULK_KIND)?;
+        let (row_kind, end_kind) = (Kind::new(ROW_KIND)?, Kind::new(COMPLETION_KIND)?);
+        let bulk_kind = Kind::new(PROVIDER_BATCH_KIND)?;
         let start_kind = Kind::new(batch_start::KIND)?;
         let is_ours = |kind: &Kind| {
             [&exec_kind, &http_kind, &row_kind, &bulk_kind, &end_kind, &start_kind].contains(&kind)
@@ -209,7 +209,7 @@ impl WorkerHandlers<'_> {
         }
         // A worker that claims rows must also run their provider batches, or no worker might.
         if wants(&row_kind) || wants(&bulk_kind) {
-            to = to.handle(bulk_kind, BulkHandler::policy(), self.batches.bulk);
+            to = to.handle(bulk_kind, ProviderBatchHandler::policy(), self.batches.bulk);
         }
         if wants(&row_kind) {
             to = to.handle(row_kind, Policy::default(), self.batches.rows);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use longshore_dispatch::worker::{self, Command, Hooks, Life};
+use longshore_dispatch::worker::{self, ProgramCommand, Hooks, WorkerSummary};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -17,7 +17,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     let resources = resource::collect_resources(&typed.resource)?;
     let remote = typed.remote;
     let threads = remote.nthr.map(|typed| u32::try_from(typed.max(1)).unwrap_or(u32::MAX));
-    let options = worker::Options {
+    let options = worker::WorkerOptions {
         folder: remote.server.unwrap_or_default(),
         threads: threads.unwrap_or(settings.dispatch.threads),
         resources,
@@ -29,12 +29,12 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
         roots: remote.root,
         env: inherited(&remote.env),
         hooks: Hooks { before: remote.before, after: remote.after },
-        alone: true,
+        kills_orphans: true,
     };
     let (tell, commands) = mpsc::channel(2);
     let connected = |address| tracing::info!(%address, "connected");
     let life = tokio::select! {
-        life = worker::work(options, commands, connected) => life?,
+        life = worker::run(options, commands, connected) => life?,
         never = signals(tell) => never?,
     };
     self::tell(&life, settings)?;
@@ -43,12 +43,12 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
 
 /// The first signal drains, the second stops. SIGUSR1 and SIGUSR2 are how Grid Engine announces the
 /// end or suspension of a job, and Slurm the end of its time, where they are configured to.
-async fn signals<T>(tell: mpsc::Sender<Command>) -> anyhow::Result<T> {
+async fn signals<T>(tell: mpsc::Sender<ProgramCommand>) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut first = signal(SignalKind::user_defined1())?;
     let mut second = signal(SignalKind::user_defined2())?;
-    for command in [Command::Drain, Command::Stop] {
+    for command in [ProgramCommand::Drain, ProgramCommand::Stop] {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -71,11 +71,11 @@ fn inherited(named: &[String]) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| wanted(name)).collect()
 }
 
-fn tell(life: &Life, settings: &Settings) -> anyhow::Result<()> {
+fn tell(life: &WorkerSummary, settings: &Settings) -> anyhow::Result<()> {
     if settings.output.is_json() {
         return settings.output.json(life);
     }
-    let Life { done, failed, interrupted, why } = life;
+    let WorkerSummary { done, failed, interrupted, end_reason: why } = life;
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     settings.output.note(format!("{done} done, {failed} failed, {interrupted} interrupted{why}"));
     Ok(())

@@ -2,7 +2,7 @@
 
 use longshore::SessionId;
 use longshore::duration::{self, format_ago};
-use longshore::session::{Order, Session};
+use longshore::worker_session::{WorkerCommand, Session};
 use rustix::process::{Signal, kill_process};
 use serde::Serialize;
 
@@ -26,13 +26,13 @@ pub async fn run(typed: WorkersArgs, settings: &Settings) -> anyhow::Result<Exit
             settings.output.list(&sessions, || table(&sessions))?;
             return Ok(ExitCode::Good);
         }
-        Some(WorkersCommand::Work(target)) => (target, Order::Work),
-        Some(WorkersCommand::Quiet(target)) => (target, Order::Quiet),
-        Some(WorkersCommand::Drain(target)) => (target, Order::Drain),
-        Some(WorkersCommand::Stop(target)) => (target, Order::Stop),
+        Some(WorkersCommand::Work(target)) => (target, WorkerCommand::Work),
+        Some(WorkersCommand::Quiet(target)) => (target, WorkerCommand::Quiet),
+        Some(WorkersCommand::Drain(target)) => (target, WorkerCommand::Drain),
+        Some(WorkersCommand::Stop(target)) => (target, WorkerCommand::Stop),
     };
     let session = find(&sessions, &target.id)?;
-    store.order(session, order).await?;
+    store.command_worker(session, order).await?;
     answer(session, order, settings)?;
     Ok(ExitCode::Good)
 }
@@ -59,11 +59,11 @@ fn find(sessions: &[Session], wanted: &SessionPrefix) -> anyhow::Result<SessionI
     }
 }
 
-fn answer(session: SessionId, order: Order, settings: &Settings) -> anyhow::Result<()> {
+fn answer(session: SessionId, order: WorkerCommand, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct CommandResult {
         worker: SessionId,
-        order: Order,
+        order: WorkerCommand,
     }
     settings.output.answer(&CommandResult { worker: session, order }, || {
         format!("worker {session} gets the command with its next heartbeat: {}", order.as_str())
@@ -90,7 +90,7 @@ fn table(sessions: &[Session]) -> Table {
         table.row([
             cell(session.id),
             cell(&session.label),
-            cell(session.order.as_str()),
+            cell(session.command.as_str()),
             right(session.slots),
             right(session.held),
             right(session.cpu.map_or_else(String::new, duration::format)),

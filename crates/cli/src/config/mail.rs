@@ -5,9 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use longshore::{PoolName, duration};
-use longshore_mail::mjml::Form;
+use longshore_mail::mjml::HttpFormat;
 use longshore_mail::send::Security;
-use longshore_mail::spool::{OnUnanswered, Thresholds};
+use longshore_mail::spool::{OnUnanswered, HealthThresholds};
 
 use super::value;
 use crate::error::UsageError;
@@ -22,7 +22,7 @@ section! {
         #[serde(deserialize_with = "value::parsed")]
         renderer: RendererName = RendererName::Embedded,
         /// The request format of a renderer's server.
-        form: Form = Form::Raw,
+        form: HttpFormat = HttpFormat::Raw,
         /// The folder where `npm install mjml` was run.
         #[serde(deserialize_with = "value::folder")]
         mjml_dir: PathBuf = ".".into(),
@@ -51,26 +51,26 @@ section! {
         #[serde(with = "duration")]
         keep_failed: Duration = Duration::from_secs(30 * 86_400),
         /// Due messages, …
-        warning: usize = Thresholds::default().warning,
-        critical: usize = Thresholds::default().critical,
+        warning: usize = HealthThresholds::default().warning,
+        critical: usize = HealthThresholds::default().critical,
         /// … the age of the oldest, …
         #[serde(deserialize_with = "duration::positive")]
-        warning_age: Duration = Thresholds::default().warning_age,
+        warning_age: Duration = HealthThresholds::default().warning_age,
         #[serde(deserialize_with = "duration::positive")]
-        critical_age: Duration = Thresholds::default().critical_age,
+        critical_age: Duration = HealthThresholds::default().critical_age,
         /// … and failures within a day, from which the spool is unhealthy.
-        warning_failed: usize = Thresholds::default().warning_failed,
-        critical_failed: usize = Thresholds::default().critical_failed,
+        warning_failed: usize = HealthThresholds::default().warning_failed,
+        critical_failed: usize = HealthThresholds::default().critical_failed,
         smtp: SmtpConfig = SmtpConfig::default(),
     }
 }
 
 impl MailConfig {
     /// The limits from which the spool is unhealthy.
-    pub fn thresholds(&self) -> Thresholds {
+    pub fn thresholds(&self) -> HealthThresholds {
         let Self { warning, critical, warning_age, critical_age, .. } = *self;
         let Self { warning_failed, critical_failed, .. } = *self;
-        Thresholds { warning, critical, warning_age, critical_age, warning_failed, critical_failed }
+        HealthThresholds { warning, critical, warning_age, critical_age, warning_failed, critical_failed }
     }
 }
 

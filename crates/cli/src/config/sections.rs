@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::value;
 use crate::alert_sinks::{SentryDsn, WebhookUrl};
 use crate::http::allowlist::Allowlist;
-use crate::store::PostgresUrl;
+use crate::store::PostgresStoreUrl;
 
 section! {
     /// `[log]`: level, format and destination of the log.
@@ -72,7 +72,7 @@ section! {
     PostgresConfig {
         /// The server's own URL for LISTEN, if the store's URL leads to a pooler.
         #[serde(deserialize_with = "value::optional")]
-        listen_url: Option<PostgresUrl> = None,
+        listen_url: Option<PostgresStoreUrl> = None,
         /// Maximum connections, not counting the one for LISTEN.
         #[serde(deserialize_with = "value::at_least_one")]
         connections: usize = 8,

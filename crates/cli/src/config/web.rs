@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longshore::{ByteSize, PoolName, duration};
-use longshore_dispatch::system::{BaseSystem, QueueSystem, Role};
-use longshore_web::Limits;
+use longshore_dispatch::system::{BaseSystem, QueueSystem, JobRole};
+use longshore_web::ConnectionLimits;
 
 use super::value;
 
@@ -45,8 +45,8 @@ section! {
 
 impl WebConfig {
     /// Limits for clients, with at most this number of connections.
-    pub fn limits(&self, max_connections: usize) -> Limits {
-        Limits {
+    pub fn limits(&self, max_connections: usize) -> ConnectionLimits {
+        ConnectionLimits {
             body: usize::try_from(self.max_body.0).unwrap_or(usize::MAX),
             time: self.time_limit,
             connections: self.connections.min(max_connections),
@@ -62,7 +62,7 @@ section! {
         dir: Option<PathBuf> = None,
         /// The launcher of its workers.
         #[serde(deserialize_with = "value::parsed")]
-        qsys: QueueSystem = QueueSystem { base: BaseSystem::Local, role: Role::Workers },
+        qsys: QueueSystem = QueueSystem { base: BaseSystem::Local, role: JobRole::Workers },
         /// Number of workers.
         workers: u32 = 1,
         /// Threads per worker. The settings replace 0 by the number of cores.

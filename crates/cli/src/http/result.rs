@@ -24,7 +24,7 @@ pub struct HttpResult {
     /// The headers in the payload's `keep_headers` that the server sent.
     pub headers: BTreeMap<String, String>,
     /// JSON if the content type says so and it is valid; text otherwise.
-    pub body: ResponseBody,
+    pub body: HttpResponseBody,
     /// Whether only the beginning of the body is stored, always as text.
     pub truncated: bool,
     /// How long it took.
@@ -34,7 +34,7 @@ pub struct HttpResult {
 /// The body of a response.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum ResponseBody {
+pub enum HttpResponseBody {
     /// As the server wrote it.
     Json(Box<RawValue>),
     /// Any other; invalid UTF-8 is replaced.
@@ -52,7 +52,7 @@ impl HttpResult {
         let (text, truncated) = text(&answer, secrets);
         let body = match is_json(&answer) && !truncated {
             true => json(text),
-            false => ResponseBody::Text(text),
+            false => HttpResponseBody::Text(text),
         };
         let status = answer.status.as_u16();
         let headers = headers(&answer, http, secrets);
@@ -80,9 +80,9 @@ fn is_json(answer: &HttpResponse) -> bool {
     sort == "application/json" || sort.ends_with("+json")
 }
 
-fn json(text: String) -> ResponseBody {
+fn json(text: String) -> HttpResponseBody {
     RawValue::from_string(text.trim().to_owned())
-        .map_or(ResponseBody::Text(text), ResponseBody::Json)
+        .map_or(HttpResponseBody::Text(text), HttpResponseBody::Json)
 }
 
 /// The body as text, at most [`MAX_BODY`] bytes, and whether it was longer.

@@ -11,9 +11,9 @@ use crate::error::{WithHint, usage};
 
 /// A PostgreSQL URL.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PostgresUrl(String);
+pub struct PostgresStoreUrl(String);
 
-impl FromStr for PostgresUrl {
+impl FromStr for PostgresStoreUrl {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
@@ -28,7 +28,7 @@ impl FromStr for PostgresUrl {
     }
 }
 
-impl PostgresUrl {
+impl PostgresStoreUrl {
     /// The URL with its password.
     pub fn with_password(&self) -> &str {
         &self.0
@@ -64,7 +64,7 @@ impl PostgresUrl {
         let listen = settings.listen_url.as_ref();
         let options = PostgresOptions {
             connections: settings.connections,
-            listen: listen.map_or(Listen::Auto, |url| Listen::At(url.0.clone())),
+            listen: listen.map_or(Listen::Auto, |url| Listen::Url(url.0.clone())),
             ..PostgresOptions::default()
         };
         let store = PostgresStore::open(&self.0, options).await;
@@ -72,7 +72,7 @@ impl PostgresUrl {
     }
 }
 
-impl std::fmt::Display for PostgresUrl {
+impl std::fmt::Display for PostgresStoreUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", &self.0));
         write!(f, "{scheme}://")?;
@@ -94,7 +94,7 @@ impl std::fmt::Display for PostgresUrl {
     }
 }
 
-impl std::fmt::Debug for PostgresUrl {
+impl std::fmt::Debug for PostgresStoreUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PostgresUrl({self})")
     }
@@ -104,7 +104,7 @@ impl std::fmt::Debug for PostgresUrl {
 mod tests {
     use super::*;
 
-    fn url(text: &str) -> PostgresUrl {
+    fn url(text: &str) -> PostgresStoreUrl {
         text.parse().unwrap()
     }
 
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(url.with_password(), text);
         }
         for bad in ["postgres:ada:s3cret@db", "postgres://ada:s3cret@db:port/x"] {
-            let error = bad.parse::<PostgresUrl>().unwrap_err();
+            let error = bad.parse::<PostgresStoreUrl>().unwrap_err();
             assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
         }
     }

@@ -5,7 +5,7 @@ use anyhow::Context;
 use longshore::SessionId;
 use longshore_postgres::run_statement;
 
-use super::{PostgresUrl, StoreUrl};
+use super::{PostgresStoreUrl, StoreUrl};
 use crate::config::PostgresConfig;
 use crate::error::WithHint;
 use crate::settings::Settings;
@@ -13,13 +13,13 @@ use crate::settings::Settings;
 /// A temporary database.
 #[derive(Debug)]
 pub struct ScratchDatabase {
-    server: PostgresUrl,
+    server: PostgresStoreUrl,
     name: String,
 }
 
 impl ScratchDatabase {
     /// Creates one on the same server.
-    pub async fn make(server: &PostgresUrl) -> anyhow::Result<Self> {
+    pub async fn make(server: &PostgresStoreUrl) -> anyhow::Result<Self> {
         let name = format!("longshore_{}", SessionId::new().to_string().replace('-', ""));
         run_statement(server.with_password(), &format!("CREATE DATABASE {name}"))
             .await

@@ -10,9 +10,9 @@ use crate::error::{WithHint, usage};
 
 /// No value of this type exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PostgresUrl(Infallible);
+pub struct PostgresStoreUrl(Infallible);
 
-impl FromStr for PostgresUrl {
+impl FromStr for PostgresStoreUrl {
     type Err = anyhow::Error;
 
     fn from_str(_: &str) -> anyhow::Result<Self> {
@@ -21,7 +21,7 @@ impl FromStr for PostgresUrl {
     }
 }
 
-impl PostgresUrl {
+impl PostgresStoreUrl {
     pub fn with_password(&self) -> &str {
         match self.0 {}
     }
@@ -35,7 +35,7 @@ impl PostgresUrl {
     }
 }
 
-impl std::fmt::Display for PostgresUrl {
+impl std::fmt::Display for PostgresStoreUrl {
     fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {}
     }

@@ -88,14 +88,14 @@ struct CurrentSpan {
 }
 
 impl Tracer for CurrentSpan {
-    fn adopt(&self, span: &Span, parent: &str) {
+    fn set_parent(&self, span: &Span, parent: &str) {
         if let Some(parent) = parse_traceparent(parent) {
             // Fails only for a span that has started, or that no layer records.
             let _ = span.set_parent(Context::new().with_remote_span_context(parent));
         }
     }
 
-    fn here(&self) -> Option<String> {
+    fn current_traceparent(&self) -> Option<String> {
         let context = Span::current().context();
         let at = context.span().span_context().clone();
         match at.is_valid() {

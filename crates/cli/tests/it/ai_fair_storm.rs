@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use longshore_testkit::fake_ai::{Act, Say, Seen};
+use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer, RecordedRequest};
 use longshore_testkit::servers::PrivatePostgres;
 use serde_json::json;
 
@@ -64,14 +64,14 @@ fn add_tenant(fixture: &AiFixture, name: &str, weight: u32, requests: usize) {
 }
 
 /// The tenant that sent a request, and the request's number.
-fn sender_of(seen: &Seen) -> (&str, usize) {
+fn sender_of(seen: &RecordedRequest) -> (&str, usize) {
     let messages = seen.body["messages"].as_array().unwrap();
     let (name, n) = messages.last().unwrap()["content"].as_str().unwrap().split_once(' ').unwrap();
     (name, n.parse().unwrap())
 }
 
 fn assert_fair(fixture: &AiFixture, processes: usize, rounds: &CallRounds) {
-    fixture.fake.usually(Act::Say(Say { delay: Duration::from_millis(20), ..Say::default() }));
+    fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer { delay: Duration::from_millis(20), ..FakeAnswer::default() }));
     add_template(fixture);
     for (at, (weight, times)) in TENANT_LOADS.iter().enumerate() {
         // What the tenant gets done, plus what workers hold beside that.
@@ -80,7 +80,7 @@ fn assert_fair(fixture: &AiFixture, processes: usize, rounds: &CallRounds) {
     }
     let workers: Vec<ChildGuard> = (0..processes).map(|_| fixture.worker(&[])).collect();
     let seen = eventually(stretch(4 * TIMEOUT), || {
-        let seen = fixture.fake.seen();
+        let seen = fixture.fake.requests();
         (seen.len() >= rounds.calls()).then_some(seen)
     });
     for mut worker in workers {
@@ -95,7 +95,7 @@ fn assert_fair(fixture: &AiFixture, processes: usize, rounds: &CallRounds) {
 }
 
 /// Each tenant's share is within a tenth of its weight's.
-fn shares_follow_the_weights(seen: &[Seen], rounds: usize) {
+fn shares_follow_the_weights(seen: &[RecordedRequest], rounds: usize) {
     let mut counts = BTreeMap::<&str, usize>::new();
     seen.iter().for_each(|seen| *counts.entry(sender_of(seen).0).or_default() += 1);
     for (at, (weight, _)) in TENANT_LOADS.iter().enumerate() {
@@ -107,7 +107,7 @@ fn shares_follow_the_weights(seen: &[Seen], rounds: usize) {
 
 /// Checks windows of every length: from each call to each later call. Also checks that a tenth of the
 /// rate is used.
-fn no_window_exceeds_the_limit(seen: &[Seen]) {
+fn no_window_exceeds_the_limit(seen: &[RecordedRequest]) {
     // The limit governs when calls are sent (a test with paused time proves that exactly). Here
     // arrival is measured, and if the machine stalls for a moment, that moment's calls arrive
     // together.
@@ -127,7 +127,7 @@ fn no_window_exceeds_the_limit(seen: &[Seen]) {
 
 /// Each tenant's first request was served, and no request was overtaken by more than 64 younger
 /// requests of its tenant.
-fn nobody_starves(seen: &[Seen]) {
+fn nobody_starves(seen: &[RecordedRequest]) {
     for at in 0..TENANT_LOADS.len() {
         let name = format!("t{at}");
         let served =

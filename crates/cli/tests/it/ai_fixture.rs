@@ -1,6 +1,6 @@
 //! A test directory with a fake provider, a key, and a profile `fake` that calls the provider.
 
-use longshore_testkit::fake_ai::{FakeAi, Seen};
+use longshore_testkit::fake_ai::{FakeAi, RecordedRequest};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -43,9 +43,9 @@ impl AiFixture {
     }
 
     /// Waits until the fake provider has received this many requests.
-    pub fn wait_for_requests(&self, times: usize) -> Vec<Seen> {
+    pub fn wait_for_requests(&self, times: usize) -> Vec<RecordedRequest> {
         eventually(TIMEOUT, || {
-            let seen = self.fake.seen();
+            let seen = self.fake.requests();
             (seen.len() >= times).then_some(seen)
         })
     }

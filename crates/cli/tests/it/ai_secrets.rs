@@ -4,29 +4,29 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use longshore_testkit::fake_ai::Act;
+use longshore_testkit::fake_ai::FakeBehaviour;
 
 use crate::ai_fixture::AiFixture;
 use crate::secrets::{CapturedOutput, SECRET, capture_files};
 use crate::support::{TIMEOUT, eventually};
 
 /// The provider's responses, with the key in every text they contain.
-fn hostile_responses(fixture: &AiFixture) -> Vec<Act> {
+fn hostile_responses(fixture: &AiFixture) -> Vec<FakeBehaviour> {
     let refuse = |status, body: String| {
         let headers = vec![("x-request-id".to_owned(), SECRET.to_owned())];
-        Act::Refuse { status, headers, body: Some(body) }
+        FakeBehaviour::Error { status, headers, body: Some(body) }
     };
     let error = format!("{{\"error\":{{\"message\":\"bad key {SECRET}\",\"code\":\"{SECRET}\"}}}}");
     vec![
-        Act::default(),
+        FakeBehaviour::default(),
         refuse(401, error.clone()),
         refuse(400, error.clone()),
         refuse(500, format!("Authorization: Bearer {SECRET}")),
         refuse(429, error),
-        Act::Redirect(format!("{}/elsewhere?key={SECRET}", fixture.fake.url())),
-        Act::ResetRead,
-        Act::Truncated,
-        Act::Html(403),
+        FakeBehaviour::Redirect(format!("{}/elsewhere?key={SECRET}", fixture.fake.url())),
+        FakeBehaviour::ResetRead,
+        FakeBehaviour::Truncated,
+        FakeBehaviour::Html(403),
     ]
 }
 
@@ -59,7 +59,7 @@ fn secrets_never_printed_by_who_asks() {
         );
         let mut worker = fixture.worker(&logs);
         for (i, act) in hostile_responses(&fixture).into_iter().enumerate() {
-            fixture.fake.usually(act);
+            fixture.fake.set_default(act);
             for (source, args) in [
                 ("ask", &["ai", "ask", "--profile", "fake", "--timeout", "1s", "hi"][..]),
                 ("queue", &["ai", "ask", "--queue", "--profile", "fake", "--timeout", "1s", "hi"]),
@@ -72,14 +72,14 @@ fn secrets_never_printed_by_who_asks() {
             }
         }
         assert!(
-            fixture.fake.seen().iter().any(|seen| seen.header("authorization").contains(SECRET)),
+            fixture.fake.requests().iter().any(|seen| seen.header("authorization").contains(SECRET)),
             "the key was used"
         );
         let listen_port = eventually(TIMEOUT, || {
             let pid = gateway.0.id();
             listening_port(pid)
         });
-        fixture.fake.usually(hostile_responses(&fixture).swap_remove(3));
+        fixture.fake.set_default(hostile_responses(&fixture).swap_remove(3));
         captured.add(format!("the gateway {form}"), post_chat(&format!("127.0.0.1:{listen_port}")));
         for running in [&mut gateway, &mut worker] {
             running.signal("TERM");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_testkit::fake_ai::{Act, Say};
+use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
 use serde_json::json;
 
 use crate::ai_fixture::AiFixture;
@@ -10,14 +10,14 @@ use crate::support::{CliOutput, TIMEOUT, eventually};
 
 const ASK: [&str; 7] = ["ai", "ask", "--queue", "--profile", "fake", "--json", "--timeout"];
 
-fn slow_response(by: Duration) -> Act {
-    Act::Say(Say { delay: by, ..Say::default() })
+fn slow_response(by: Duration) -> FakeBehaviour {
+    FakeBehaviour::Answer(FakeAnswer { delay: by, ..FakeAnswer::default() })
 }
 
 #[test]
 fn who_asked_a_worker_that_was_killed_has_its_answer_from_the_next() {
     let fixture = AiFixture::new("sk-one");
-    fixture.fake.next([Act::Hang]);
+    fixture.fake.push_behaviours([FakeBehaviour::Hang]);
     let mut first = fixture.worker(&[]);
     let asking = fixture.dir.command(&[&ASK[..], &["30s", "hello"]].concat()).spawn().unwrap();
     fixture.wait_for_requests(1);
@@ -35,7 +35,7 @@ fn who_asked_a_worker_that_was_killed_has_its_answer_from_the_next() {
 #[test]
 fn who_asked_a_worker_that_was_killed_hears_that_time_is_up() {
     let fixture = AiFixture::new("sk-one");
-    fixture.fake.usually(Act::Hang);
+    fixture.fake.set_default(FakeBehaviour::Hang);
     let mut worker = fixture.worker(&[]);
     let asking = fixture.dir.command(&[&ASK[..], &["10s", "hello"]].concat()).spawn().unwrap();
     fixture.wait_for_requests(1);
@@ -43,7 +43,7 @@ fn who_asked_a_worker_that_was_killed_hears_that_time_is_up() {
     let reply = CliOutput::of(asking).ends(1).json();
     assert_eq!(reply["error_code"], "TIMEOUT", "{reply}");
     // Another worker must notice the death.
-    fixture.fake.usually(Act::default());
+    fixture.fake.set_default(FakeBehaviour::default());
     let mut next = fixture.worker(&[]);
     eventually(TIMEOUT, || (fixture.usage()["maybe_billed"] == 1).then_some(()));
     next.signal("TERM");
@@ -54,7 +54,7 @@ fn who_asked_a_worker_that_was_killed_hears_that_time_is_up() {
 #[test]
 fn of_many_who_ask_through_a_crash_nobody_hears_anothers_answer() {
     let fixture = AiFixture::new("sk-one");
-    fixture.fake.usually(slow_response(Duration::from_millis(300)));
+    fixture.fake.set_default(slow_response(Duration::from_millis(300)));
     let mut first = fixture.worker(&["--in-flight", "4"]);
     let asking: Vec<_> = (0..8)
         .map(|n| {
@@ -72,7 +72,7 @@ fn of_many_who_ask_through_a_crash_nobody_hears_anothers_answer() {
     }
     second.signal("TERM");
     assert_eq!(second.ends_within(TIMEOUT), 0);
-    let (usage, asked) = (fixture.usage(), fixture.fake.seen().len() as u64);
+    let (usage, asked) = (fixture.usage(), fixture.fake.requests().len() as u64);
     let [calls, lost] = ["calls", "maybe_billed"].map(|what| usage[what].as_u64().unwrap());
     assert_eq!(calls - lost, 8, "each was answered once: {usage}");
     // A call is recorded before it is sent, so a call recorded by a killed worker may never have been
@@ -87,7 +87,7 @@ fn of_many_who_ask_through_a_crash_nobody_hears_anothers_answer() {
 #[test]
 fn a_drain_finishes_what_is_in_flight() {
     let fixture = AiFixture::new("sk-one");
-    fixture.fake.usually(slow_response(Duration::from_millis(700)));
+    fixture.fake.set_default(slow_response(Duration::from_millis(700)));
     let mut worker = fixture.worker(&[]);
     let asking = fixture.dir.command(&[&ASK[..], &["30s", "hello"]].concat()).spawn().unwrap();
     fixture.wait_for_requests(1);

@@ -170,7 +170,7 @@ fn one_after_the_other_when_there_is_one_permit() {
 fn permits_on_redis_are_used_the_same_way_and_one_that_is_away_is_named() {
     let dir = TestDir::new();
     let redis = longshore_testkit::servers::PrivateRedis::start(
-        longshore_testkit::servers::Remembers::Nothing,
+        longshore_testkit::servers::RedisPersistence::Nothing,
     )
     .unwrap();
     dir.write("longshore.toml", format!("permits = \"{}\"\n[pools.mjml]\nmax = 20\n", redis.url()));

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use longshore_testkit::fake_ai::{Act, BatchPlan, FakeAi, Fate};
+use longshore_testkit::fake_ai::{FakeBehaviour, BatchPlan, FakeAi, BatchItemFailure};
 use longshore_testkit::servers::PrivatePostgres;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -124,14 +124,14 @@ fn job(store: StoreKind) -> BatchJob {
 
 /// After how many requests a worker is killed, and whether the provider carries out the next one
 /// (`Mute`) or not (`Hang`).
-const KILL_POINTS: [(usize, Act); 7] = [
-    (0, Act::Hang),
-    (0, Act::Mute),
-    (1, Act::Hang),
-    (1, Act::Mute),
-    (2, Act::Mute),
-    (3, Act::Hang),
-    (3, Act::Mute),
+const KILL_POINTS: [(usize, FakeBehaviour); 7] = [
+    (0, FakeBehaviour::Hang),
+    (0, FakeBehaviour::ExecuteThenHang),
+    (1, FakeBehaviour::Hang),
+    (1, FakeBehaviour::ExecuteThenHang),
+    (2, FakeBehaviour::ExecuteThenHang),
+    (3, FakeBehaviour::Hang),
+    (3, FakeBehaviour::ExecuteThenHang),
 ];
 
 /// Kills a worker at its first, second, third … request to the provider, before and after the provider
@@ -147,27 +147,27 @@ fn kill_at_every_step(provider: &str, store: StoreKind) {
         .collect();
     assert_eq!(units.len() as u64, ROWS);
     let asked = |at: usize| format!("{}-1", units[at]);
-    for (at, fate) in [(3, Fate::Expired), (17, Fate::Expired), (40, Fate::Missing)] {
-        fake.doom(&asked(at), fate);
+    for (at, fate) in [(3, BatchItemFailure::Expired), (17, BatchItemFailure::Expired), (40, BatchItemFailure::Missing)] {
+        fake.fail_in_batch(&asked(at), fate);
     }
-    fake.plan([BatchPlan { polls: 2, ..BatchPlan::default() }]);
+    fake.push_batch_plans([BatchPlan { polls: 2, ..BatchPlan::default() }]);
 
     let _maintainer = job.start_maintainer();
 
     // Kill while rows are parked.
-    fake.next([Act::Hang]);
+    fake.push_behaviours([FakeBehaviour::Hang]);
     let mut worker = fixture.worker();
     eventually(TIMEOUT, || (job.count("longshore_pending_request") > 0).then_some(()));
     worker.kill();
     // Kill during a request to the provider.
     for (served, act) in KILL_POINTS {
-        let before = fake.seen().len();
+        let before = fake.requests().len();
         fake.clear();
-        fake.next(vec![Act::default(); served]);
-        fake.next([act]);
+        fake.push_behaviours(vec![FakeBehaviour::default(); served]);
+        fake.push_behaviours([act]);
         let mut worker = fixture.worker();
         eventually(TIMEOUT, || {
-            (fake.seen().len() > before + served || job.count("effects") > 0).then_some(())
+            (fake.requests().len() > before + served || job.count("effects") > 0).then_some(())
         });
         worker.kill();
     }
@@ -226,7 +226,7 @@ fn a_batch_run_carries_its_questions_itself_and_leaves_nothing_behind() {
 fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     let fixture = ProviderBatchFixture::new("anthropic", StoreKind::Sqlite);
     // Rows parked later go into another provider batch, so every batch needs a plan.
-    fixture.fake.plan(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; ROWS as usize]);
+    fixture.fake.push_batch_plans(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; ROWS as usize]);
     let mut run = fixture.job.start(&[]);
     let shown = eventually(TIMEOUT, || {
         fixture.job.dir.path("rows.db").exists().then_some(())?;
@@ -242,7 +242,7 @@ fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     assert!(watched.out.contains("60 parked with the provider"), "{}", watched.out);
     fixture.job.operate("cancel", &[]).ok();
     run.ends_within(TIMEOUT);
-    let cancels = fixture.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
+    let cancels = fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
     assert_eq!(cancels, fixture.fake.batches().len());
     assert_eq!((fixture.job.count("effects"), fixture.live_runners()), (0, 0));
     fixture.assert_billing(ROWS);

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use longshore_testkit::servers::{PrivateRedis, Remembers};
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 use serde_json::Value;
 
 use crate::support::TestDir;
@@ -157,7 +157,7 @@ fn our_health_checks_pass_and_say_so_when_mail_is_stuck() {
 
 #[test]
 fn the_health_checks_of_redis_and_of_the_code_tell_well_from_ill() {
-    let redis = PrivateRedis::start(Remembers::Nothing).unwrap();
+    let redis = PrivateRedis::start(RedisPersistence::Nothing).unwrap();
     let mut check = health_check("redis");
     let port = redis.port().to_string();
     check.splice(1..1, ["-p".to_owned(), port, "-a".to_owned(), redis.password().to_owned()]);

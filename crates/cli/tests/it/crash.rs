@@ -87,7 +87,7 @@ impl CrashStorm {
         let runs = runs(&self.dir);
         assert_eq!(runs.len() as u64, self.units, "every unit ran");
         let repeats: u64 = runs.values().map(|times| times - 1).sum();
-        let at_risk = u64::from(longshore::most_at_risk(u32::try_from(SLOTS).unwrap()));
+        let at_risk = u64::from(longshore::max_unrecorded_units(u32::try_from(SLOTS).unwrap()));
         let most = (self.kills + self.restarts * self.workers) * at_risk;
         assert!(repeats <= most, "{repeats} repeats after {} kills, not {most}", self.kills);
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use longshore_sqlite::rusqlite::Connection;
-use longshore_testkit::servers::{MailSecurity, PrivateRedis, PrivateSmtp, Remembers};
+use longshore_testkit::servers::{MailSecurity, PrivateRedis, PrivateSmtp, RedisPersistence};
 
 use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, pick_size, signal, stretch};
 
@@ -83,7 +83,7 @@ impl DigestStorm {
     fn new(users: usize, renderer_kind: RendererKind) -> Self {
         let dir = TestDir::new();
         let sink = PrivateSmtp::start(MailSecurity::None).unwrap();
-        let redis = PrivateRedis::start(Remembers::EverySecond).unwrap();
+        let redis = PrivateRedis::start(RedisPersistence::EverySecond).unwrap();
         // The port was free a moment ago; no other process binds an ephemeral port on purpose.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let renderer = match renderer_kind {
@@ -159,7 +159,7 @@ impl DigestStorm {
 
     fn arrived(&self) -> HashMap<String, usize> {
         let mut times = HashMap::new();
-        for one in self.sink.arrived().unwrap() {
+        for one in self.sink.messages().unwrap() {
             *times.entry(one["id"].as_str().unwrap().to_owned()).or_default() += 1;
         }
         times
@@ -251,7 +251,7 @@ fn storm_on_digests((users, kills): (usize, usize), renderer_kind: RendererKind)
     let times = storm.arrived();
     assert_eq!(times.len(), users, "no message is lost, and each has its id");
     let to: BTreeSet<String> =
-        storm.sink.arrived().unwrap().iter().map(|one| one["to"].to_string()).collect();
+        storm.sink.messages().unwrap().iter().map(|one| one["to"].to_string()).collect();
     assert_eq!(to.len(), users);
     let repeats: usize = times.values().map(|times| times - 1).sum();
     assert!(repeats <= sender_kills * SMTP_CONNECTIONS, "{repeats} after {sender_kills} kills");

@@ -71,9 +71,9 @@ fn a_message_is_spooled_once_sent_and_counted() {
     dir.run(&spool_args("hello.mjml", "welcome/2", "refuse@example.org")).ok();
     let sent = dir.run(&["mail", "send", "--json"]).ok().json();
     assert_eq!((&sent["sent"], &sent["failed"]), (&1.into(), &1.into()), "{sent}");
-    let arrived = server.arrived().unwrap();
+    let arrived = server.messages().unwrap();
     assert_eq!((arrived.len(), &arrived[0]["to"][0]), (1, &"ann@example.org".into()));
-    assert!(server.goodbyes().unwrap() > 0, "the client sent no QUIT");
+    assert!(server.quit_count().unwrap() > 0, "the client sent no QUIT");
     let stats = dir.run(&["mail", "stats", "--json", "--check"]).ok().json();
     assert_eq!(
         (&stats["failed"], &stats["pending"], &stats["health"]),
@@ -128,11 +128,11 @@ fn a_daemon_takes_leave_of_its_server() {
     );
     dir.run(&spool_args("page.html", "1", "ann@example.org")).ok();
     let mut running = dir.start(&["mail", "send", "--daemon"]);
-    eventually(MAX_WAIT, || server.arrived().unwrap().pop());
-    assert_eq!(server.goodbyes().unwrap(), 0, "connections stay open");
+    eventually(MAX_WAIT, || server.messages().unwrap().pop());
+    assert_eq!(server.quit_count().unwrap(), 0, "connections stay open");
     running.signal("TERM");
     assert_eq!(running.ends_within(MAX_WAIT), 0);
-    assert_eq!(server.goodbyes().unwrap(), 1);
+    assert_eq!(server.quit_count().unwrap(), 1);
 }
 
 #[test]

@@ -16,9 +16,9 @@ mod request;
 mod stats;
 mod wait_order;
 
-pub use request::{Done, Job};
-pub use stats::{Holder, PoolStats, Waiter, Waits};
-pub use wait_order::{STEP, rank};
+pub use request::{PermitReply, PermitRequest};
+pub use stats::{Holder, PoolStats, Waiter, WaitHistogram};
+pub use wait_order::{PERMIT_AGING_PER_LEVEL, wait_rank};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::priority::Priority;
 
 /// Asks for a permit, or asks again while waiting for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct AcquireRequest {
     /// Made by the client and kept while it asks, so that a repeat is recognised.
     pub id: PermitId,
     /// The pool's maximum if it does not exist yet. Ignored later: see [`PoolChange::Resize`].
@@ -45,23 +45,23 @@ pub struct Ask {
     /// The lease's TTL without [`Permits::extend`].
     pub ttl: Duration,
     /// What to do if the pool is full.
-    pub otherwise: Otherwise,
+    pub if_full: IfFull,
 }
 
 /// What to do if a permit cannot be granted now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Otherwise {
+pub enum IfFull {
     /// Leave nothing behind.
-    GoAway,
+    Fail,
     /// Wait in the queue. The place expires if the client does not ask again for this long.
     Wait(Duration),
 }
 
 /// The answer to a request for a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum AcquireResult {
     /// The permit is granted; its TTL counts from when the request was sent.
-    Granted(Grant),
+    Granted(PermitGrant),
     /// The request waits in the queue.
     Waiting {
         /// How many waiters are before it.
@@ -81,7 +81,7 @@ pub enum Answer {
 
 /// A granted permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grant {
+pub struct PermitGrant {
     /// Larger than the fence of every permit that this pool granted before: a resource that
     /// compares fences can reject writes under an older permit.
     pub fence: u64,
@@ -110,11 +110,11 @@ pub trait Permits: Send + Sync + 'static {
     ///
     /// A holder that asks again gets the same fence, and its lease is renewed. A light request does
     /// not overtake a heavy one before it: otherwise the heavy one might starve.
-    async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer>;
+    async fn acquire(&self, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult>;
 
     /// Like [`Self::ask`], but never waits for the back end: `None`, without effect, if the back
     /// end cannot answer synchronously.
-    fn ask_at_once(&self, _pool: &PoolName, _ask: &Ask) -> Option<Answer> {
+    fn try_acquire_now(&self, _pool: &PoolName, _ask: &AcquireRequest) -> Option<AcquireResult> {
         None
     }
 
@@ -122,11 +122,11 @@ pub trait Permits: Send + Sync + 'static {
     /// waiter left the queue. A hint since the last [`Self::ask`] of this id is not lost; a hint
     /// may be spurious; and none comes while the back end or its notifications are unavailable.
     /// Safe to drop.
-    async fn turn(&self, pool: &PoolName, id: PermitId);
+    async fn wait_for_wakeup(&self, pool: &PoolName, id: PermitId);
 
     /// Renews the leases of permits. Returns the permits that are not held any more: they expired,
     /// or the pool was reset, and other clients may hold them. They are not acquired again.
-    async fn extend(
+    async fn renew(
         &self,
         pool: &PoolName,
         ids: &[PermitId],
@@ -140,7 +140,7 @@ pub trait Permits: Send + Sync + 'static {
     /// Releases a permit without waiting for the back end, as a dropped guard must: true if that is
     /// as good as [`Self::release`]. False, without effect, if the back end cannot answer
     /// synchronously.
-    fn release_at_once(&self, _pool: &PoolName, _id: PermitId) -> bool {
+    fn try_release_now(&self, _pool: &PoolName, _id: PermitId) -> bool {
         false
     }
 
@@ -152,7 +152,7 @@ pub trait Permits: Send + Sync + 'static {
 
     /// Rate-limits an alert: true for one caller, across all processes, and then for no caller
     /// until `every` has passed.
-    async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool>;
+    async fn acquire_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool>;
 }
 
 /// Shorthands for callers. A back end does not implement them.
@@ -163,7 +163,7 @@ impl dyn Permits + '_ {
     }
 
     /// Creates a pool with this maximum; if it exists, changes nothing and returns its maximum.
-    pub async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+    pub async fn create(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
         self.change_pool(pool, PoolChange::Create(max)).await
     }
 

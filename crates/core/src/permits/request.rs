@@ -1,14 +1,14 @@
 //! Requests to a bounded pool that can be coalesced ([`crate::Gather`]).
 
-use super::{Answer, Ask};
+use super::{AcquireResult, AcquireRequest};
 use crate::Result;
 use crate::name::PermitId;
 
 /// A request to a pool. Every request may be repeated.
 #[derive(Debug, Clone)]
-pub enum Job {
+pub enum PermitRequest {
     /// Asks for a permit.
-    Ask(Ask),
+    Ask(AcquireRequest),
     /// Releases permits, or leaves the wait queue.
     Release {
         /// The permits.
@@ -19,11 +19,11 @@ pub enum Job {
 }
 
 /// The reply to a request: for `Ask`, an answer.
-pub type Done = Result<Option<Answer>>;
+pub type PermitReply = Result<Option<AcquireResult>>;
 
-impl Job {
+impl PermitRequest {
     /// The permit asked for.
-    pub fn ask(&self) -> Option<&Ask> {
+    pub fn acquire_request(&self) -> Option<&AcquireRequest> {
         match self {
             Self::Ask(ask) => Some(ask),
             Self::Release { .. } => None,
@@ -31,7 +31,7 @@ impl Job {
     }
 
     /// The released permits, each with whether its wait timed out.
-    pub fn back(&self) -> impl Iterator<Item = (PermitId, bool)> {
+    pub fn releases(&self) -> impl Iterator<Item = (PermitId, bool)> {
         let (ids, late) = match self {
             Self::Ask(_) => (&[][..], false),
             Self::Release { ids, late } => (&ids[..], *late),
@@ -40,13 +40,13 @@ impl Job {
     }
 
     /// One reply per request, from the answers of the asks in order.
-    pub fn done(jobs: &[Self], mut next: impl FnMut() -> Result<Answer>) -> Vec<Done> {
-        jobs.iter().map(|job| job.ask().map(|_| next()).transpose()).collect()
+    pub fn replies(jobs: &[Self], mut next: impl FnMut() -> Result<AcquireResult>) -> Vec<PermitReply> {
+        jobs.iter().map(|job| job.acquire_request().map(|_| next()).transpose()).collect()
     }
 
     /// The same error for each of `jobs` requests.
-    pub fn failed(jobs: usize, error: crate::Error) -> Vec<Done> {
-        let mut all: Vec<Done> = (1..jobs).map(|_| Err(error.echo())).collect();
+    pub fn fail_all(jobs: usize, error: crate::Error) -> Vec<PermitReply> {
+        let mut all: Vec<PermitReply> = (1..jobs).map(|_| Err(error.copy_for_caller())).collect();
         all.insert(0, Err(error));
         all
     }

@@ -22,7 +22,7 @@ pub struct PoolStats {
     /// Leases that expired: their holders died, stopped, or lost the back end.
     pub expired: u64,
     /// Wait times of granted permits.
-    pub waits: Waits,
+    pub waits: WaitHistogram,
     /// Holders, longest first.
     pub holders: Vec<Holder>,
     /// Waiters, next first.
@@ -56,9 +56,11 @@ pub struct Holder {
     /// Its fence.
     pub fence: u64,
     /// How long it has been held.
-    pub held: Duration,
+    #[serde(rename = "held")]
+    pub held_for: Duration,
     /// How long until its lease expires.
-    pub left: Duration,
+    #[serde(rename = "left")]
+    pub expires_in: Duration,
 }
 
 /// A waiting request.
@@ -79,14 +81,14 @@ pub struct Waiter {
 /// A histogram of wait times with buckets of doubling width: few enough for a back end to keep one
 /// counter per bucket, and fine enough to tell a second from a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Waits(pub [u64; Waits::STEPS]);
+pub struct WaitHistogram(pub [u64; WaitHistogram::STEPS]);
 
-impl Waits {
+impl WaitHistogram {
     /// Number of buckets: below 1 ms, below 2 ms, … and half an hour or more.
     pub const STEPS: usize = 22;
 
     /// The bucket of a wait.
-    pub fn step(wait: Duration) -> usize {
+    pub fn bucket(wait: Duration) -> usize {
         let millis = wait.as_millis();
         let bits = usize::try_from(u128::BITS - millis.leading_zeros()).unwrap_or(0);
         bits.min(Self::STEPS - 1)
@@ -94,7 +96,7 @@ impl Waits {
 
     /// Counts a wait.
     pub fn add(&mut self, wait: Duration) {
-        self.0[Self::step(wait)] += 1;
+        self.0[Self::bucket(wait)] += 1;
     }
 
     /// The upper bound of the bucket in which this share of all waits ended (0.5: the median).
@@ -125,13 +127,13 @@ mod tests {
     fn waits_fall_into_steps_that_double() {
         let steps = [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1000, 10), (u64::MAX, 21)];
         for (millis, step) in steps {
-            assert_eq!(Waits::step(Duration::from_millis(millis)), step, "{millis}");
+            assert_eq!(WaitHistogram::bucket(Duration::from_millis(millis)), step, "{millis}");
         }
     }
 
     #[test]
     fn percentiles_are_the_end_of_a_step() {
-        let mut waits = Waits::default();
+        let mut waits = WaitHistogram::default();
         assert_eq!(waits.percentile(0.5), None);
         for millis in [0, 0, 0, 5, 900] {
             waits.add(Duration::from_millis(millis));

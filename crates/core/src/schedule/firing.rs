@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Starts, Template};
+use super::{FiringScope, UnitTemplate};
 use crate::name::{BatchId, ScheduleName, TenantId, UnitId};
 use crate::time::Timestamp;
 use crate::unit::{Dedup, DedupWindow, NewUnit, OnDuplicate, Payload};
 
-impl Template {
+impl UnitTemplate {
     /// The unit that `schedule` sends at `now` for the time `at`.
     pub fn unit(
         &self,
@@ -21,7 +21,7 @@ impl Template {
         let dedup =
             Dedup { key, window: DedupWindow::WhileKept, on_duplicate: OnDuplicate::Existing };
         NewUnit {
-            id: unit_of(tenant, schedule, at),
+            id: firing_unit_id(tenant, schedule, at),
             tenant: tenant.clone(),
             queue: self.queue.clone(),
             priority: self.priority,
@@ -36,14 +36,14 @@ impl Template {
     }
 
     fn payload_for(&self, tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> Payload {
-        if self.starts == Starts::Unit {
+        if self.starts == FiringScope::Unit {
             return self.payload.clone();
         }
         let Ok(Value::Object(mut object)) = self.payload.parse::<Value>() else {
             // Rejected when the schedule was put.
             return self.payload.clone();
         };
-        let batch = batch_of(tenant, schedule, at);
+        let batch = firing_batch_id(tenant, schedule, at);
         object.insert("batch".into(), Value::String(batch.into()));
         object.insert("fired_for".into(), Value::String(at.to_string()));
         Payload::from(Value::Object(object))
@@ -51,13 +51,13 @@ impl Template {
 }
 
 /// The id of the unit that a schedule sends for a time: the same in every process.
-pub fn unit_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
+pub fn firing_unit_id(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
     firing_id(tenant, schedule, at).at_millis(at.as_micros().max(0).unsigned_abs() / 1_000)
 }
 
 /// The name of the batch that a schedule opens for a time. Batch names are unique in the whole
 /// store, so the name contains the tenant, unless it is the default one.
-pub fn batch_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> BatchId {
+pub fn firing_batch_id(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> BatchId {
     let stamp = stamp(at);
     let name = if *tenant == TenantId::default() {
         format!("{schedule}-{stamp}")

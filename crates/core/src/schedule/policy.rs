@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{MAX_CATCH_UP, Missed, Overlap, Schedule};
+use super::{MAX_CATCH_UP, MissedPolicy, OverlapPolicy, Schedule};
 use crate::time::Timestamp;
 
 /// A time that is older than this counts as missed. Younger ones fire late: a dead leader or a
 /// restart of the store loses no time.
-pub const GRACE: Duration = Duration::from_secs(60);
+pub const MISSED_AFTER: Duration = Duration::from_secs(60);
 
 /// Most due times considered in one decision. More than [`MAX_CATCH_UP`], and more than any
 /// expression has within [`GRACE`].
@@ -15,9 +15,9 @@ const MAX_DUE_TIMES: usize = 4 * MAX_CATCH_UP as usize;
 
 /// The state of the previous firing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Previous {
+pub enum PreviousFiring {
     /// There was none, or its record is gone.
-    Gone,
+    Absent,
     /// It has not ended.
     Live,
     /// It ended at this time.
@@ -26,18 +26,18 @@ pub enum Previous {
 
 /// What a schedule does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum ScheduleDecision {
     /// Nothing is due.
     Wait,
     /// A time is due, but waits for the previous firing to end.
-    Hold,
+    Defer,
     /// It takes one step; a further step may follow at once.
-    Step(Step),
+    Step(ScheduleStep),
 }
 
 /// One step of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Step {
+pub struct ScheduleStep {
     /// The time that fires; `None` if times are only skipped.
     pub at: Option<Timestamp>,
     /// The next time after this step.
@@ -54,15 +54,15 @@ pub struct Step {
 /// for the previous firing), *missed* (older than [`GRACE`]) and *fresh*.
 pub fn decide(
     schedule: &Schedule,
-    previous: Previous,
+    previous: PreviousFiring,
     now: Timestamp,
     after: impl Fn(Timestamp) -> Option<Timestamp>,
-) -> Decision {
+) -> ScheduleDecision {
     let due = schedule.next_fire.filter(|first| *first <= now && !schedule.paused);
-    let Some(first) = due else { return Decision::Wait };
+    let Some(first) = due else { return ScheduleDecision::Wait };
     let overlap = schedule.plan.overlap;
-    if overlap == Overlap::Wait && previous == Previous::Live {
-        return Decision::Hold;
+    if overlap == OverlapPolicy::Wait && previous == PreviousFiring::Live {
+        return ScheduleDecision::Defer;
     }
     // Stop if `after` does not advance.
     let next_after = |time: Timestamp| after(time).filter(|next| *next > time);
@@ -77,16 +77,16 @@ pub fn decide(
         skip_overflow(&due, schedule.plan.missed)
     } else {
         let deferred_until = match previous {
-            Previous::Ended(at) if overlap == Overlap::Wait => Some(at),
+            PreviousFiring::Ended(at) if overlap == OverlapPolicy::Wait => Some(at),
             _ => None,
         };
         plan_step(&due, schedule.plan.missed, &DueCounts::of(&due, now, deferred_until))
     };
-    if step.at.is_some() && overlap == Overlap::Skip && previous == Previous::Live {
+    if step.at.is_some() && overlap == OverlapPolicy::Skip && previous == PreviousFiring::Live {
         step.at = None;
         step.skipped += 1;
     }
-    Decision::Step(step)
+    ScheduleDecision::Step(step)
 }
 
 /// The number of due times in each group.
@@ -100,7 +100,7 @@ impl DueCounts {
     fn of(due: &[Timestamp], now: Timestamp, deferred_until: Option<Timestamp>) -> Self {
         let count = |is: &dyn Fn(&Timestamp) -> bool| due.iter().filter(|time| is(time)).count();
         let deferred = |time: &Timestamp| deferred_until.is_some_and(|until| *time <= until);
-        let late = |time: &Timestamp| now.since(*time) > GRACE;
+        let late = |time: &Timestamp| now.since(*time) > MISSED_AFTER;
         Self {
             deferred: count(&deferred),
             missed: count(&|time| !deferred(time) && late(time)),
@@ -110,27 +110,27 @@ impl DueCounts {
 }
 
 /// Skips the first times if so many are due that they are skipped under any policy.
-fn skip_overflow(due: &[Timestamp], missed: Missed) -> Step {
+fn skip_overflow(due: &[Timestamp], missed: MissedPolicy) -> ScheduleStep {
     let fired = match missed {
-        Missed::Skip | Missed::Once => 1,
-        Missed::All(limit) => limit.clamp(1, MAX_CATCH_UP) as usize,
+        MissedPolicy::Skip | MissedPolicy::Once => 1,
+        MissedPolicy::All(limit) => limit.clamp(1, MAX_CATCH_UP) as usize,
     };
     let omitted = MAX_DUE_TIMES.saturating_sub(fired);
-    Step { at: None, next: due.get(omitted).copied(), missed: omitted as u64, skipped: 0 }
+    ScheduleStep { at: None, next: due.get(omitted).copied(), missed: omitted as u64, skipped: 0 }
 }
 
 /// Skips as many times as the policy says, and fires the next one if it is due.
-fn plan_step(due: &[Timestamp], policy: Missed, counts: &DueCounts) -> Step {
+fn plan_step(due: &[Timestamp], policy: MissedPolicy, counts: &DueCounts) -> ScheduleStep {
     let overdue = counts.deferred + counts.missed;
     let omitted = match policy {
-        Missed::All(limit) => overdue.saturating_sub(limit as usize),
-        Missed::Skip if counts.missed > 0 => overdue,
+        MissedPolicy::All(limit) => overdue.saturating_sub(limit as usize),
+        MissedPolicy::Skip if counts.missed > 0 => overdue,
         // One time stands for all: the first fresh one if there is any, else the newest.
-        Missed::Skip | Missed::Once if counts.fresh > 0 => overdue,
-        Missed::Skip | Missed::Once => overdue.saturating_sub(1),
+        MissedPolicy::Skip | MissedPolicy::Once if counts.fresh > 0 => overdue,
+        MissedPolicy::Skip | MissedPolicy::Once => overdue.saturating_sub(1),
     };
     let fires = omitted < overdue + counts.fresh;
-    Step {
+    ScheduleStep {
         at: due.get(omitted).copied().filter(|_| fires),
         next: due.get(omitted + usize::from(fires)).copied(),
         missed: omitted.saturating_sub(counts.deferred) as u64,

@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::name::{BatchId, Kind, QueueName, ScheduleName, SessionId, TenantId};
 use crate::outcome::Failure;
 use crate::retry::Policy;
-use crate::schedule::{Plan, Schedule};
-use crate::session::{Order, Session};
+use crate::schedule::{SchedulePlan, Schedule};
+use crate::worker_session::{WorkerCommand, Session};
 use crate::store::{Capacity, QueueInfo, Tenant, UnitFailure};
 use crate::time::Timestamp;
 use crate::unit::Payload;
@@ -78,7 +78,7 @@ pub fn read_session(row: &impl SqlRow) -> Result<Session> {
         beats: row.number(6)?,
         opened_at: row.time(7)?,
         beat_at: row.time(8)?,
-        order: row.parsed(9, Order::from_str)?,
+        command: row.parsed(9, WorkerCommand::from_str)?,
         held: row.number(10)?,
         cpu: row.optional_number(11)?.map(Duration::from_micros),
     })
@@ -99,7 +99,7 @@ pub fn read_schedule(row: &impl SqlRow) -> Result<Schedule> {
     Ok(Schedule {
         tenant: row.parsed(0, TenantId::new)?,
         name: row.parsed(1, ScheduleName::new)?,
-        plan: row.parsed(2, |text| Plan::join(text, payload))?,
+        plan: row.parsed(2, |text| SchedulePlan::from_parts(text, payload))?,
         paused: row.flag(4)?,
         revision: row.number(5)?,
         created_at: row.time(6)?,

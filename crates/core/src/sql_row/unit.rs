@@ -1,9 +1,9 @@
 //! Rows of `longshore_unit`.
 
 use super::{SqlRow, damaged, parse_json};
-use crate::columns::{Spec, code, flag, state};
+use crate::sql_encoding::{UnitAttributes, state_code, flag, decode_state};
 use crate::error::Result;
-use crate::machine::Head;
+use crate::unit_state::TransitionInput;
 use crate::name::{BatchId, Kind, QueueName, SessionId, TenantId, UnitId};
 use crate::priority::Priority;
 use crate::time::Timestamp;
@@ -80,7 +80,7 @@ impl<K> UnitRow<K> {
 
     /// The unit's state.
     pub fn state(&self) -> Result<UnitState> {
-        state(self.code)
+        decode_state(self.code)
     }
 
     /// Whether a flag is set.
@@ -97,8 +97,8 @@ impl<K> UnitRow<K> {
     }
 
     /// The input of the state machine.
-    pub fn transition_input(&self) -> Result<Head> {
-        Ok(Head {
+    pub fn transition_input(&self) -> Result<TransitionInput> {
+        Ok(TransitionInput {
             id: self.id,
             state: self.state()?,
             priority: self.priority,
@@ -109,7 +109,7 @@ impl<K> UnitRow<K> {
             deadline: self.deadline.map(Timestamp::from_micros),
             cancel_requested: self.has(flag::CANCEL),
             checkpointed: self.has(flag::CHECKPOINTED),
-            not_before: (self.code == code(UnitState::Blocked))
+            not_before: (self.code == state_code(UnitState::Blocked))
                 .then_some(Timestamp::from_micros(self.sort_key)),
         })
     }
@@ -122,7 +122,7 @@ impl<K> UnitRow<K> {
         session: Option<SessionId>,
     ) -> Result<Unit> {
         let state = self.state()?;
-        let spec = Spec::parse(self.spec.as_deref())?;
+        let spec = UnitAttributes::parse(self.spec.as_deref())?;
         let since = Timestamp::from_micros(self.sort_key);
         let created_at = Timestamp::from_micros(self.created_at);
         Ok(Unit {

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::batch::{Batch, BatchAction};
-use crate::machine::Event;
+use crate::unit_state::Event;
 use crate::name::{BatchId, QueueName, Scope, SessionId, TenantId, UnitId};
-use crate::session::Order;
+use crate::worker_session::WorkerCommand;
 use crate::unit::UnitState;
 
 /// An action on units.
@@ -47,7 +47,7 @@ pub enum UnitSelection {
 /// The result of an action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Operated {
+pub struct UnitActionResult {
     /// Units that were changed.
     pub changed: u64,
     /// Running units that were asked to stop.
@@ -100,18 +100,18 @@ pub enum SettingsChange {
 
 /// Administration.
 #[async_trait]
-pub trait Operate: Send + Sync + 'static {
+pub trait Admin: Send + Sync + 'static {
     /// Applies an action to units. [`crate::Error::NotFound`], without effect, if an id is unknown
     /// or outside `scope`.
-    async fn operate_units(
+    async fn apply_unit_action(
         &self,
         scope: &Scope,
         units: UnitSelection,
         action: UnitAction,
-    ) -> Result<Operated>;
+    ) -> Result<UnitActionResult>;
 
     /// Seals, pauses, resumes, cancels, fails or retries a batch.
-    async fn operate_batch(
+    async fn apply_batch_action(
         &self,
         scope: &Scope,
         batch: &BatchId,
@@ -128,5 +128,5 @@ pub trait Operate: Send + Sync + 'static {
 
     /// Commands a worker to work, go quiet, drain or stop. It receives the command with its next
     /// heartbeat.
-    async fn order(&self, session: SessionId, order: Order) -> Result<()>;
+    async fn command_worker(&self, session: SessionId, order: WorkerCommand) -> Result<()>;
 }

@@ -10,13 +10,13 @@ use crate::unit::NewUnit;
 
 /// The result of sending one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendResult {
     /// It is stored. Also if the same id was sent before.
     Created(UnitId),
     /// This unit has its dedup key, and the sender asked for it.
     Existing(UnitId),
     /// It was rejected.
-    Refused(Refusal),
+    Refused(SendRejection),
 }
 
 /// Why a unit was rejected.
@@ -24,7 +24,7 @@ pub enum Sent {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum SendRejection {
     /// This unit has its dedup key.
     #[error("its key is taken by unit {0}")]
     Duplicate(UnitId),
@@ -33,7 +33,7 @@ pub enum Refusal {
     #[error("{bound} is full: {live} live units ({bytes} bytes), the limit is {limit}")]
     Full {
         /// The capacity that is reached.
-        bound: Bound,
+        bound: CapacityScope,
         /// Live units now.
         live: u64,
         /// Their payload bytes.
@@ -49,10 +49,10 @@ pub enum Refusal {
     Suspended(TenantId),
 }
 
-impl Refusal {
+impl SendRejection {
     /// Whether it rejects the whole chunk of a batch: its rows must be sent again, so the cursor
     /// must not pass them.
-    pub fn keeps_chunk_out(&self) -> bool {
+    pub fn rejects_chunk(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Suspended(_))
     }
 }
@@ -61,7 +61,7 @@ impl Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub enum CapacityScope {
     /// A queue, over all tenants.
     Queue,
     /// One tenant's lane of a queue.
@@ -70,7 +70,7 @@ pub enum Bound {
     Tenant,
 }
 
-impl std::fmt::Display for Bound {
+impl std::fmt::Display for CapacityScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Queue => "queue",
@@ -82,7 +82,7 @@ impl std::fmt::Display for Bound {
 
 /// The result of opening a batch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Opened {
+pub enum OpenBatchResult {
     /// The batch is new.
     Created(Batch),
     /// The batch exists: continue at its cursor.
@@ -102,10 +102,10 @@ pub struct BatchChunk {
 
 /// The result of adding a chunk.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Added {
+pub enum AddChunkResult {
     /// The chunk and the cursor are stored; one result per unit. If a unit exceeds a capacity or
     /// its tenant is suspended, nothing of the chunk is stored and the results say why.
-    Committed(Vec<Sent>),
+    Committed(Vec<SendResult>),
     /// Another initiator (or an earlier attempt of this chunk) moved the cursor: continue from
     /// here.
     CursorMoved(String),
@@ -113,15 +113,15 @@ pub enum Added {
 
 /// Enqueueing.
 #[async_trait]
-pub trait Intake: Send + Sync + 'static {
+pub trait Enqueue: Send + Sync + 'static {
     /// Stores units, one result each; a rejected unit does not affect the others. All units must be
     /// within `scope`.
-    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>>;
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<SendResult>>;
 
     /// Writes a batch's record, or returns the existing one.
-    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<Opened>;
+    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<OpenBatchResult>;
 
     /// Stores a chunk and moves the cursor, both or neither: an initiator that was killed continues
     /// without gap or repeat. Fails once the batch is sealed or has ended.
-    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added>;
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult>;
 }

@@ -8,28 +8,28 @@ use serde::Deserialize;
 use crate::Result;
 use crate::duration;
 use crate::name::SessionId;
-use crate::stall::Dead;
+use crate::failure_detector::StalledSession;
 
 /// The result of a reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Reclaimed {
+pub struct ReclaimResult {
     /// Sessions ended.
     pub sessions: u64,
     /// Units that will run again.
-    pub rescued: u64,
+    pub requeued: u64,
     /// Units that failed because they were lost too often.
     pub failed: u64,
 }
 
 /// The result of a promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Promoted {
+pub struct PromoteResult {
     /// Scheduled units that became ready.
     pub due: u64,
     /// Waiting units past their deadline.
     pub expired: u64,
     /// Units cancelled because their batch failed or was cancelled.
-    pub swept: u64,
+    pub cancelled: u64,
     /// Whether more work is left.
     pub more: bool,
     /// Time until the next scheduled unit is due. `None` if there is none, or while more work is
@@ -52,7 +52,7 @@ pub struct Retention {
     pub batches: Duration,
     /// Entries of the audit log.
     #[serde(rename = "audit", with = "duration")]
-    pub deeds: Duration,
+    pub audit_log: Duration,
 }
 
 impl Default for Retention {
@@ -62,14 +62,14 @@ impl Default for Retention {
             done: Duration::from_secs(DAY),
             failed: Duration::from_secs(30 * DAY),
             batches: Duration::from_secs(30 * DAY),
-            deeds: Duration::from_secs(400 * DAY),
+            audit_log: Duration::from_secs(400 * DAY),
         }
     }
 }
 
 /// The result of pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pruned {
+pub struct PruneResult {
     /// Ended units.
     pub units: u64,
     /// Ended batches.
@@ -82,18 +82,18 @@ pub struct Pruned {
 
 /// Maintenance. Each operation does a bounded amount of work and reports whether more is left.
 #[async_trait]
-pub trait Upkeep: Send + Sync + 'static {
+pub trait Maintenance: Send + Sync + 'static {
     /// Ends dead sessions, unless their heartbeat has moved since, and requeues their units.
-    async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed>;
+    async fn reclaim(&self, dead: &[StalledSession]) -> Result<ReclaimResult>;
 
     /// Makes due units ready, fails expired ones, cancels units of batches that failed or were
     /// cancelled.
-    async fn promote(&self, limit: u32) -> Result<Promoted>;
+    async fn promote(&self, limit: u32) -> Result<PromoteResult>;
 
     /// Removes records that exceed the retention.
-    async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned>;
+    async fn prune(&self, retention: Retention, limit: u32) -> Result<PruneResult>;
 
     /// Acquires or renews the leadership of `role` for `ttl`: one session at a time. Services run
     /// where this returns true.
-    async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool>;
+    async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool>;
 }

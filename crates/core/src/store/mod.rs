@@ -19,25 +19,25 @@ mod tenants;
 mod worker_api;
 
 pub use admin::{
-    Capacity, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
+    Capacity, LaneChange, Admin, UnitActionResult, QueueChange, SettingsChange, UnitAction, UnitSelection,
 };
-pub use enqueue::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
-pub use maintenance::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
+pub use enqueue::{AddChunkResult, BatchChunk, CapacityScope, Enqueue, OpenBatchResult, SendRejection, SendResult};
+pub use maintenance::{PromoteResult, PruneResult, ReclaimResult, Retention, Maintenance};
 pub use queries::{
-    Change, ChangeSet, Inspect, Page, QueueInfo, Topic, Totals, UnitFailure, UnitFilter, Violation,
+    Change, ChangeSet, Queries, Page, QueueInfo, Topic, Totals, UnitFailure, UnitFilter, Violation,
 };
-pub use reply_queues::Replies;
+pub use reply_queues::ReplyQueues;
 pub use schedules::{
-    Fired, Firing, IfThere, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
-    read_schedule_cursor, schedule_cursor,
+    FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
+    parse_schedule_cursor, schedule_cursor,
 };
-pub use tenants::{Tenant, TenantChange, Tenants, in_charge_of_tenants};
+pub use tenants::{Tenant, TenantChange, Tenants, require_admin_scope};
 pub use worker_api::{
-    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Kept, Leases, ProgressNote,
+    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, CheckpointRequest, WorkerApi, ProgressNote,
     Queues,
 };
 
 /// A complete store. Implemented by every type that implements the seven traits.
-pub trait Store: Intake + Leases + Upkeep + Operate + Inspect + Tenants + Schedules {}
+pub trait Store: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules {}
 
-impl<T: Intake + Leases + Upkeep + Operate + Inspect + Tenants + Schedules + ?Sized> Store for T {}
+impl<T: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules + ?Sized> Store for T {}

@@ -10,7 +10,7 @@ use crate::batch::{Batch, BatchStatus};
 use crate::counts::Counts;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::Failure;
-use crate::session::Session;
+use crate::worker_session::Session;
 use crate::store::Capacity;
 use crate::time::Timestamp;
 use crate::unit::{Payload, Unit, UnitState};
@@ -143,7 +143,7 @@ pub struct Violation {
 
 /// Queries.
 #[async_trait]
-pub trait Inspect: Send + Sync + 'static {
+pub trait Queries: Send + Sync + 'static {
     /// One unit.
     async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit>;
 
@@ -191,7 +191,7 @@ pub trait Inspect: Send + Sync + 'static {
     /// Returns when a unit may have become claimable since `seen`, at the latest after `wait`, with
     /// the number to pass next time (first time: 0). It may wake spuriously, but never misses a
     /// commit made after the call that returned `seen`.
-    async fn wake(&self, seen: u64, wait: Duration) -> u64;
+    async fn wait_for_ready(&self, seen: u64, wait: Duration) -> u64;
 
     /// Recounts everything, compares with the stored counters, and checks the invariants.
     async fn verify(&self) -> Result<Vec<Violation>>;

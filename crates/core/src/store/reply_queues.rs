@@ -4,12 +4,12 @@ use async_trait::async_trait;
 
 use crate::Result;
 use crate::name::{QueueName, Scope, SessionId, TenantId};
-use crate::store::Sent;
+use crate::store::SendResult;
 use crate::unit::NewUnit;
 
 /// Reply queues.
 #[async_trait]
-pub trait Replies: Send + Sync + 'static {
+pub trait ReplyQueues: Send + Sync + 'static {
     /// Opens a reply queue for a session's lifetime. [`crate::Error::Invalid`] if another session
     /// has it open: two readers of one queue would take each other's replies.
     /// [`crate::Error::SessionGone`] if the session has ended. A session that adopts another's
@@ -28,5 +28,5 @@ pub trait Replies: Send + Sync + 'static {
     /// Sends a unit into a reply queue, if it is open; returns `None` and sends nothing if not. A
     /// concurrent close either comes first, or cancels the unit: no reply is left in a closed
     /// queue.
-    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>>;
+    async fn send_reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<SendResult>>;
 }

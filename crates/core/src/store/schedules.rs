@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use crate::Result;
 use crate::name::{ScheduleName, Scope, TenantId};
 use crate::page::invalid_cursor;
-use crate::schedule::{NewSchedule, Schedule, Step};
-use crate::store::{Page, Refusal, Sent};
+use crate::schedule::{NewSchedule, Schedule, ScheduleStep};
+use crate::store::{Page, SendRejection, SendResult};
 use crate::time::Timestamp;
 use crate::unit::NewUnit;
 
 /// What to do if a schedule with the name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IfThere {
+pub enum IfExists {
     /// Leave it as it is.
     Keep,
     /// Replace its plan, pause and next time; keep its history and counters.
@@ -23,26 +23,26 @@ pub enum IfThere {
 
 /// The result of putting a schedule.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Placed {
+pub enum PutScheduleResult {
     /// It is new.
     Created(Schedule),
     /// It replaced a schedule with the same name.
     Replaced(Schedule),
     /// A schedule with the same name exists and was kept.
-    Kept(Schedule),
+    Unchanged(Schedule),
 }
 
-impl Placed {
+impl PutScheduleResult {
     /// The result of putting `new` where `found` has its name. The store writes the schedule, unless
     /// it was kept.
     pub fn decide(
         new: NewSchedule,
         found: Option<Schedule>,
-        if_there: IfThere,
+        if_there: IfExists,
         now: Timestamp,
     ) -> Self {
         match found {
-            Some(found) if if_there == IfThere::Keep => Self::Kept(found),
+            Some(found) if if_there == IfExists::Keep => Self::Unchanged(found),
             Some(mut found) => {
                 found.replace(new);
                 Self::Replaced(found)
@@ -78,14 +78,14 @@ pub struct Firing {
     /// Its next time when it was read.
     pub expected: Option<Timestamp>,
     /// The step to write.
-    pub step: Step,
+    pub step: ScheduleStep,
     /// The units to send; none if times are only skipped.
     pub units: Vec<NewUnit>,
 }
 
 impl Firing {
     /// A firing of `schedule` as it was read.
-    pub fn of(schedule: &Schedule, step: Step, now: Timestamp) -> Self {
+    pub fn of(schedule: &Schedule, step: ScheduleStep, now: Timestamp) -> Self {
         let Schedule { tenant, name, plan, .. } = schedule;
         let unit = |at| plan.template.unit(tenant, name, at, now);
         Self {
@@ -100,16 +100,16 @@ impl Firing {
 
     /// The answer if there is nothing to write: the schedule has changed since it was read, or this
     /// firing is a repeat.
-    pub fn answer_without_send(&self, schedule: &Schedule) -> Option<Fired> {
-        if !self.holds(schedule) {
-            return Some(Fired::Moved);
+    pub fn answer_without_send(&self, schedule: &Schedule) -> Option<FireResult> {
+        if !self.is_current(schedule) {
+            return Some(FireResult::Conflict);
         }
-        let again = self.units.iter().map(|unit| Sent::Created(unit.id));
-        self.is_repeat(schedule).then(|| Fired::Committed(again.collect()))
+        let again = self.units.iter().map(|unit| SendResult::Created(unit.id));
+        self.is_repeat(schedule).then(|| FireResult::Committed(again.collect()))
     }
 
     /// Whether `schedule` has not changed since it was read.
-    fn holds(&self, schedule: &Schedule) -> bool {
+    fn is_current(&self, schedule: &Schedule) -> bool {
         self.revision == schedule.revision && self.expected == schedule.next_fire
     }
 
@@ -122,7 +122,7 @@ impl Firing {
 
     /// Applies the step.
     pub fn apply(&self, schedule: &mut Schedule) {
-        let Step { at, next, missed, skipped } = self.step;
+        let ScheduleStep { at, next, missed, skipped } = self.step;
         schedule.next_fire = next;
         schedule.last_fire = at.or(schedule.last_fire);
         schedule.fired += u64::from(at.is_some());
@@ -146,13 +146,13 @@ impl Firing {
 
 /// The result of a firing.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fired {
+pub enum FireResult {
     /// The step and the units are stored; one result per unit. Also for a repeat.
-    Committed(Vec<Sent>),
+    Committed(Vec<SendResult>),
     /// The schedule was fired or changed meanwhile: nothing was written.
-    Moved,
+    Conflict,
     /// A unit was rejected, for example because the queue is full: nothing was written.
-    Refused(Refusal),
+    Refused(SendRejection),
 }
 
 /// Selects schedules.
@@ -185,8 +185,8 @@ pub trait Schedules: Send + Sync + 'static {
         &self,
         scope: &Scope,
         new: NewSchedule,
-        if_there: IfThere,
-    ) -> Result<Placed>;
+        if_there: IfExists,
+    ) -> Result<PutScheduleResult>;
 
     /// Pauses, resumes or removes a schedule, and returns it. No effect if it already is paused or
     /// active.
@@ -201,7 +201,7 @@ pub trait Schedules: Send + Sync + 'static {
     /// Takes one step of a schedule and sends its units, both or neither, if it has not changed
     /// since it was read ([`Firing::answer_without_send`]): one firing per time, with any number of competitors.
     /// If a unit is rejected, nothing is written.
-    async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired>;
+    async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<FireResult>;
 
     /// Schedules, by tenant and name.
     async fn schedules(
@@ -219,6 +219,6 @@ pub fn schedule_cursor(schedule: &Schedule) -> String {
 }
 
 /// Parses a cursor into tenant and name.
-pub fn read_schedule_cursor(cursor: &str) -> Result<(&str, &str)> {
+pub fn parse_schedule_cursor(cursor: &str) -> Result<(&str, &str)> {
     cursor.split_once('/').ok_or_else(|| invalid_cursor(cursor))
 }

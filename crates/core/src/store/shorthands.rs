@@ -9,7 +9,7 @@ use crate::{Error, Result};
 impl dyn Store + '_ {
     /// Marks that all units of a batch are sent: [`BatchAction::Seal`].
     pub async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
-        self.operate_batch(scope, id, BatchAction::Seal).await
+        self.apply_batch_action(scope, id, BatchAction::Seal).await
     }
 
     /// Changes a queue: [`SettingsChange::Queue`].

@@ -102,7 +102,7 @@ impl TenantChange {
 }
 
 /// Requires a scope over all tenants. For other scopes the tenant does not exist.
-pub fn in_charge_of_tenants(scope: &Scope, id: &TenantId) -> Result<()> {
+pub fn require_admin_scope(scope: &Scope, id: &TenantId) -> Result<()> {
     match scope {
         Scope::All => Ok(()),
         Scope::Tenant(_) => Err(Error::not_found("tenant", id)),

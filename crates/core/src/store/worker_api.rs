@@ -10,7 +10,7 @@ use crate::batch::Sums;
 use crate::call::CallRecord;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
-use crate::session::{Lease, NewSession, Order};
+use crate::worker_session::{Lease, NewSession, WorkerCommand};
 use crate::time::Timestamp;
 use crate::unit::{Payload, Progress, Unit, UnitState, check_size};
 
@@ -26,7 +26,7 @@ pub enum Queues {
 
 /// What a worker can take now.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct ClaimRequest {
     /// The worker's session.
     pub session: SessionId,
     /// Tenants to claim from.
@@ -38,24 +38,24 @@ pub struct Claim {
     /// Claim only these kinds.
     pub kinds: Vec<Kind>,
     /// Free slots: units up to this total weight are claimed *and started*.
-    pub free: u32,
+    pub free_slots: u32,
     /// Slots in total: a heavier unit does not suit this worker.
     pub slots: u32,
     /// Named resources that are free.
     pub resources: BTreeMap<String, u32>,
     /// Named resources in total. A unit that needs more does not suit this worker; for a unit that
     /// needs more than is free, slots are reserved.
-    pub all_resources: BTreeMap<String, u32>,
+    pub total_resources: BTreeMap<String, u32>,
     /// Further units to claim without starting them. Never from a capped lane, tenant or key.
-    pub ahead: u32,
+    pub prefetch: u32,
     /// Whether the worker holds no unit. Only then it may get a unit that must run alone.
-    pub empty_handed: bool,
+    pub holds_nothing: bool,
     /// Tenants to skip this time, because their units would only wait. They keep their position in
     /// the stride schedule.
-    pub except: Vec<TenantId>,
+    pub excluded_tenants: Vec<TenantId>,
 }
 
-impl Claim {
+impl ClaimRequest {
     /// Claims units of these kinds from all queues, for a worker whose slots are all free.
     pub fn new(session: SessionId, kinds: Vec<Kind>, slots: u32) -> Self {
         Self {
@@ -64,20 +64,20 @@ impl Claim {
             queues: Queues::All,
             batch: None,
             kinds,
-            free: slots,
+            free_slots: slots,
             slots,
             resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
-            ahead: 0,
-            empty_handed: true,
-            except: Vec::new(),
+            total_resources: BTreeMap::new(),
+            prefetch: 0,
+            holds_nothing: true,
+            excluded_tenants: Vec::new(),
         }
     }
 }
 
 /// A leased unit.
 #[derive(Debug, Clone)]
-pub struct HeldUnit {
+pub struct LeasedUnit {
     /// The lease to finish it with.
     pub lease: Lease,
     /// Whether its attempt has been counted.
@@ -90,9 +90,9 @@ pub struct HeldUnit {
 
 /// The result of a claim.
 #[derive(Debug, Clone, Default)]
-pub struct Claimed {
+pub struct ClaimResult {
     /// The units, in the order in which they should run.
-    pub units: Vec<HeldUnit>,
+    pub units: Vec<LeasedUnit>,
     /// A unit that must run alone waits: claim again when no unit is held.
     pub alone_waiting: bool,
     /// The first unit is heavier than what is free: slots are reserved for it.
@@ -101,7 +101,7 @@ pub struct Claimed {
 
 /// A heartbeat.
 #[derive(Debug, Clone, Default)]
-pub struct Beat {
+pub struct Heartbeat {
     /// CPU time of the worker and its children so far; `None` leaves the stored value.
     pub cpu: Option<Duration>,
     /// The latest progress of its units.
@@ -119,14 +119,14 @@ pub struct ProgressNote {
 
 /// The reply to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BeatAnswer {
+pub struct HeartbeatReply {
     /// The command that an operator gave it.
-    pub order: Order,
+    pub order: WorkerCommand,
     /// Units it holds and must cancel.
     pub cancel: Vec<UnitId>,
     /// Units it should release if not started: their queue, lane or batch was paused, or their
     /// tenant suspended.
-    pub unwanted: Vec<UnitId>,
+    pub to_release: Vec<UnitId>,
     /// How many leases the store counts for it. If the worker knows of fewer, the answer to a claim
     /// was lost: see [`Leases::held`].
     pub held: u64,
@@ -134,7 +134,7 @@ pub struct BeatAnswer {
 
 /// The end of one run.
 #[derive(Debug, Clone)]
-pub struct Finish {
+pub struct FinishRequest {
     /// The unit, and the fence that proves the lease.
     pub lease: Lease,
     /// The handler's outcome.
@@ -147,7 +147,7 @@ pub struct Finish {
     pub calls: Vec<CallRecord>,
 }
 
-impl Finish {
+impl FinishRequest {
     /// An outcome without effects, checkpoint and calls.
     pub fn new(lease: Lease, outcome: Outcome) -> Self {
         Self { lease, outcome, effects: Vec::new(), checkpoint: None, calls: Vec::new() }
@@ -170,11 +170,11 @@ impl Finish {
         fence: u64,
         state: UnitState,
         holder: Option<H>,
-    ) -> Option<Finished> {
+    ) -> Option<FinishResult> {
         match holder {
-            _ if fence != self.lease.fence => Some(Finished::LeaseLost),
-            None => Some(Finished::Recorded(state)),
-            holder if holder != session => Some(Finished::LeaseLost),
+            _ if fence != self.lease.fence => Some(FinishResult::LeaseLost),
+            None => Some(FinishResult::Recorded(state)),
+            holder if holder != session => Some(FinishResult::LeaseLost),
             Some(_) => None,
         }
     }
@@ -182,7 +182,7 @@ impl Finish {
 
 /// What a run saves on its way, all or nothing.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct CheckpointRequest {
     /// The checkpoint for the next run.
     pub state: Payload,
     /// Added to the sums of its batch.
@@ -191,7 +191,7 @@ pub struct Kept {
     pub calls: Vec<CallRecord>,
 }
 
-impl Kept {
+impl CheckpointRequest {
     /// A checkpoint without sums and calls.
     pub fn new(state: Payload) -> Self {
         Self { state, sums: Sums::new(), calls: Vec::new() }
@@ -200,7 +200,7 @@ impl Kept {
 
 /// The result of one finish.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Finished {
+pub enum FinishResult {
     /// It is recorded. Also if the same lease had finished before.
     Recorded(UnitState),
     /// The lease is lost: the unit's fence has changed. Nothing was written, no effect remains.
@@ -212,13 +212,13 @@ pub enum Finished {
 
 /// What workers call.
 #[async_trait]
-pub trait Leases: Send + Sync + 'static {
+pub trait WorkerApi: Send + Sync + 'static {
     /// Opens a session.
     async fn open_session(&self, session: NewSession) -> Result<()>;
 
     /// Sends a heartbeat. [`crate::Error::SessionGone`] if the session was reclaimed: then all its
     /// leases are lost. Need not survive a power failure.
-    async fn beat(&self, session: SessionId, beat: Beat) -> Result<BeatAnswer>;
+    async fn heartbeat(&self, session: SessionId, beat: Heartbeat) -> Result<HeartbeatReply>;
 
     /// Ends a session in good order: units it holds are requeued, started ones as interrupted.
     async fn close_session(&self, session: SessionId) -> Result<()>;
@@ -226,10 +226,10 @@ pub trait Leases: Send + Sync + 'static {
     /// Takes over the leases of a former run of the same process: they move to `to` with new
     /// fences, and `from` ends. The session id `from` serves as the secret. A repeat after a lost
     /// answer (`from` is gone, `to` holds units) returns what `to` holds.
-    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>>;
+    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<LeasedUnit>>;
 
     /// Leases units. Need not survive a power failure, which the worker would not survive either.
-    async fn claim(&self, claim: Claim) -> Result<Claimed>;
+    async fn claim(&self, claim: ClaimRequest) -> Result<ClaimResult>;
 
     /// Counts the attempt of units that were claimed ahead, just before they run. `None` for a unit
     /// that must not run (lease lost, paused, suspended, cancel requested, past its deadline): the
@@ -242,14 +242,14 @@ pub trait Leases: Send + Sync + 'static {
     /// Stores the checkpoint of a run, adds `sums` to its batch's, and writes its `calls`: all or
     /// nothing. False if the lease is lost. If the stored checkpoint is identical, this is a
     /// repeat, and adds nothing.
-    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool>;
+    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool>;
 
     /// Records the ends of runs; counters, dependants and callbacks are updated in the same
     /// transaction. Finishing a unit that was claimed ahead and not started counts its attempt now.
     /// If an effect fails only at commit (a deferred key), the whole call is
     /// [`crate::Error::Invalid`] and nothing was recorded: finish the units one by one.
-    async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>>;
+    async fn finish(&self, session: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>>;
 
     /// All leases of a session, to compare with what the worker knows.
-    async fn held(&self, session: SessionId) -> Result<Vec<Lease>>;
+    async fn leases_of(&self, session: SessionId) -> Result<Vec<Lease>>;
 }

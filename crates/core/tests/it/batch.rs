@@ -59,7 +59,7 @@ fn a_batch_moves_as_its_counts_say() {
     for (what, status, sealed, counts, expected, announces) in table {
         let mut batch = batch(status, sealed, counts);
         let step = advance(&mut batch, NOW);
-        assert_eq!((batch.status, step.announce), (expected, announces), "{what}");
+        assert_eq!((batch.status, step.callback_due), (expected, announces), "{what}");
         assert_eq!(batch.completed_at.is_some(), announces, "{what}");
     }
 }
@@ -178,7 +178,7 @@ proptest! {
         advance(&mut batch, NOW);
         let once = batch.clone();
         let again = advance(&mut batch, NOW + Duration::from_secs(1));
-        prop_assert!(!again.announce && !again.changed);
+        prop_assert!(!again.callback_due && !again.changed);
         prop_assert_eq!(batch, once);
     }
 
@@ -186,8 +186,8 @@ proptest! {
     fn an_end_is_announced_once_per_generation(mut batch in batches()) {
         let due = batch.announced < batch.generation;
         let step = advance(&mut batch, NOW);
-        prop_assert!(!step.announce || due);
-        if step.announce {
+        prop_assert!(!step.callback_due || due);
+        if step.callback_due {
             prop_assert_eq!(batch.announced, batch.generation);
             prop_assert!(batch.status.is_final());
             prop_assert_eq!(batch.counts.live(), 0);

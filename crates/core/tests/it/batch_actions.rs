@@ -1,6 +1,6 @@
 //! `batch::act`: what operators may do to a batch in each status.
 
-use longshore_core::batch::{Batch, BatchAction, BatchStatus, act, advance};
+use longshore_core::batch::{Batch, BatchAction, BatchStatus, apply_action, advance};
 use proptest::prelude::*;
 
 use crate::batch::{batch, batches, counts};
@@ -43,7 +43,7 @@ fn every_action_on_every_status() {
     for (action, row) in table {
         for (status, expected) in BatchStatus::ALL.into_iter().zip(row) {
             let mut batch = ended(status);
-            let answer = act(&mut batch, &action);
+            let answer = apply_action(&mut batch, &action);
             assert_eq!(answer.is_ok(), expected.is_some(), "{action:?} on {status}");
             assert_eq!(batch.status, expected.unwrap_or(status), "{action:?} on {status}");
             if let Err(refused) = answer {
@@ -56,11 +56,11 @@ fn every_action_on_every_status() {
 #[test]
 fn reasons_are_kept_until_it_goes_on() {
     let mut batch = batch(Running, true, counts(1, 0, 0, 0));
-    act(&mut batch, &pause()).unwrap();
+    apply_action(&mut batch, &pause()).unwrap();
     assert_eq!(batch.reason.as_deref(), Some("lunch"));
-    act(&mut batch, &BatchAction::Resume).unwrap();
+    apply_action(&mut batch, &BatchAction::Resume).unwrap();
     assert_eq!(batch.reason, None);
-    act(&mut batch, &fail()).unwrap();
+    apply_action(&mut batch, &fail()).unwrap();
     assert_eq!(batch.reason.as_deref(), Some("wrong file"));
 }
 
@@ -68,7 +68,7 @@ fn reasons_are_kept_until_it_goes_on() {
 fn resuming_forgives_what_failed_and_remembers_that_it_ran() {
     let mut batch = batch(Paused, true, counts(1, 0, 0, 3));
     batch.started_at = Some(NOW);
-    act(&mut batch, &BatchAction::Resume).unwrap();
+    apply_action(&mut batch, &BatchAction::Resume).unwrap();
     assert_eq!((batch.status, batch.forgiven), (Running, 3));
 }
 
@@ -78,13 +78,13 @@ fn only_an_ended_batch_opens_a_new_generation() {
         let mut batch = ended(status);
         batch.sealed = false;
         advance(&mut batch, NOW);
-        act(&mut batch, &BatchAction::RetryFailed).unwrap();
+        apply_action(&mut batch, &BatchAction::RetryFailed).unwrap();
         assert_eq!((batch.generation, batch.completed_at), (2, None));
         assert!(batch.sealed, "it can take no more units");
     }
     for status in [Queued, Running, Paused] {
         let mut batch = batch(status, true, counts(1, 0, 0, 1));
-        act(&mut batch, &BatchAction::RetryFailed).unwrap();
+        apply_action(&mut batch, &BatchAction::RetryFailed).unwrap();
         assert_eq!((batch.status, batch.generation), (Running, 1));
     }
 }
@@ -92,27 +92,27 @@ fn only_an_ended_batch_opens_a_new_generation() {
 #[test]
 fn there_is_nothing_to_retry_without_failures() {
     let mut batch = batch(Complete, true, counts(0, 0, 3, 0));
-    act(&mut batch, &BatchAction::RetryFailed).unwrap();
+    apply_action(&mut batch, &BatchAction::RetryFailed).unwrap();
     assert_eq!((batch.status, batch.generation), (Complete, 1));
 }
 
 #[test]
 fn a_batch_given_up_is_not_retried_while_units_still_run() {
     let mut batch = batch(Cancelled, true, counts(0, 1, 0, 1));
-    assert!(act(&mut batch, &BatchAction::RetryFailed).is_err());
+    assert!(apply_action(&mut batch, &BatchAction::RetryFailed).is_err());
     assert_eq!(batch.generation, 1);
 }
 
 #[test]
 fn each_generation_is_announced() {
     let mut batch = ended(Running);
-    assert!(advance(&mut batch, NOW).announce);
-    act(&mut batch, &BatchAction::RetryFailed).unwrap();
+    assert!(advance(&mut batch, NOW).callback_due);
+    apply_action(&mut batch, &BatchAction::RetryFailed).unwrap();
     batch.counts = counts(1, 0, 1, 0);
-    assert!(!advance(&mut batch, NOW).announce);
+    assert!(!advance(&mut batch, NOW).callback_due);
     batch.counts = counts(0, 0, 2, 0);
-    assert!(advance(&mut batch, NOW).announce);
-    assert!(!advance(&mut batch, NOW).announce);
+    assert!(advance(&mut batch, NOW).callback_due);
+    assert!(!advance(&mut batch, NOW).callback_due);
 }
 
 proptest! {
@@ -123,7 +123,7 @@ proptest! {
         ];
         for action in actions {
             let mut changed = batch.clone();
-            if act(&mut changed, &action).is_err() {
+            if apply_action(&mut changed, &action).is_err() {
                 prop_assert_eq!(&changed, &batch);
             }
         }

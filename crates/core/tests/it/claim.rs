@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use longshore_core::claim::FitDecision::{Ahead, Expire, LeaveLane, Park, Skip, Start, Stop};
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
-use longshore_core::store::{Claim, Queues};
-use longshore_core::unit::Cap;
+use longshore_core::store::{ClaimRequest, Queues};
+use longshore_core::unit::ConcurrencyCap;
 use longshore_core::{QueueName, Scope, SessionId, TenantId};
 use proptest::collection::vec;
 use proptest::option::of;
@@ -21,22 +21,22 @@ type Candidate = (u32, u32, Option<u32>, bool);
 const PLAIN: Candidate = (1, 0, None, false);
 
 /// A claim with these free and total slots, free and total GPUs, and prefetch.
-fn claim(free: u32, slots: u32, gpus: (u32, u32), ahead: u32) -> Claim {
+fn claim(free: u32, slots: u32, gpus: (u32, u32), ahead: u32) -> ClaimRequest {
     let gpus_of =
         |n| if n == 0 { BTreeMap::new() } else { BTreeMap::from([("gpu".to_owned(), n)]) };
-    Claim {
+    ClaimRequest {
         session: SessionId::new(),
         scope: Scope::All,
         queues: Queues::All,
         batch: None,
         kinds: Vec::new(),
-        free,
+        free_slots: free,
         slots,
         resources: gpus_of(gpus.0),
-        all_resources: gpus_of(gpus.1),
-        ahead,
-        empty_handed: true,
-        except: Vec::new(),
+        total_resources: gpus_of(gpus.1),
+        prefetch: ahead,
+        holds_nothing: true,
+        excluded_tenants: Vec::new(),
     }
 }
 
@@ -47,7 +47,7 @@ fn with_needs<T>(
 ) -> T {
     let resources: BTreeMap<_, _> =
         (gpus > 0).then(|| ("gpu".to_owned(), gpus)).into_iter().collect();
-    let cap = limit.map(|limit| Cap { key: "host".to_owned(), limit });
+    let cap = limit.map(|limit| ConcurrencyCap { key: "host".to_owned(), limit });
     let deadline = late.then(|| NOW - Duration::from_secs(1));
     let Ok(decision) =
         decide(&UnitNeeds { slots, resources: &resources, cap: cap.as_ref(), deadline });
@@ -58,7 +58,7 @@ fn admit(budget: &mut ClaimBudget<'_>, unit: Candidate, lane_capped: bool) -> Fi
     with_needs(unit, |needs| budget.admit(needs, lane_capped, NOW, || Ok(Some(1))))
 }
 
-fn decisions(claim: &Claim, lane_capped: bool, units: &[Candidate]) -> (Vec<FitDecision>, bool) {
+fn decisions(claim: &ClaimRequest, lane_capped: bool, units: &[Candidate]) -> (Vec<FitDecision>, bool) {
     let mut budget = ClaimBudget::new(claim);
     let decisions = units.iter().map(|unit| admit(&mut budget, *unit, lane_capped)).collect();
     (decisions, budget.claimed.heavy_waiting)
@@ -116,13 +116,13 @@ fn a_key_that_another_transaction_changes_is_skipped() {
 
 #[test]
 fn a_unit_that_runs_alone_goes_to_a_worker_that_holds_none() {
-    let alone = |claim: &Claim, unit| {
+    let alone = |claim: &ClaimRequest, unit| {
         let mut budget = ClaimBudget::new(claim);
         let fit = with_needs(unit, |needs| budget.admit_alone(needs, NOW, || Ok(Some(1))));
         (fit, budget.claimed.alone_waiting)
     };
     let idle = claim(4, 4, (0, 0), 0);
-    let busy = Claim { empty_handed: false, ..idle.clone() };
+    let busy = ClaimRequest { holds_nothing: false, ..idle.clone() };
     assert_eq!(alone(&idle, PLAIN), (Start, false));
     assert_eq!(alone(&busy, PLAIN), (Stop, true));
     assert_eq!(alone(&busy, (5, 0, None, false)), (Skip, false), "it never fits");
@@ -135,12 +135,12 @@ fn a_claim_covers_its_scope_and_queues_but_not_the_tenants_it_excludes() {
     let any = claim(1, 1, (0, 0), 0);
     assert!(any.covers_lane("default", "acme") && any.covers_batch(None));
     let acme = TenantId::new("acme").unwrap();
-    let own = Claim { scope: Scope::Tenant(acme.clone()), ..any.clone() };
+    let own = ClaimRequest { scope: Scope::Tenant(acme.clone()), ..any.clone() };
     assert!(own.covers_lane("default", "acme") && !own.covers_lane("default", "other"));
     let named =
-        Claim { queues: Queues::Named(vec![QueueName::new("mail").unwrap()]), ..any.clone() };
+        ClaimRequest { queues: Queues::Named(vec![QueueName::new("mail").unwrap()]), ..any.clone() };
     assert!(named.covers_lane("mail", "acme") && !named.covers_lane("default", "acme"));
-    assert!(!Claim { except: vec![acme], ..any }.covers_lane("default", "acme"));
+    assert!(!ClaimRequest { excluded_tenants: vec![acme], ..any }.covers_lane("default", "acme"));
 }
 
 proptest! {

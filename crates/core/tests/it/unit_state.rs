@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::machine::{Event, Head, Transition, next, runs_alone};
+use longshore_core::unit_state::{Event, TransitionInput, Transition, transition, runs_alone};
 use longshore_core::{
     Failure, OnLost, Outcome, Policy, Priority, RetryPolicy, Timestamp, UnitId, UnitState,
 };
@@ -11,8 +11,8 @@ use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
 
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_000_000_000_000);
 
-pub(crate) fn unit_in(state: UnitState) -> Head {
-    Head {
+pub(crate) fn unit_in(state: UnitState) -> TransitionInput {
+    TransitionInput {
         id: UnitId::from_bytes([7; 16]),
         state,
         priority: Priority::NORMAL,
@@ -27,8 +27,8 @@ pub(crate) fn unit_in(state: UnitState) -> Head {
     }
 }
 
-fn step(unit: &Head, event: &Event<'_>) -> Transition {
-    next(unit, event, &Policy::default(), NOW).unwrap()
+fn step(unit: &TransitionInput, event: &Event<'_>) -> Transition {
+    transition(unit, event, &Policy::default(), NOW).unwrap()
 }
 
 fn secs(n: u64) -> Duration {
@@ -59,7 +59,7 @@ fn every_event_on_every_state() {
     ];
     for (event, row) in table {
         for (state, expected) in UnitState::ALL.into_iter().zip(row) {
-            let got = next(&unit_in(state), &event, &Policy::default(), NOW);
+            let got = transition(&unit_in(state), &event, &Policy::default(), NOW);
             assert_eq!(got.as_ref().ok().map(|step| step.state), expected, "{event:?} on {state}");
             if let Err(refused) = got {
                 assert_eq!(refused.state, state);
@@ -96,16 +96,16 @@ fn a_retry_without_a_delay_waits_by_policy() {
     let policy = RetryPolicy { base: secs(1000), ..RetryPolicy::default() };
     let delay = policy.delay(unit.id, 1);
     let policy = Policy { retry: policy, ..Policy::default() };
-    let got = next(&unit, &Event::Finished(&retry(None)), &policy, NOW).unwrap();
+    let got = transition(&unit, &Event::Finished(&retry(None)), &policy, NOW).unwrap();
     assert_eq!(got.place, NOW + delay);
 }
 
 #[test]
 fn the_last_attempt_and_old_age_end_retries() {
     let ends = |attempt, policy: RetryPolicy| {
-        let unit = Head { attempt, ..unit_in(Leased) };
+        let unit = TransitionInput { attempt, ..unit_in(Leased) };
         let policy = Policy { retry: policy, ..Policy::default() };
-        next(&unit, &Event::Finished(&retry(Some(secs(1)))), &policy, NOW).unwrap().state
+        transition(&unit, &Event::Finished(&retry(Some(secs(1)))), &policy, NOW).unwrap().state
     };
     let three = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
     assert_eq!(ends(2, three.clone()), Scheduled);
@@ -117,8 +117,8 @@ fn the_last_attempt_and_old_age_end_retries() {
 
 #[test]
 fn a_deadline_ends_what_would_run_after_it() {
-    let by = |deadline| Head { deadline: Some(deadline), ..unit_in(Leased) };
-    let end = |unit: &Head, outcome: &Outcome| step(unit, &Event::Finished(outcome)).state;
+    let by = |deadline| TransitionInput { deadline: Some(deadline), ..unit_in(Leased) };
+    let end = |unit: &TransitionInput, outcome: &Outcome| step(unit, &Event::Finished(outcome)).state;
     let soon = by(NOW + secs(10));
     assert_eq!(end(&soon, &retry(Some(secs(9)))), Scheduled);
     assert_eq!(end(&soon, &retry(Some(secs(10)))), Failed);
@@ -131,7 +131,7 @@ fn a_deadline_ends_what_would_run_after_it() {
 
 #[test]
 fn a_cancel_request_allows_no_further_run() {
-    let unit = Head { cancel_requested: true, ..unit_in(Leased) };
+    let unit = TransitionInput { cancel_requested: true, ..unit_in(Leased) };
     for outcome in [retry(None), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
         assert_eq!(step(&unit, &Event::Finished(&outcome)).state, Cancelled, "{outcome:?}");
     }
@@ -145,7 +145,7 @@ fn a_lost_run_counts_and_an_unstarted_one_does_not() {
     let started = step(&unit_in(Leased), &Event::Lost);
     assert_eq!((started.state, started.lost, started.attempt), (Ready, 1, 1));
     assert_eq!(started.failure.unwrap().code, "lost");
-    let unstarted = Head { started: false, attempt: 0, ..unit_in(Leased) };
+    let unstarted = TransitionInput { started: false, attempt: 0, ..unit_in(Leased) };
     let waiting = step(&unstarted, &Event::Lost);
     assert_eq!((waiting.state, waiting.lost, waiting.failure), (Ready, 0, None));
 }
@@ -153,7 +153,7 @@ fn a_lost_run_counts_and_an_unstarted_one_does_not() {
 #[test]
 fn a_unit_lost_too_often_or_not_repeatable_fails() {
     let lost = |lost, policy: &Policy| {
-        next(&Head { lost, ..unit_in(Leased) }, &Event::Lost, policy, NOW).unwrap()
+        transition(&TransitionInput { lost, ..unit_in(Leased) }, &Event::Lost, policy, NOW).unwrap()
     };
     let policy = Policy { max_lost: 3, ..Policy::default() };
     assert_eq!(lost(1, &policy).state, Ready);
@@ -166,15 +166,15 @@ fn a_unit_lost_too_often_or_not_repeatable_fails() {
 fn a_unit_that_may_not_be_repeated_goes_on_from_its_checkpoint() {
     let policy = Policy { on_lost: OnLost::Fail, max_lost: 2, ..Policy::default() };
     let lost = |lost| {
-        let unit = Head { lost, checkpointed: true, ..unit_in(Leased) };
-        next(&unit, &Event::Lost, &policy, NOW).unwrap().state
+        let unit = TransitionInput { lost, checkpointed: true, ..unit_in(Leased) };
+        transition(&unit, &Event::Lost, &policy, NOW).unwrap().state
     };
     assert_eq!([lost(0), lost(1)], [Ready, Failed]);
 }
 
 #[test]
 fn a_run_that_came_to_its_end_clears_its_unit_of_lost_ones() {
-    let unit = Head { lost: 2, ..unit_in(Leased) };
+    let unit = TransitionInput { lost: 2, ..unit_in(Leased) };
     for outcome in [retry(Some(secs(1))), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
         assert_eq!(step(&unit, &Event::Finished(&outcome)).lost, 0, "{outcome:?}");
     }
@@ -183,7 +183,7 @@ fn a_run_that_came_to_its_end_clears_its_unit_of_lost_ones() {
 
 #[test]
 fn a_unit_for_later_does_not_become_ready_because_it_was_blocked() {
-    let by = |due| Head { not_before: Some(due), ..unit_in(Blocked) };
+    let by = |due| TransitionInput { not_before: Some(due), ..unit_in(Blocked) };
     let unblocked = step(&by(NOW + secs(9)), &Event::Unblocked);
     assert_eq!((unblocked.state, unblocked.place), (Scheduled, NOW + secs(9)));
     assert_eq!(step(&by(NOW - secs(9)), &Event::Unblocked).state, Ready);
@@ -192,7 +192,7 @@ fn a_unit_for_later_does_not_become_ready_because_it_was_blocked() {
 #[test]
 fn an_operators_retry_gives_fresh_attempts() {
     for state in [Failed, Cancelled, Scheduled] {
-        let unit = Head { attempt: 5, lost: 3, ..unit_in(state) };
+        let unit = TransitionInput { attempt: 5, lost: 3, ..unit_in(state) };
         let got = step(&unit, &Event::Retry);
         assert_eq!((got.state, got.attempt, got.lost), (Ready, 0, 0));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::machine::{Event, Head, next};
+use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::{
     Failure, OnLost, Outcome, Policy, Priority, RetryPolicy, Timestamp, UnitId, UnitState,
 };
@@ -10,12 +10,12 @@ use proptest::prelude::*;
 
 use crate::unit_state::NOW;
 
-fn units() -> impl Strategy<Value = Head> {
+fn units() -> impl Strategy<Value = TransitionInput> {
     let state = (0..UnitState::ALL.len()).prop_map(|n| UnitState::ALL[n]);
     let counts = (0..7_u32, 0..7_u32, any::<bool>(), any::<bool>());
     let later = || proptest::option::of(0..5000_u64);
     let times = (0..5000_u64, later(), later(), any::<bool>());
-    (any::<[u8; 16]>(), state, 1..10_u8, counts, times).prop_map(|(id, state, level, c, t)| Head {
+    (any::<[u8; 16]>(), state, 1..10_u8, counts, times).prop_map(|(id, state, level, c, t)| TransitionInput {
         id: UnitId::from_bytes(id),
         state,
         priority: Priority::new(level).unwrap(),
@@ -73,7 +73,7 @@ proptest! {
         unit in units(), outcome in outcomes(), policy in policies()
     ) {
         for event in events(&outcome) {
-            let Ok(step) = next(&unit, &event, &policy, NOW) else { continue };
+            let Ok(step) = transition(&unit, &event, &policy, NOW) else { continue };
             match step.state {
                 UnitState::Ready => {
                     // A unit that did not run keeps its old rank; others go to the end.
@@ -102,7 +102,7 @@ proptest! {
         unit in units(), outcome in outcomes(), policy in policies()
     ) {
         for event in events(&outcome).into_iter().filter(|_| unit.state.is_final()) {
-            let back = next(&unit, &event, &policy, NOW).is_ok();
+            let back = transition(&unit, &event, &policy, NOW).is_ok();
             let may = event == Event::Retry && unit.state != UnitState::Done;
             prop_assert_eq!(back, may, "{:?}", event);
         }
@@ -113,7 +113,7 @@ proptest! {
         unit in units(), outcome in outcomes(), policy in policies()
     ) {
         for event in events(&outcome) {
-            let Ok(step) = next(&unit, &event, &policy, NOW) else { continue };
+            let Ok(step) = transition(&unit, &event, &policy, NOW) else { continue };
             prop_assert!(step.attempt <= unit.attempt);
             let refunds = matches!(
                 event,
@@ -129,8 +129,8 @@ proptest! {
     fn nothing_runs_again_past_its_bounds(
         unit in units(), outcome in outcomes(), policy in policies()
     ) {
-        let unit = Head { state: UnitState::Leased, ..unit };
-        let step = next(&unit, &Event::Finished(&outcome), &policy, NOW).unwrap();
+        let unit = TransitionInput { state: UnitState::Leased, ..unit };
+        let step = transition(&unit, &Event::Finished(&outcome), &policy, NOW).unwrap();
         let again = !step.state.is_final();
         if again && matches!(outcome, Outcome::Retry { .. }) {
             prop_assert!(unit.attempt < policy.retry.max_attempts);
@@ -138,7 +138,7 @@ proptest! {
             prop_assert!(unit.deadline.is_none_or(|deadline| due < deadline));
         }
         prop_assert!(!(again && unit.cancel_requested));
-        let lost = next(&unit, &Event::Lost, &policy, NOW).unwrap();
+        let lost = transition(&unit, &Event::Lost, &policy, NOW).unwrap();
         let rerun = lost.state == UnitState::Ready && unit.started;
         let may = policy.on_lost == OnLost::Rerun || unit.checkpointed;
         prop_assert!(!rerun || (lost.lost < policy.max_lost && may));
@@ -149,18 +149,18 @@ proptest! {
         unit in units(), outcome in outcomes(), policy in policies(), shift in 0..1_000_000_i64
     ) {
         for event in events(&outcome) {
-            let first = next(&unit, &event, &policy, NOW);
-            prop_assert_eq!(&first, &next(&unit, &event, &policy, NOW));
+            let first = transition(&unit, &event, &policy, NOW);
+            prop_assert_eq!(&first, &transition(&unit, &event, &policy, NOW));
             // The same transition an hour later gives the same result.
             let by = Duration::from_micros(shift.unsigned_abs());
-            let later = Head {
+            let later = TransitionInput {
                 created_at: unit.created_at + by,
                 deadline: unit.deadline.map(|deadline| deadline + by),
                 not_before: unit.not_before.map(|due| due + by),
                 ..unit
             };
-            let second = next(&later, &event, &policy, NOW + by);
-            let state = |step: &Result<longshore_core::machine::Transition, _>| {
+            let second = transition(&later, &event, &policy, NOW + by);
+            let state = |step: &Result<longshore_core::unit_state::Transition, _>| {
                 step.as_ref().ok().map(|step| (step.state, step.place))
             };
             let moved = state(&first).map(|(state, place): (UnitState, Timestamp)| (state, place + by));

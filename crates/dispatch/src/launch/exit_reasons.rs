@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::system::{Cause, JobId, JobState, System};
+use crate::system::{JobEndCause, JobId, JobState, System};
 
 /// Maximum number of remembered jobs.
 const MAX_REMEMBERED: usize = 1000;
@@ -16,7 +16,7 @@ pub(super) struct ExitReasons(BTreeMap<u64, ExitReason>);
 
 #[derive(Debug)]
 enum ExitReason {
-    Known(Cause),
+    Known(JobEndCause),
     /// The base system does not list the job any more; its accounting may know the reason.
     Unlisted(JobId),
 }
@@ -40,7 +40,7 @@ impl ExitReasons {
         &mut self,
         launches: &[u64],
         system: &dyn System,
-    ) -> Vec<(u64, Cause)> {
+    ) -> Vec<(u64, JobEndCause)> {
         let unlisted = launches.iter().filter_map(|launch| match self.0.get(launch) {
             Some(ExitReason::Unlisted(job)) => Some((*launch, job.clone())),
             _ => None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::status_snapshot::LauncherStatus;
-use crate::system::{BaseSystem, End, Job, JobId, JobState, System, SystemError};
+use crate::system::{BaseSystem, JobEnd, Job, JobId, JobState, System, SystemError};
 
 /// Forwards all calls, and records the pending one in `status`.
 pub(super) struct Instrumented {
@@ -44,7 +44,7 @@ impl System for Instrumented {
         self.system.cancel(ids).await
     }
 
-    async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
+    async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, JobEnd>, SystemError> {
         let _query = self.status.begin_query("how jobs ended");
         self.system.ends(gone).await
     }

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use super::exit_reasons::ExitReasons;
 use super::instrumented::Instrumented;
 use super::launch_journal::LaunchJournal;
-use super::scale::{LaunchState, PresentWorker, ScaleAction, Scaler, Size};
+use super::scaler::{LaunchState, PresentWorker, ScaleAction, Scaler, PoolSize};
 use super::status_snapshot::{Explanation, LauncherStatus};
 use crate::scheduler::WorkerKey;
-use crate::system::{Cause, Job, JobId, JobState, Program, System, SystemError, Terms};
+use crate::system::{JobEndCause, Job, JobId, JobState, JobProgram, System, SystemError, JobAttributes};
 
 /// Poll interval while workers have not registered yet.
 const POLL_PENDING: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ const FINAL_CANCEL_DELAYS: [Duration; 3] =
 
 /// Description of a worker's job.
 #[derive(Debug, Clone)]
-pub struct Recipe {
+pub struct JobTemplate {
     /// Command line; `%n` is the launch number.
     pub command: Vec<String>,
     /// Working directory, and folder of the logs.
@@ -45,7 +45,7 @@ pub struct Recipe {
     /// Memory per worker in MiB.
     pub memory: Option<u64>,
     /// Account, queue and other attributes of the job.
-    pub terms: Terms,
+    pub terms: JobAttributes,
     /// Additional options for the base system, passed on unchanged.
     pub options: Vec<String>,
 }
@@ -80,13 +80,13 @@ pub struct RoundReport {
     /// Workers to release.
     pub released: Vec<WorkerKey>,
     /// Known exit reasons of lost workers' jobs.
-    pub exit_reasons: Vec<(u64, Cause)>,
+    pub exit_reasons: Vec<(u64, JobEndCause)>,
 }
 
 /// The launcher of a pool.
 pub struct Launcher {
     system: Box<dyn System>,
-    recipe: Recipe,
+    recipe: JobTemplate,
     scaler: Scaler,
     jobs: BTreeMap<u64, SubmittedJob>,
     /// Launches with a worker that was registered before the server was restarted and has not
@@ -108,8 +108,8 @@ impl Launcher {
     /// A launcher that continues with the jobs of an earlier server process.
     pub fn new(
         system: Box<dyn System>,
-        recipe: Recipe,
-        size: Size,
+        recipe: JobTemplate,
+        size: PoolSize,
         jobs: BTreeMap<u64, SubmittedJob>,
     ) -> Self {
         let mut journal = LaunchJournal::in_memory();
@@ -210,7 +210,7 @@ impl Launcher {
     }
 
     /// Exit reasons of these launches' jobs. Those of unknown jobs are left out.
-    async fn exit_reasons_of(&mut self, lost: &[u64]) -> Vec<(u64, Cause)> {
+    async fn exit_reasons_of(&mut self, lost: &[u64]) -> Vec<(u64, JobEndCause)> {
         if lost.is_empty() {
             return Vec::new();
         }
@@ -288,7 +288,7 @@ impl Launcher {
     }
 
     fn job(&self, number: u64) -> Job {
-        let Recipe { command, folder, threads, time, memory, terms, options } = &self.recipe;
+        let JobTemplate { command, folder, threads, time, memory, terms, options } = &self.recipe;
         let arguments =
             command.iter().map(|argument| argument.replace("%n", &number.to_string())).collect();
         let log = folder.join(format!("{number:04}.log"));
@@ -298,9 +298,9 @@ impl Launcher {
             time: *time,
             stdout: Some(log.clone()),
             stderr: Some(log),
-            terms: terms.clone(),
+            attributes: terms.clone(),
             options: options.clone(),
-            ..Job::new(self.journal.job_name(number), Program::Command(arguments), folder)
+            ..Job::new(self.journal.job_name(number), JobProgram::Command(arguments), folder)
         }
     }
 
@@ -392,9 +392,9 @@ impl Launcher {
     fn publish_status(&self, now: Duration) {
         let explanation = Explanation {
             wanted: self.wanted,
-            here: self.present_count,
+            registered: self.present_count,
             pending: self.pending_reasons.values().cloned().collect(),
-            trouble: self.last_error.clone(),
+            last_error: self.last_error.clone(),
             ..Explanation::default()
         };
         let left = self.scaler.backoff(now).map(|(left, _)| left).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::scale::Size;
+use super::scaler::PoolSize;
 
 /// Why the pool has the workers that it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -15,21 +15,23 @@ pub struct Explanation {
     /// Wanted workers.
     pub wanted: u32,
     /// Registered workers.
-    pub here: u32,
+    #[serde(rename = "here")]
+    pub registered: u32,
     /// Jobs without a registered worker, with the base system's reasons.
     pub pending: Vec<String>,
     /// The last error.
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    pub last_error: Option<String>,
     /// Seconds until the next launch attempt.
     pub next_try: Option<u64>,
     /// The base system's pending query. Until it is answered, the other fields may be outdated.
     #[serde(default)]
-    pub asking: Option<Asking>,
+    pub asking: Option<PendingQuery>,
 }
 
 /// A query that the base system has not answered yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asking {
+pub struct PendingQuery {
     /// What was asked, to show.
     pub what: String,
     /// Seconds since the query began.
@@ -42,7 +44,7 @@ pub struct LauncherStatus(Mutex<Snapshot>);
 
 #[derive(Debug)]
 struct Snapshot {
-    size: Size,
+    size: PoolSize,
     explanation: Explanation,
     /// When the next launch attempt is, in server uptime.
     next_try: Duration,
@@ -51,7 +53,7 @@ struct Snapshot {
 
 impl LauncherStatus {
     /// The status before the first round.
-    pub(super) fn new(size: Size) -> Arc<Self> {
+    pub(super) fn new(size: PoolSize) -> Arc<Self> {
         let (explanation, next_try) = (Explanation::default(), Duration::ZERO);
         Arc::new(Self(Mutex::new(Snapshot { size, explanation, next_try, asking: None })))
     }
@@ -61,20 +63,20 @@ impl LauncherStatus {
     }
 
     /// The pool's wanted size.
-    pub fn size(&self) -> Size {
+    pub fn size(&self) -> PoolSize {
         self.snapshot().size
     }
 
     /// Changes the wanted size from the next round on.
     pub fn set_size(&self, min: u32, max: u32) {
         let mut snapshot = self.snapshot();
-        snapshot.size = Size { min, max: max.max(min), ..snapshot.size };
+        snapshot.size = PoolSize { min, max: max.max(min), ..snapshot.size };
     }
 
     /// The base system's pending query.
-    pub fn pending_query(&self) -> Option<Asking> {
+    pub fn pending_query(&self) -> Option<PendingQuery> {
         let (what, since) = self.snapshot().asking?;
-        Some(Asking { what: what.to_owned(), seconds: since.elapsed().as_secs() })
+        Some(PendingQuery { what: what.to_owned(), seconds: since.elapsed().as_secs() })
     }
 
     /// Explains the number of workers, as of the last round.
@@ -114,11 +116,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_question_is_seen_until_it_is_answered_or_nobody_waits_for_it() {
         let idle = Duration::from_secs(60);
-        let status = LauncherStatus::new(Size { min: 1, max: 1, threads: 1, idle });
+        let status = LauncherStatus::new(PoolSize { min: 1, max: 1, threads: 1, idle });
         assert_eq!(status.pending_query(), None);
         let query = status.begin_query("for a worker");
         tokio::time::sleep(Duration::from_secs(7)).await;
-        let asking = Asking { what: "for a worker".into(), seconds: 7 };
+        let asking = PendingQuery { what: "for a worker".into(), seconds: 7 };
         assert_eq!(status.explain(Duration::ZERO).asking, Some(asking));
         drop(query);
         assert_eq!(status.pending_query(), None);
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn the_next_try_comes_nearer_without_another_round() {
         let second = Duration::from_secs(1);
-        let status = LauncherStatus::new(Size { min: 1, max: 1, threads: 1, idle: second });
+        let status = LauncherStatus::new(PoolSize { min: 1, max: 1, threads: 1, idle: second });
         status.update(Explanation { wanted: 1, ..Explanation::default() }, 10 * second);
         assert_eq!(status.explain(4 * second).next_try, Some(6));
         assert_eq!(status.explain(11 * second).next_try, None);

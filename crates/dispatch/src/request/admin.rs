@@ -3,13 +3,13 @@
 use longshore::{BatchId, BatchStatus, Failure, Priority, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
-use super::UnitView;
+use super::ScriptView;
 use crate::script::Script;
 
 /// An action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
+pub enum UnitOperation {
     /// Cancel waiting units at once and stop running ones.
     Cancel,
     /// Run failed or cancelled units again, with a fresh number of attempts.
@@ -35,7 +35,7 @@ pub enum ArrayAction {
 
 /// Filter and page of a list of units, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Units {
+pub struct UnitQuery {
     /// Only units in this state.
     pub state: Option<UnitState>,
     /// Only units of this array.
@@ -48,7 +48,7 @@ pub struct Units {
 
 /// Filter and page of a list of arrays, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrays {
+pub struct ArrayQuery {
     /// Only arrays with this status.
     pub status: Option<BatchStatus>,
     /// Cursor of the previous page.
@@ -59,7 +59,7 @@ pub struct Arrays {
 
 /// A unit in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct UnitSummary {
     /// Its identity.
     pub unit: UnitId,
     /// Its state.
@@ -84,10 +84,10 @@ pub struct Listed {
 
 /// All details of a unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct UnitDetails {
     /// Its state and result.
     #[serde(flatten)]
-    pub view: UnitView,
+    pub view: ScriptView,
     /// The tenant that owns it.
     pub tenant: TenantId,
     /// Its array.
@@ -121,7 +121,7 @@ pub struct PastFailure {
 
 /// Result of an action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Changed {
+pub struct UnitOperationReport {
     /// Units that changed at once.
     pub changed: u64,
     /// Running units that were asked to stop.

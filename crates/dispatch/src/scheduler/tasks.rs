@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 
 use super::{Location, ResourceRequest, Stage, Task, TaskScheduler, WorkerKey};
 

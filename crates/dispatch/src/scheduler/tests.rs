@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use proptest::prelude::*;
 
 use super::{Assignment, Location, ResourceRequest, TaskScheduler, WorkerEntry, WorkerKey};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 
 use super::{
     Location, ReconnectDiff, Stage, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerState,

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use longshore::session::Lease;
-use longshore::store::{Claim, HeldUnit};
+use longshore::worker_session::Lease;
+use longshore::store::{ClaimRequest, LeasedUnit};
 use longshore::{BatchId, Failure, Kind, Outcome, Scope, SessionId, Store, Unit};
 use tokio::time::Instant;
 
 use super::script_cache::{ScriptCache, ScriptSource};
 use crate::scheduler::{ResourceRequest, TaskScheduler};
-use crate::script::{Item, KIND, Script};
+use crate::script::{ArrayItem, KIND, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
 /// Maximum threads' worth of units per claim. A larger claim would delay other transactions.
@@ -29,7 +29,7 @@ pub(super) struct TaskData {
     pub(super) script_id: u64,
     attempt: u32,
     queued: i64,
-    item: Option<Item>,
+    item: Option<ArrayItem>,
     /// When the run must have ended.
     deadline: Option<Instant>,
 }
@@ -121,15 +121,15 @@ impl Claimer {
         self.in_flight = Some(Box::pin(claim));
     }
 
-    fn claim(&self, threads: u32, largest: ResourceRequest) -> Claim {
+    fn claim(&self, threads: u32, largest: ResourceRequest) -> ClaimRequest {
         let unlimited = largest.resources.keys().map(|name| (name.clone(), u32::MAX)).collect();
-        Claim {
-            free: threads.min(MAX_CLAIM),
+        ClaimRequest {
+            free_slots: threads.min(MAX_CLAIM),
             resources: unlimited,
-            all_resources: largest.resources,
+            total_resources: largest.resources,
             // The scheduler itself runs exclusive tasks alone.
-            empty_handed: true,
-            ..Claim::new(self.session, Kind::new(KIND).into_iter().collect(), largest.threads)
+            holds_nothing: true,
+            ..ClaimRequest::new(self.session, Kind::new(KIND).into_iter().collect(), largest.threads)
         }
     }
 
@@ -141,7 +141,7 @@ impl Claimer {
                 self.wake_seq = claimed.wake_seq;
                 if claimed.empty {
                     let (store, wake_seq) = (Arc::clone(&self.store), self.wake_seq);
-                    self.wakeup = Some(Box::pin(async move { store.wake(wake_seq, WAKE_TIMEOUT).await }));
+                    self.wakeup = Some(Box::pin(async move { store.wait_for_ready(wake_seq, WAKE_TIMEOUT).await }));
                 }
                 claimed.tasks
             }
@@ -163,11 +163,11 @@ pub(super) async fn or_pending<T>(future: &mut Option<BoxFuture<'static, T>>) ->
 
 async fn claim_and_prepare(
     store: Arc<dyn Store>,
-    claim: Claim,
+    claim: ClaimRequest,
     wake_seq: u64,
     cached: HashSet<BatchId>,
 ) -> ClaimResult {
-    let wake_seq = store.wake(wake_seq, Duration::ZERO).await;
+    let wake_seq = store.wait_for_ready(wake_seq, Duration::ZERO).await;
     match store.claim(claim).await {
         Ok(claimed) => {
             let empty = claimed.units.is_empty();
@@ -184,7 +184,7 @@ async fn claim_and_prepare(
 /// Turns units into tasks, and loads the definitions of arrays that are not `cached`.
 pub(super) async fn prepare(
     store: &Arc<dyn Store>,
-    units: Vec<HeldUnit>,
+    units: Vec<LeasedUnit>,
     mut cached: HashSet<BatchId>,
 ) -> ClaimedTasks {
     let mut claimed = ClaimedTasks::default();
@@ -243,7 +243,7 @@ fn prepare_task(
     let describe = |error: serde_json::Error| format!("the payload is not a script: {error}");
     let (source, item, definition) = match (&unit.batch, item) {
         (Some(batch), true) => {
-            let item: Item = unit.payload.parse().map_err(describe)?;
+            let item: ArrayItem = unit.payload.parse().map_err(describe)?;
             (ScriptSource::Batch(batch.clone()), Some(item), None)
         }
         _ => {

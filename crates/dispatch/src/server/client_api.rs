@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::core::{Event, LauncherView};
 use super::handshake::AuthenticatedPeer;
 use crate::launch::LauncherStatus;
-use crate::request::{ArrayView, Reply, Request, Status, UnitView};
+use crate::request::{ArrayView, ServerReply, ClientRequest, PoolStatus, ScriptView};
 use crate::wire::frame::{decode_json, encode_json};
 
 /// Answers clients.
@@ -57,8 +57,8 @@ impl ClientApi {
         let mut bytes = Vec::new();
         while let Some(frame) = reader.next().await? {
             let reply = match decode_json(&frame) {
-                Ok(request) => self.answer(request).await.unwrap_or_else(Reply::Error),
-                Err(error) => Reply::Error(format!("invalid request: {error}")),
+                Ok(request) => self.answer(request).await.unwrap_or_else(ServerReply::Error),
+                Err(error) => ServerReply::Error(format!("invalid request: {error}")),
             };
             bytes.clear();
             encode_json(&reply, &mut bytes)?;
@@ -68,48 +68,48 @@ impl ClientApi {
         Ok(())
     }
 
-    async fn answer(&self, request: Request) -> Result<Reply, String> {
+    async fn answer(&self, request: ClientRequest) -> Result<ServerReply, String> {
         match request {
-            Request::Submit(submission) => self.submit(*submission).await,
-            Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
-            Request::Unit(id, wait) => {
-                self.unit(id, wait).await.map(|unit| Reply::Unit(Box::new(unit)))
+            ClientRequest::Submit(submission) => self.submit(*submission).await,
+            ClientRequest::Status => self.status().await.map(|status| ServerReply::Status(Box::new(status))),
+            ClientRequest::Unit(id, wait) => {
+                self.unit(id, wait).await.map(|unit| ServerReply::Unit(Box::new(unit)))
             }
-            Request::Array(id) => {
+            ClientRequest::Array(id) => {
                 let batch = self.client.store().batch(&Scope::All, &id).await;
                 let batch = batch.map_err(|error| error.to_string())?;
                 let Counts { done, failed, cancelled, .. } = batch.counts;
                 let total = batch.counts.total();
                 let status = batch.status;
-                Ok(Reply::Array(ArrayView { batch: id, status, total, done, failed, cancelled }))
+                Ok(ServerReply::Array(ArrayView { batch: id, status, total, done, failed, cancelled }))
             }
-            Request::Show(tenant, id) => {
-                self.show(tenant, id).await.map(|shown| Reply::Shown(Box::new(shown)))
+            ClientRequest::Show(tenant, id) => {
+                self.show(tenant, id).await.map(|shown| ServerReply::Shown(Box::new(shown)))
             }
-            Request::Units(tenant, units) => {
-                self.list(tenant, units).await.map(|(units, next)| Reply::Units(units, next))
+            ClientRequest::Units(tenant, units) => {
+                self.list(tenant, units).await.map(|(units, next)| ServerReply::Units(units, next))
             }
-            Request::Operate(tenant, units, action_requested) => {
-                self.operate(tenant, units, action_requested).await.map(Reply::Operated)
+            ClientRequest::Operate(tenant, units, action_requested) => {
+                self.operate(tenant, units, action_requested).await.map(ServerReply::Operated)
             }
-            Request::Arrays(tenant, arrays) => {
-                self.arrays(tenant, arrays).await.map(|(arrays, next)| Reply::Arrays(arrays, next))
+            ClientRequest::Arrays(tenant, arrays) => {
+                self.arrays(tenant, arrays).await.map(|(arrays, next)| ServerReply::Arrays(arrays, next))
             }
-            Request::Steer(tenant, id, action) => {
+            ClientRequest::Steer(tenant, id, action) => {
                 let array = self.array(tenant, &id, action).await;
-                array.map(|array| Reply::Steered(Box::new(array)))
+                array.map(|array| ServerReply::Steered(Box::new(array)))
             }
-            Request::Explain => {
+            ClientRequest::Explain => {
                 let now = self.view().await?.now;
-                Ok(Reply::Explained(self.launcher()?.explain(now)))
+                Ok(ServerReply::Explained(self.launcher()?.explain(now)))
             }
-            Request::Scale { min, max } => {
+            ClientRequest::Scale { min, max } => {
                 self.launcher()?.set_size(min, max);
-                Ok(Reply::Yes)
+                Ok(ServerReply::Yes)
             }
-            Request::Stop(ending) => {
+            ClientRequest::Stop(ending) => {
                 let sent = self.core.send(Event::Shutdown(ending)).await;
-                sent.map(|()| Reply::Yes).map_err(|_| "the server has shut down".to_owned())
+                sent.map(|()| ServerReply::Yes).map_err(|_| "the server has shut down".to_owned())
             }
         }
     }
@@ -131,7 +131,7 @@ impl ClientApi {
         answer.await.map_err(|_| gone.to_owned())
     }
 
-    async fn unit(&self, id: UnitId, wait: Duration) -> Result<UnitView, String> {
+    async fn unit(&self, id: UnitId, wait: Duration) -> Result<ScriptView, String> {
         let unit = match self.client.wait(id, Some(wait)).await {
             Ok(unit) => unit,
             Err(_) => {
@@ -142,23 +142,23 @@ impl ClientApi {
         Ok(admin::unit_view(&unit))
     }
 
-    async fn status(&self) -> Result<Status, String> {
+    async fn status(&self) -> Result<PoolStatus, String> {
         let status = self.query_core(Event::Status).await?;
         let size = self.launcher.as_ref().map(|launcher| launcher.size());
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         let counts = totals.map_err(|error| error.to_string())?.counts;
-        Ok(Status {
+        Ok(PoolStatus {
             base: self.base.clone(),
             size: size.map_or((0, 0), |size| (size.min, size.max)),
             threads: size.map_or(0, |size| size.threads),
             ready: counts.ready,
             // As the store counts it: a unit stays leased until its result is written.
             claimed: counts.leased,
-            later: counts.blocked + counts.scheduled,
+            not_ready: counts.blocked + counts.scheduled,
             done: counts.done,
             failed: counts.failed,
             cancelled: counts.cancelled,
-            asking: self.launcher.as_ref().and_then(|launcher| launcher.pending_query()),
+            pending_query: self.launcher.as_ref().and_then(|launcher| launcher.pending_query()),
             ..status
         })
     }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use longshore::session::Lease;
-use longshore::store::{Beat, BeatAnswer, Finish, Finished};
+use longshore::worker_session::Lease;
+use longshore::store::{Heartbeat, HeartbeatReply, FinishRequest, FinishResult};
 use longshore::{BatchId, Error, Outcome, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -30,11 +30,11 @@ use super::script_cache::ScriptCache;
 use super::unresolved_losses::UnresolvedLosses;
 use super::worker_connection::{ConnectionId, WorkerSender};
 use super::{ServerReport, Timing};
-use crate::launch::scale::PresentWorker;
-use crate::request::{Ending, Status};
+use crate::launch::scaler::PresentWorker;
+use crate::request::{ShutdownMode, PoolStatus};
 use crate::scheduler::{TaskScheduler, WorkerKey};
 use crate::script;
-use crate::system::Cause;
+use crate::system::JobEndCause;
 use crate::wire::{FromWorker, Register, TaskOrder, ToWorker, WorkerLoad};
 
 /// Maximum number of events per turn of the loop.
@@ -55,7 +55,7 @@ pub(super) enum Event {
     Registered(ConnectionId, Box<Register>, WorkerSender),
     Message(ConnectionId, FromWorker),
     Disconnected(ConnectionId),
-    Status(oneshot::Sender<Status>),
+    Status(oneshot::Sender<PoolStatus>),
     LauncherView(oneshot::Sender<LauncherView>),
     Release(Vec<WorkerKey>),
     /// A unit was cancelled: ask the store which.
@@ -63,8 +63,8 @@ pub(super) enum Event {
     /// An array was paused: return its units that have not started.
     ArrayPaused(BatchId),
     /// Why the jobs of lost workers ended.
-    ExitReasons(Vec<(u64, Cause)>),
-    Shutdown(Ending),
+    ExitReasons(Vec<(u64, JobEndCause)>),
+    Shutdown(ShutdownMode),
 }
 
 /// What the launcher needs to know.
@@ -110,10 +110,10 @@ pub(super) struct Core {
     unresolved: UnresolvedLosses,
     /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
     exit_reason_timeout: Duration,
-    heartbeat: Option<BoxFuture<'static, longshore::Result<BeatAnswer>>>,
+    heartbeat: Option<BoxFuture<'static, longshore::Result<HeartbeatReply>>>,
     next_heartbeat: Instant,
     next_eviction: Instant,
-    shutdown: Option<(Ending, Instant)>,
+    shutdown: Option<(ShutdownMode, Instant)>,
     /// When the last turn of the loop ended.
     last_turn: Instant,
     restore_deadline: Option<Duration>,
@@ -266,11 +266,11 @@ impl Core {
                     task.data.script_id = script_id;
                     tasks.push(task);
                 }
-                None => self.results.push(Finish::new(task.lease, unreadable_payload()), None),
+                None => self.results.push(FinishRequest::new(task.lease, unreadable_payload()), None),
             }
         }
         for (lease, outcome) in claimed.rejected {
-            self.results.push(Finish::new(lease, outcome), None);
+            self.results.push(FinishRequest::new(lease, outcome), None);
         }
         tasks
     }
@@ -278,7 +278,7 @@ impl Core {
     fn on_written(&mut self, report: WriteReport) {
         let mut recorded: BTreeMap<WorkerKey, Vec<Lease>> = BTreeMap::new();
         for (result, answer) in report.results {
-            if matches!(answer, Finished::LeaseLost) {
+            if matches!(answer, FinishResult::LeaseLost) {
                 tracing::warn!(unit = %result.lease.unit, "result rejected: the lease is lost");
             }
             if let Some((worker, lease)) = result.worker {
@@ -297,7 +297,7 @@ impl Core {
     fn on_session_lost(&mut self) {
         tracing::error!("the store expired this server's session; shutting down");
         self.report.session_lost = true;
-        self.begin_shutdown(Ending::Now);
+        self.begin_shutdown(ShutdownMode::Now);
     }
 
     /// Sends the scheduler's assignments to the workers.
@@ -359,7 +359,7 @@ impl Core {
             self.heartbeat = Some(Box::pin(async move {
                 // Reads every descendant process, of which there may be many.
                 let cpu = tokio::task::spawn_blocking(longshore::cpu_time).await.ok().flatten();
-                store.beat(session, Beat { cpu, ..Beat::default() }).await
+                store.heartbeat(session, Heartbeat { cpu, ..Heartbeat::default() }).await
             }));
         }
         if Instant::now() >= self.next_eviction && self.claimer.is_idle() {
@@ -370,14 +370,14 @@ impl Core {
                 }
             }
         }
-        if let Some((Ending::Drain(_), until)) = self.shutdown
+        if let Some((ShutdownMode::Drain(_), until)) = self.shutdown
             && Instant::now() >= until
         {
-            self.begin_shutdown(Ending::Now);
+            self.begin_shutdown(ShutdownMode::Now);
         }
     }
 
-    fn on_heartbeat_reply(&mut self, answer: longshore::Result<BeatAnswer>) {
+    fn on_heartbeat_reply(&mut self, answer: longshore::Result<HeartbeatReply>) {
         self.heartbeat = None;
         let answer = match answer {
             Ok(answer) => answer,
@@ -388,7 +388,7 @@ impl Core {
             match self.scheduler.withdraw(unit) {
                 Some(task) => {
                     self.release_script(task.data.script_id);
-                    self.results.push(Finish::new(task.lease, Outcome::Cancel), None);
+                    self.results.push(FinishRequest::new(task.lease, Outcome::Cancel), None);
                 }
                 None => {
                     if let Some(worker) = self.scheduler.holder(unit) {
@@ -397,7 +397,7 @@ impl Core {
                 }
             }
         }
-        for unit in answer.unwanted {
+        for unit in answer.to_release {
             self.return_to_store(unit);
         }
     }
@@ -405,7 +405,7 @@ impl Core {
     fn return_to_store(&mut self, unit: UnitId) {
         if let Some(task) = self.scheduler.withdraw(unit) {
             self.release_script(task.data.script_id);
-            self.results.push(Finish::new(task.lease, Outcome::Interrupted), None);
+            self.results.push(FinishRequest::new(task.lease, Outcome::Interrupted), None);
         }
     }
 }

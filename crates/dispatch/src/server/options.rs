@@ -10,8 +10,8 @@ use longshore::store::Retention;
 use longshore::{Error, Store};
 
 use crate::access::AccessError;
-use crate::launch::Recipe;
-use crate::launch::scale::Size;
+use crate::launch::JobTemplate;
+use crate::launch::scaler::PoolSize;
 use crate::system::System;
 
 /// Timeouts and intervals.
@@ -59,7 +59,7 @@ impl Timing {
 }
 
 /// Configuration of a server.
-pub struct Options {
+pub struct ServerOptions {
     /// Folder for the access file, visible to the workers.
     pub folder: PathBuf,
     /// Folder for the server's own state, on a local disk.
@@ -69,7 +69,7 @@ pub struct Options {
     /// Addresses to listen on, in the order in which workers try them.
     pub listen: Vec<IpAddr>,
     /// How to launch workers; `None` if they are started by other means.
-    pub launch: Option<Launch>,
+    pub launch: Option<LaunchOptions>,
     /// Timeouts and intervals.
     pub timing: Timing,
     /// How long ended units are kept.
@@ -77,13 +77,13 @@ pub struct Options {
 }
 
 /// How a server launches its workers.
-pub struct Launch {
+pub struct LaunchOptions {
     /// The base system.
     pub system: Box<dyn System>,
     /// Description of the job.
-    pub recipe: Recipe,
+    pub job: JobTemplate,
     /// Number of workers.
-    pub size: Size,
+    pub size: PoolSize,
 }
 
 /// Why a server failed.

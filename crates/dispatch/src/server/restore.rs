@@ -2,27 +2,27 @@
 
 use std::collections::HashMap;
 
-use longshore::session::{Lease, NewSession};
-use longshore::store::HeldUnit;
+use longshore::worker_session::{Lease, NewSession};
+use longshore::store::LeasedUnit;
 use longshore::{Error, Kind, SessionId, UnitId};
 
 use super::state::ServerState;
-use super::{Options, ServerError};
+use super::{ServerOptions, ServerError};
 use crate::script::{self, KIND};
 
 /// Opens a session and adopts the units of earlier ones. Also returns the leases that workers know.
 pub(super) async fn restore_session(
-    options: &Options,
+    options: &ServerOptions,
     state: &mut ServerState,
     session: SessionId,
-) -> Result<(Vec<HeldUnit>, HashMap<UnitId, Lease>), ServerError> {
+) -> Result<(Vec<LeasedUnit>, HashMap<UnitId, Lease>), ServerError> {
     let store = &options.store;
     store.open_session(new_session(options, session)).await?;
     let previous = state.sessions.clone();
     state.sessions.push(session);
     let mut held_leases = Vec::new();
     for earlier in &previous {
-        match store.held(*earlier).await {
+        match store.leases_of(*earlier).await {
             Ok(held) => held_leases.extend(held),
             Err(Error::SessionGone(_) | Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -54,9 +54,9 @@ pub(super) async fn restore_session(
     Ok((held, worker_leases))
 }
 
-fn new_session(options: &Options, session: SessionId) -> NewSession {
+fn new_session(options: &ServerOptions, session: SessionId) -> NewSession {
     NewSession {
-        kinds: Kind::new(KIND).into_iter().map(|kind| (kind, script::policy())).collect(),
+        kinds: Kind::new(KIND).into_iter().map(|kind| (kind, script::default_policy())).collect(),
         slots: u32::MAX / 2,
         ttl: options.timing.store_ttl,
         ..NewSession::new(session, format!("dispatch server, process {}", std::process::id()))

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use longshore::session::Lease;
-use longshore::store::{Finish, Finished};
+use longshore::worker_session::Lease;
+use longshore::store::{FinishRequest, FinishResult};
 use longshore::{Backoff, Error, Failure, Outcome, SessionId, Store};
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ pub(super) struct PendingResult {
 
 /// Result of a write.
 pub(super) struct WriteReport {
-    pub(super) results: Vec<(PendingResult, Finished)>,
+    pub(super) results: Vec<(PendingResult, FinishResult)>,
     pub(super) session_gone: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct WriteReport {
 pub(super) struct ResultWriter {
     store: Arc<dyn Store>,
     session: SessionId,
-    buffer: Vec<(Finish, PendingResult)>,
+    buffer: Vec<(FinishRequest, PendingResult)>,
     /// When the buffer is to be written.
     due: Option<Instant>,
     pending: HashSet<Lease>,
@@ -61,7 +61,7 @@ impl ResultWriter {
         }
     }
 
-    pub(super) fn push(&mut self, finish: Finish, worker: Option<(WorkerKey, Lease)>) {
+    pub(super) fn push(&mut self, finish: FinishRequest, worker: Option<(WorkerKey, Lease)>) {
         let result = PendingResult { lease: finish.lease, worker };
         self.pending.extend(worker.map(|(_, worker_lease)| worker_lease));
         self.buffer.push((finish, result));
@@ -95,7 +95,7 @@ impl ResultWriter {
         while self.writes.len() < MAX_CONCURRENT_WRITES && !self.buffer.is_empty() {
             self.due = None;
             let count = self.buffer.len().min(MAX_BATCH);
-            let results: Vec<(Finish, PendingResult)> = self.buffer.drain(..count).collect();
+            let results: Vec<(FinishRequest, PendingResult)> = self.buffer.drain(..count).collect();
             self.writes.push(Box::pin(write_batch(Arc::clone(&self.store), self.session, results)));
         }
         if !self.buffer.is_empty() {
@@ -129,9 +129,9 @@ async fn sleep_until_due(time: Option<Instant>) {
 async fn write_batch(
     store: Arc<dyn Store>,
     session: SessionId,
-    results: Vec<(Finish, PendingResult)>,
+    results: Vec<(FinishRequest, PendingResult)>,
 ) -> WriteReport {
-    let (finishes, pending_results): (Vec<Finish>, Vec<PendingResult>) =
+    let (finishes, pending_results): (Vec<FinishRequest>, Vec<PendingResult>) =
         results.into_iter().unzip();
     let mut backoff = Backoff::store();
     loop {
@@ -147,17 +147,17 @@ async fn write_batch(
             Err(Error::SessionGone(_)) => {
                 let lost = pending_results
                     .into_iter()
-                    .map(|result| (result, Finished::LeaseLost))
+                    .map(|result| (result, FinishResult::LeaseLost))
                     .collect();
                 return WriteReport { results: lost, session_gone: true };
             }
             Err(error) if finishes.len() == 1 => {
                 tracing::error!(%error, "a result cannot be written; failing its unit");
                 let failure = Failure::new("unrecordable", error.to_string());
-                let fallback = vec![Finish::new(finishes[0].lease, Outcome::Fail(failure))];
+                let fallback = vec![FinishRequest::new(finishes[0].lease, Outcome::Fail(failure))];
                 let answer =
                     store.finish(session, fallback).await.ok().and_then(|mut all| all.pop());
-                let answer = answer.unwrap_or(Finished::LeaseLost);
+                let answer = answer.unwrap_or(FinishResult::LeaseLost);
                 let results =
                     pending_results.into_iter().map(|result| (result, answer.clone())).collect();
                 return WriteReport { results, session_gone: false };
@@ -173,7 +173,7 @@ async fn write_batch(
 async fn write_individually(
     store: &Arc<dyn Store>,
     session: SessionId,
-    finishes: Vec<Finish>,
+    finishes: Vec<FinishRequest>,
     pending_results: Vec<PendingResult>,
 ) -> WriteReport {
     let mut all = WriteReport { results: Vec::new(), session_gone: false };

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use longshore::{SessionId, UnitId};
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};

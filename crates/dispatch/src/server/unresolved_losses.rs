@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use longshore::Outcome;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 
-use crate::system::Cause;
+use crate::system::JobEndCause;
 
 /// The scripts that were lost with one worker.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct UnresolvedLoss {
 
 impl UnresolvedLoss {
     /// The outcome of each script.
-    fn resolve(self, cause: Cause) -> impl Iterator<Item = (Lease, Outcome)> {
+    fn resolve(self, cause: JobEndCause) -> impl Iterator<Item = (Lease, Outcome)> {
         let outcome = match is_external(cause) {
             true => Outcome::Interrupted,
             false => Outcome::Lost(format!("{}{}", self.description, detail(cause))),
@@ -50,24 +50,24 @@ impl UnresolvedLosses {
     }
 
     /// Resolves the loss of this launch.
-    pub(super) fn on_exit_reason(&mut self, launch: u64, cause: Cause) -> Vec<(Lease, Outcome)> {
+    pub(super) fn on_exit_reason(&mut self, launch: u64, cause: JobEndCause) -> Vec<(Lease, Outcome)> {
         self.resolve_where(|loss| loss.launch == launch, cause)
     }
 
     /// Resolves losses at their deadline, with an unknown cause.
     pub(super) fn expire(&mut self, now: Duration) -> Vec<(Lease, Outcome)> {
-        self.resolve_where(|loss| now >= loss.deadline, Cause::Unknown)
+        self.resolve_where(|loss| now >= loss.deadline, JobEndCause::Unknown)
     }
 
     /// Resolves all losses.
     pub(super) fn resolve_all(&mut self) -> Vec<(Lease, Outcome)> {
-        self.resolve_where(|_| true, Cause::Unknown)
+        self.resolve_where(|_| true, JobEndCause::Unknown)
     }
 
     fn resolve_where(
         &mut self,
         is_due: impl Fn(&UnresolvedLoss) -> bool,
-        cause: Cause,
+        cause: JobEndCause,
     ) -> Vec<(Lease, Outcome)> {
         let (due, left) = std::mem::take(&mut self.0).into_iter().partition(is_due);
         self.0 = left;
@@ -77,17 +77,17 @@ impl UnresolvedLosses {
 }
 
 /// Whether the cause has nothing to do with the scripts.
-fn is_external(cause: Cause) -> bool {
+fn is_external(cause: JobEndCause) -> bool {
     match cause {
-        Cause::Cancelled | Cause::TimeLimit | Cause::Preempted => true,
-        Cause::Itself | Cause::Memory | Cause::NodeLost | Cause::Unknown => false,
+        JobEndCause::Cancelled | JobEndCause::TimeLimit | JobEndCause::Preempted => true,
+        JobEndCause::Exited | JobEndCause::Memory | JobEndCause::NodeLost | JobEndCause::Unknown => false,
     }
 }
 
-fn detail(cause: Cause) -> &'static str {
+fn detail(cause: JobEndCause) -> &'static str {
     match cause {
-        Cause::Memory => ": its job ran out of memory",
-        Cause::NodeLost => ": its node was lost",
+        JobEndCause::Memory => ": its job ran out of memory",
+        JobEndCause::NodeLost => ": its node was lost",
         _ => "",
     }
 }
@@ -111,13 +111,13 @@ mod tests {
     #[test]
     fn only_what_scripts_may_have_a_part_in_counts() {
         let all = [
-            (Cause::Cancelled, Outcome::Interrupted),
-            (Cause::Preempted, Outcome::Interrupted),
-            (Cause::TimeLimit, Outcome::Interrupted),
-            (Cause::Itself, Outcome::Lost("lost".into())),
-            (Cause::Unknown, Outcome::Lost("lost".into())),
-            (Cause::Memory, Outcome::Lost("lost: its job ran out of memory".into())),
-            (Cause::NodeLost, Outcome::Lost("lost: its node was lost".into())),
+            (JobEndCause::Cancelled, Outcome::Interrupted),
+            (JobEndCause::Preempted, Outcome::Interrupted),
+            (JobEndCause::TimeLimit, Outcome::Interrupted),
+            (JobEndCause::Exited, Outcome::Lost("lost".into())),
+            (JobEndCause::Unknown, Outcome::Lost("lost".into())),
+            (JobEndCause::Memory, Outcome::Lost("lost: its job ran out of memory".into())),
+            (JobEndCause::NodeLost, Outcome::Lost("lost: its node was lost".into())),
         ];
         for (cause, wanted) in all {
             let mut losses = UnresolvedLosses(vec![loss(1), loss(2)]);

@@ -2,7 +2,7 @@
 //! length, so that a damaged one does not hide the next.
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use sha2::{Digest, Sha256};
 
 /// First bytes of every entry.
@@ -14,7 +14,7 @@ const NO_INDEX: u64 = u64::MAX;
 
 /// Output channel of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Channel {
+pub enum OutputChannel {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -33,7 +33,7 @@ pub struct IndexEntry {
     /// Index in the array.
     pub index: Option<u64>,
     /// Output channel.
-    pub channel: Channel,
+    pub channel: OutputChannel,
     /// Whether this is the last piece of its run.
     pub last: bool,
     /// Offset of the piece in the data file.
@@ -60,7 +60,7 @@ impl IndexEntry {
         for number in [self.length, self.sum, self.attempt] {
             bytes.extend(number.to_le_bytes());
         }
-        bytes.extend([u8::from(self.channel == Channel::Stderr), u8::from(self.last), 0, 0]);
+        bytes.extend([u8::from(self.channel == OutputChannel::Stderr), u8::from(self.last), 0, 0]);
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
         let mut encoded = [0; Self::LENGTH];
         encoded.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
@@ -87,7 +87,7 @@ impl IndexEntry {
             attempt,
             batch,
             index: Some(index).filter(|index| *index != NO_INDEX),
-            channel: if channel == 1 { Channel::Stderr } else { Channel::Stdout },
+            channel: if channel == 1 { OutputChannel::Stderr } else { OutputChannel::Stdout },
             last: last == 1,
             offset,
             length,
@@ -133,7 +133,7 @@ mod tests {
             attempt: 2,
             batch: batch_hash(Some("nightly")),
             index: Some(41),
-            channel: Channel::Stderr,
+            channel: OutputChannel::Stderr,
             last: true,
             offset: 1 << 40,
             length: 12,
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written() {
         let lone =
-            IndexEntry { index: None, batch: 0, channel: Channel::Stdout, last: false, ..entry() };
+            IndexEntry { index: None, batch: 0, channel: OutputChannel::Stdout, last: false, ..entry() };
         for entry in [entry(), lone] {
             assert_eq!(IndexEntry::from_bytes(&entry.to_bytes()), Some(entry));
         }

@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use longshore::UnitId;
 
-use super::index_entry::{Channel, IndexEntry, batch_hash};
+use super::index_entry::{OutputChannel, IndexEntry, batch_hash};
 use super::{DATA_EXTENSION, INDEX_EXTENSION};
 
 /// Selects the runs to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which<'a> {
+pub enum RunSelector<'a> {
     /// One unit.
     Unit(UnitId),
     /// An array, or one index of it.
     Array(&'a str, Option<u64>),
 }
 
-impl Which<'_> {
+impl RunSelector<'_> {
     fn hash(self) -> u64 {
         match self {
             Self::Unit(_) => 0,
@@ -42,7 +42,7 @@ impl Which<'_> {
 
 /// The output of a unit's last run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct RunOutput {
     /// The unit.
     pub unit: UnitId,
     /// Its index in the array.
@@ -50,7 +50,7 @@ pub struct Run {
     /// Attempt number.
     pub attempt: u32,
     /// Whether the output is complete.
-    pub whole: bool,
+    pub is_complete: bool,
     /// The pieces in order.
     pub pieces: Vec<OutputPiece>,
     file: Arc<PathBuf>,
@@ -61,7 +61,7 @@ pub struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputPiece {
     /// Output channel.
-    pub channel: Channel,
+    pub channel: OutputChannel,
     offset: u64,
     length: u32,
     sum: u32,
@@ -69,11 +69,11 @@ pub struct OutputPiece {
 
 /// Result of [`find`].
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct OutputSearch {
     /// The runs, sorted by index and unit.
-    pub runs: Vec<Run>,
+    pub runs: Vec<RunOutput>,
     /// Number of damaged index entries, of any run.
-    pub torn: u64,
+    pub damaged_entries: u64,
 }
 
 /// Result of [`Run::copy`].
@@ -86,9 +86,9 @@ pub struct CopyReport {
 }
 
 /// Searches the indexes of all workers in `folder`.
-pub fn find(folder: &Path, which: Which<'_>) -> io::Result<Found> {
+pub fn find(folder: &Path, which: RunSelector<'_>) -> io::Result<OutputSearch> {
     let hash = which.hash();
-    let mut runs: BTreeMap<UnitId, Run> = BTreeMap::new();
+    let mut runs: BTreeMap<UnitId, RunOutput> = BTreeMap::new();
     let mut torn = 0;
     for item in std::fs::read_dir(folder)? {
         let path = item?.path();
@@ -102,9 +102,9 @@ pub fn find(folder: &Path, which: Which<'_>) -> io::Result<Found> {
             }
         })?;
     }
-    let mut runs: Vec<Run> = runs.into_values().collect();
+    let mut runs: Vec<RunOutput> = runs.into_values().collect();
     runs.sort_by_key(|run| (run.index, run.unit));
-    Ok(Found { runs, torn })
+    Ok(OutputSearch { runs, damaged_entries: torn })
 }
 
 /// Passes every entry of an index to `on_entry`. Returns the number of damaged entries.
@@ -124,12 +124,12 @@ fn read_index(path: &Path, mut on_entry: impl FnMut(IndexEntry)) -> io::Result<u
     }
 }
 
-fn add(runs: &mut BTreeMap<UnitId, Run>, entry: IndexEntry, file: &Arc<PathBuf>) {
-    let new = || Run {
+fn add(runs: &mut BTreeMap<UnitId, RunOutput>, entry: IndexEntry, file: &Arc<PathBuf>) {
+    let new = || RunOutput {
         unit: entry.lease.unit,
         index: entry.index,
         attempt: entry.attempt,
-        whole: false,
+        is_complete: false,
         pieces: Vec::new(),
         file: Arc::clone(file),
         fence: entry.lease.fence,
@@ -144,16 +144,16 @@ fn add(runs: &mut BTreeMap<UnitId, Run>, entry: IndexEntry, file: &Arc<PathBuf>)
     if run.fence < entry.lease.fence {
         *run = new();
     }
-    run.whole |= entry.last;
+    run.is_complete |= entry.last;
     let IndexEntry { channel, offset, length, sum, .. } = entry;
     if length > 0 {
         run.pieces.push(OutputPiece { channel, offset, length, sum });
     }
 }
 
-impl Run {
+impl RunOutput {
     /// Copies the run's output in order, of one channel or of both.
-    pub fn copy(&self, only: Option<Channel>, to: &mut impl Write) -> io::Result<CopyReport> {
+    pub fn copy(&self, only: Option<OutputChannel>, to: &mut impl Write) -> io::Result<CopyReport> {
         let wanted = |piece: &&OutputPiece| only.is_none_or(|only| piece.channel == only);
         let mut pieces = self.pieces.iter().filter(wanted).peekable();
         let mut copied = CopyReport::default();

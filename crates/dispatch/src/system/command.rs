@@ -11,7 +11,7 @@ use longshore_process::ProcessGroup;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::config::{Retries, Site};
+use super::config::{RetryBackoff, SystemConfig};
 use super::error::SystemError;
 use super::job::Job;
 use super::job_state::JobId;
@@ -62,11 +62,11 @@ impl CommandOutput {
 #[derive(Debug)]
 pub(super) struct CommandRunner {
     pub(super) system: BaseSystem,
-    pub(super) site: Site,
+    pub(super) site: SystemConfig,
 }
 
 impl CommandRunner {
-    pub(super) fn new(system: BaseSystem, site: Site) -> Self {
+    pub(super) fn new(system: BaseSystem, site: SystemConfig) -> Self {
         Self { system, site }
     }
 
@@ -139,11 +139,11 @@ impl CommandRunner {
             }
             child.wait_with_output().await
         });
-        let output = tokio::time::timeout(self.site.limit, exchange.as_mut()).await;
+        let output = tokio::time::timeout(self.site.command_timeout, exchange.as_mut()).await;
         let Ok(output) = output else {
             // The leader has not been waited for, so its process group id is still valid.
             drop(group);
-            return Err(SystemError::timed_out(self.system, program, self.site.limit));
+            return Err(SystemError::timed_out(self.system, program, self.site.command_timeout));
         };
         // The leader has been waited for. Its id may be reused, so the group must not be killed.
         group.detach();
@@ -206,7 +206,7 @@ pub(super) struct ErrorPatterns {
 
 /// Retries retryable errors, with pauses.
 pub(super) async fn retry<T, F>(
-    retries: Retries,
+    retries: RetryBackoff,
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, SystemError>
 where
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn runner(limit: std::time::Duration) -> CommandRunner {
-        CommandRunner::new(BaseSystem::Slurm, Site { limit, ..Site::default() })
+        CommandRunner::new(BaseSystem::Slurm, SystemConfig { command_timeout: limit, ..SystemConfig::default() })
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_that_is_not_there_is_told() {
-        let answer = runner(Site::default().limit).run("no-such-command", &[]).await;
+        let answer = runner(SystemConfig::default().command_timeout).run("no-such-command", &[]).await;
         let message = answer.unwrap_err().to_string();
         assert_eq!(message, "slurm is not installed: there is no command `no-such-command`");
     }
@@ -282,7 +282,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_what_may_succeed_later_is_tried_again() {
         let second = std::time::Duration::from_secs(1);
-        let retries = Retries { tries: 3, first_pause: second, max_pause: second };
+        let retries = RetryBackoff { max_attempts: 3, first_pause: second, max_pause: second };
         let system = BaseSystem::Slurm;
         let message = || "down".to_owned();
         let unreachable = || SystemError::Unreachable { system, message: message() };

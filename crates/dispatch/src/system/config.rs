@@ -8,26 +8,26 @@ use longshore::exponential_delay;
 
 /// Settings of a base system at this site.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct SystemConfig {
     /// Folder to search for commands before `PATH`.
     pub bin: Option<PathBuf>,
     /// Environment variables for the commands, such as `SLURM_CONF`; jobs inherit them.
     pub env: BTreeMap<String, String>,
     /// Timeout of a command.
-    pub limit: Duration,
+    pub command_timeout: Duration,
     /// Retries of a submission while the system is unreachable.
-    pub retries: Retries,
+    pub retries: RetryBackoff,
     /// The PBS dialect; `None` to detect it.
     pub dialect: Option<PbsDialect>,
 }
 
-impl Default for Site {
+impl Default for SystemConfig {
     fn default() -> Self {
         Self {
             bin: None,
             env: BTreeMap::new(),
-            limit: Duration::from_secs(60),
-            retries: Retries::default(),
+            command_timeout: Duration::from_secs(60),
+            retries: RetryBackoff::default(),
             dialect: None,
         }
     }
@@ -35,26 +35,26 @@ impl Default for Site {
 
 /// Number of attempts, with pauses that double.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
+pub struct RetryBackoff {
     /// Number of attempts, including the first.
-    pub tries: u32,
+    pub max_attempts: u32,
     /// Pause after the first attempt.
     pub first_pause: Duration,
     /// Maximum pause.
     pub max_pause: Duration,
 }
 
-impl Default for Retries {
+impl Default for RetryBackoff {
     fn default() -> Self {
-        Self { tries: 6, first_pause: Duration::from_secs(2), max_pause: Duration::from_secs(60) }
+        Self { max_attempts: 6, first_pause: Duration::from_secs(2), max_pause: Duration::from_secs(60) }
     }
 }
 
-impl Retries {
+impl RetryBackoff {
     /// The pause after `tried` attempts; `None` if that was the last.
     pub(super) fn pause(self, tried: u32) -> Option<Duration> {
         let pause = exponential_delay(self.first_pause, self.max_pause, tried.saturating_sub(1));
-        (tried < self.tries).then_some(pause)
+        (tried < self.max_attempts).then_some(pause)
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_limit_and_end() {
         let seconds = Duration::from_secs;
-        let retries = Retries { tries: 5, first_pause: seconds(2), max_pause: seconds(10) };
+        let retries = RetryBackoff { max_attempts: 5, first_pause: seconds(2), max_pause: seconds(10) };
         let pauses: Vec<_> = (1..=5).map(|tried| retries.pause(tried)).collect();
         let wanted = [Some(2), Some(4), Some(8), Some(10), None];
         assert_eq!(pauses, wanted.map(|pause| pause.map(seconds)));

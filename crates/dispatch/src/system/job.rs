@@ -13,7 +13,7 @@ pub struct Job {
     /// Name in the system's lists. It is sanitised for systems that restrict names.
     pub name: String,
     /// The program.
-    pub program: Program,
+    pub program: JobProgram,
     /// Working directory.
     pub dir: PathBuf,
     /// Threads, all on one node.
@@ -30,16 +30,16 @@ pub struct Job {
     /// Additional environment variables.
     pub env: BTreeMap<String, String>,
     /// Run the job as an array.
-    pub array: Option<Array>,
+    pub array: Option<JobArray>,
     /// Attributes that the site requires.
-    pub terms: Terms,
+    pub attributes: JobAttributes,
     /// Additional options of the system, one per line, passed on unchanged: `--constraint=haswell`.
     pub options: Vec<String>,
 }
 
 impl Job {
     /// A job of one thread that runs `program` in `dir`.
-    pub fn new(name: impl Into<String>, program: Program, dir: impl Into<PathBuf>) -> Self {
+    pub fn new(name: impl Into<String>, program: JobProgram, dir: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
             program,
@@ -51,7 +51,7 @@ impl Job {
             stderr: None,
             env: BTreeMap::new(),
             array: None,
-            terms: Terms::default(),
+            attributes: JobAttributes::default(),
             options: Vec::new(),
         }
     }
@@ -78,7 +78,7 @@ impl Job {
 
 /// The program of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Program {
+pub enum JobProgram {
     /// A script, as `bash PATH ARGUMENTS`: it need not be executable.
     Script {
         /// Path of the script.
@@ -90,7 +90,7 @@ pub enum Program {
     Command(Vec<String>),
 }
 
-impl Program {
+impl JobProgram {
     /// A script without arguments.
     pub fn script(path: impl Into<PathBuf>) -> Self {
         Self::Script { path: path.into(), args: Vec::new() }
@@ -111,7 +111,7 @@ impl Program {
 
 /// Runs a job once per index; `LONGSHORE_ARRAY_INDEX` holds the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Array {
+pub struct JobArray {
     /// First index.
     pub first: u32,
     /// Last index.
@@ -120,7 +120,7 @@ pub struct Array {
     pub throttle: Option<NonZeroU32>,
 }
 
-impl Array {
+impl JobArray {
     /// The range of indices, in a format that all systems share.
     pub(super) fn range(self) -> String {
         format!("{}-{}", self.first, self.last)
@@ -135,7 +135,7 @@ impl Array {
 /// Attributes of a job that sites require. If the system does not support one, the job is rejected
 /// rather than submitted without it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct JobAttributes {
     /// Account to charge.
     pub account: Option<String>,
     /// Address to notify if the job fails.

@@ -163,11 +163,11 @@ pub(super) fn check(job: &Job) -> Result<(), String> {
         return Err("its name has a line break or another control character".to_owned());
     }
     let script = match &job.program {
-        super::Program::Script { path, .. } => Some(path),
-        super::Program::Command(args) if args.is_empty() => {
+        super::JobProgram::Script { path, .. } => Some(path),
+        super::JobProgram::Command(args) if args.is_empty() => {
             return Err("there is no command to run".to_owned());
         }
-        super::Program::Command(_) => None,
+        super::JobProgram::Command(_) => None,
     };
     let paths = [Some(&job.dir), script, job.stdout.as_ref(), job.stderr.as_ref()];
     if let Some(path) = paths.into_iter().flatten().find(|path| !path.is_absolute()) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use longshore_process::Exit;
+use longshore_process::ExitStatus;
 
 /// A job's id, in the base system's format.
 #[derive(
@@ -53,7 +53,7 @@ pub enum JobState {
     /// It runs.
     Running,
     /// It has ended.
-    Ended(End),
+    Ended(JobEnd),
     /// The system does not list it, or no longer.
     Gone,
 }
@@ -102,35 +102,35 @@ pub(super) fn merge_states(
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct JobEnd {
     /// Exit of its program, if the system reports it.
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
     /// The cause of the end.
-    pub cause: Cause,
+    pub cause: JobEndCause,
 }
 
-impl End {
+impl JobEnd {
     /// The end of a program that exited by itself.
-    pub fn exited(exit: Exit) -> Self {
-        Self { exit: Some(exit), cause: Cause::Itself }
+    pub fn exited(exit: ExitStatus) -> Self {
+        Self { exit: Some(exit), cause: JobEndCause::Exited }
     }
 
     /// An end without information.
     pub fn unknown() -> Self {
-        Self { exit: None, cause: Cause::Unknown }
+        Self { exit: None, cause: JobEndCause::Unknown }
     }
 
     /// Whether the program exited by itself with code 0.
     pub fn is_success(&self) -> bool {
-        self.exit == Some(Exit::Code(0)) && self.cause == Cause::Itself
+        self.exit == Some(ExitStatus::Code(0)) && self.cause == JobEndCause::Exited
     }
 }
 
 /// The cause of a job's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum JobEndCause {
     /// The program exited by itself.
-    Itself,
+    Exited,
     /// A user cancelled it.
     Cancelled,
     /// It exceeded its time limit.
@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn an_array_is_live_as_long_as_one_of_its_tasks() {
-        let ended = |exit| JobState::Ended(End::exited(exit));
+        let ended = |exit| JobState::Ended(JobEnd::exited(exit));
         let waiting = JobState::Waiting { why: None };
-        let all = [ended(Exit::Code(0)), JobState::Running, waiting.clone()];
+        let all = [ended(ExitStatus::Code(0)), JobState::Running, waiting.clone()];
         assert_eq!(all.into_iter().reduce(JobState::merge), Some(JobState::Running));
-        let some = [ended(Exit::Code(3)), waiting.clone(), ended(Exit::Code(0))];
+        let some = [ended(ExitStatus::Code(3)), waiting.clone(), ended(ExitStatus::Code(0))];
         assert_eq!(some.into_iter().reduce(JobState::merge), Some(waiting));
-        let none = [ended(Exit::Code(0)), ended(Exit::Signal(9)), ended(Exit::Code(0))];
-        assert_eq!(none.into_iter().reduce(JobState::merge), Some(ended(Exit::Signal(9))));
+        let none = [ended(ExitStatus::Code(0)), ended(ExitStatus::Signal(9)), ended(ExitStatus::Code(0))];
+        assert_eq!(none.into_iter().reduce(JobState::merge), Some(ended(ExitStatus::Signal(9))));
     }
 }

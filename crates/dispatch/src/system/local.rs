@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use tokio::process::Command;
 
 use super::command::remove_job_variables;
-use super::config::Site;
+use super::config::SystemConfig;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_state::{JobId, JobState};
@@ -34,13 +34,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The local system.
 #[derive(Debug)]
 pub(super) struct Local {
-    site: Site,
+    site: SystemConfig,
     /// Jobs of this process, which must wait for them and learns their exits.
     children: ChildTable,
 }
 
 impl Local {
-    pub(super) fn new(site: Site) -> Self {
+    pub(super) fn new(site: SystemConfig) -> Self {
         Self { site, children: ChildTable::default() }
     }
 

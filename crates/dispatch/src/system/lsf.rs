@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_process::Exit;
+use longshore_process::ExitStatus;
 
 use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
-use super::config::Site;
+use super::config::SystemConfig;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{Cause, End, JobId, JobState, merge_states};
+use super::job_state::{JobEndCause, JobEnd, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -44,7 +44,7 @@ pub(super) struct Lsf {
 }
 
 impl Lsf {
-    pub(super) fn new(mut site: Site) -> Self {
+    pub(super) fn new(mut site: SystemConfig) -> Self {
         site.env.entry(NTRIES.0.to_owned()).or_insert_with(|| NTRIES.1.to_owned());
         Self { runner: CommandRunner::new(BaseSystem::Lsf, site) }
     }
@@ -108,7 +108,7 @@ impl System for Lsf {
 fn script(job: &Job) -> Result<String, SystemError> {
     // LSF writes its own output file only after the job's end, with a report appended.
     let mut script = ScriptWriter::new(BaseSystem::Lsf, "#BSUB", job, OutputOpenedBy::Bash)?;
-    let terms = &job.terms;
+    let terms = &job.attributes;
     let (name, array) = (sanitise_name(&job.name, 128), job.array);
     let tasks = array.map(|array| format!("[{}]{}", array.range(), array.throttle_suffix()));
     if array.is_some_and(|array| array.first == 0) {
@@ -156,28 +156,28 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
         "PEND" | "WAIT" | "PROV" => JobState::Waiting { why: reported(why) },
         "PSUSP" => JobState::Stuck { why: "it is held".to_owned() },
         "RUN" | "USUSP" | "SSUSP" => JobState::Running,
-        "DONE" => JobState::Ended(End::exited(Exit::Code(0))),
+        "DONE" => JobState::Ended(JobEnd::exited(ExitStatus::Code(0))),
         "EXIT" => JobState::Ended(end(code, reason)),
         // Its host is unreachable or has lost it. With `-rn` it does not run elsewhere.
         "UNKWN" => JobState::Running,
-        "ZOMBI" => JobState::Ended(End { exit: None, cause: Cause::NodeLost }),
+        "ZOMBI" => JobState::Ended(JobEnd { exit: None, cause: JobEndCause::NodeLost }),
         _ => return None,
     };
     Some((JobId::new(id.split('[').next()?), state))
 }
 
 /// The end of a failed job.
-fn end(code: &str, reason: &str) -> End {
+fn end(code: &str, reason: &str) -> JobEnd {
     let cause = match reason.split([':', ' ']).next().unwrap_or_default() {
-        "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => Cause::TimeLimit,
-        "TERM_MEMLIMIT" | "TERM_SWAP" => Cause::Memory,
-        "TERM_OWNER" | "TERM_FORCE_OWNER" | "TERM_ADMIN" | "TERM_FORCE_ADMIN" => Cause::Cancelled,
-        "TERM_PREEMPT" => Cause::Preempted,
-        "TERM_ZOMBIE" | "TERM_RC_RECLAIM" | "TERM_HOST_LOST" => Cause::NodeLost,
-        _ => Cause::Itself,
+        "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => JobEndCause::TimeLimit,
+        "TERM_MEMLIMIT" | "TERM_SWAP" => JobEndCause::Memory,
+        "TERM_OWNER" | "TERM_FORCE_OWNER" | "TERM_ADMIN" | "TERM_FORCE_ADMIN" => JobEndCause::Cancelled,
+        "TERM_PREEMPT" => JobEndCause::Preempted,
+        "TERM_ZOMBIE" | "TERM_RC_RECLAIM" | "TERM_HOST_LOST" => JobEndCause::NodeLost,
+        _ => JobEndCause::Exited,
     };
-    let exit = code.parse().ok().map(Exit::from_shell_code);
-    End { exit: exit.filter(|exit| *exit != Exit::Code(0)), cause }
+    let exit = code.parse().ok().map(ExitStatus::from_shell_code);
+    JobEnd { exit: exit.filter(|exit| *exit != ExitStatus::Code(0)), cause }
 }
 
 #[cfg(test)]
@@ -186,22 +186,22 @@ mod tests {
 
     #[test]
     fn a_line_tells_the_state_and_who_ended_the_job() {
-        let ended = |exit, cause| JobState::Ended(End { exit, cause });
+        let ended = |exit, cause| JobState::Ended(JobEnd { exit, cause });
         let why = Some("New job is waiting for scheduling".to_owned());
         let all = [
             ("PEND|-|-|New job is waiting for scheduling", JobState::Waiting { why }),
             ("PSUSP|-|-|-", JobState::Stuck { why: "it is held".to_owned() }),
             ("RUN|-|-|-", JobState::Running),
-            ("DONE|-|-|-", ended(Some(Exit::Code(0)), Cause::Itself)),
-            ("EXIT|42|-|-", ended(Some(Exit::Code(42)), Cause::Itself)),
-            ("EXIT|139|-|-", ended(Some(Exit::Signal(11)), Cause::Itself)),
-            ("EXIT|-|TERM_OWNER: job killed by owner|-", ended(None, Cause::Cancelled)),
+            ("DONE|-|-|-", ended(Some(ExitStatus::Code(0)), JobEndCause::Exited)),
+            ("EXIT|42|-|-", ended(Some(ExitStatus::Code(42)), JobEndCause::Exited)),
+            ("EXIT|139|-|-", ended(Some(ExitStatus::Signal(11)), JobEndCause::Exited)),
+            ("EXIT|-|TERM_OWNER: job killed by owner|-", ended(None, JobEndCause::Cancelled)),
             (
                 "EXIT|140|TERM_RUNLIMIT: job killed|-",
-                ended(Some(Exit::Signal(12)), Cause::TimeLimit),
+                ended(Some(ExitStatus::Signal(12)), JobEndCause::TimeLimit),
             ),
-            ("EXIT|137|TERM_MEMLIMIT: job killed|-", ended(Some(Exit::Signal(9)), Cause::Memory)),
-            ("ZOMBI|-|-|-", ended(None, Cause::NodeLost)),
+            ("EXIT|137|TERM_MEMLIMIT: job killed|-", ended(Some(ExitStatus::Signal(9)), JobEndCause::Memory)),
+            ("ZOMBI|-|-|-", ended(None, JobEndCause::NodeLost)),
         ];
         for (output, wanted) in all {
             assert_eq!(

@@ -10,12 +10,12 @@ mod torque;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_process::Exit;
+use longshore_process::ExitStatus;
 use tokio::sync::OnceCell;
 
 use super::System;
 use super::command::{CommandOutput, CommandRunner, ErrorPatterns, MAX_IDS, retry};
-use super::config::{PbsDialect, Site};
+use super::config::{PbsDialect, SystemConfig};
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
@@ -58,7 +58,7 @@ pub(super) struct Pbs {
 }
 
 impl Pbs {
-    pub(super) fn new(site: Site) -> Self {
+    pub(super) fn new(site: SystemConfig) -> Self {
         Self { runner: CommandRunner::new(BaseSystem::Pbs, site), detected: OnceCell::new() }
     }
 
@@ -160,7 +160,7 @@ fn is_harmless(output: &CommandOutput) -> bool {
 fn script(job: &Job, dialect: PbsDialect) -> Result<String, SystemError> {
     // PBS writes its own output file only after the job's end.
     let mut script = ScriptWriter::new(BaseSystem::Pbs, "#PBS", job, OutputOpenedBy::Bash)?;
-    let terms = &job.terms;
+    let terms = &job.attributes;
     // All versions accept fifteen characters.
     script.directive(format_args!("-N {}", sanitise_name(&job.name, 15)));
     script.directive("-S /bin/bash");
@@ -189,11 +189,11 @@ fn script(job: &Job, dialect: PbsDialect) -> Result<String, SystemError> {
 }
 
 /// Decodes a PBS exit status: 256 and more is a signal.
-fn parse_exit(status: i64) -> Option<Exit> {
+fn parse_exit(status: i64) -> Option<ExitStatus> {
     let number = i32::try_from(status).ok()?;
     match number {
-        256.. => Some(Exit::Signal(number - 256)),
-        0..256 => Some(Exit::from_shell_code(number)),
+        256.. => Some(ExitStatus::Signal(number - 256)),
+        0..256 => Some(ExitStatus::from_shell_code(number)),
         _ => None,
     }
 }

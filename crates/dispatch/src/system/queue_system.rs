@@ -56,7 +56,7 @@ impl FromStr for BaseSystem {
 
 /// What runs scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum JobRole {
     /// The base system: each script is a job.
     Direct,
     /// Persistent workers that the base system started.
@@ -69,15 +69,15 @@ pub struct QueueSystem {
     /// The base system.
     pub base: BaseSystem,
     /// What runs scripts.
-    pub role: Role,
+    pub role: JobRole,
 }
 
 impl QueueSystem {
     /// Parses a name.
     pub fn parse(name: &str) -> Result<Self, UnknownQueueSystem> {
         let (base, role) = match name.strip_suffix(WORKER_SUFFIX) {
-            Some(base) => (base, Role::Workers),
-            None => (name, Role::Direct),
+            Some(base) => (base, JobRole::Workers),
+            None => (name, JobRole::Direct),
         };
         let base = base.parse().map_err(|_| UnknownQueueSystem { name: name.to_owned() })?;
         Ok(Self { base, role })
@@ -85,7 +85,7 @@ impl QueueSystem {
 
     /// All names.
     pub fn names() -> Vec<String> {
-        let roles = [Role::Direct, Role::Workers];
+        let roles = [JobRole::Direct, JobRole::Workers];
         let all =
             roles.into_iter().flat_map(|role| BaseSystem::ALL.map(|base| Self { base, role }));
         all.map(|system| system.to_string()).collect()
@@ -94,7 +94,7 @@ impl QueueSystem {
 
 impl fmt::Display for QueueSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = if self.role == Role::Workers { WORKER_SUFFIX } else { "" };
+        let end = if self.role == JobRole::Workers { WORKER_SUFFIX } else { "" };
         write!(f, "{}{end}", self.base)
     }
 }
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn a_name_says_the_base_and_the_role() {
-        let direct = QueueSystem { base: BaseSystem::Slurm, role: Role::Direct };
+        let direct = QueueSystem { base: BaseSystem::Slurm, role: JobRole::Direct };
         assert_eq!(QueueSystem::parse("slurm"), Ok(direct));
-        let workers = QueueSystem { base: BaseSystem::Local, role: Role::Workers };
+        let workers = QueueSystem { base: BaseSystem::Local, role: JobRole::Workers };
         assert_eq!(QueueSystem::parse("local_worker"), Ok(workers));
     }
 

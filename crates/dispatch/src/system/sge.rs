@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use longshore_process::Exit;
+use longshore_process::ExitStatus;
 
 use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
-use super::config::Site;
+use super::config::SystemConfig;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{Cause, End, JobId, JobState, merge_states};
+use super::job_state::{JobEndCause, JobEnd, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -44,7 +44,7 @@ pub(super) struct GridEngine {
 }
 
 impl GridEngine {
-    pub(super) fn new(site: Site) -> Self {
+    pub(super) fn new(site: SystemConfig) -> Self {
         Self { runner: CommandRunner::new(BaseSystem::Sge, site) }
     }
 
@@ -57,7 +57,7 @@ impl GridEngine {
         Ok(parse_error_reasons(&output.out))
     }
 
-    async fn end(&self, id: &JobId) -> Result<Option<End>, SystemError> {
+    async fn end(&self, id: &JobId) -> Result<Option<JobEnd>, SystemError> {
         let output = self.runner.run("qacct", &["-j", id.as_str()]).await?;
         if output.is_ok() {
             return Ok(parse_accounting(&output.out));
@@ -147,7 +147,7 @@ impl System for GridEngine {
         Ok(found)
     }
 
-    async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
+    async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, JobEnd>, SystemError> {
         let mut ends = BTreeMap::new();
         for id in gone {
             ends.extend(self.end(id).await?.map(|end| (id.clone(), end)));
@@ -164,7 +164,7 @@ fn scheduler_job_name(name: &str) -> String {
 /// The script for `qsub`.
 fn script(job: &Job) -> Result<String, SystemError> {
     let mut script = ScriptWriter::new(BaseSystem::Sge, "#$", job, OutputOpenedBy::System)?;
-    let terms = &job.terms;
+    let terms = &job.attributes;
     script.directive(format_args!("-N {}", scheduler_job_name(&job.name)));
     script.directive("-S /bin/bash");
     script.directive("-cwd");
@@ -253,7 +253,7 @@ fn parse_error_reasons(output: &str) -> BTreeMap<JobId, String> {
 }
 
 /// Parses the output of `qacct`. The end of an array is the worst of its tasks'.
-fn parse_accounting(output: &str) -> Option<End> {
+fn parse_accounting(output: &str) -> Option<JobEnd> {
     let value = |line: &str, name: &str| {
         let number = line.strip_prefix(name)?.split_whitespace().next()?;
         number.parse::<i32>().ok()
@@ -269,12 +269,12 @@ fn parse_accounting(output: &str) -> Option<End> {
 }
 
 /// `failed` codes below 26 mean that the program did not run, or not on that host.
-fn task_end(failed: i32, code: i32) -> End {
-    let exit = Some(Exit::from_shell_code(code));
+fn task_end(failed: i32, code: i32) -> JobEnd {
+    let exit = Some(ExitStatus::from_shell_code(code));
     match failed {
-        0 | 100 => End { exit, cause: Cause::Itself },
-        37 => End { exit, cause: Cause::TimeLimit },
-        _ => End::unknown(),
+        0 | 100 => JobEnd { exit, cause: JobEndCause::Exited },
+        37 => JobEnd { exit, cause: JobEndCause::TimeLimit },
+        _ => JobEnd::unknown(),
     }
 }
 
@@ -299,15 +299,15 @@ mod tests {
             format!("taskid       1\nfailed       {failed}\nexit_status  {exit}\n====\n")
         };
         let good = accounting("0    ", "0                   ");
-        assert_eq!(parse_accounting(&good), Some(End::exited(Exit::Code(0))));
+        assert_eq!(parse_accounting(&good), Some(JobEnd::exited(ExitStatus::Code(0))));
         let killed = accounting("100 : assumedly after job", "137                  (Killed)");
-        assert_eq!(parse_accounting(&killed), Some(End::exited(Exit::Signal(9))));
+        assert_eq!(parse_accounting(&killed), Some(JobEnd::exited(ExitStatus::Signal(9))));
         assert_eq!(parse_accounting(&format!("{good}{killed}{good}")), parse_accounting(&killed));
         let late = accounting("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137");
-        assert_eq!(parse_accounting(&late).map(|end| end.cause), Some(Cause::TimeLimit));
+        assert_eq!(parse_accounting(&late).map(|end| end.cause), Some(JobEndCause::TimeLimit));
         assert_eq!(
             parse_accounting(&accounting("26  : opening input/output file", "0")),
-            Some(End::unknown())
+            Some(JobEnd::unknown())
         );
         assert_eq!(parse_accounting("error: job id 3 not found"), None);
     }

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_process::Exit;
+use longshore_process::ExitStatus;
 
 use super::command::{CommandOutput, CommandRunner, ErrorPatterns, MAX_IDS};
-use super::config::Site;
+use super::config::SystemConfig;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{Cause, End, JobId, JobState, merge_states};
+use super::job_state::{JobEndCause, JobEnd, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -49,7 +49,7 @@ pub(super) struct Slurm {
 }
 
 impl Slurm {
-    pub(super) fn new(site: Site) -> Self {
+    pub(super) fn new(site: SystemConfig) -> Self {
         Self { runner: CommandRunner::new(BaseSystem::Slurm, site) }
     }
 
@@ -142,7 +142,7 @@ fn scheduler_job_name(name: &str) -> String {
 /// The script for `sbatch`.
 fn script(job: &Job) -> Result<String, SystemError> {
     let mut script = ScriptWriter::new(BaseSystem::Slurm, "#SBATCH", job, OutputOpenedBy::System)?;
-    let terms = &job.terms;
+    let terms = &job.attributes;
     script.directive(format_args!("--job-name={}", scheduler_job_name(&job.name)));
     script.directive("--no-requeue");
     script.directive("--nodes=1");
@@ -188,12 +188,12 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
             JobState::Waiting { why: why() }
         }
         "REQUEUE_HOLD" | "SPECIAL_EXIT" => JobState::Stuck { why: state.to_owned() },
-        "COMPLETED" | "FAILED" => ended(Cause::Itself),
-        "CANCELLED" | "REVOKED" => ended(Cause::Cancelled),
-        "TIMEOUT" | "DEADLINE" => ended(Cause::TimeLimit),
-        "OUT_OF_MEMORY" => ended(Cause::Memory),
-        "NODE_FAIL" | "BOOT_FAIL" => ended(Cause::NodeLost),
-        "PREEMPTED" => ended(Cause::Preempted),
+        "COMPLETED" | "FAILED" => ended(JobEndCause::Exited),
+        "CANCELLED" | "REVOKED" => ended(JobEndCause::Cancelled),
+        "TIMEOUT" | "DEADLINE" => ended(JobEndCause::TimeLimit),
+        "OUT_OF_MEMORY" => ended(JobEndCause::Memory),
+        "NODE_FAIL" | "BOOT_FAIL" => ended(JobEndCause::NodeLost),
+        "PREEMPTED" => ended(JobEndCause::Preempted),
         // In all other states (COMPLETING, SUSPENDED, SIGNALING, …) its processes may exist.
         _ => JobState::Running,
     };
@@ -210,28 +210,28 @@ fn is_permanent(reason: &str) -> bool {
 
 /// A cancelled or killed job has exit 0 here, which is not its program's. A job out of memory has
 /// an invalid signal number.
-fn end(exit: &str, cause: Cause) -> End {
+fn end(exit: &str, cause: JobEndCause) -> JobEnd {
     let exit = match exit.split_once(':') {
         Some((code, signal)) => code.parse().ok().zip(signal.parse().ok()).map(|pair| match pair {
-            (code, 0) => Exit::Code(code),
-            (_, signal) => Exit::Signal(signal),
+            (code, 0) => ExitStatus::Code(code),
+            (_, signal) => ExitStatus::Signal(signal),
         }),
-        None => exit.parse().ok().map(Exit::from_wait_status),
+        None => exit.parse().ok().map(ExitStatus::from_wait_status),
     };
-    let is_its_own = |exit: &Exit| match exit {
-        Exit::Code(0) => cause == Cause::Itself,
-        Exit::Code(_) => true,
-        Exit::Signal(signal) => *signal <= 64,
+    let is_its_own = |exit: &ExitStatus| match exit {
+        ExitStatus::Code(0) => cause == JobEndCause::Exited,
+        ExitStatus::Code(_) => true,
+        ExitStatus::Signal(signal) => *signal <= 64,
     };
-    End { exit: exit.filter(is_its_own), cause }
+    JobEnd { exit: exit.filter(is_its_own), cause }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ended(exit: Option<Exit>, cause: Cause) -> JobState {
-        JobState::Ended(End { exit, cause })
+    fn ended(exit: Option<ExitStatus>, cause: JobEndCause) -> JobState {
+        JobState::Ended(JobEnd { exit, cause })
     }
 
     #[test]
@@ -242,16 +242,16 @@ mod tests {
             ("PENDING|0|JobHeldAdmin", JobState::Stuck { why: "JobHeldAdmin".to_owned() }),
             ("RUNNING|0|None", JobState::Running),
             ("COMPLETING|0|None", JobState::Running),
-            ("COMPLETED|0|None", ended(Some(Exit::Code(0)), Cause::Itself)),
-            ("FAILED|10752|NonZeroExitCode", ended(Some(Exit::Code(42)), Cause::Itself)),
-            ("FAILED|42:0|NonZeroExitCode", ended(Some(Exit::Code(42)), Cause::Itself)),
-            ("FAILED|0:11|RaisedSignal:11", ended(Some(Exit::Signal(11)), Cause::Itself)),
-            ("CANCELLED|15|None", ended(Some(Exit::Signal(15)), Cause::Cancelled)),
-            ("CANCELLED|0|Priority", ended(None, Cause::Cancelled)),
-            ("TIMEOUT|0|TimeLimit", ended(None, Cause::TimeLimit)),
-            ("OUT_OF_MEMORY|125|OutOfMemory", ended(None, Cause::Memory)),
-            ("NODE_FAIL|0|NodeDown", ended(None, Cause::NodeLost)),
-            ("PREEMPTED|0|None", ended(None, Cause::Preempted)),
+            ("COMPLETED|0|None", ended(Some(ExitStatus::Code(0)), JobEndCause::Exited)),
+            ("FAILED|10752|NonZeroExitCode", ended(Some(ExitStatus::Code(42)), JobEndCause::Exited)),
+            ("FAILED|42:0|NonZeroExitCode", ended(Some(ExitStatus::Code(42)), JobEndCause::Exited)),
+            ("FAILED|0:11|RaisedSignal:11", ended(Some(ExitStatus::Signal(11)), JobEndCause::Exited)),
+            ("CANCELLED|15|None", ended(Some(ExitStatus::Signal(15)), JobEndCause::Cancelled)),
+            ("CANCELLED|0|Priority", ended(None, JobEndCause::Cancelled)),
+            ("TIMEOUT|0|TimeLimit", ended(None, JobEndCause::TimeLimit)),
+            ("OUT_OF_MEMORY|125|OutOfMemory", ended(None, JobEndCause::Memory)),
+            ("NODE_FAIL|0|NodeDown", ended(None, JobEndCause::NodeLost)),
+            ("PREEMPTED|0|None", ended(None, JobEndCause::Preempted)),
         ];
         for (output, wanted) in all {
             assert_eq!(state(&format!("7|{output}|")), Some((JobId::new("7"), wanted)), "{output}");

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::System;
 use super::error::SystemError;
-use super::job_state::{End, JobId, JobState};
+use super::job_state::{JobEnd, JobId, JobState};
 
 /// A job counts as gone after this many queries without it, because lists lag behind submissions.
 const MIN_MISSES: u32 = 2;
@@ -17,7 +17,7 @@ const ACCOUNTING_WAIT: Duration = Duration::from_secs(60);
 
 /// Intervals of the queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct PollPolicy {
     /// First interval; each is one and a half times the one before.
     pub first_interval: Duration,
     /// Maximum interval.
@@ -26,7 +26,7 @@ pub struct Pace {
     pub outage_limit: Duration,
 }
 
-impl Default for Pace {
+impl Default for PollPolicy {
     fn default() -> Self {
         Self {
             first_interval: Duration::from_millis(250),
@@ -38,11 +38,11 @@ impl Default for Pace {
 
 /// Waits until all jobs have ended, and returns how. For a job that the system no longer lists,
 /// that is what its accounting says, or `End::unknown()`.
-pub async fn wait(
+pub async fn wait_for_jobs(
     system: &dyn System,
     ids: &[JobId],
-    pace: Pace,
-) -> Result<BTreeMap<JobId, End>, SystemError> {
+    pace: PollPolicy,
+) -> Result<BTreeMap<JobId, JobEnd>, SystemError> {
     let mut waiter = JobWaiter { left: ids.iter().cloned().collect(), ..JobWaiter::default() };
     let (mut pause, mut last_answer) = (pace.first_interval, Instant::now());
     loop {
@@ -67,7 +67,7 @@ pub async fn wait(
 #[derive(Default)]
 struct JobWaiter {
     left: BTreeSet<JobId>,
-    ends: BTreeMap<JobId, End>,
+    ends: BTreeMap<JobId, JobEnd>,
     /// Number of queries in a row without the job, and the time of the first.
     gone: BTreeMap<JobId, (u32, Instant)>,
 }
@@ -102,14 +102,14 @@ impl JobWaiter {
                 self.gone.get(id).is_none_or(|(_, since)| since.elapsed() > ACCOUNTING_WAIT);
             match ends.remove(id) {
                 Some(end) => self.end(id.clone(), end),
-                None if expired => self.end(id.clone(), End::unknown()),
+                None if expired => self.end(id.clone(), JobEnd::unknown()),
                 None => {}
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, id: JobId, end: End) {
+    fn end(&mut self, id: JobId, end: JobEnd) {
         self.left.remove(&id);
         self.gone.remove(&id);
         self.ends.insert(id, end);
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
     use crate::system::{BaseSystem, Job};
-    use longshore_process::Exit;
+    use longshore_process::ExitStatus;
 
     /// A system with scripted answers; the last one is repeated.
     struct ScriptedSystem {
@@ -168,17 +168,17 @@ mod tests {
             Ok(())
         }
 
-        async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
+        async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, JobEnd>, SystemError> {
             let mut accounting_delay = self.accounting_delay.lock().unwrap();
             *accounting_delay = accounting_delay.saturating_sub(1);
             let reported = gone.iter().filter(|_| *accounting_delay == 0);
-            Ok(reported.map(|id| (id.clone(), End::exited(Exit::Code(5)))).collect())
+            Ok(reported.map(|id| (id.clone(), JobEnd::exited(ExitStatus::Code(5)))).collect())
         }
     }
 
-    async fn end_of(system: &ScriptedSystem) -> Result<End, SystemError> {
+    async fn end_of(system: &ScriptedSystem) -> Result<JobEnd, SystemError> {
         let id = JobId::new("7");
-        let ends = wait(system, std::slice::from_ref(&id), Pace::default()).await?;
+        let ends = wait_for_jobs(system, std::slice::from_ref(&id), PollPolicy::default()).await?;
         Ok(ends[&id])
     }
 
@@ -187,28 +187,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_job_that_is_not_listed_yet_is_not_taken_for_gone() {
-        let ended = Some(JobState::Ended(End::exited(Exit::Code(0))));
+        let ended = Some(JobState::Ended(JobEnd::exited(ExitStatus::Code(0))));
         let system = ScriptedSystem::new([GONE, RUNNING, GONE, RUNNING, ended], 1);
-        assert_eq!(end_of(&system).await.unwrap().exit, Some(Exit::Code(0)));
+        assert_eq!(end_of(&system).await.unwrap().exit, Some(ExitStatus::Code(0)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_gone_job_is_looked_for_in_books_that_are_late() {
         let system = ScriptedSystem::new([RUNNING, GONE], 4);
-        assert_eq!(end_of(&system).await.unwrap().exit, Some(Exit::Code(5)));
+        assert_eq!(end_of(&system).await.unwrap().exit, Some(ExitStatus::Code(5)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_job_that_no_book_knows_has_ended_somehow() {
         let system = ScriptedSystem::new([GONE], u32::MAX);
-        assert_eq!(end_of(&system).await.unwrap(), End::unknown());
+        assert_eq!(end_of(&system).await.unwrap(), JobEnd::unknown());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_is_waited_out_and_one_without_end_is_told() {
         let mut polls = vec![None; 10];
         polls.extend([RUNNING, GONE]);
-        assert_eq!(end_of(&ScriptedSystem::new(polls, 1)).await.unwrap().exit, Some(Exit::Code(5)));
+        assert_eq!(end_of(&ScriptedSystem::new(polls, 1)).await.unwrap().exit, Some(ExitStatus::Code(5)));
         let error = end_of(&ScriptedSystem::new([None], 1)).await.unwrap_err();
         assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
     }

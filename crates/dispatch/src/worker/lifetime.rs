@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Command, Phase, Worker};
+use super::{ProgramCommand, Phase, Worker};
 
 /// Maximum time before the end of its lifetime at which a worker drains; at most a tenth of the
 /// lifetime.
@@ -40,11 +40,11 @@ impl Worker {
         if let Phase::Draining(until) = self.phase
             && now >= until
         {
-            self.apply_command(Command::Stop);
+            self.apply_command(ProgramCommand::Stop);
         }
         if self.drain_at().is_some_and(|at| now >= at) {
-            "its lifetime is nearly over".clone_into(&mut self.summary.why);
-            self.apply_command(Command::Drain);
+            "its lifetime is nearly over".clone_into(&mut self.summary.end_reason);
+            self.apply_command(ProgramCommand::Drain);
             if let (Phase::Draining(until), Some(lifetime)) =
                 (&mut self.phase, self.options.lifetime)
             {
@@ -56,8 +56,8 @@ impl Worker {
         let idle =
             self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
         if idle.is_some_and(|idle| now >= self.idle_since + idle) {
-            "it was idle for too long".clone_into(&mut self.summary.why);
-            self.apply_command(Command::Drain);
+            "it was idle for too long".clone_into(&mut self.summary.end_reason);
+            self.apply_command(ProgramCommand::Drain);
         }
     }
 }

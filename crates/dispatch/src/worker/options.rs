@@ -6,11 +6,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::link::LinkError;
+use crate::connection::ConnectError;
 
 /// Configuration of a worker.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct WorkerOptions {
     /// Folder with the server's access file.
     pub folder: PathBuf,
     /// Threads that its scripts may use together; at least 1.
@@ -37,7 +37,7 @@ pub struct Options {
     /// No other code in this process has child processes, and [`super::work`] is called on its main
     /// thread. Then the worker also kills processes that left a script's process group and outlive
     /// it.
-    pub alone: bool,
+    pub kills_orphans: bool,
 }
 
 /// Scripts around a worker's lifetime.
@@ -51,7 +51,7 @@ pub struct Hooks {
 
 /// Command to a worker from its own process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub enum ProgramCommand {
     /// Accept no more tasks and wait for running ones.
     Drain,
     /// Stop now.
@@ -60,7 +60,7 @@ pub enum Command {
 
 /// Summary of a worker's lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Life {
+pub struct WorkerSummary {
     /// Successful scripts.
     pub done: u64,
     /// Failed scripts.
@@ -68,16 +68,17 @@ pub struct Life {
     /// Scripts that the worker's end interrupted.
     pub interrupted: u64,
     /// Why the worker ended, to show.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub end_reason: String,
 }
 
 /// Why a worker failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WorkerError {
+pub enum DispatchWorkerError {
     /// No connection to a server.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Link(#[from] ConnectError),
     /// Opening `/dev/null` failed.
     #[error("/dev/null: {0}")]
     Nowhere(#[from] io::Error),

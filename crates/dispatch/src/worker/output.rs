@@ -11,8 +11,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use super::stream_writer::{OutputStreams, StreamSink};
-use crate::script::{Output, OutputLocation};
-use crate::stream::Channel;
+use crate::script::{ScriptOutput, OutputLocation};
+use crate::stream::OutputChannel;
 use crate::wire::TaskOrder;
 
 /// Length of the stored end of the output.
@@ -31,7 +31,7 @@ pub(super) enum Destination {
 impl Destination {
     /// Opens the files that the script needs.
     pub(super) fn open(
-        output: &Output,
+        output: &ScriptOutput,
         order: &TaskOrder,
         (streams, batch): (&OutputStreams, Option<&str>),
     ) -> Result<Self, String> {
@@ -40,12 +40,12 @@ impl Destination {
             open(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
         match output {
-            Output::Nothing => Ok(Self::Nothing),
-            Output::Tail => Ok(Self::Tail),
-            Output::Stream(folder) => {
+            ScriptOutput::Nothing => Ok(Self::Nothing),
+            ScriptOutput::Tail => Ok(Self::Tail),
+            ScriptOutput::Stream(folder) => {
                 streams.sink(folder, order, batch).map(|sink| Self::Stream(Some(sink)))
             }
-            Output::Files { stdout, stderr } => {
+            ScriptOutput::Files { stdout, stderr } => {
                 let out = open(stdout)?;
                 let err = match stderr {
                     Some(path) => open(path)?,
@@ -140,12 +140,12 @@ impl OutputCapture {
                 read = self.reader.read(&mut out), if out_open => {
                     let count = read.unwrap_or(0);
                     out_open = count > 0;
-                    (Channel::Stdout, out.get(..count).unwrap_or_default())
+                    (OutputChannel::Stdout, out.get(..count).unwrap_or_default())
                 }
                 read = errors.read(&mut err), if err_open => {
                     let count = read.unwrap_or(0);
                     err_open = count > 0;
-                    (Channel::Stderr, err.get(..count).unwrap_or_default())
+                    (OutputChannel::Stderr, err.get(..count).unwrap_or_default())
                 }
             };
             self.tail.push(bytes);

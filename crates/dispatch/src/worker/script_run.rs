@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use longshore::time::{Clock, Timestamp};
-use longshore_process::{Exit, ExitWatcher, OutputReader, ProcessGroup, Subreaper};
+use longshore_process::{ExitStatus, ExitWatcher, OutputReader, ProcessGroup, Subreaper};
 use tokio::time::{sleep_until, timeout};
 use wait4::{ResUse, Wait4};
 
@@ -26,7 +26,7 @@ use super::script_check::check;
 use super::sentinel_files::SentinelFiles;
 use super::stream_writer::OutputStreams;
 use super::task_table::TaskStart;
-use crate::script::{End, OutputLocation, Report, Script};
+use crate::script::{RunEnd, OutputLocation, RunReport, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
 /// The variable that contains the id of a script's unit.
@@ -89,12 +89,12 @@ pub(super) async fn run(
     start: TaskStart,
     script: Arc<CheckedScript>,
     cancel: Arc<CancelSignal>,
-) -> (Lease, Report) {
+) -> (Lease, RunReport) {
     let lease = start.order.lease;
     let started = context.clock.now();
     if start.deadline.is_some_and(|until| until <= tokio::time::Instant::now()) {
         // The deadline passed while the task was queued.
-        return (lease, report_unstarted(&context, &start.order, End::TimedOut));
+        return (lease, report_unstarted(&context, &start.order, RunEnd::TimedOut));
     }
     let ended =
         ScriptRun { context: &context, start: &start, script: &script }.perform(&cancel).await;
@@ -113,7 +113,7 @@ pub(super) async fn run_hook(context: Arc<WorkerContext>, path: PathBuf) -> Resu
 }
 
 /// The report of a task that was not started.
-pub(super) fn report_unstarted(context: &WorkerContext, order: &TaskOrder, end: End) -> Report {
+pub(super) fn report_unstarted(context: &WorkerContext, order: &TaskOrder, end: RunEnd) -> RunReport {
     report(context, order, context.clock.now(), RunResult::new(end))
 }
 
@@ -122,9 +122,9 @@ fn report(
     order: &TaskOrder,
     started: Timestamp,
     ended: RunResult,
-) -> Report {
+) -> RunReport {
     let RunResult { end, used, tail, remarks, output } = ended;
-    Report {
+    RunReport {
         end,
         host: context.host.clone(),
         queued: order.queued,
@@ -140,7 +140,7 @@ fn report(
 
 /// How a run ended.
 struct RunResult {
-    end: End,
+    end: RunEnd,
     used: Option<ResUse>,
     tail: String,
     remarks: Vec<String>,
@@ -148,7 +148,7 @@ struct RunResult {
 }
 
 impl RunResult {
-    fn new(end: End) -> Self {
+    fn new(end: RunEnd) -> Self {
         Self { end, used: None, tail: String::new(), remarks: Vec::new(), output: None }
     }
 }
@@ -167,7 +167,7 @@ impl ScriptRun<'_> {
     async fn perform(&self, cancel: &CancelSignal) -> RunResult {
         let path = match self.script.checked(|| self.check()) {
             Ok(path) => path,
-            Err(problem) => return RunResult::new(End::Refused(problem)),
+            Err(problem) => return RunResult::new(RunEnd::Refused(problem)),
         };
         let mut remarks = Vec::new();
         let sentinels = SentinelFiles::for_script(self.script(), self.start.order.index);
@@ -200,7 +200,7 @@ impl ScriptRun<'_> {
         let destination = Destination::open(&self.script().output, &self.start.order, streams);
         let mut destination = match destination {
             Ok(destination) => destination,
-            Err(problem) => return RunResult::new(End::Hindered(problem)),
+            Err(problem) => return RunResult::new(RunEnd::NotStarted(problem)),
         };
         let child = self.command(path).and_then(|mut command| {
             let capture = destination.connect(&mut command, &self.context.dev_null)?;
@@ -289,14 +289,14 @@ impl ScriptRun<'_> {
         let now = tokio::time::Instant::now();
         self.context.with_subreaper(|subreaper| subreaper.on_end(now, leader));
         let end = match (reason, &used) {
-            (Some(StopReason::Cancelled), _) => End::Cancelled,
-            (Some(StopReason::TimedOut), _) => End::TimedOut,
-            (Some(StopReason::WorkerStopped), _) => End::Interrupted,
-            (None, Some(used)) => match Exit::from(used.status) {
-                Exit::Code(code) => End::Exited(code),
-                Exit::Signal(signal) => End::Signalled(signal),
+            (Some(StopReason::Cancelled), _) => RunEnd::Cancelled,
+            (Some(StopReason::TimedOut), _) => RunEnd::TimedOut,
+            (Some(StopReason::WorkerStopped), _) => RunEnd::Interrupted,
+            (None, Some(used)) => match ExitStatus::from(used.status) {
+                ExitStatus::Code(code) => RunEnd::Exited(code),
+                ExitStatus::Signal(signal) => RunEnd::Signalled(signal),
             },
-            (None, None) => End::Hindered("its exit status is unknown".into()),
+            (None, None) => RunEnd::NotStarted("its exit status is unknown".into()),
         };
         let (tail, output) = match capture {
             Some(capture) => {
@@ -333,13 +333,13 @@ fn to_env_char(c: char) -> char {
     if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }
 }
 
-fn spawn_failure(error: &io::Error) -> End {
+fn spawn_failure(error: &io::Error) -> RunEnd {
     match error.kind() {
         io::ErrorKind::ArgumentListTooLong | io::ErrorKind::InvalidInput => {
-            End::Refused(format!("cannot start the script: {error}"))
+            RunEnd::Refused(format!("cannot start the script: {error}"))
         }
         // No processes or memory available: a retry may succeed.
-        _ => End::Hindered(format!("cannot start the script: {error}")),
+        _ => RunEnd::NotStarted(format!("cannot start the script: {error}")),
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::script::{End, Script};
+use crate::script::{RunEnd, Script};
 
 /// Added to the number of a signal that ended the script, as shells do.
 const SIGNAL_EXIT_BASE: i32 = 128;
@@ -44,12 +44,12 @@ impl SentinelFiles {
 
     /// Writes the files after the script's end. Returns errors. An interrupted script has not
     /// ended.
-    pub(super) fn write(&self, end: &End) -> Vec<String> {
+    pub(super) fn write(&self, end: &RunEnd) -> Vec<String> {
         let code = match end {
-            End::Exited(code) => *code,
-            End::Signalled(signal) => SIGNAL_EXIT_BASE + signal,
-            End::TimedOut => 124,
-            End::Cancelled | End::Interrupted | End::Refused(_) | End::Hindered(_) => {
+            RunEnd::Exited(code) => *code,
+            RunEnd::Signalled(signal) => SIGNAL_EXIT_BASE + signal,
+            RunEnd::TimedOut => 124,
+            RunEnd::Cancelled | RunEnd::Interrupted | RunEnd::Refused(_) | RunEnd::NotStarted(_) => {
                 return Vec::new();
             }
         };

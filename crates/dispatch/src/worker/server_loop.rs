@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cancel::StopReason;
 use super::script_run::{self, CheckedScript};
-use super::{Command, Phase, Worker};
-use crate::link::ServerConnection;
-use crate::script::End;
+use super::{ProgramCommand, Phase, Worker};
+use crate::connection::ServerConnection;
+use crate::script::RunEnd;
 use crate::wire::frame::{decode, encode};
 use crate::wire::{FromWorker, Register, TaskEvent, ToWorker, WorkerLoad};
 
@@ -42,7 +42,7 @@ impl Worker {
     pub(super) async fn serve(
         &mut self,
         mut connection: ServerConnection,
-        commands: &mut mpsc::Receiver<Command>,
+        commands: &mut mpsc::Receiver<ProgramCommand>,
     ) -> io::Result<()> {
         let mut bytes = Vec::new();
         encode(&FromWorker::Register(Box::new(self.registration())), &mut bytes)?;
@@ -100,7 +100,7 @@ impl Worker {
                     }
                 }
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
-                command = commands.recv() => self.on_command(command.unwrap_or(Command::Stop)),
+                command = commands.recv() => self.on_command(command.unwrap_or(ProgramCommand::Stop)),
                 () = sleep_until(wake) => self.check_deadlines(),
             }
             while let Some(Some((lease, report))) = self.running.next().now_or_never() {
@@ -136,10 +136,10 @@ impl Worker {
             }
             ToWorker::Cancel(units) => self.cancel(units),
             ToWorker::ResultsRecorded(leases) => self.tasks.acknowledge(&leases),
-            ToWorker::Drain => self.apply_command(Command::Drain),
+            ToWorker::Drain => self.apply_command(ProgramCommand::Drain),
             ToWorker::Stop(why) => {
-                self.summary.why = why;
-                self.apply_command(Command::Stop);
+                self.summary.end_reason = why;
+                self.apply_command(ProgramCommand::Stop);
             }
         }
     }
@@ -147,7 +147,7 @@ impl Worker {
     fn cancel(&mut self, units: Vec<UnitId>) {
         for unit in &units {
             if let Some(order) = self.tasks.remove_queued(*unit) {
-                let report = script_run::report_unstarted(&self.context, &order, End::Cancelled);
+                let report = script_run::report_unstarted(&self.context, &order, RunEnd::Cancelled);
                 self.events.push(self.tasks.finish_unstarted(order.lease, report));
             }
         }

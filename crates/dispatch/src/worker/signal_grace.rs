@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use tokio::time::Instant;
 
-use crate::script::{End, Report};
+use crate::script::{RunEnd, RunReport};
 
 /// How much later than its scripts a worker may be signalled.
 const SIGNAL_GRACE: Duration = Duration::from_millis(300);
@@ -20,17 +20,17 @@ const TERMINATION_SIGNALS: [i32; 5] = [1, 2, 10, 12, 15];
 #[derive(Debug, Default)]
 pub(super) struct SignalGrace {
     shutting_down: bool,
-    deferred: Vec<(Instant, Lease, Report)>,
+    deferred: Vec<(Instant, Lease, RunReport)>,
 }
 
 impl SignalGrace {
     /// The end to report; `None` if it is deferred.
-    pub(super) fn classify(&mut self, lease: Lease, mut report: Report) -> Option<(Lease, Report)> {
+    pub(super) fn classify(&mut self, lease: Lease, mut report: RunReport) -> Option<(Lease, RunReport)> {
         if !ended_by_request(&report.end) {
             return Some((lease, report));
         }
         if self.shutting_down {
-            report.end = End::Interrupted;
+            report.end = RunEnd::Interrupted;
             return Some((lease, report));
         }
         self.deferred.push((Instant::now() + SIGNAL_GRACE, lease, report));
@@ -38,14 +38,14 @@ impl SignalGrace {
     }
 
     /// The worker was signalled: its deferred scripts were interrupted.
-    pub(super) fn on_shutdown(&mut self) -> Vec<(Lease, Report)> {
+    pub(super) fn on_shutdown(&mut self) -> Vec<(Lease, RunReport)> {
         self.shutting_down = true;
         let ends = std::mem::take(&mut self.deferred).into_iter();
-        ends.map(|(_, lease, report)| (lease, Report { end: End::Interrupted, ..report })).collect()
+        ends.map(|(_, lease, report)| (lease, RunReport { end: RunEnd::Interrupted, ..report })).collect()
     }
 
     /// Deferred ends at their deadline: only the script was signalled.
-    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<(Lease, Report)> {
+    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<(Lease, RunReport)> {
         let due = self.deferred.extract_if(.., |(deadline, ..)| now >= *deadline);
         due.map(|(_, lease, report)| (lease, report)).collect()
     }
@@ -57,10 +57,10 @@ impl SignalGrace {
 }
 
 /// Whether such a signal ended the script. A shell reports it in its exit code.
-fn ended_by_request(end: &End) -> bool {
+fn ended_by_request(end: &RunEnd) -> bool {
     match end {
-        End::Signalled(signal) => TERMINATION_SIGNALS.contains(signal),
-        End::Exited(code) => TERMINATION_SIGNALS.contains(&(code - 128)),
+        RunEnd::Signalled(signal) => TERMINATION_SIGNALS.contains(signal),
+        RunEnd::Exited(code) => TERMINATION_SIGNALS.contains(&(code - 128)),
         _ => false,
     }
 }
@@ -75,8 +75,8 @@ mod tests {
         Lease { unit: UnitId::new(), fence: 1 }
     }
 
-    fn report(end: End) -> Report {
-        Report {
+    fn report(end: RunEnd) -> RunReport {
+        RunReport {
             end,
             host: String::new(),
             queued: 0,
@@ -93,24 +93,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_script_that_is_asked_to_end_with_its_worker_was_interrupted() {
         let mut grace = SignalGrace::default();
-        assert!(grace.classify(lease(), report(End::Signalled(15))).is_none());
-        assert!(grace.classify(lease(), report(End::Exited(143))).is_none());
+        assert!(grace.classify(lease(), report(RunEnd::Signalled(15))).is_none());
+        assert!(grace.classify(lease(), report(RunEnd::Exited(143))).is_none());
         let ends = grace.on_shutdown();
         assert_eq!(ends.len(), 2);
-        assert!(ends.iter().all(|(_, report)| report.end == End::Interrupted));
-        let late = grace.classify(lease(), report(End::Signalled(15))).unwrap();
-        assert_eq!(late.1.end, End::Interrupted);
+        assert!(ends.iter().all(|(_, report)| report.end == RunEnd::Interrupted));
+        let late = grace.classify(lease(), report(RunEnd::Signalled(15))).unwrap();
+        assert_eq!(late.1.end, RunEnd::Interrupted);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_signal_to_one_script_alone_is_its_own_end() {
         let mut grace = SignalGrace::default();
-        assert!(grace.classify(lease(), report(End::Signalled(15))).is_none());
+        assert!(grace.classify(lease(), report(RunEnd::Signalled(15))).is_none());
         assert!(grace.take_expired(Instant::now()).is_empty());
         tokio::time::advance(SIGNAL_GRACE).await;
         let ends = grace.take_expired(Instant::now());
-        assert!(matches!(&ends[..], [(_, report)] if report.end == End::Signalled(15)), "{ends:?}");
-        for end in [End::Signalled(9), End::Signalled(11), End::Exited(1), End::Exited(127)] {
+        assert!(matches!(&ends[..], [(_, report)] if report.end == RunEnd::Signalled(15)), "{ends:?}");
+        for end in [RunEnd::Signalled(9), RunEnd::Signalled(11), RunEnd::Exited(1), RunEnd::Exited(127)] {
             assert_eq!(grace.classify(lease(), report(end.clone())).unwrap().1.end, end);
         }
     }

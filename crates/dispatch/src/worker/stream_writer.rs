@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::script::OutputLocation;
-use crate::stream::{Channel, DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, batch_hash};
+use crate::stream::{OutputChannel, DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, batch_hash};
 use crate::wire::TaskOrder;
 
 /// Bytes to buffer before a write.
@@ -74,7 +74,7 @@ impl OutputStreams {
             attempt: order.attempt,
             batch: batch_hash(batch),
             index: order.index,
-            channel: Channel::Stdout,
+            channel: OutputChannel::Stdout,
             last: false,
             offset: 0,
             length: 0,
@@ -165,7 +165,7 @@ pub(super) struct StreamSink {
     entry_template: IndexEntry,
     /// Bytes that are not written yet, and the channel and length of each part.
     bytes: Vec<u8>,
-    channels: Vec<(Channel, usize)>,
+    channels: Vec<(OutputChannel, usize)>,
     buffered_since: Instant,
     first: Option<u64>,
     written: u64,
@@ -175,7 +175,7 @@ pub(super) struct StreamSink {
 
 impl StreamSink {
     /// Takes output of the script.
-    pub(super) fn take(&mut self, channel: Channel, bytes: &[u8]) {
+    pub(super) fn take(&mut self, channel: OutputChannel, bytes: &[u8]) {
         if self.stream.is_none() || self.problem.is_some() {
             self.dropped += bytes.len() as u64;
             return;
@@ -252,7 +252,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use longshore::UnitId;
-    use longshore::session::Lease;
+    use longshore::worker_session::Lease;
 
     use super::*;
 
@@ -277,7 +277,7 @@ mod tests {
         let streams = OutputStreams::new("w".into());
         let mut sink = streams.sink(folder.path(), &order(), None).unwrap();
         for _ in 0..3 {
-            sink.take(Channel::Stdout, &vec![b'x'; WRITE_SIZE]);
+            sink.take(OutputChannel::Stdout, &vec![b'x'; WRITE_SIZE]);
             assert!(sink.bytes.capacity() < 3 * WRITE_SIZE, "nothing is gathered in vain");
         }
         let (location, problem) = sink.finish();
@@ -293,7 +293,7 @@ mod tests {
         let streams = OutputStreams::new("w".into());
         let write = |text: &str| {
             let mut sink = streams.sink(folder.path(), &order(), None).unwrap();
-            sink.take(Channel::Stdout, text.as_bytes());
+            sink.take(OutputChannel::Stdout, text.as_bytes());
             sink.finish().0.unwrap()
         };
         write("first");

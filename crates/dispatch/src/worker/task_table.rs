@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use longshore::UnitId;
-use longshore::session::Lease;
+use longshore::worker_session::Lease;
 use tokio::time::Instant;
 
-use crate::script::Report;
+use crate::script::RunReport;
 use crate::wire::{TaskEvent, TaskOrder};
 
 /// Tasks and free resources of a worker.
@@ -19,7 +19,7 @@ pub(super) struct TaskTable {
     free_ids: BTreeMap<String, Vec<u32>>,
     queued: VecDeque<QueuedTask>,
     running: HashMap<UnitId, RunningTask>,
-    unacknowledged: HashMap<Lease, (u64, Box<Report>)>,
+    unacknowledged: HashMap<Lease, (u64, Box<RunReport>)>,
     next_seq: u64,
 }
 
@@ -93,7 +93,7 @@ impl TaskTable {
     }
 
     /// A script has ended. Its report is kept until the server acknowledges it.
-    pub(super) fn finish(&mut self, lease: Lease, report: Report) -> Option<TaskEvent> {
+    pub(super) fn finish(&mut self, lease: Lease, report: RunReport) -> Option<TaskEvent> {
         self.free_slot(lease.unit)?;
         Some(self.finish_unstarted(lease, report))
     }
@@ -141,7 +141,7 @@ impl TaskTable {
     }
 
     /// A queued task has ended without being started.
-    pub(super) fn finish_unstarted(&mut self, lease: Lease, report: Report) -> TaskEvent {
+    pub(super) fn finish_unstarted(&mut self, lease: Lease, report: RunReport) -> TaskEvent {
         let report = Box::new(report);
         self.unacknowledged.insert(lease, (self.next_seq, report.clone()));
         self.next_seq += 1;

@@ -2,15 +2,15 @@
 
 use longshore::{TenantId, UnitState};
 use longshore_dispatch::request::{
-    ArrayAction, Arrays, Deed, Items, Reply, Request, Shown, Units, nth,
+    ArrayAction, ArrayQuery, UnitOperation, Items, ServerReply, ClientRequest, UnitDetails, UnitQuery, nth_unit_id,
 };
-use longshore_dispatch::script::End;
+use longshore_dispatch::script::RunEnd;
 
 use crate::pool_fixture::{Pool, array, eventually, once};
 
-async fn shown(pool: &Pool, id: longshore::UnitId) -> Shown {
-    match pool.client().await.ask(&Request::Show(None, id)).await.unwrap() {
-        Reply::Shown(shown) => *shown,
+async fn shown(pool: &Pool, id: longshore::UnitId) -> UnitDetails {
+    match pool.client().await.request(&ClientRequest::Show(None, id)).await.unwrap() {
+        ServerReply::Shown(shown) => *shown,
         other => panic!("{other:?}"),
     }
 }
@@ -24,18 +24,18 @@ async fn a_script_that_failed_is_shown_with_its_report_and_runs_again() {
     pool.wait_for_end(id).await;
     let details = shown(&pool, id).await;
     let report = details.view.report.unwrap();
-    assert_eq!((report.end, report.tail.as_str()), (End::Exited(42), "hello\n"));
+    assert_eq!((report.end, report.tail.as_str()), (RunEnd::Exited(42), "hello\n"));
     assert!(report.peak_memory > 0 && !report.host.is_empty());
     assert_eq!((details.past.len(), details.past[0].attempt), (1, 1));
     assert!(details.script.unwrap().path.ends_with("job.sh"));
     std::fs::write(pool.path("good"), "").unwrap();
-    let retry = Request::Operate(None, vec![id], Deed::Retry);
+    let retry = ClientRequest::Operate(None, vec![id], UnitOperation::Retry);
     assert!(matches!(
-        pool.client().await.ask(&retry).await.unwrap(),
-        Reply::Operated(done) if done.changed == 1
+        pool.client().await.request(&retry).await.unwrap(),
+        ServerReply::Operated(done) if done.changed == 1
     ));
     assert_eq!(pool.wait_for_end(id).await.state, UnitState::Done);
-    assert_eq!(shown(&pool, id).await.view.report.unwrap().end, End::Exited(0));
+    assert_eq!(shown(&pool, id).await.view.report.unwrap().end, RunEnd::Exited(0));
 }
 
 /// The server's next periodic heartbeat comes long after the test's timeout.
@@ -46,10 +46,10 @@ async fn a_running_script_that_is_cancelled_ends_at_once() {
     let (id, submission) = once(pool.script("job.sh", "touch began; sleep 1000; touch ended"));
     pool.submit(submission).await;
     eventually(async || pool.path("began").exists().then_some(())).await;
-    let cancel = Request::Operate(None, vec![id], Deed::Cancel);
+    let cancel = ClientRequest::Operate(None, vec![id], UnitOperation::Cancel);
     assert!(matches!(
-        pool.client().await.ask(&cancel).await.unwrap(),
-        Reply::Operated(done) if (done.changed, done.requested) == (0, 1)
+        pool.client().await.request(&cancel).await.unwrap(),
+        ServerReply::Operated(done) if (done.changed, done.requested) == (0, 1)
     ));
     assert_eq!(pool.wait_for_end(id).await.state, UnitState::Cancelled);
     assert!(!pool.path("ended").exists());
@@ -64,8 +64,8 @@ async fn the_running_scripts_of_a_cancelled_array_end_at_once() {
     let began = || std::fs::read_to_string(pool.path("began")).unwrap_or_default();
     eventually(async || (began().lines().count() == 4).then_some(())).await;
     let id = longshore::BatchId::new("a").unwrap();
-    let cancel = Request::Steer(None, id, Some(ArrayAction::Cancel));
-    pool.client().await.ask(&cancel).await.unwrap();
+    let cancel = ClientRequest::Steer(None, id, Some(ArrayAction::Cancel));
+    pool.client().await.request(&cancel).await.unwrap();
     assert_eq!(pool.wait_until_idle().await.cancelled, 50);
     assert_eq!(began().lines().count(), 4, "none of the others was begun");
     let alive = |pid: &str| std::path::Path::new("/proc").join(pid).exists();
@@ -89,14 +89,14 @@ async fn of_a_paused_array_nothing_more_is_begun_even_if_it_was_claimed() {
     eventually(async || (runs() == 1).then_some(())).await;
     let id = longshore::BatchId::new("a").unwrap();
     let reason = "tea".to_owned();
-    let pause = Request::Steer(None, id.clone(), Some(ArrayAction::Pause { reason }));
-    pool.client().await.ask(&pause).await.unwrap();
+    let pause = ClientRequest::Steer(None, id.clone(), Some(ArrayAction::Pause { reason }));
+    pool.client().await.request(&pause).await.unwrap();
     eventually(async || (pool.counts().await.leased == 1).then_some(())).await;
     std::fs::write(pool.path("go"), "").unwrap();
     eventually(async || (pool.counts().await.leased == 0).then_some(())).await;
     assert_eq!((pool.counts().await.ready, runs()), (49, 1));
-    let resume = Request::Steer(None, id, Some(ArrayAction::Resume));
-    pool.client().await.ask(&resume).await.unwrap();
+    let resume = ClientRequest::Steer(None, id, Some(ArrayAction::Resume));
+    pool.client().await.request(&resume).await.unwrap();
     assert_eq!((pool.wait_until_idle().await.done, runs()), (70, 50));
 }
 
@@ -110,16 +110,16 @@ async fn an_array_is_listed_paused_resumed_and_cancelled() {
     }
     pool.submit(submission).await;
     let mut client = pool.client().await;
-    let list = Units { state: Some(UnitState::Ready), batch: None, after: None, limit: 3 };
-    let Reply::Units(units, next) = client.ask(&Request::Units(None, list)).await.unwrap() else {
+    let list = UnitQuery { state: Some(UnitState::Ready), batch: None, after: None, limit: 3 };
+    let ServerReply::Units(units, next) = client.request(&ClientRequest::Units(None, list)).await.unwrap() else {
         panic!("no list")
     };
     assert!(units.len() == 3 && next.is_some());
-    assert_eq!((units[0].unit, units[0].index), (nth(first, 4), Some(5)), "the newest first");
+    assert_eq!((units[0].unit, units[0].index), (nth_unit_id(first, 4), Some(5)), "the newest first");
     let mut steer = async |action| {
         let id = longshore::BatchId::new("a").unwrap();
-        match client.ask(&Request::Steer(None, id, action)).await.unwrap() {
-            Reply::Steered(batch) => batch.status.to_string(),
+        match client.request(&ClientRequest::Steer(None, id, action)).await.unwrap() {
+            ServerReply::Steered(batch) => batch.status.to_string(),
             other => panic!("{other:?}"),
         }
     };
@@ -129,8 +129,8 @@ async fn an_array_is_listed_paused_resumed_and_cancelled() {
     assert_ne!(steer(Some(ArrayAction::Resume)).await, "paused");
     assert_eq!(steer(Some(ArrayAction::Cancel)).await, "cancelled");
     assert_eq!(pool.counts().await.cancelled, 5);
-    let list = Arrays { status: None, after: None, limit: 10 };
-    let Reply::Arrays(arrays, None) = client.ask(&Request::Arrays(None, list)).await.unwrap()
+    let list = ArrayQuery { status: None, after: None, limit: 10 };
+    let ServerReply::Arrays(arrays, None) = client.request(&ClientRequest::Arrays(None, list)).await.unwrap()
     else {
         panic!("no list")
     };
@@ -145,9 +145,9 @@ async fn what_belongs_to_another_tenant_is_not_there() {
     let other = Some(TenantId::new("other").unwrap());
     let mut client = pool.client().await;
     for request in
-        [Request::Show(other.clone(), id), Request::Operate(other.clone(), vec![id], Deed::Cancel)]
+        [ClientRequest::Show(other.clone(), id), ClientRequest::Operate(other.clone(), vec![id], UnitOperation::Cancel)]
     {
-        assert!(client.ask(&request).await.is_err(), "{request:?}");
+        assert!(client.request(&request).await.is_err(), "{request:?}");
     }
     assert_eq!(pool.unit(id).await.state, UnitState::Ready);
 }

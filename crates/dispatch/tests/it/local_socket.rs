@@ -4,7 +4,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
 use longshore_dispatch::access::Access;
-use longshore_dispatch::link::connect;
+use longshore_dispatch::connection::connect;
 use longshore_dispatch::server::ServerError;
 use longshore_dispatch::wire::PeerRole;
 use tokio::net::UnixListener;

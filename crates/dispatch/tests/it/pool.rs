@@ -1,8 +1,8 @@
 //! Scripts through a whole pool.
 
 use longshore::UnitState;
-use longshore_dispatch::script::{End, Output, Report};
-use longshore_dispatch::worker::Command;
+use longshore_dispatch::script::{RunEnd, ScriptOutput, RunReport};
+use longshore_dispatch::worker::ProgramCommand;
 
 use crate::pool_fixture::{Pool, array, eventually, once};
 
@@ -31,7 +31,7 @@ async fn an_end_tells_code_times_and_the_last_words() {
     let pool = Pool::start().await;
     let _worker = pool.worker(1);
     for (text, state, end) in [
-        ("echo hello; exit 0", UnitState::Done, Some(End::Exited(0))),
+        ("echo hello; exit 0", UnitState::Done, Some(RunEnd::Exited(0))),
         ("echo hello; exit 42", UnitState::Failed, None),
         ("echo hello; no-such-command-here", UnitState::Failed, None),
         ("echo hello; kill -SEGV $$", UnitState::Failed, None),
@@ -41,7 +41,7 @@ async fn an_end_tells_code_times_and_the_last_words() {
         let unit = pool.wait_for_end(id).await;
         assert_eq!(unit.state, state, "{text}");
         if let Some(end) = end {
-            let report: Report = unit.result.unwrap().parse().unwrap();
+            let report: RunReport = unit.result.unwrap().parse().unwrap();
             assert_eq!((report.end, report.tail.as_str()), (end, "hello\n"));
             assert!(report.queued <= report.started && report.started <= report.ended);
             assert!(report.peak_memory > 0 && !report.cpu.is_zero());
@@ -94,7 +94,7 @@ async fn a_worker_that_drains_ends_what_runs_and_gives_back_the_rest() {
     pool.submit(array(script, "a", 1, 3)).await;
     let runs = || std::fs::read_to_string(pool.path("runs")).unwrap_or_default().lines().count();
     eventually(async || (runs() == 1).then_some(())).await;
-    first.commands.send(Command::Drain).await.unwrap();
+    first.commands.send(ProgramCommand::Drain).await.unwrap();
     std::fs::write(pool.path("go"), "").unwrap();
     let summary = first.summary.await.unwrap().unwrap();
     assert_eq!((summary.done, summary.interrupted), (1, 0));
@@ -109,7 +109,7 @@ async fn output_goes_where_it_was_told() {
     let _worker = pool.worker(1);
     let mut script = pool.script("job.sh", "echo out; echo err >&2");
     let (stdout, stderr) = (pool.path("logs/%u.%a.out"), Some(pool.path("logs/%u.err")));
-    script.output = Output::Files { stdout, stderr };
+    script.output = ScriptOutput::Files { stdout, stderr };
     let (id, submission) = once(script);
     pool.submit(submission).await;
     pool.wait_for_end(id).await;

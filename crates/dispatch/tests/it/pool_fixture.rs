@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::store::{Inspect, Queues, Retention};
+use longshore::store::{Queries, Queues, Retention};
 use longshore::{BatchId, Counts, Policy, Priority, RetryPolicy, Scope, TenantId, Unit, UnitId};
-use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Conditions, Ending, Items, Many, Reply, Request, Submission};
-use longshore_dispatch::script::{Output, Script};
-use longshore_dispatch::server::{Control, Options, Server, ServerError, ServerReport, Timing};
-use longshore_dispatch::worker::{self, Command, Hooks, Life, WorkerError};
+use longshore_dispatch::client::DispatchClient;
+use longshore_dispatch::request::{SubmitConditions, ShutdownMode, Items, ArrayItems, ServerReply, ClientRequest, Submission};
+use longshore_dispatch::script::{ScriptOutput, Script};
+use longshore_dispatch::server::{ServerControl, ServerOptions, Server, ServerError, ServerReport, Timing};
+use longshore_dispatch::worker::{self, ProgramCommand, Hooks, WorkerSummary, DispatchWorkerError};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -24,14 +24,14 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) struct Pool {
     pub(crate) folder: TempDir,
     pub(crate) store: Arc<SqliteStore>,
-    pub(crate) control: Control,
+    pub(crate) control: ServerControl,
     server: Option<JoinHandle<Result<ServerReport, ServerError>>>,
 }
 
 /// A worker of a pool.
 pub(crate) struct WorkerHandle {
-    pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) summary: JoinHandle<Result<Life, WorkerError>>,
+    pub(crate) commands: mpsc::Sender<ProgramCommand>,
+    pub(crate) summary: JoinHandle<Result<WorkerSummary, DispatchWorkerError>>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test ends with its tasks")]
@@ -64,18 +64,18 @@ impl Pool {
         self.worker_with(worker_options(self.folder.path(), threads))
     }
 
-    pub(crate) fn worker_with(&self, options: worker::Options) -> WorkerHandle {
+    pub(crate) fn worker_with(&self, options: worker::WorkerOptions) -> WorkerHandle {
         let (commands, receiver) = mpsc::channel(4);
-        WorkerHandle { commands, summary: spawn(worker::work(options, receiver, |_| {})) }
+        WorkerHandle { commands, summary: spawn(worker::run(options, receiver, |_| {})) }
     }
 
-    pub(crate) async fn client(&self) -> Client {
-        Client::connect(self.folder.path()).await.unwrap()
+    pub(crate) async fn client(&self) -> DispatchClient {
+        DispatchClient::connect(self.folder.path()).await.unwrap()
     }
 
     pub(crate) async fn submit(&self, submission: Submission) -> u64 {
-        match self.client().await.ask(&Request::Submit(Box::new(submission))).await.unwrap() {
-            Reply::Submitted { units, .. } => units,
+        match self.client().await.request(&ClientRequest::Submit(Box::new(submission))).await.unwrap() {
+            ServerReply::Submitted { units, .. } => units,
             other => panic!("{other:?}"),
         }
     }
@@ -119,16 +119,16 @@ impl Pool {
     /// A second server for the same pool, with its own state.
     pub(crate) async fn second_server(&self) -> Result<Server, ServerError> {
         let state = self.path("elsewhere");
-        Server::bind(Options { state, ..options(self.folder.path(), &self.store) }).await
+        Server::bind(ServerOptions { state, ..options(self.folder.path(), &self.store) }).await
     }
 
     pub(crate) async fn drain(mut self) -> ServerReport {
-        self.control.end(Ending::Drain(LONG)).await;
+        self.control.shut_down(ShutdownMode::Drain(LONG)).await;
         self.server.take().unwrap().await.unwrap().unwrap()
     }
 }
 
-fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
+fn options(folder: &Path, store: &Arc<SqliteStore>) -> ServerOptions {
     let timing = Timing {
         heartbeat_interval: Duration::from_millis(100),
         worker_ttl: Duration::from_secs(2),
@@ -139,7 +139,7 @@ fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
         store_ttl: Duration::from_secs(3600),
         ..Timing::default()
     };
-    Options {
+    ServerOptions {
         folder: folder.to_path_buf(),
         state: folder.join("state"),
         store: store.clone(),
@@ -150,8 +150,8 @@ fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
     }
 }
 
-pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
-    worker::Options {
+pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::WorkerOptions {
+    worker::WorkerOptions {
         folder: folder.to_path_buf(),
         threads,
         resources: BTreeMap::new(),
@@ -163,7 +163,7 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
         roots: Vec::new(),
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
-        alone: false,
+        kills_orphans: false,
     }
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn script(path: &Path, dir: &Path) -> Script {
         root: Some(dir.to_path_buf()),
         name: None,
         env: BTreeMap::new(),
-        output: Output::default(),
+        output: ScriptOutput::default(),
         time: None,
         sentinels: None,
         limits: BTreeMap::new(),
@@ -195,7 +195,7 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
         awaited: false,
-        conditions: Conditions::default(),
+        conditions: SubmitConditions::default(),
     };
     (id, submission)
 }
@@ -204,7 +204,7 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
 pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submission {
     let items = Items::Each {
         batch: BatchId::new(name).unwrap(),
-        of: Many::Ranges(vec![(first, last)]),
+        of: ArrayItems::Ranges(vec![(first, last)]),
         at_most: None,
         max_fails: None,
         first: None,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use longshore_dispatch::access::Access;
-use longshore_dispatch::link::{ServerConnection, connect};
+use longshore_dispatch::connection::{ServerConnection, connect};
 use longshore_dispatch::wire::frame::{decode, encode};
 use longshore_dispatch::wire::{FromWorker, PeerRole, Register, ToWorker};
-use longshore_dispatch::worker::Command;
+use longshore_dispatch::worker::ProgramCommand;
 use tokio::io::AsyncWriteExt;
 
 use crate::pool_fixture::{LONG, Pool, once};
@@ -52,6 +52,6 @@ async fn a_worker_that_was_taken_for_lost_is_not_left_to_talk_to_nobody() {
     // Another worker runs the script that this one may have started.
     let other = pool.worker(1);
     assert_eq!(pool.wait_for_end(id).await.state, longshore::UnitState::Done);
-    other.commands.send(Command::Drain).await.unwrap();
+    other.commands.send(ProgramCommand::Drain).await.unwrap();
     assert_eq!(other.summary.await.unwrap().unwrap().done, 1);
 }

@@ -3,19 +3,19 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use longshore_dispatch::script::{Output, Report, Script};
-use longshore_dispatch::stream::{Channel, IndexEntry, Which, find};
+use longshore_dispatch::script::{ScriptOutput, RunReport, Script};
+use longshore_dispatch::stream::{OutputChannel, IndexEntry, RunSelector, find};
 
 use crate::pool_fixture::{Pool, array, once};
 
 fn streamed(pool: &Pool, text: &str) -> Script {
     let mut script = pool.script(&format!("{}.sh", longshore::UnitId::new()), text);
-    script.output = Output::Stream(pool.path("logs"));
+    script.output = ScriptOutput::Stream(pool.path("logs"));
     script
 }
 
 /// The output of all selected runs.
-fn output_of(folder: &Path, which: Which<'_>, only: Option<Channel>) -> String {
+fn output_of(folder: &Path, which: RunSelector<'_>, only: Option<OutputChannel>) -> String {
     let mut bytes = Vec::new();
     for run in find(folder, which).unwrap().runs {
         run.copy(only, &mut bytes).unwrap();
@@ -40,11 +40,11 @@ async fn many_scripts_make_two_files_per_worker_and_each_is_found_again() {
     assert!(files(&pool, "out").len() <= 2 && files(&pool, "idx").len() <= 2);
     let folder = pool.path("logs");
     let wanted: String = (1..=40).map(|n| format!("out {n}\n")).collect();
-    assert_eq!(output_of(&folder, Which::Array("a", None), Some(Channel::Stdout)), wanted);
-    assert_eq!(output_of(&folder, Which::Array("a", Some(7)), Some(Channel::Stderr)), "err 7\n");
-    assert_eq!(output_of(&folder, Which::Unit(other), None), "alone\n");
-    assert_eq!(output_of(&folder, Which::Array("b", None), None), "");
-    let report: Report = pool.unit(other).await.result.unwrap().parse().unwrap();
+    assert_eq!(output_of(&folder, RunSelector::Array("a", None), Some(OutputChannel::Stdout)), wanted);
+    assert_eq!(output_of(&folder, RunSelector::Array("a", Some(7)), Some(OutputChannel::Stderr)), "err 7\n");
+    assert_eq!(output_of(&folder, RunSelector::Unit(other), None), "alone\n");
+    assert_eq!(output_of(&folder, RunSelector::Array("b", None), None), "");
+    let report: RunReport = pool.unit(other).await.result.unwrap().parse().unwrap();
     let location = report.output.unwrap();
     assert_eq!((location.file.parent(), location.bytes), (Some(folder.as_path()), 6));
 }
@@ -58,11 +58,11 @@ async fn of_a_script_that_ran_again_the_last_run_is_shown() {
     submission.policy.retry = longshore::RetryPolicy { max_attempts: 2, ..Default::default() };
     pool.submit(submission).await;
     pool.wait_for_end(id).await;
-    let found = find(&pool.path("logs"), Which::Unit(id)).unwrap();
+    let found = find(&pool.path("logs"), RunSelector::Unit(id)).unwrap();
     assert_eq!(found.runs.len(), 1);
-    assert_eq!((found.runs[0].attempt, found.runs[0].whole), (2, true));
+    assert_eq!((found.runs[0].attempt, found.runs[0].is_complete), (2, true));
     assert_eq!(
-        output_of(&pool.path("logs"), Which::Unit(id), None),
+        output_of(&pool.path("logs"), RunSelector::Unit(id), None),
         "",
         "the last one said nothing"
     );
@@ -74,10 +74,10 @@ async fn u64_output_comes_in_pieces_and_nothing_of_it_is_missing() {
     let _worker = pool.worker(1);
     let (id, submission) = once(streamed(&pool, "seq 400000; echo end >&2"));
     pool.submit(submission).await;
-    let report: Report = pool.wait_for_end(id).await.result.unwrap().parse().unwrap();
-    let run = find(&pool.path("logs"), Which::Unit(id)).unwrap().runs.pop().unwrap();
-    assert!(run.pieces.len() > 5 && run.whole, "{}", run.pieces.len());
-    let text = output_of(&pool.path("logs"), Which::Unit(id), Some(Channel::Stdout));
+    let report: RunReport = pool.wait_for_end(id).await.result.unwrap().parse().unwrap();
+    let run = find(&pool.path("logs"), RunSelector::Unit(id)).unwrap().runs.pop().unwrap();
+    assert!(run.pieces.len() > 5 && run.is_complete, "{}", run.pieces.len());
+    let text = output_of(&pool.path("logs"), RunSelector::Unit(id), Some(OutputChannel::Stdout));
     let wanted: String = (1..=400_000).map(|n| format!("{n}\n")).collect();
     assert!(text == wanted, "{} bytes of {}", text.len(), wanted.len());
     assert_eq!(report.output.unwrap().bytes, wanted.len() as u64 + 4);
@@ -99,12 +99,12 @@ async fn what_a_killed_worker_left_half_is_not_shown_and_hides_nothing() {
     file.write_all_at(b"x", IndexEntry::LENGTH as u64 + 20).unwrap();
     file.set_len(length - 1).unwrap();
     let folder = pool.path("logs");
-    assert_eq!(output_of(&folder, Which::Array("a", None), None), "a\n");
-    assert_eq!(find(&folder, Which::Array("b", None)).unwrap().torn, 1);
-    assert!(find(&folder, Which::Array("c", None)).unwrap().runs.is_empty());
+    assert_eq!(output_of(&folder, RunSelector::Array("a", None), None), "a\n");
+    assert_eq!(find(&folder, RunSelector::Array("b", None)).unwrap().damaged_entries, 1);
+    assert!(find(&folder, RunSelector::Array("c", None)).unwrap().runs.is_empty());
     let bytes = std::fs::File::options().write(true).open(files(&pool, "out").pop().unwrap());
     bytes.unwrap().write_all_at(b"x", 0).unwrap();
-    let run = find(&folder, Which::Array("a", None)).unwrap().runs.pop().unwrap();
+    let run = find(&folder, RunSelector::Array("a", None)).unwrap().runs.pop().unwrap();
     let copied = run.copy(None, &mut Vec::new()).unwrap();
     assert_eq!((copied.bytes, copied.lost), (0, 2));
 }

@@ -6,13 +6,13 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use longshore_core::adaptive::{Adaptive, Window};
-use longshore_core::permits::{Answer, Ask, Otherwise};
+use longshore_core::concurrency_limit::{ConcurrencyLimit, CallWindow};
+use longshore_core::permits::{AcquireResult, AcquireRequest, IfFull};
 use longshore_core::{PermitId, Result};
 use tokio::time::sleep;
 
 use super::inner::PoolInner;
-use super::permit::Went;
+use super::permit::CallOutcome;
 use super::settings::AdaptiveMax;
 
 /// Measurements of the permits of a window.
@@ -21,33 +21,33 @@ pub(super) struct UsageMeter(Mutex<WindowSums>);
 
 #[derive(Default)]
 struct WindowSums {
-    window: Window,
+    window: CallWindow,
     held: Duration,
     waited: Duration,
 }
 
 impl UsageMeter {
     /// Counts a released permit.
-    pub(super) fn count(&self, outcome: Went, held: Duration, waited: Duration) {
+    pub(super) fn count(&self, outcome: CallOutcome, held: Duration, waited: Duration) {
         let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = match outcome {
-            Went::Well => &mut sums.window.answered,
-            Went::Refused => &mut sums.window.refused,
-            Went::Failed => &mut sums.window.failed,
+            CallOutcome::Ok => &mut sums.window.answered,
+            CallOutcome::Refused => &mut sums.window.rejected,
+            CallOutcome::Failed => &mut sums.window.failed,
         };
         *count += 1;
-        if outcome == Went::Well {
+        if outcome == CallOutcome::Ok {
             sums.held += held;
         }
         sums.waited += waited;
     }
 
-    fn take(&self, busiest: u32) -> Window {
+    fn take(&self, busiest: u32) -> CallWindow {
         let sums = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let Window { answered, refused, failed, .. } = sums.window;
+        let CallWindow { answered, rejected: refused, failed, .. } = sums.window;
         let latency = sums.held / answered.max(1);
         let waited = sums.waited / (answered + refused + failed).max(1);
-        Window { latency, waited, busiest, ..sums.window }
+        CallWindow { latency, queue_time: waited, max_in_flight: busiest, ..sums.window }
     }
 }
 
@@ -69,7 +69,7 @@ async fn step(
     inner: &Arc<PoolInner>,
     adaptive: &AdaptiveMax,
     id: PermitId,
-    policy: &mut Option<Adaptive>,
+    policy: &mut Option<ConcurrencyLimit>,
 ) -> Result<()> {
     let Some(stats) = inner.permits.stats(&inner.name).await? else { return Ok(()) };
     let window = inner.meter.take(stats.in_use);
@@ -77,8 +77,8 @@ async fn step(
         *policy = None;
         return Ok(());
     }
-    let policy = policy.get_or_insert_with(|| Adaptive::new(adaptive.min, stats.max, adaptive.max));
-    let limit = policy.next(&window);
+    let policy = policy.get_or_insert_with(|| ConcurrencyLimit::new(adaptive.min, stats.max, adaptive.max));
+    let limit = policy.update(&window);
     if limit != stats.max {
         inner.permits.resize(&inner.name, limit).await?;
     }
@@ -87,15 +87,15 @@ async fn step(
 
 /// Whether this process holds the permit that entitles it to adjust the maximum.
 async fn may_adjust(inner: &PoolInner, adaptive: &AdaptiveMax, id: PermitId) -> Result<bool> {
-    let name = AdaptiveMax::steering(&inner.name)?;
-    let ask = Ask {
+    let name = AdaptiveMax::controller_pool(&inner.name)?;
+    let ask = AcquireRequest {
         id,
         max: 1,
         weight: 1,
         priority: super::NORMAL,
         owner: Arc::clone(&inner.settings.owner),
         ttl: adaptive.window * 3,
-        otherwise: Otherwise::GoAway,
+        if_full: IfFull::Fail,
     };
-    Ok(matches!(inner.permits.ask(&name, &ask).await?, Answer::Granted(_)))
+    Ok(matches!(inner.permits.acquire(&name, &ask).await?, AcquireResult::Granted(_)))
 }

@@ -21,7 +21,8 @@ pub enum PoolAlertKind {
     TimedOut,
     /// The backend does not answer. Sent once a minute by each process: they cannot coordinate
     /// without it.
-    BackEndLost,
+    #[serde(rename = "back_end_lost")]
+    BackendLost,
 }
 
 impl PoolAlertKind {
@@ -30,16 +31,16 @@ impl PoolAlertKind {
         match self {
             Self::AtCapacity => "at-capacity",
             Self::TimedOut => "timed-out",
-            Self::BackEndLost => "back-end-lost",
+            Self::BackendLost => "back-end-lost",
         }
     }
 
     /// A message for users.
-    pub fn words(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         match self {
             Self::AtCapacity => "a bounded pool is at capacity",
             Self::TimedOut => "a request for a permit of a bounded pool timed out",
-            Self::BackEndLost => "the backend of a bounded pool does not answer",
+            Self::BackendLost => "the backend of a bounded pool does not answer",
         }
     }
 }
@@ -59,23 +60,23 @@ pub struct PoolAlert {
 
 /// Receives alerts.
 #[async_trait]
-pub trait Alarm: Send + Sync + 'static {
+pub trait AlertSink: Send + Sync + 'static {
     /// Sends an alert. Called in a background task, one alert at a time for each kind.
-    async fn raise(&self, alert: &PoolAlert);
+    async fn send(&self, alert: &PoolAlert);
 }
 
 /// Writes alerts to the log.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LogAlarm;
+pub struct LogAlertSink;
 
 #[async_trait]
-impl Alarm for LogAlarm {
-    async fn raise(&self, alert: &PoolAlert) {
+impl AlertSink for LogAlertSink {
+    async fn send(&self, alert: &PoolAlert) {
         let PoolAlert { pool, kind, stats, error } = alert;
         let stats = stats.clone().unwrap_or_default();
         let waited = stats.waits.percentile(0.95).unwrap_or_default();
         match kind {
-            PoolAlertKind::BackEndLost => tracing::error!(%pool, %error, "{}", kind.words()),
+            PoolAlertKind::BackendLost => tracing::error!(%pool, %error, "{}", kind.message()),
             PoolAlertKind::AtCapacity | PoolAlertKind::TimedOut => tracing::error!(
                 %pool,
                 alert = kind.as_str(),
@@ -85,7 +86,7 @@ impl Alarm for LogAlarm {
                 acquired = stats.acquired,
                 timeouts = stats.timeouts,
                 p95_wait_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
-                "{}", kind.words()
+                "{}", kind.message()
             ),
         }
     }
@@ -116,7 +117,7 @@ impl PoolInner {
     pub(super) fn alert(self: &Arc<Self>, kind: PoolAlertKind, error: &str) {
         let every = self.settings.alert_every;
         let quiet_time = match kind {
-            PoolAlertKind::BackEndLost => OUTAGE_ALERT_INTERVAL,
+            PoolAlertKind::BackendLost => OUTAGE_ALERT_INTERVAL,
             // Another process may have sent it; its quiet time ends before `every` has passed here.
             _ => every / 4,
         };
@@ -127,17 +128,17 @@ impl PoolInner {
         self.alert_tasks.spawn(async move {
             if let Some(stats) = inner.alert_stats(kind, every).await {
                 let alert = PoolAlert { pool: inner.name.clone(), kind, stats, error };
-                inner.settings.alarm.raise(&alert).await;
+                inner.settings.alarm.send(&alert).await;
             }
         });
     }
 
     /// The statistics for the alert, if this process may send it.
     async fn alert_stats(&self, kind: PoolAlertKind, every: Duration) -> Option<Option<PoolStats>> {
-        if kind == PoolAlertKind::BackEndLost {
+        if kind == PoolAlertKind::BackendLost {
             return Some(None);
         }
-        let may = self.permits.may_alert(&self.name, kind.as_str(), every).await;
+        let may = self.permits.acquire_alert(&self.name, kind.as_str(), every).await;
         // An unavailable backend causes an alert of its own.
         if !may.unwrap_or(false) {
             return None;

@@ -74,7 +74,7 @@ impl BackendOutage {
 impl PoolInner {
     /// Records that the backend did not answer, and polls it until it does.
     pub(super) fn on_backend_error(self: &Arc<Self>, error: &longshore_core::Error) {
-        self.alert(PoolAlertKind::BackEndLost, &error.to_string());
+        self.alert(PoolAlertKind::BackendLost, &error.to_string());
         if self.outage.begin() {
             let inner = Arc::downgrade(self);
             self.spawn_until_closed(async move {

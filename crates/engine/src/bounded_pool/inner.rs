@@ -104,7 +104,7 @@ impl PoolInner {
 
     /// Releases a permit, or leaves the wait queue, in the background.
     pub(super) fn release_in_background(self: &Arc<Self>, id: PermitId) {
-        if self.permits.release_at_once(&self.name, id)
+        if self.permits.try_release_now(&self.name, id)
             || self.send_command(ReleaseCommand::Release(id))
         {
             return;

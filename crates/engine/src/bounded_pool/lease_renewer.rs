@@ -25,7 +25,7 @@ async fn extend(inner: &Arc<PoolInner>, ttl: Duration) -> bool {
         return true;
     }
     let sent = Instant::now();
-    let answer = timeout(ttl / 3, inner.permits.extend(&inner.name, &ids, ttl)).await;
+    let answer = timeout(ttl / 3, inner.permits.renew(&inner.name, &ids, ttl)).await;
     let error = match answer {
         Ok(Ok(lost)) => {
             inner.outage.end();

@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 use longshore_core::{Permits, PoolName, Priority, Result};
 
-pub use alerts::{Alarm, LogAlarm, PoolAlert, PoolAlertKind};
+pub use alerts::{AlertSink, LogAlertSink, PoolAlert, PoolAlertKind};
 pub use error::AcquireError;
 use inner::PoolInner;
-pub use permit::{Permit, Went};
-pub use registry::PoolBook;
-pub use request::PermitRequest;
+pub use permit::{Permit, CallOutcome};
+pub use registry::PoolRegistry;
+pub use request::AcquireBuilder;
 pub use settings::{AdaptiveMax, BoundedPoolBuilder, OnOutage};
 pub use stats::{BoundedPoolStats, LocalPermits};
 
@@ -80,8 +80,8 @@ impl BoundedPool {
     }
 
     /// Starts a request with its own weight, priority or wait limit.
-    pub fn request(&self) -> PermitRequest<'_> {
-        PermitRequest::new(&self.0)
+    pub fn request(&self) -> AcquireBuilder<'_> {
+        AcquireBuilder::new(&self.0)
     }
 
     /// Runs a future while holding a permit. If the permit is lost the future is dropped: another
@@ -97,7 +97,7 @@ impl BoundedPool {
     /// Creates the pool if it does not exist, and changes nothing otherwise. Optional: the first
     /// request does it too.
     pub async fn init(&self) -> Result<()> {
-        self.0.permits.init(&self.0.name, self.0.settings.max).await?;
+        self.0.permits.create(&self.0.name, self.0.settings.max).await?;
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl BoundedPool {
 
     /// Returns once all permits dropped so far are released, or cannot be, and alerts in flight are
     /// sent. Call it before the process exits.
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         self.0.settle().await;
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::Grant;
+use longshore_core::permits::PermitGrant;
 use longshore_core::{PermitId, Result};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
@@ -17,7 +17,7 @@ pub struct Permit {
     inner: Arc<PoolInner>,
     origin: PermitOrigin,
     since: Instant,
-    outcome: Went,
+    outcome: CallOutcome,
     /// Whether it is released already.
     is_released: bool,
 }
@@ -25,17 +25,17 @@ pub struct Permit {
 /// Where the permit comes from.
 enum PermitOrigin {
     /// Granted by the backend.
-    Pool { id: PermitId, index: usize, grant: Grant },
+    Pool { id: PermitId, index: usize, grant: PermitGrant },
     /// Granted by this process during an outage. The backend does not know it.
     Local { _permit: OwnedSemaphorePermit },
 }
 
 /// The result of the work that the permit was for: input of an adaptive maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Went {
+pub enum CallOutcome {
     /// The work succeeded.
     #[default]
-    Well,
+    Ok,
     /// The other side rejected it as too much load.
     Refused,
     /// The other side failed, or did not answer in time.
@@ -46,7 +46,7 @@ impl Permit {
     pub(super) fn of_pool(
         inner: &Arc<PoolInner>,
         id: PermitId,
-        grant: Grant,
+        grant: PermitGrant,
         sent: Instant,
     ) -> Self {
         let index = inner.held_permits.insert(id, sent + inner.settings.ttl);
@@ -55,7 +55,7 @@ impl Permit {
             inner: Arc::clone(inner),
             origin,
             since: sent,
-            outcome: Went::Well,
+            outcome: CallOutcome::Ok,
             is_released: false,
         }
     }
@@ -66,7 +66,7 @@ impl Permit {
             inner: Arc::clone(inner),
             origin,
             since: Instant::now(),
-            outcome: Went::Well,
+            outcome: CallOutcome::Ok,
             is_released: false,
         }
     }
@@ -135,7 +135,7 @@ impl Permit {
     }
 
     /// Sets the result of the work. Default: success.
-    pub fn note(&mut self, outcome: Went) {
+    pub fn set_outcome(&mut self, outcome: CallOutcome) {
         self.outcome = outcome;
     }
 
@@ -143,7 +143,7 @@ impl Permit {
     pub async fn release(mut self) -> Result<()> {
         let PermitOrigin::Pool { id, .. } = &self.origin else { return Ok(()) };
         let (permits, pool) = (&self.inner.permits, &self.inner.name);
-        if !permits.release_at_once(pool, *id) {
+        if !permits.try_release_now(pool, *id) {
             permits.release(pool, &[*id], false).await?;
         }
         self.is_released = true;

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::poll;
-use longshore_core::permits::{Answer, Ask, Otherwise};
+use longshore_core::permits::{AcquireResult, AcquireRequest, IfFull};
 use longshore_core::{Error, PermitId, Priority};
 use tokio::time::{Instant, timeout};
 
@@ -24,7 +24,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A request for a permit with its own weight, priority or wait limit.
 #[must_use = "a request does nothing until `acquire` is called"]
-pub struct PermitRequest<'p> {
+pub struct AcquireBuilder<'p> {
     inner: &'p Arc<PoolInner>,
     weight: u32,
     priority: Priority,
@@ -32,7 +32,7 @@ pub struct PermitRequest<'p> {
     owner: Option<Arc<str>>,
 }
 
-impl<'p> PermitRequest<'p> {
+impl<'p> AcquireBuilder<'p> {
     pub(super) fn new(inner: &'p Arc<PoolInner>) -> Self {
         let wait = inner.settings.wait;
         Self { inner, weight: 1, priority: super::NORMAL, wait, owner: None }
@@ -57,7 +57,7 @@ impl<'p> PermitRequest<'p> {
     }
 
     /// Lowers the wait limit to `limit` if the pool's is longer.
-    pub fn at_most(mut self, limit: Duration) -> Self {
+    pub fn max_wait(mut self, limit: Duration) -> Self {
         self.wait = Some(self.wait.map_or(limit, |own| own.min(limit)));
         self
     }
@@ -71,7 +71,7 @@ impl<'p> PermitRequest<'p> {
     /// Waits for the permit: first come, first served within a priority. Dropping the future leaves
     /// the wait queue and releases a permit granted in the meantime.
     pub async fn acquire(self) -> Result<Permit, AcquireError> {
-        let ask = self.ask(Otherwise::Wait(self.inner.settings.queue_ttl()));
+        let ask = self.ask(IfFull::Wait(self.inner.settings.queue_ttl()));
         if let Some(permit) = self.inner.ask_immediately(&ask) {
             return Ok(permit);
         }
@@ -79,7 +79,7 @@ impl<'p> PermitRequest<'p> {
         Box::pin(self.wait_for(ask)).await
     }
 
-    async fn wait_for(self, ask: Ask) -> Result<Permit, AcquireError> {
+    async fn wait_for(self, ask: AcquireRequest) -> Result<Permit, AcquireError> {
         let mut pending = PendingAsk::new(self.inner, ask.id);
         let mut last_error = None;
         let answer = {
@@ -99,7 +99,7 @@ impl<'p> PermitRequest<'p> {
 
     /// Acquires the permit if one is free and no other request waits for it.
     pub async fn try_acquire(self) -> Result<Option<Permit>, AcquireError> {
-        let ask = self.ask(Otherwise::GoAway);
+        let ask = self.ask(IfFull::Fail);
         let mut pending = PendingAsk::new(self.inner, ask.id);
         let mut backoff = Backoff::store();
         loop {
@@ -125,17 +125,17 @@ impl<'p> PermitRequest<'p> {
         }
     }
 
-    fn ask(&self, otherwise: Otherwise) -> Ask {
+    fn ask(&self, otherwise: IfFull) -> AcquireRequest {
         self.inner.ensure_tasks();
         let settings = &self.inner.settings;
-        Ask {
+        AcquireRequest {
             id: PermitId::new(),
             max: settings.max,
             weight: self.weight,
             priority: self.priority,
             owner: Arc::clone(self.owner.as_ref().unwrap_or(&settings.owner)),
             ttl: settings.ttl,
-            otherwise,
+            if_full: otherwise,
         }
     }
 }
@@ -143,7 +143,7 @@ impl<'p> PermitRequest<'p> {
 /// Asks until the permit is granted or the request fails permanently.
 async fn ask_until_granted(
     inner: &Arc<PoolInner>,
-    ask: &Ask,
+    ask: &AcquireRequest,
     last_error: &mut Option<Error>,
 ) -> Result<Permit, AcquireError> {
     let mut backoff = Backoff::store();
@@ -159,7 +159,7 @@ async fn ask_until_granted(
                 (*last_error, backoff) = (None, Backoff::store());
                 let pause = ask_again_in.min(inner.settings.queue_ttl() / 3).max(MIN_ASK_INTERVAL);
                 // A timeout is as good as a wake-up: either way it asks again.
-                let _ = timeout(pause, inner.permits.turn(&inner.name, ask.id)).await;
+                let _ = timeout(pause, inner.permits.wait_for_wakeup(&inner.name, ask.id)).await;
             }
             Err(AskError::Retryable(error)) => {
                 inner.on_backend_error(&error);
@@ -195,35 +195,35 @@ impl AskError {
 impl PoolInner {
     /// A permit, if the backend grants one without waiting. Otherwise the request may be in the
     /// wait queue.
-    fn ask_immediately(self: &Arc<Self>, ask: &Ask) -> Option<Permit> {
+    fn ask_immediately(self: &Arc<Self>, ask: &AcquireRequest) -> Option<Permit> {
         if ask.weight == 0 {
             return None;
         }
         let sent = Instant::now();
-        match self.permits.ask_at_once(&self.name, ask) {
-            Some(Answer::Granted(grant)) => Some(Permit::of_pool(self, ask.id, grant, sent)),
+        match self.permits.try_acquire_now(&self.name, ask) {
+            Some(AcquireResult::Granted(grant)) => Some(Permit::of_pool(self, ask.id, grant, sent)),
             _ => None,
         }
     }
 
     /// Asks once. Returns the permit, or how soon to ask again.
-    async fn ask(self: &Arc<Self>, ask: &Ask) -> Result<Result<Permit, Duration>, AskError> {
+    async fn ask(self: &Arc<Self>, ask: &AcquireRequest) -> Result<Result<Permit, Duration>, AskError> {
         let sent = Instant::now();
-        let answer = self.permits.ask(&self.name, ask).await;
+        let answer = self.permits.acquire(&self.name, ask).await;
         if answer.is_ok() {
             self.outage.end();
         }
         match answer {
-            Ok(Answer::Granted(grant)) => Ok(Ok(Permit::of_pool(self, ask.id, grant, sent))),
-            Ok(Answer::Waiting { look_again: ask_again_in, .. }) => {
+            Ok(AcquireResult::Granted(grant)) => Ok(Ok(Permit::of_pool(self, ask.id, grant, sent))),
+            Ok(AcquireResult::Waiting { look_again: ask_again_in, .. }) => {
                 self.alert(PoolAlertKind::AtCapacity, "");
                 Ok(Err(ask_again_in))
             }
-            Ok(Answer::Full) => {
+            Ok(AcquireResult::Full) => {
                 self.alert(PoolAlertKind::AtCapacity, "");
                 Ok(Err(Duration::ZERO))
             }
-            Ok(Answer::TooHeavy { max }) => Err(AskError::TooHeavy(max)),
+            Ok(AcquireResult::TooHeavy { max }) => Err(AskError::TooHeavy(max)),
             Err(error) if error.is_retryable() => Err(AskError::Retryable(error)),
             Err(error) => Err(AskError::Permanent(error)),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_core::{Error, Permits, PoolName, Result};
 
 use super::BoundedPool;
-use super::alerts::{Alarm, LogAlarm};
+use super::alerts::{AlertSink, LogAlertSink};
 use super::inner::PoolInner;
 
 /// What to do while the backend is unavailable.
@@ -42,13 +42,13 @@ impl AdaptiveMax {
     const STEERING: &str = ":adaptive";
 
     /// The name of a second pool with one permit. Its holder adjusts the maximum of `name`.
-    pub fn steering(name: &PoolName) -> Result<PoolName> {
+    pub fn controller_pool(name: &PoolName) -> Result<PoolName> {
         let name = PoolName::new(format!("{name}{}", Self::STEERING));
         name.map_err(|error| Error::Invalid(error.to_string()))
     }
 
     /// Whether a pool is one of [`Self::steering`].
-    pub fn is_steering(name: &PoolName) -> bool {
+    pub fn is_controller_pool(name: &PoolName) -> bool {
         name.as_str().ends_with(Self::STEERING)
     }
 }
@@ -61,7 +61,7 @@ pub(super) struct PoolSettings {
     pub(super) on_outage: OnOutage,
     pub(super) adaptive: Option<AdaptiveMax>,
     pub(super) owner: Arc<str>,
-    pub(super) alarm: Arc<dyn Alarm>,
+    pub(super) alarm: Arc<dyn AlertSink>,
 }
 
 impl PoolSettings {
@@ -89,7 +89,7 @@ impl BoundedPoolBuilder {
             on_outage: OnOutage::default(),
             adaptive: None,
             owner: format!("process {}", std::process::id()).into(),
-            alarm: Arc::new(LogAlarm),
+            alarm: Arc::new(LogAlertSink),
         };
         Self { permits, name, settings }
     }
@@ -139,7 +139,7 @@ impl BoundedPoolBuilder {
 
     /// Sets the receiver of alerts. Default: the log.
     #[must_use]
-    pub fn alarm(mut self, alarm: Arc<dyn Alarm>) -> Self {
+    pub fn alert_sink(mut self, alarm: Arc<dyn AlertSink>) -> Self {
         self.settings.alarm = alarm;
         self
     }

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use jiff::civil::{Date, DateTime, Time, Weekday};
 
-use super::TimetableError;
+use super::CronError;
 
 /// Seven fields. A five-field expression fires at second 0 of every year.
 #[derive(Debug, Clone)]
@@ -79,16 +79,16 @@ const NICKNAMES: [(&str, &str); 7] = [
 const CALENDAR_CYCLE: i16 = 400;
 
 impl CronExpression {
-    pub(super) fn parse(expression: &str) -> Result<Self, TimetableError> {
+    pub(super) fn parse(expression: &str) -> Result<Self, CronError> {
         if expression.contains('@') {
             let name = expression.trim();
             let known = NICKNAMES.iter().find(|(nickname, _)| nickname.eq_ignore_ascii_case(name));
-            let (_, meaning) = known.ok_or_else(|| TimetableError::Nickname(name.to_owned()))?;
+            let (_, meaning) = known.ok_or_else(|| CronError::Nickname(name.to_owned()))?;
             return Self::parse(meaning);
         }
         let given: Vec<&str> = expression.split_whitespace().collect();
         if !(5..=7).contains(&given.len()) {
-            return Err(TimetableError::Fields { found: given.len() });
+            return Err(CronError::Fields { found: given.len() });
         }
         let omitted_seconds = usize::from(given.len() == 5);
         let field = |index: usize| {
@@ -98,7 +98,7 @@ impl CronExpression {
             };
             Field::parse(text, &SYNTAX[index]).map_err(|problem| {
                 let offset = text.as_ptr() as usize - expression.as_ptr() as usize;
-                TimetableError::Field {
+                CronError::Field {
                     field: SYNTAX[index].name,
                     text: text.to_owned(),
                     position: expression[..offset].chars().count() + 1,

@@ -1,11 +1,11 @@
 //! Admin operations on units, batches, queues, lanes and workers.
 
 use async_trait::async_trait;
-use longshore_core::batch::{BatchAction, act, reopen};
-use longshore_core::machine::Event;
-use longshore_core::session::Order;
+use longshore_core::batch::{BatchAction, apply_action, reopen};
+use longshore_core::unit_state::Event;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::store::{
-    LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
+    LaneChange, Admin, UnitActionResult, QueueChange, SettingsChange, UnitAction, UnitSelection,
 };
 use longshore_core::{
     Batch, BatchId, Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
@@ -17,20 +17,20 @@ use super::record::UnitRecord;
 use super::state::State;
 
 #[async_trait]
-impl Operate for MemoryStore {
-    async fn operate_units(
+impl Admin for MemoryStore {
+    async fn apply_unit_action(
         &self,
         scope: &Scope,
         units: UnitSelection,
         action: UnitAction,
-    ) -> Result<Operated> {
+    ) -> Result<UnitActionResult> {
         self.write(|state, now| {
             let ids = state.select(scope, units)?;
             Ok(state.operate(&ids, action, now))
         })
     }
 
-    async fn operate_batch(
+    async fn apply_batch_action(
         &self,
         scope: &Scope,
         batch: &BatchId,
@@ -40,7 +40,7 @@ impl Operate for MemoryStore {
             let found = state.batch_mut(scope, batch)?.clone();
             let retry =
                 if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
-            let acted = act(state.batch_mut(scope, batch)?, &action);
+            let acted = apply_action(state.batch_mut(scope, batch)?, &action);
             acted?;
             if action == BatchAction::RetryFailed
                 && let Err(refusal) = found.check_retried(retry.len())
@@ -69,7 +69,7 @@ impl Operate for MemoryStore {
         }
     }
 
-    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
+    async fn command_worker(&self, session: SessionId, order: WorkerCommand) -> Result<()> {
         self.write(|state, _| {
             let found = state.sessions.get_mut(&session);
             found.ok_or_else(|| Error::not_found("session", session))?.order = order;
@@ -145,8 +145,8 @@ impl State {
         ids: &[UnitId],
         action: UnitAction,
         now: Timestamp,
-    ) -> Operated {
-        let mut done = Operated::default();
+    ) -> UnitActionResult {
+        let mut done = UnitActionResult::default();
         for &id in ids {
             let leased = |record: &UnitRecord| record.unit.state == UnitState::Leased;
             if action == UnitAction::Cancel && self.units.get(&id).is_some_and(leased) {

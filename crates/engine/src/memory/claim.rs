@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
-use longshore_core::fair::{LaneShare, StrideCursor, entry_level, entry_pass, share};
-use longshore_core::machine::{Event, runs_alone};
-use longshore_core::session::Lease;
-use longshore_core::store::{Claim, Claimed, HeldUnit};
+use longshore_core::stride_scheduler::{LaneShare, StrideCursor, entry_level, entry_pass, effective_weight};
+use longshore_core::unit_state::{Event, runs_alone};
+use longshore_core::worker_session::Lease;
+use longshore_core::store::{ClaimRequest, ClaimResult, LeasedUnit};
 use longshore_core::{BatchId, Error, Kind, Result, Timestamp, UnitId, UnitState};
 
 use super::record::{LaneKey, UnitRecord};
 use super::state::{LaneState, State};
 
 impl State {
-    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Claimed> {
+    pub(super) fn claim(&mut self, claim: &ClaimRequest, now: Timestamp) -> Result<ClaimResult> {
         if !self.sessions.contains_key(&claim.session) {
             return Err(Error::SessionGone(claim.session));
         }
@@ -33,16 +33,16 @@ impl State {
         }
         let take = |(id, started)| self.lease(id, claim, started, now);
         let units = selection.units.into_iter().filter_map(take).collect();
-        Ok(Claimed { units, ..selection.claimed })
+        Ok(ClaimResult { units, ..selection.claimed })
     }
 
     fn lease(
         &mut self,
         id: UnitId,
-        claim: &Claim,
+        claim: &ClaimRequest,
         started: bool,
         now: Timestamp,
-    ) -> Option<HeldUnit> {
+    ) -> Option<LeasedUnit> {
         self.update(id, |record| {
             let unit = &mut record.unit;
             unit.state = UnitState::Leased;
@@ -57,10 +57,10 @@ impl State {
 }
 
 /// A leased unit as the worker receives it.
-pub(super) fn held_unit(record: &UnitRecord) -> HeldUnit {
+pub(super) fn held_unit(record: &UnitRecord) -> LeasedUnit {
     let unit = record.unit.clone();
     let lease = Lease { unit: unit.id, fence: unit.fence };
-    HeldUnit { lease, started: record.is_started(), alone: runs_alone(unit.lost), unit }
+    LeasedUnit { lease, started: record.is_started(), alone: runs_alone(unit.lost), unit }
 }
 
 /// What a claim selected.
@@ -70,12 +70,12 @@ struct Selection {
     units: Vec<(UnitId, bool)>,
     expired: Vec<UnitId>,
     passes: Vec<(LaneKey, u64)>,
-    claimed: Claimed,
+    claimed: ClaimResult,
 }
 
 struct Picker<'a> {
     state: &'a State,
-    claim: &'a Claim,
+    claim: &'a ClaimRequest,
     now: Timestamp,
     kinds: BTreeSet<&'a Kind>,
     lanes: Vec<LaneCursor<'a>>,
@@ -94,7 +94,7 @@ struct LaneCursor<'a> {
 }
 
 impl<'a> Picker<'a> {
-    fn new(state: &'a State, claim: &'a Claim, now: Timestamp) -> Self {
+    fn new(state: &'a State, claim: &'a ClaimRequest, now: Timestamp) -> Self {
         let active = state.lanes.iter().filter(|(key, lane)| {
             claim.covers_lane(key.0.as_str(), key.1.as_str())
                 && !lane.ready.is_empty()
@@ -115,7 +115,7 @@ impl<'a> Picker<'a> {
             let cap = lane.cap.map_or(u64::MAX, u64::from);
             shares.push(LaneShare {
                 pass: if lane.rejoins { entry_pass(lane.pass, level) } else { lane.pass },
-                weight: share(lane.weight, weight),
+                weight: effective_weight(lane.weight, weight),
                 available: cap.saturating_sub(lane.counts.leased).min(lane.ready.len() as u64),
                 tenant,
             });

@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use async_trait::async_trait;
 use longshore_core::admission::{LimitUsage, UnitDependencies};
 use longshore_core::batch::Sums;
-use longshore_core::machine::Event;
-use longshore_core::store::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
+use longshore_core::unit_state::Event;
+use longshore_core::store::{AddChunkResult, BatchChunk, CapacityScope, Enqueue, OpenBatchResult, SendRejection, SendResult};
 use longshore_core::unit::DedupWindow;
 use longshore_core::{
     Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp, UnitId,
@@ -19,19 +19,19 @@ use super::record::UnitRecord;
 use super::state::{BatchRecord, State};
 
 #[async_trait]
-impl Intake for MemoryStore {
-    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
+impl Enqueue for MemoryStore {
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<SendResult>> {
         scope.check_units(&units)?;
         Ok(self.write(|state, now| {
             units.into_iter().map(|unit| state.enqueue(unit, None, now)).collect()
         }))
     }
 
-    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<Opened> {
+    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<OpenBatchResult> {
         self.write(|state, now| state.open_batch(scope, batch, now))
     }
 
-    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult> {
         scope.check_units(&chunk.units)?;
         self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
     }
@@ -44,12 +44,12 @@ impl State {
         unit: NewUnit,
         batch: Option<&BatchId>,
         now: Timestamp,
-    ) -> Sent {
+    ) -> SendResult {
         if self.units.contains_key(&unit.id) {
-            return Sent::Created(unit.id);
+            return SendResult::Created(unit.id);
         }
         if self.is_suspended(&unit.tenant) {
-            return Sent::Refused(Refusal::Suspended(unit.tenant));
+            return SendResult::Refused(SendRejection::Suspended(unit.tenant));
         }
         if let Some(answer) = self.duplicate(&unit) {
             return answer;
@@ -58,13 +58,13 @@ impl State {
             let found = self.units.get(&id).filter(|found| found.unit.tenant == unit.tenant);
             Ok::<_, Infallible>(found.map(|found| found.unit.state))
         };
-        let Ok(dependencies) = UnitDependencies::resolve(&unit.after, state_of);
+        let Ok(dependencies) = UnitDependencies::resolve(&unit.dependencies, state_of);
         let UnitDependencies { open, failed } = match dependencies {
             Ok(dependencies) => dependencies,
-            Err(unknown) => return Sent::Refused(unknown),
+            Err(unknown) => return SendResult::Refused(unknown),
         };
         if let Some(refusal) = self.capacity_refusal(&unit) {
-            return Sent::Refused(refusal);
+            return SendResult::Refused(refusal);
         }
         let (id, free) = (unit.id, open.is_empty());
         self.insert(UnitRecord::new(unit, batch.cloned(), open.into_iter().collect(), now));
@@ -73,15 +73,15 @@ impl State {
             // It was just inserted as blocked, and a blocked unit accepts both events.
             _ = self.apply_event(id, &event, now);
         }
-        Sent::Created(id)
+        SendResult::Created(id)
     }
 
-    fn duplicate(&mut self, unit: &NewUnit) -> Option<Sent> {
+    fn duplicate(&mut self, unit: &NewUnit) -> Option<SendResult> {
         let dedup = unit.dedup.as_ref()?;
         let key = (unit.tenant.clone(), unit.queue.clone(), dedup.key.clone());
         let first = *self.index.keys.get(&key)?;
         let holder = self.units.get(&first)?;
-        if !holder.window.holds_against(holder.ended_at(), dedup.window) {
+        if !holder.window.keeps_key_against(holder.ended_at(), dedup.window) {
             // The holder gives up its key permanently.
             self.amend(first, |record| record.window = DedupWindow::WhileLive);
             return None;
@@ -90,15 +90,15 @@ impl State {
     }
 
     /// Whether the lane, the queue or the tenant has no capacity for this unit.
-    fn capacity_refusal(&self, unit: &NewUnit) -> Option<Refusal> {
+    fn capacity_refusal(&self, unit: &NewUnit) -> Option<SendRejection> {
         let add = unit.payload.len() as u64;
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
         let of_lane = lane.and_then(|lane| {
             let (live, bytes) = (lane.counts.live(), lane.bytes);
-            LimitUsage { bound: Bound::Lane, capacity: lane.capacity, live, bytes }.refuse(add)
+            LimitUsage { bound: CapacityScope::Lane, capacity: lane.capacity, live, bytes }.refuse(add)
         });
         let of_queue = || {
-            let mut usage = LimitUsage::new(Bound::Queue, self.queues.get(&unit.queue)?.capacity);
+            let mut usage = LimitUsage::new(CapacityScope::Queue, self.queues.get(&unit.queue)?.capacity);
             if usage.is_limited() {
                 for (_, lane) in self.lanes.iter().filter(|(key, _)| key.0 == unit.queue) {
                     usage.live += lane.counts.live();
@@ -110,19 +110,19 @@ impl State {
         let of_tenant = || {
             let capacity = self.tenants.get(&unit.tenant)?.capacity;
             let (counts, bytes) = self.tenant_counts(&unit.tenant);
-            LimitUsage { bound: Bound::Tenant, capacity, live: counts.live(), bytes }.refuse(add)
+            LimitUsage { bound: CapacityScope::Tenant, capacity, live: counts.live(), bytes }.refuse(add)
         };
         of_lane.or_else(of_queue).or_else(of_tenant)
     }
 
-    fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<Opened> {
+    fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<OpenBatchResult> {
         new.check()?;
         scope.require(&new.tenant)?;
         if let Some(found) = self.batches.get(&new.id) {
             if found.batch.tenant != new.tenant {
                 return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
             }
-            return Ok(Opened::Existing(found.batch.clone()));
+            return Ok(OpenBatchResult::Existing(found.batch.clone()));
         }
         let definition = new.definition.clone();
         let batch = new_batch(new, now);
@@ -130,7 +130,7 @@ impl State {
         self.dirty.batches.insert(batch.id.clone());
         let record = BatchRecord { batch: batch.clone(), units, pruned, definition };
         self.batches.insert(batch.id.clone(), record);
-        Ok(Opened::Created(batch))
+        Ok(OpenBatchResult::Created(batch))
     }
 
     fn add_to_batch(
@@ -139,7 +139,7 @@ impl State {
         id: &BatchId,
         chunk: BatchChunk,
         now: Timestamp,
-    ) -> Result<Added> {
+    ) -> Result<AddChunkResult> {
         let batch = self.batch_mut(scope, id)?;
         if let Some(moved) = batch.check_chunk(&chunk)? {
             return Ok(moved);
@@ -147,20 +147,20 @@ impl State {
         let known = chunk.units.iter().filter(|unit| self.units.contains_key(&unit.id));
         let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();
         let enqueue = |unit| self.enqueue(unit, Some(id), now);
-        let mut answers: Vec<Sent> = chunk.units.into_iter().map(enqueue).collect();
+        let mut answers: Vec<SendResult> = chunk.units.into_iter().map(enqueue).collect();
         if let Some(full) = answers.iter().find(|sent| sent.keeps_chunk_out()).cloned() {
             self.roll_back_chunk(&mut answers, &full, &known);
         } else {
             self.batch_mut(scope, id)?.cursor = chunk.next;
             self.dirty.batches.insert(id.clone());
         }
-        Ok(Added::Committed(answers))
+        Ok(AddChunkResult::Committed(answers))
     }
 
     /// Removes the stored units of a rejected chunk: it is stored completely or not at all.
-    fn roll_back_chunk(&mut self, answers: &mut [Sent], full: &Sent, known: &BTreeSet<UnitId>) {
+    fn roll_back_chunk(&mut self, answers: &mut [SendResult], full: &SendResult, known: &BTreeSet<UnitId>) {
         for answer in answers {
-            if let Sent::Created(id) = *answer
+            if let SendResult::Created(id) = *answer
                 && !known.contains(&id)
             {
                 self.remove(id);

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::machine::Event;
-use longshore_core::stall::Dead;
-use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
+use longshore_core::unit_state::Event;
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention, Maintenance};
 use longshore_core::{BatchId, Result, SessionId, Timestamp, UnitId, UnitState};
 
 use super::MemoryStore;
 use super::state::State;
 
 #[async_trait]
-impl Upkeep for MemoryStore {
-    async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed> {
+impl Maintenance for MemoryStore {
+    async fn reclaim(&self, dead: &[StalledSession]) -> Result<ReclaimResult> {
         Ok(self.write(|state, now| {
-            let mut found = Reclaimed::default();
+            let mut found = ReclaimResult::default();
             for dead in dead {
                 state.reclaim(*dead, &mut found, now);
             }
@@ -23,15 +23,15 @@ impl Upkeep for MemoryStore {
         }))
     }
 
-    async fn promote(&self, limit: u32) -> Result<Promoted> {
+    async fn promote(&self, limit: u32) -> Result<PromoteResult> {
         Ok(self.write(|state, now| state.promote(limit as usize, now)))
     }
 
-    async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned> {
+    async fn prune(&self, retention: Retention, limit: u32) -> Result<PruneResult> {
         Ok(self.write(|state, now| state.prune(retention, limit as usize, now)))
     }
 
-    async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+    async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
         Ok(self.write(|state, now| {
             let free = match state.leaders.get(role) {
                 // A term that ends later than a term granted now was granted before the clock went
@@ -48,14 +48,14 @@ impl Upkeep for MemoryStore {
 }
 
 impl State {
-    fn reclaim(&mut self, dead: Dead, found: &mut Reclaimed, now: Timestamp) {
+    fn reclaim(&mut self, dead: StalledSession, found: &mut ReclaimResult, now: Timestamp) {
         let same = |beats: u64| beats == dead.beats;
         if !self.sessions.get(&dead.session).is_some_and(|session| same(session.beats)) {
             return;
         }
         for id in self.held_by(dead.session) {
             match self.revoke(id, &Event::Lost, now) {
-                Some(UnitState::Ready | UnitState::Scheduled) => found.rescued += 1,
+                Some(UnitState::Ready | UnitState::Scheduled) => found.requeued += 1,
                 Some(UnitState::Failed) => found.failed += 1,
                 _ => {}
             }
@@ -64,8 +64,8 @@ impl State {
         found.sessions += 1;
     }
 
-    fn promote(&mut self, limit: usize, now: Timestamp) -> Promoted {
-        let mut done = Promoted::default();
+    fn promote(&mut self, limit: usize, now: Timestamp) -> PromoteResult {
+        let mut done = PromoteResult::default();
         let mut left = limit;
         let late = due_ids(&self.index.deadlines, now, left);
         for id in &late {
@@ -78,12 +78,12 @@ impl State {
         }
         left -= due.len();
         let given_up = self.batches.iter().filter(|(_, record)| {
-            record.batch.status.is_given_up() && record.batch.counts.live() > 0
+            record.batch.status.is_aborted() && record.batch.counts.live() > 0
         });
         let given_up: Vec<BatchId> = given_up.map(|(id, _)| id.clone()).collect();
         for id in given_up {
             let swept = self.sweep(&id, left, now);
-            done.swept += swept;
+            done.cancelled += swept;
             left = left.saturating_sub(usize::try_from(swept).unwrap_or(usize::MAX));
         }
         done.more = left == 0;
@@ -92,7 +92,7 @@ impl State {
         done
     }
 
-    fn prune(&mut self, retention: Retention, limit: usize, now: Timestamp) -> Pruned {
+    fn prune(&mut self, retention: Retention, limit: usize, now: Timestamp) -> PruneResult {
         let keep_for = |state| match state {
             UnitState::Failed => retention.failed,
             _ => retention.done,
@@ -103,7 +103,7 @@ impl State {
         };
         let units: Vec<UnitId> =
             self.index.ended.iter().filter_map(|(_, id)| old(id)).take(limit).collect();
-        let mut done = Pruned { more: units.len() == limit, ..Pruned::default() };
+        let mut done = PruneResult { more: units.len() == limit, ..PruneResult::default() };
         for id in units {
             self.prune_unit(id);
             done.units += 1;
@@ -112,7 +112,7 @@ impl State {
             done.units += self.prune_batch(&id);
             done.batches += 1;
         }
-        done.deeds = self.ledger.prune_audit_log(now - retention.deeds, limit);
+        done.deeds = self.ledger.prune_audit_log(now - retention.audit_log, limit);
         done.more |= done.deeds == limit as u64;
         done
     }
@@ -125,8 +125,8 @@ impl State {
         let state = record.unit.state;
         let batch = record.unit.batch.as_ref().and_then(|id| self.batches.get_mut(id));
         if let Some(batch) = batch {
-            *batch.batch.counts.slot(state) += 1;
-            *batch.pruned.slot(state) += 1;
+            *batch.batch.counts.counter_mut(state) += 1;
+            *batch.pruned.counter_mut(state) += 1;
         }
     }
 

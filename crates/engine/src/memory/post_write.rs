@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use longshore_core::batch::advance;
-use longshore_core::machine::Event;
+use longshore_core::unit_state::Event;
 use longshore_core::store::Topic;
 use longshore_core::{
     Batch, BatchId, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
@@ -55,10 +55,10 @@ impl State {
         };
         let step = advance(&mut record.batch, now);
         let batch = record.batch.clone();
-        if step.announce {
+        if step.callback_due {
             self.enqueue_callback(&batch, now);
         }
-        if batch.status.is_given_up() && batch.counts.live() > 0 {
+        if batch.status.is_aborted() && batch.counts.live() > 0 {
             self.sweep(id, usize::MAX, now);
         }
     }

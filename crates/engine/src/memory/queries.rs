@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore_core::page::{UnitCursor, invalid_cursor, parse_cursor};
-use longshore_core::session::Session;
+use longshore_core::worker_session::Session;
 use longshore_core::store::{
-    ChangeSet, Inspect, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
+    ChangeSet, Queries, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
 use longshore_core::{
     Batch, BatchId, BatchStatus, Error, Payload, Result, Scope, Timestamp, Unit, UnitId,
@@ -18,7 +18,7 @@ use super::record::{LaneKey, UnitRecord};
 use super::state::{LaneState, SessionRecord, State};
 
 #[async_trait]
-impl Inspect for MemoryStore {
+impl Queries for MemoryStore {
     async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit> {
         self.read(|state, _| state.find(scope, id).map(|record| record.unit.clone()))
     }
@@ -105,7 +105,7 @@ impl Inspect for MemoryStore {
                 named && scope.covers(&key.1)
             });
             let open = state.batches.values().map(|record| &record.batch).filter(|batch| {
-                !batch.sealed && !batch.status.is_given_up() && scope.covers(&batch.tenant)
+                !batch.sealed && !batch.status.is_aborted() && scope.covers(&batch.tenant)
             });
             let counts = lanes.map(|(_, lane)| lane.counts).sum();
             let (open_batches, sessions) = (open.count() as u64, state.sessions.len() as u64);
@@ -134,7 +134,7 @@ impl Inspect for MemoryStore {
         }
     }
 
-    async fn wake(&self, last_seq: u64, wait: Duration) -> u64 {
+    async fn wait_for_ready(&self, last_seq: u64, wait: Duration) -> u64 {
         let mut claimable = self.claimable.subscribe();
         // A timeout is no error: the current count is returned either way.
         _ = timeout(wait, claimable.wait_for(|count| *count > last_seq)).await;
@@ -179,7 +179,7 @@ impl SessionRecord {
             beat_at: self.beat_at,
             cpu: self.cpu,
             held: self.held.len() as u64,
-            order: self.order,
+            command: self.order,
         }
     }
 }

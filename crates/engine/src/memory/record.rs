@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_core::machine::{Event, Head, NotApplicable, Transition, next};
+use longshore_core::unit_state::{Event, TransitionInput, InvalidTransition, Transition, transition};
 use longshore_core::store::UnitFailure;
 use longshore_core::unit::{DedupWindow, OnDependencyFailure};
 use longshore_core::{
@@ -68,7 +68,7 @@ impl UnitRecord {
             checkpoint: None,
             result: None,
         };
-        let (not_before, on_failure) = (new.not_before, new.after.on_failure);
+        let (not_before, on_failure) = (new.not_before, new.dependencies.on_failure);
         let (failures, awaited) = (Vec::new(), new.awaited);
         Self { unit, sort_key: now, window, not_before, waits_for, on_failure, failures, awaited }
     }
@@ -110,9 +110,9 @@ impl UnitRecord {
         event: &Event<'_>,
         policy: &Policy,
         now: Timestamp,
-    ) -> Result<Transition, NotApplicable> {
+    ) -> Result<Transition, InvalidTransition> {
         let unit = &self.unit;
-        let head = Head {
+        let head = TransitionInput {
             id: unit.id,
             state: unit.state,
             priority: unit.priority,
@@ -125,7 +125,7 @@ impl UnitRecord {
             checkpointed: unit.checkpoint.is_some(),
             not_before: self.not_before,
         };
-        next(&head, event, policy, now)
+        transition(&head, event, policy, now)
     }
 
     /// Applies a transition of the state machine.

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::store::{
-    Fired, Firing, IfThere, Page, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
-    Sent, read_schedule_cursor, schedule_cursor,
+    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
+    SendResult, parse_schedule_cursor, schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 
@@ -23,8 +23,8 @@ impl Schedules for MemoryStore {
         &self,
         scope: &Scope,
         new: NewSchedule,
-        if_there: IfThere,
-    ) -> Result<Placed> {
+        if_there: IfExists,
+    ) -> Result<PutScheduleResult> {
         new.check()?;
         scope.require(&new.tenant)?;
         Ok(self.write(|state, now| state.put_schedule(new, if_there, now)))
@@ -48,7 +48,7 @@ impl Schedules for MemoryStore {
         })
     }
 
-    async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired> {
+    async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<FireResult> {
         firing.check()?;
         self.write(|state, now| state.fire(scope, &firing, now))
     }
@@ -77,10 +77,10 @@ impl Schedules for MemoryStore {
 }
 
 impl State {
-    fn put_schedule(&mut self, new: NewSchedule, if_there: IfThere, now: Timestamp) -> Placed {
+    fn put_schedule(&mut self, new: NewSchedule, if_there: IfExists, now: Timestamp) -> PutScheduleResult {
         let key = (new.tenant.clone(), new.name.clone());
-        let placed = Placed::decide(new, self.schedules.get(&key).cloned(), if_there, now);
-        if let Placed::Created(schedule) | Placed::Replaced(schedule) = &placed {
+        let placed = PutScheduleResult::decide(new, self.schedules.get(&key).cloned(), if_there, now);
+        if let PutScheduleResult::Created(schedule) | PutScheduleResult::Replaced(schedule) = &placed {
             self.schedules.insert(key, schedule.clone());
         }
         placed
@@ -98,7 +98,7 @@ impl State {
             .ok_or_else(|| Error::not_found("schedule", name))
     }
 
-    fn fire(&mut self, scope: &Scope, firing: &Firing, now: Timestamp) -> Result<Fired> {
+    fn fire(&mut self, scope: &Scope, firing: &Firing, now: Timestamp) -> Result<FireResult> {
         let schedule = self.schedule_mut(scope, &firing.tenant, &firing.name)?;
         if let Some(answer) = firing.answer_without_send(schedule) {
             return Ok(answer);
@@ -109,17 +109,17 @@ impl State {
         for unit in &firing.units {
             answers.push(self.enqueue(unit.clone(), None, now));
         }
-        if let Some(refusal) = answers.iter().find_map(Sent::refusal).cloned() {
+        if let Some(refusal) = answers.iter().find_map(SendResult::refusal).cloned() {
             // All units or none; nothing is published.
             let taken = answers.iter().zip(known).filter(|(_, known)| !known);
             for id in taken.filter_map(|(answer, _)| created(answer)).collect::<Vec<_>>() {
                 self.remove(id);
             }
             self.dirty = DirtySet::default();
-            return Ok(Fired::Refused(refusal));
+            return Ok(FireResult::Refused(refusal));
         }
         firing.apply(self.schedule_mut(scope, &firing.tenant, &firing.name)?);
-        Ok(Fired::Committed(answers))
+        Ok(FireResult::Committed(answers))
     }
 
     fn schedule_page(
@@ -128,7 +128,7 @@ impl State {
         limit: u32,
         wanted: impl Fn(&Schedule) -> bool,
     ) -> Result<Page<Schedule>> {
-        let start = match after.map(read_schedule_cursor).transpose()? {
+        let start = match after.map(parse_schedule_cursor).transpose()? {
             None => Bound::Unbounded,
             Some((tenant, name)) => Bound::Excluded((parse_name(tenant)?, parse_name(name)?)),
         };
@@ -142,9 +142,9 @@ fn parse_name<T: TryFrom<String, Error: std::fmt::Display>>(text: &str) -> Resul
     T::try_from(text.to_owned()).map_err(|error| Error::Invalid(error.to_string()))
 }
 
-fn created(sent: &Sent) -> Option<longshore_core::UnitId> {
+fn created(sent: &SendResult) -> Option<longshore_core::UnitId> {
     match sent {
-        Sent::Created(id) => Some(*id),
-        Sent::Existing(_) | Sent::Refused(_) => None,
+        SendResult::Created(id) => Some(*id),
+        SendResult::Existing(_) | SendResult::Refused(_) => None,
     }
 }

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use longshore_core::machine::{Event, NotApplicable, runs_alone};
-use longshore_core::session::{NewSession, Order};
+use longshore_core::unit_state::{Event, InvalidTransition, runs_alone};
+use longshore_core::worker_session::{NewSession, WorkerCommand};
 use longshore_core::store::{Capacity, Tenant};
 use longshore_core::{
     Batch, BatchId, Counts, Payload, Policy, QueueName, Schedule, SessionId, TenantId, Timestamp,
@@ -94,7 +94,7 @@ pub(super) struct SessionRecord {
     pub(super) opened_at: Timestamp,
     pub(super) beat_at: Timestamp,
     pub(super) cpu: Option<Duration>,
-    pub(super) order: Order,
+    pub(super) order: WorkerCommand,
     pub(super) held: BTreeSet<UnitId>,
 }
 
@@ -173,7 +173,7 @@ impl LaneState {
     pub(super) fn add(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
         self.rejoins |= unit.state == UnitState::Ready && self.ready.is_empty();
-        *self.counts.slot(unit.state) += 1;
+        *self.counts.counter_mut(unit.state) += 1;
         if !unit.state.is_final() {
             self.bytes += unit.payload.len() as u64;
         }
@@ -188,7 +188,7 @@ impl LaneState {
 
     fn remove(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
-        *self.counts.slot(unit.state) -= 1;
+        *self.counts.counter_mut(unit.state) -= 1;
         if !unit.state.is_final() {
             self.bytes -= unit.payload.len() as u64;
         }
@@ -248,7 +248,7 @@ impl State {
         id: UnitId,
         event: &Event<'_>,
         now: Timestamp,
-    ) -> Result<UnitState, NotApplicable> {
+    ) -> Result<UnitState, InvalidTransition> {
         let Some(record) = self.units.get(&id) else {
             return Ok(UnitState::Cancelled);
         };
@@ -307,7 +307,7 @@ impl State {
             return;
         };
         if let Some(record) = self.batches.get_mut(batch) {
-            *record.batch.counts.slot(unit.state) += 1;
+            *record.batch.counts.counter_mut(unit.state) += 1;
             record.units.insert(unit.id);
             self.dirty.batches.insert(batch.clone());
         }
@@ -333,7 +333,7 @@ impl State {
             return;
         };
         if let Some(record) = self.batches.get_mut(batch) {
-            *record.batch.counts.slot(unit.state) -= 1;
+            *record.batch.counts.counter_mut(unit.state) -= 1;
             record.units.remove(&unit.id);
             self.dirty.batches.insert(batch.clone());
         }

@@ -1,7 +1,7 @@
 //! Tenants: their records and the sums over their lanes.
 
 use async_trait::async_trait;
-use longshore_core::store::{Tenant, TenantChange, Tenants, in_charge_of_tenants};
+use longshore_core::store::{Tenant, TenantChange, Tenants, require_admin_scope};
 use longshore_core::{Counts, Error, Result, Scope, TenantId};
 
 use super::MemoryStore;
@@ -16,7 +16,7 @@ impl Tenants for MemoryStore {
         id: &TenantId,
         change: TenantChange,
     ) -> Result<Tenant> {
-        in_charge_of_tenants(scope, id)?;
+        require_admin_scope(scope, id)?;
         change.check()?;
         Ok(self.write(|state, now| {
             let new = || Tenant::new(id.clone(), now);
@@ -33,7 +33,7 @@ impl Tenants for MemoryStore {
     }
 
     async fn remove_tenant(&self, scope: &Scope, id: &TenantId) -> Result<()> {
-        in_charge_of_tenants(scope, id)?;
+        require_admin_scope(scope, id)?;
         self.write(|state, _| {
             let found = state.tenants.get(id).ok_or_else(|| Error::not_found("tenant", id))?;
             let schedules = state.schedules.keys().filter(|(tenant, _)| tenant == id).count();

@@ -58,7 +58,7 @@ impl State {
         let mut recount: BTreeMap<&BatchId, Counts> = BTreeMap::new();
         for unit in self.units.values().map(|record| &record.unit) {
             if let Some(batch) = &unit.batch {
-                *recount.entry(batch).or_default().slot(unit.state) += 1;
+                *recount.entry(batch).or_default().counter_mut(unit.state) += 1;
             }
         }
         for (id, record) in &self.batches {

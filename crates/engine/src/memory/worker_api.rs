@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use longshore_core::machine::Event;
-use longshore_core::session::{Lease, NewSession, Order, SessionEnd};
-use longshore_core::store::Kept;
+use longshore_core::unit_state::Event;
+use longshore_core::worker_session::{Lease, NewSession, WorkerCommand, SessionEnd};
+use longshore_core::store::CheckpointRequest;
 use longshore_core::store::{
-    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
+    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, WorkerApi, ProgressNote,
 };
 use longshore_core::unit::check_size;
 use longshore_core::{Error, Failure, Result, SessionId, Timestamp, UnitId, UnitState};
@@ -19,13 +19,13 @@ use super::record::UnitRecord;
 use super::state::{SessionRecord, State};
 
 #[async_trait]
-impl Leases for MemoryStore {
+impl WorkerApi for MemoryStore {
     async fn open_session(&self, session: NewSession) -> Result<()> {
         self.write(|state, now| state.open_session(session, now));
         Ok(())
     }
 
-    async fn beat(&self, session: SessionId, beat: Beat) -> Result<BeatAnswer> {
+    async fn heartbeat(&self, session: SessionId, beat: Heartbeat) -> Result<HeartbeatReply> {
         self.write(|state, now| state.beat(session, &beat, now))
     }
 
@@ -34,11 +34,11 @@ impl Leases for MemoryStore {
         Ok(())
     }
 
-    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<LeasedUnit>> {
         self.write(|state, now| state.adopt(from, to, now))
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+    async fn claim(&self, claim: ClaimRequest) -> Result<ClaimResult> {
         self.write(|state, now| state.claim(&claim, now))
     }
 
@@ -57,8 +57,8 @@ impl Leases for MemoryStore {
         Ok(())
     }
 
-    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
-        let Kept { state: payload, sums, calls } = kept;
+    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
+        let CheckpointRequest { state: payload, sums, calls } = kept;
         check_size("checkpoint", &payload)?;
         check_calls(&calls)?;
         Ok(self.write(|state, now| {
@@ -79,7 +79,7 @@ impl Leases for MemoryStore {
         }))
     }
 
-    async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
+    async fn finish(&self, session: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
         for finish in &finishes {
             finish.check_sizes()?;
             check_calls(&finish.calls)?;
@@ -89,7 +89,7 @@ impl Leases for MemoryStore {
         }))
     }
 
-    async fn held(&self, session: SessionId) -> Result<Vec<Lease>> {
+    async fn leases_of(&self, session: SessionId) -> Result<Vec<Lease>> {
         Ok(self.read(|state, _| {
             let held = state.held_by(session).into_iter();
             let fence = |id: UnitId| state.units.get(&id).map(|record| record.unit.fence);
@@ -101,14 +101,14 @@ impl Leases for MemoryStore {
 impl State {
     fn open_session(&mut self, new: NewSession, now: Timestamp) {
         let id = new.id;
-        let (order, held) = (Order::Work, BTreeSet::new());
+        let (order, held) = (WorkerCommand::Work, BTreeSet::new());
         let fresh =
             SessionRecord { new, beats: 0, opened_at: now, beat_at: now, cpu: None, order, held };
         self.sessions.entry(id).or_insert(fresh);
         self.dirty.sessions.insert(id);
     }
 
-    fn beat(&mut self, session: SessionId, beat: &Beat, now: Timestamp) -> Result<BeatAnswer> {
+    fn beat(&mut self, session: SessionId, beat: &Heartbeat, now: Timestamp) -> Result<HeartbeatReply> {
         self.note_progress(session, &beat.progress);
         let known = self.sessions.get_mut(&session).ok_or(Error::SessionGone(session))?;
         known.beats += 1;
@@ -118,10 +118,10 @@ impl State {
         let units = || held.iter().filter_map(|id| self.units.get(id));
         let cancel = units().filter(|record| record.unit.cancel_requested);
         let unwanted = units().filter(|record| !record.is_started() && !self.is_runnable(record));
-        Ok(BeatAnswer {
+        Ok(HeartbeatReply {
             order,
             cancel: cancel.map(|record| record.unit.id).collect(),
-            unwanted: unwanted.map(|record| record.unit.id).collect(),
+            to_release: unwanted.map(|record| record.unit.id).collect(),
             held: held.len() as u64,
         })
     }
@@ -154,7 +154,7 @@ impl State {
         self.close_replies_of(session, now);
     }
 
-    fn adopt(&mut self, from: SessionId, to: SessionId, now: Timestamp) -> Result<Vec<HeldUnit>> {
+    fn adopt(&mut self, from: SessionId, to: SessionId, now: Timestamp) -> Result<Vec<LeasedUnit>> {
         if from == to {
             return Err(Error::Invalid("a session cannot adopt itself".into()));
         }
@@ -177,7 +177,7 @@ impl State {
         Ok(ids.iter().filter_map(|id| self.units.get(id)).map(held_unit).collect())
     }
 
-    fn previous_adoption(&self, to: SessionId) -> Option<Vec<HeldUnit>> {
+    fn previous_adoption(&self, to: SessionId) -> Option<Vec<LeasedUnit>> {
         let ids = self.held_by(to);
         let units = ids.iter().filter_map(|id| self.units.get(id)).map(held_unit);
         (!ids.is_empty()).then(|| units.collect())
@@ -210,10 +210,10 @@ impl State {
         }
     }
 
-    fn finish(&mut self, session: SessionId, finish: &Finish, now: Timestamp) -> Finished {
+    fn finish(&mut self, session: SessionId, finish: &FinishRequest, now: Timestamp) -> FinishResult {
         let lease = finish.lease;
         let Some(unit) = self.units.get(&lease.unit).map(|record| &record.unit) else {
-            return Finished::LeaseLost;
+            return FinishResult::LeaseLost;
         };
         let (fence, state) = (unit.fence, unit.state);
         if let Some(answer) = finish.answer_without_write(Some(session), fence, state, unit.session)
@@ -222,7 +222,7 @@ impl State {
         }
         if !finish.effects.is_empty() {
             let message = "the memory store has no database for SQL effects";
-            return Finished::EffectFailed(Failure::new("unsupported", message));
+            return FinishResult::EffectFailed(Failure::new("unsupported", message));
         }
         if let Some(state) = finish.checkpoint.clone() {
             self.amend(lease.unit, |record| record.unit.checkpoint = Some(state));
@@ -230,10 +230,10 @@ impl State {
         self.amend(lease.unit, |record| record.count_attempt(now));
         let event = Event::Finished(&finish.outcome);
         let Ok(state) = self.apply_event(lease.unit, &event, now) else {
-            return Finished::LeaseLost;
+            return FinishResult::LeaseLost;
         };
         self.settle_calls(finish.calls.clone(), now);
-        Finished::Recorded(state)
+        FinishResult::Recorded(state)
     }
 
     /// The unit's record, if this session holds it under this lease.

@@ -37,7 +37,7 @@ impl Service for Promoter {
 
     async fn run_once(&mut self, _now: Instant) -> Result<ServiceReport> {
         let promoted = self.store.promote(MAX_BATCH).await?;
-        let moved = promoted.due + promoted.expired + promoted.swept;
+        let moved = promoted.due + promoted.expired + promoted.cancelled;
         if promoted.more {
             return Ok(ServiceReport { moved, more: true, next: None });
         }

@@ -41,7 +41,7 @@ impl Elector {
 
     /// Campaigns until the future is dropped. `session` returns the session that holds the role, if
     /// there is one at the moment.
-    pub async fn stand(self, session: impl Fn() -> Option<SessionId>) {
+    pub async fn campaign(self, session: impl Fn() -> Option<SessionId>) {
         let mut backoff = Backoff::store();
         loop {
             let wait = match self.request(session()).await {
@@ -62,7 +62,7 @@ impl Elector {
     async fn request(&self, session: Option<SessionId>) -> Result<bool> {
         let requested_at = Instant::now();
         let granted = match session {
-            Some(session) => self.store.lead(&self.role, session, LEADERSHIP_TERM).await?,
+            Some(session) => self.store.acquire_leadership(&self.role, session, LEADERSHIP_TERM).await?,
             None => false,
         };
         let term_end = granted.then(|| requested_at + LEADERSHIP_TERM);

@@ -25,7 +25,7 @@ use crate::backoff::{Backoff, jitter};
 pub use due_units::Promoter;
 pub use elector::{Elector, LEADERSHIP_TERM, Leadership, POLL_INTERVAL};
 pub use pruner::Pruner;
-pub use rescuer::Reclaimer;
+pub use rescuer::Rescuer;
 pub use scheduler::Scheduler;
 
 /// The role that all services share: one process runs all of them and requests one role only.
@@ -74,7 +74,7 @@ pub trait Service: Send {
 
 /// Runs every service until the future is dropped; they are active while `session` leads.
 /// `scheduled` is notified when a unit may have become due earlier.
-pub async fn all(
+pub async fn run_all(
     store: Arc<dyn Store>,
     session: impl Fn() -> Option<SessionId>,
     scheduled: Arc<Notify>,
@@ -84,16 +84,16 @@ pub async fn all(
     let promoter = Promoter::new(Arc::clone(&store), scheduled);
     let pruner = Pruner::new(Arc::clone(&store), retention);
     tokio::join!(
-        elector.stand(session),
-        serve(Reclaimer::new(Arc::clone(&store)), leads.clone()),
-        serve(promoter, leads.clone()),
-        serve(Scheduler::new(store), leads.clone()),
-        serve(pruner, leads),
+        elector.campaign(session),
+        run_service(Rescuer::new(Arc::clone(&store)), leads.clone()),
+        run_service(promoter, leads.clone()),
+        run_service(Scheduler::new(store), leads.clone()),
+        run_service(pruner, leads),
     );
 }
 
 /// Runs a service until the future is dropped; it is active while its process leads.
-pub async fn serve<S: Service>(mut service: S, mut leadership: Leadership) {
+pub async fn run_service<S: Service>(mut service: S, mut leadership: Leadership) {
     let mut backoff = Backoff::store();
     loop {
         if !leadership.is_leader() {

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::session::Session;
-use longshore_core::stall::StallWatch;
+use longshore_core::worker_session::Session;
+use longshore_core::failure_detector::FailureDetector;
 use longshore_core::{Result, Store};
 use tokio::time::Instant;
 
 use super::{Service, ServiceReport};
 
 /// Watches every session's heartbeat and ends sessions without a beat for their ttl.
-pub struct Reclaimer {
+pub struct Rescuer {
     store: Arc<dyn Store>,
-    watch: StallWatch,
+    watch: FailureDetector,
 }
 
 /// After a longer gap between two polls this process was stalled itself, and its observations are
@@ -22,14 +22,14 @@ const MAX_POLL_GAP: Duration = Duration::from_secs(5);
 /// Shortest and longest time between two polls; well below `MAX_POLL_GAP`.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
 
-impl Reclaimer {
+impl Rescuer {
     /// Creates a rescuer without observations.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, watch: StallWatch::default() }
+        Self { store, watch: FailureDetector::default() }
     }
 }
 
-impl Service for Reclaimer {
+impl Service for Rescuer {
     const NAME: &'static str = "reclaimer";
 
     fn interval(&self) -> Duration {
@@ -38,7 +38,7 @@ impl Service for Reclaimer {
 
     async fn run_once(&mut self, now: Instant) -> Result<ServiceReport> {
         let sessions = self.store.sessions().await?;
-        let dead = self.watch.look(&sessions, now.into_std(), MAX_POLL_GAP);
+        let dead = self.watch.poll(&sessions, now.into_std(), MAX_POLL_GAP);
         let next = Some(poll_interval(&sessions));
         if dead.is_empty() {
             return Ok(ServiceReport { next, ..ServiceReport::default() });
@@ -47,16 +47,16 @@ impl Service for Reclaimer {
         if reclaimed.sessions > 0 {
             tracing::warn!(
                 sessions = reclaimed.sessions,
-                rescued = reclaimed.rescued,
+                rescued = reclaimed.requeued,
                 failed = reclaimed.failed,
                 "rescued units of dead workers"
             );
         }
-        Ok(ServiceReport { moved: reclaimed.rescued + reclaimed.failed, more: false, next })
+        Ok(ServiceReport { moved: reclaimed.requeued + reclaimed.failed, more: false, next })
     }
 
     fn reset(&mut self) {
-        self.watch.forget();
+        self.watch.reset();
     }
 }
 

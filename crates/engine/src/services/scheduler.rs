@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::schedule::{Decision, Overlap, Previous, Schedule, Starts, batch_of, unit_of};
-use longshore_core::schedule::{Step, decide};
-use longshore_core::store::{Fired, Firing, ScheduleFilter};
+use longshore_core::schedule::{ScheduleDecision, OverlapPolicy, PreviousFiring, Schedule, FiringScope, firing_batch_id, firing_unit_id};
+use longshore_core::schedule::{ScheduleStep, decide};
+use longshore_core::store::{FireResult, Firing, ScheduleFilter};
 use longshore_core::{Error, Result, ScheduleName, Scope, Store, TenantId, Timestamp};
 use tokio::time::Instant;
 
 use super::{Service, ServiceReport};
-use crate::cron::Timetable;
+use crate::cron::CronSchedule;
 
 /// Advances due schedules step by step. Sleeps no longer than until the next schedule is due.
 pub struct Scheduler {
@@ -57,21 +57,21 @@ impl Scheduler {
         let mut fired = 0;
         for _ in 0..MAX_STEPS {
             let previous = previous(&*self.store, &schedule).await?;
-            let step = match decide(&schedule, previous, now, |time| times.after(time)) {
-                Decision::Wait => {
+            let step = match decide(&schedule, previous, now, |time| times.next_after(time)) {
+                ScheduleDecision::Wait => {
                     return Ok((fired, ScheduleProgress::UpToDate(schedule.next_fire)));
                 }
-                Decision::Hold => return Ok((fired, ScheduleProgress::Blocked)),
-                Decision::Step(step) => step,
+                ScheduleDecision::Defer => return Ok((fired, ScheduleProgress::Blocked)),
+                ScheduleDecision::Step(step) => step,
             };
             let firing = Firing::of(&schedule, step, now);
             match self.store.fire_schedule(&Scope::All, firing.clone()).await {
-                Ok(Fired::Committed(_)) => firing.apply(&mut schedule),
+                Ok(FireResult::Committed(_)) => firing.apply(&mut schedule),
                 // Another process moved the schedule and decides about it, or it was removed.
-                Ok(Fired::Moved) | Err(Error::NotFound { .. }) => {
+                Ok(FireResult::Conflict) | Err(Error::NotFound { .. }) => {
                     return Ok((fired, ScheduleProgress::UpToDate(None)));
                 }
-                Ok(Fired::Refused(refusal)) => {
+                Ok(FireResult::Refused(refusal)) => {
                     let Schedule { tenant, name, .. } = &schedule;
                     tracing::warn!(%tenant, schedule = %name, %refusal, "a schedule cannot fire");
                     return Ok((fired, ScheduleProgress::Blocked));
@@ -85,9 +85,9 @@ impl Scheduler {
     }
 
     /// Parses the schedule's times. A newer version may have written one that is unreadable here.
-    fn cron_of(&mut self, schedule: &Schedule) -> Option<Timetable> {
+    fn cron_of(&mut self, schedule: &Schedule) -> Option<CronSchedule> {
         let key = (schedule.tenant.clone(), schedule.name.clone());
-        match Timetable::new(&schedule.plan.cron, &schedule.plan.zone) {
+        match CronSchedule::new(&schedule.plan.cron, &schedule.plan.zone) {
             Ok(times) => {
                 self.unreadable.remove(&key);
                 Some(times)
@@ -149,31 +149,31 @@ impl Service for Scheduler {
 }
 
 /// The state of the unit or batch that the schedule started last, if its overlap policy needs it.
-async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<Previous> {
-    let Some(at) = schedule.last_fire.filter(|_| schedule.plan.overlap != Overlap::Allow) else {
-        return Ok(Previous::Gone);
+async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<PreviousFiring> {
+    let Some(at) = schedule.last_fire.filter(|_| schedule.plan.overlap != OverlapPolicy::Allow) else {
+        return Ok(PreviousFiring::Absent);
     };
     let Schedule { tenant, name, plan, .. } = schedule;
     let scope = Scope::Tenant(tenant.clone());
-    let unit = match store.unit(&scope, unit_of(tenant, name, at)).await {
-        Ok(unit) if !unit.state.is_final() => return Ok(Previous::Live),
-        Ok(unit) => Previous::Ended(unit.since),
-        Err(Error::NotFound { .. }) => Previous::Gone,
+    let unit = match store.unit(&scope, firing_unit_id(tenant, name, at)).await {
+        Ok(unit) if !unit.state.is_final() => return Ok(PreviousFiring::Live),
+        Ok(unit) => PreviousFiring::Ended(unit.since),
+        Err(Error::NotFound { .. }) => PreviousFiring::Absent,
         Err(error) => return Err(error),
     };
-    if plan.template.starts == Starts::Unit {
+    if plan.template.starts == FiringScope::Unit {
         return Ok(unit);
     }
-    match store.batch(&scope, &batch_of(tenant, name, at)).await {
-        Ok(batch) if !batch.status.is_final() || batch.counts.live() > 0 => Ok(Previous::Live),
-        Ok(batch) => Ok(batch.completed_at.map_or(unit, Previous::Ended)),
+    match store.batch(&scope, &firing_batch_id(tenant, name, at)).await {
+        Ok(batch) if !batch.status.is_final() || batch.counts.live() > 0 => Ok(PreviousFiring::Live),
+        Ok(batch) => Ok(batch.completed_at.map_or(unit, PreviousFiring::Ended)),
         // The batch was never opened, or is pruned.
         Err(Error::NotFound { .. }) => Ok(unit),
         Err(error) => Err(error),
     }
 }
 
-fn log_step(schedule: &Schedule, step: &Step) {
+fn log_step(schedule: &Schedule, step: &ScheduleStep) {
     let Schedule { tenant, name, .. } = schedule;
     if let Some(at) = step.at {
         tracing::info!(%tenant, schedule = %name, %at, "a schedule fired");

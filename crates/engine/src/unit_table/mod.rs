@@ -9,20 +9,20 @@ mod state;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_core::session::Lease;
-use longshore_core::store::{Claimed, HeldUnit, ProgressNote};
+use longshore_core::worker_session::Lease;
+use longshore_core::store::{ClaimResult, LeasedUnit, ProgressNote};
 use longshore_core::unit::Weight;
 use longshore_core::{Outcome, SessionId, TenantId, UnitId};
 use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::context::{CancelReason, RunControl};
-use crate::handler::{Answer, Commit};
+use crate::handler::{RunOutcome, Commit};
 use crate::slot_yield::ClaimLimit;
 use state::{Stage, State, UnitEntry};
 
 /// A leased unit. Boxed, because it is large and moved often.
-pub(crate) type BoxedUnit = Box<HeldUnit>;
+pub(crate) type BoxedUnit = Box<LeasedUnit>;
 
 /// The units that a worker holds.
 pub(crate) struct UnitTable {
@@ -222,7 +222,7 @@ impl UnitTable {
     }
 
     /// Adds the claimed units. Returns false if the session was lost during the claim.
-    pub(crate) fn add_claimed(&self, reservation: ClaimReservation, claimed: Claimed) -> bool {
+    pub(crate) fn add_claimed(&self, reservation: ClaimReservation, claimed: ClaimResult) -> bool {
         let mut state = self.state();
         state.release_reservation(&reservation);
         let ours = state.session == Some(reservation.session);
@@ -311,7 +311,7 @@ impl UnitTable {
         &self,
         lease: Lease,
         weight: &Weight,
-        answer: Answer,
+        answer: RunOutcome,
         finish_span: Span,
     ) -> bool {
         let mut state = self.state();

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use longshore_core::session::Lease;
+use longshore_core::worker_session::Lease;
 use longshore_core::unit::Weight;
 use longshore_core::{Outcome, SessionId, UnitId};
 use tracing::Span;
 
 use super::{BoxedUnit, ClaimReservation, Completion};
 use crate::context::{CancelReason, RunControl};
-use crate::handler::Answer;
-use crate::worker::most_at_risk;
+use crate::handler::RunOutcome;
+use crate::worker::max_unrecorded_units;
 
 pub(super) struct State {
     /// `None` while a new session is being opened.
@@ -84,7 +84,7 @@ impl State {
     /// process dies, and occupies memory while the store is unavailable.
     pub(super) fn start_budget(&self) -> u32 {
         let at_risk = u32::try_from(self.units.len() - self.prefetched.len()).unwrap_or(u32::MAX);
-        most_at_risk(self.slots).saturating_sub(at_risk)
+        max_unrecorded_units(self.slots).saturating_sub(at_risk)
     }
 
     /// Free slots within the limit.
@@ -159,7 +159,7 @@ impl State {
     }
 
     /// Queues a held unit's answer for the completer.
-    pub(super) fn complete(&mut self, lease: Lease, answer: Answer) -> bool {
+    pub(super) fn complete(&mut self, lease: Lease, answer: RunOutcome) -> bool {
         self.complete_traced(lease, answer, Span::none())
     }
 
@@ -168,7 +168,7 @@ impl State {
     pub(super) fn complete_traced(
         &mut self,
         lease: Lease,
-        answer: Answer,
+        answer: RunOutcome,
         finish_span: Span,
     ) -> bool {
         let Some(entry) = self.entry(lease) else {
@@ -179,7 +179,7 @@ impl State {
         }
         entry.stage = Stage::Completing;
         self.uncompleted += 1;
-        let Answer { outcome, commit } = answer;
+        let RunOutcome { outcome, commit } = answer;
         self.completions.push_back(Completion {
             lease,
             outcome,

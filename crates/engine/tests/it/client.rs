@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::store::{Capacity, Inspect, QueueChange, Refusal, Sent};
+use longshore::store::{Capacity, Queries, QueueChange, SendRejection, SendResult};
 use longshore::{
     BatchId, BatchStatus, NewBatch, NewUnit, QueueName, Scope, SendError, UnitState, WaitError,
     WhenFull,
@@ -24,10 +24,10 @@ async fn bound(harness: &Harness, units: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_send_whose_answer_was_lost_is_repeated_and_sends_once() {
     let harness = Harness::new();
-    harness.store.always("send", Some(Fault::FailAfter));
+    harness.store.set_default_fault("send", Some(Fault::FailAfter));
     let mend = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        harness.store.always("send", None);
+        harness.store.set_default_fault("send", None);
     };
     let (id, ()) = tokio::join!(harness.send(Script::Ok(json!(1))), mend);
     assert!(harness.store.calls("send") > 1);
@@ -39,9 +39,9 @@ async fn a_send_whose_answer_was_lost_is_repeated_and_sends_once() {
 #[tokio::test(start_paused = true)]
 async fn a_send_gives_up_when_its_patience_ends() {
     let harness = Harness::new();
-    harness.store.outage(true);
+    harness.store.set_outage(true);
     let began = tokio::time::Instant::now();
-    let client = harness.client.clone().with_patience(Duration::from_secs(10));
+    let client = harness.client.clone().with_retry_timeout(Duration::from_secs(10));
     let error = client.send(unit(&Script::Cancel)).await.unwrap_err();
     assert!(matches!(error, SendError::Store(error) if error.is_retryable()));
     assert!(
@@ -54,7 +54,7 @@ async fn a_full_queue_refuses_or_makes_the_sender_wait_as_it_chose() {
     let harness = Harness::new();
     bound(&harness, 2).await;
     let units = |n: usize| (0..n).map(|_| unit(&Script::Sleep(200))).collect::<Vec<NewUnit>>();
-    let full = |sent: &Sent| matches!(sent, Sent::Refused(Refusal::Full { .. }));
+    let full = |sent: &SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
 
     let sent = harness.client.send_many(units(3), WhenFull::Refuse).await.unwrap();
     assert_eq!(sent.iter().map(full).collect::<Vec<_>>(), [false, false, true]);
@@ -69,7 +69,7 @@ async fn a_full_queue_refuses_or_makes_the_sender_wait_as_it_chose() {
     let worker = harness.worker(1).until_idle(true).build().unwrap();
     let (sent, report) =
         tokio::join!(harness.client.send_many(units(10), WhenFull::Wait), worker.run());
-    assert!(sent.unwrap().iter().all(|sent| matches!(sent, Sent::Created(_))));
+    assert!(sent.unwrap().iter().all(|sent| matches!(sent, SendResult::Created(_))));
     assert!(report.unwrap().done >= 11);
     assert!(harness.store.calls("send") - calls < 60, "it waits for news, it does not poll");
 }
@@ -129,13 +129,13 @@ async fn a_batch_is_filled_with_a_cursor_watched_and_waited_for() {
     let harness = Harness::new();
     let id = BatchId::new("nightly").unwrap();
     let mut writer = harness.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
-    assert!(!writer.resumed());
+    assert!(!writer.is_resumed());
     let chunk = |n: usize| (0..n).map(|_| unit(&Script::Sleep(50))).collect::<Vec<NewUnit>>();
     writer.add(chunk(10), "10".into()).await.unwrap();
 
     // A restarted initiator resumes at the cursor.
     let mut writer = harness.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
-    assert!(writer.resumed());
+    assert!(writer.is_resumed());
     assert_eq!(writer.cursor(), "10");
     writer.add(chunk(10), "20".into()).await.unwrap();
     writer.seal().await.unwrap();
@@ -154,10 +154,10 @@ async fn a_chunk_whose_answer_was_lost_is_not_added_twice() {
     let harness = Harness::new();
     let id = BatchId::new("b").unwrap();
     let mut writer = harness.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
-    harness.store.always("add_to_batch", Some(Fault::FailAfter));
+    harness.store.set_default_fault("add_to_batch", Some(Fault::FailAfter));
     let mend = async {
         harness.until(async || harness.store.calls("add_to_batch") == 1).await;
-        harness.store.always("add_to_batch", None);
+        harness.store.set_default_fault("add_to_batch", None);
     };
     let units = vec![unit(&Script::Cancel), unit(&Script::Cancel)];
     let (sent, ()) = tokio::join!(writer.add(units, "2".into()), mend);
@@ -202,7 +202,7 @@ async fn a_chunk_that_can_never_fit_is_refused_instead_of_waited_for() {
     let mut writer = harness.client.open_batch(NewBatch::new(id)).await.unwrap();
     let chunk = (0..5).map(|_| unit(&Script::Cancel)).collect();
     let error = writer.add(chunk, "5".into()).await.unwrap_err();
-    assert!(matches!(error, SendError::Refused(Refusal::Full { .. })), "{error}");
+    assert!(matches!(error, SendError::Refused(SendRejection::Full { .. })), "{error}");
     assert_eq!(writer.cursor(), "");
 }
 

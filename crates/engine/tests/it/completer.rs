@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::accounts::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
 use longshore::outcome::Params;
 use longshore::{
-    Context, Effect, Heartbeat, Intake as _, MemoryStore, NewUnit, Policy, ProfileName,
+    Context, Effect, HeartbeatRequest, Enqueue as _, MemoryStore, NewUnit, Policy, ProfileName,
     RetryPolicy, Scope, TenantId, Verdict, Worker,
 };
 use longshore_testkit::Fault;
@@ -18,7 +18,7 @@ use crate::harness::{Harness, Script, kind};
 async fn what_gathered_during_a_flush_goes_out_as_the_next() {
     let harness = Harness::new();
     harness.send_all(500, Script::Sleep(10)).await;
-    harness.store.always("finish", Some(Fault::Delay(Duration::from_millis(100))));
+    harness.store.set_default_fault("finish", Some(Fault::Delay(Duration::from_millis(100))));
     let worker = harness.worker(50).until_idle(true).build().unwrap();
     let stats = worker.stats();
     assert_eq!(worker.run().await.unwrap().done, 500);
@@ -40,7 +40,7 @@ async fn repeated_calls_do_no_harm() {
     let harness = Harness::new();
     harness.send_all(60, Script::Sleep(3)).await;
     for verb in ["finish", "start", "release"] {
-        harness.store.always(verb, Some(Fault::Duplicate));
+        harness.store.set_default_fault(verb, Some(Fault::Duplicate));
     }
     let report = harness.worker(4).until_idle(true).build().unwrap().run().await.unwrap();
     assert_eq!((report.done, report.lost, harness.log.runs()), (60, 0, 60));
@@ -52,7 +52,7 @@ fn paid_call(cost_picos: i64) -> CallRecord {
     let profile = ProfileName::new("main").unwrap();
     let call = NewCall::new(TenantId::default(), profile, "echo", "small");
     let call = NewCall { reserve_tokens: 1, reserve_picos: 1, ..call };
-    let mut end = call.maybe_billed();
+    let mut end = call.lost_end();
     (end.status, end.cost_picos) = (CallStatus::Success, cost_picos);
     CallRecord { call, end: Some(end) }
 }
@@ -63,7 +63,7 @@ async fn costs_after(verdict: Verdict) -> Vec<i64> {
     store.send(&Scope::All, vec![NewUnit::new(kind(), json!(1))]).await.unwrap();
     let once = RetryPolicy { max_attempts: 1, ..RetryPolicy::default() };
     let worker = Worker::builder(store.clone())
-        .heartbeat(Heartbeat::Task)
+        .heartbeat(HeartbeatRequest::Task)
         .handle_fn(kind(), Policy { retry: once, ..Policy::default() }, {
             move |_: Context, _: u8| std::future::ready(Err::<(), _>(verdict.clone()))
         })

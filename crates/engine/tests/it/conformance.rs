@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use longshore::{Inspect, Intake, Kind, MemoryStore, NewUnit, Scope, Store};
-use longshore_testkit::{Fault, FaultyStore, InstrumentedStore, ManualClock, World};
+use longshore::{Queries, Enqueue, Kind, MemoryStore, NewUnit, Scope, Store};
+use longshore_testkit::{Fault, FaultyStore, InstrumentedStore, ManualClock, StoreFixture};
 
-pub(crate) async fn memory() -> World {
+pub(crate) async fn memory() -> StoreFixture {
     let clock = Arc::new(ManualClock::default());
-    World::new(Arc::new(MemoryStore::new(clock.clone())), clock)
+    StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock)
 }
 
 mod bare {
@@ -19,8 +19,8 @@ mod bare {
 
 /// A call that arrives twice has the same result as a call that arrives once.
 mod every_repeatable_verb_twice {
-    async fn doubled() -> super::World {
-        super::memory().await.wrapped(|store| super::Arc::new(super::doubling(store)))
+    async fn doubled() -> super::StoreFixture {
+        super::memory().await.wrap_store(|store| super::Arc::new(super::doubling(store)))
     }
     longshore_testkit::conformance_suite!(doubled);
 }
@@ -41,7 +41,7 @@ fn doubling(store: Arc<dyn Store>) -> FaultyStore {
         "put_tenant",
         "order",
     ] {
-        store.always(verb, Some(Fault::Duplicate));
+        store.set_default_fault(verb, Some(Fault::Duplicate));
     }
     store
 }
@@ -54,10 +54,10 @@ fn random_histories_keep_the_books_in_order() {
 #[test]
 fn random_histories_end_the_same_when_calls_arrive_twice() {
     longshore_testkit::model::compare_stores(200, || async {
-        let twice = memory().await.wrapped(|store| {
+        let twice = memory().await.wrap_store(|store| {
             let store = doubling(store);
             // A refused unit is not stored, so a repeated send may be refused for another reason.
-            store.always("send", None);
+            store.set_default_fault("send", None);
             Arc::new(store)
         });
         (memory().await, twice)
@@ -71,9 +71,9 @@ fn unit() -> NewUnit {
 #[tokio::test]
 async fn a_faulty_store_breaks_the_calls_that_were_named() {
     let store = FaultyStore::new(memory().await.store)
-        .with("send", 1, Fault::FailBefore)
-        .with("send", 2, Fault::FailAfter)
-        .with("send", 3, Fault::Duplicate);
+        .with_fault("send", 1, Fault::FailBefore)
+        .with_fault("send", 2, Fault::FailAfter)
+        .with_fault("send", 3, Fault::Duplicate);
     let unit = unit();
     let send = async || store.send(&Scope::All, vec![unit.clone()]).await;
     assert!(send().await.unwrap_err().is_retryable());
@@ -81,9 +81,9 @@ async fn a_faulty_store_breaks_the_calls_that_were_named() {
     assert!(send().await.unwrap_err().is_retryable());
     assert!(store.unit(&Scope::All, unit.id).await.is_ok(), "only its answer was lost");
     assert!(send().await.is_ok());
-    store.outage(true);
+    store.set_outage(true);
     assert!(send().await.is_err() && store.unit(&Scope::All, unit.id).await.is_err());
-    store.outage(false);
+    store.set_outage(false);
     assert!(send().await.is_ok());
     assert_eq!(store.calls("send"), 5);
 }
@@ -91,7 +91,7 @@ async fn a_faulty_store_breaks_the_calls_that_were_named() {
 #[tokio::test(start_paused = true)]
 async fn a_faulty_store_delays_a_call() {
     let by = std::time::Duration::from_secs(9);
-    let store = FaultyStore::new(memory().await.store).with("send", 1, Fault::Delay(by));
+    let store = FaultyStore::new(memory().await.store).with_fault("send", 1, Fault::Delay(by));
     let begun = tokio::time::Instant::now();
     store.send(&Scope::All, vec![unit()]).await.unwrap();
     assert_eq!(begun.elapsed(), by);
@@ -105,5 +105,5 @@ async fn an_instrumented_store_counts_calls_and_errors() {
     assert_eq!((store.calls("send"), store.calls("finish")), (1, 0));
     let seen = store.stats()["unit"];
     assert_eq!((seen.calls, seen.errors), (1, 1));
-    assert!(seen.longest <= seen.spent);
+    assert!(seen.max_time <= seen.total_time);
 }

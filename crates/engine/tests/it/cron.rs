@@ -1,6 +1,6 @@
 //! Cron times in time zones, above all on days when clocks change.
 
-use longshore::{Timestamp, Timetable, zones};
+use longshore::{Timestamp, CronSchedule, time_zones};
 
 fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).unwrap()
@@ -8,9 +8,9 @@ fn at(text: &str) -> Timestamp {
 
 /// The next `count` times after `start`, in local time.
 fn coming(expression: &str, zone: &str, start: &str, count: usize) -> Vec<String> {
-    let times = Timetable::new(expression, zone).unwrap();
-    let follow = |time: &Timestamp| times.after(*time);
-    let all = std::iter::successors(times.after(at(start)), follow);
+    let times = CronSchedule::new(expression, zone).unwrap();
+    let follow = |time: &Timestamp| times.next_after(*time);
+    let all = std::iter::successors(times.next_after(at(start)), follow);
     all.take(count).map(|time| times.local(time)).collect()
 }
 
@@ -113,7 +113,7 @@ fn special_days() {
         "+5 * * * *",
         ", * * * *",
     ] {
-        assert!(Timetable::new(wrong, "UTC").is_err(), "{wrong}");
+        assert!(CronSchedule::new(wrong, "UTC").is_err(), "{wrong}");
     }
 }
 
@@ -142,17 +142,17 @@ fn an_expression_in_words() {
         ("* * * * *", "Every minute."),
         ("0 0 12 * * * 2028", "At 12:00, in 2028."),
     ] {
-        assert_eq!(Timetable::new(expression, "UTC").unwrap().describe(), words, "{expression}");
+        assert_eq!(CronSchedule::new(expression, "UTC").unwrap().describe(), words, "{expression}");
     }
 }
 
 #[test]
 fn zones_are_known_whatever_the_machine_has() {
-    let known = zones();
+    let known = time_zones();
     for zone in ["Europe/Berlin", "America/New_York", "UTC"] {
         assert!(known.iter().any(|name| name == zone), "{zone}");
     }
-    assert!(Timetable::new("* * * * *", "Mars/Phobos").is_err());
+    assert!(CronSchedule::new("* * * * *", "Mars/Phobos").is_err());
 }
 
 proptest::proptest! {
@@ -172,10 +172,10 @@ proptest::proptest! {
 
     #[test]
     fn times_only_go_forward(expression in r"[0-5]?[0-9] (\*|[01]?[0-9]|\*/[2-9]) (\*|[1-9]) (\*|[1-9]) (\*|[0-6])", start in 0_i64..4_000_000_000) {
-        if let Ok(times) = Timetable::new(&expression, "America/New_York") {
+        if let Ok(times) = CronSchedule::new(&expression, "America/New_York") {
             let mut time = Timestamp::from_micros(start * 1_000_000);
             for _ in 0..20 {
-                let Some(next) = times.after(time) else { break };
+                let Some(next) = times.next_after(time) else { break };
                 proptest::prop_assert!(next > time);
                 time = next;
             }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use longshore::services::{Elector, LEADERSHIP_TERM, Leadership, POLL_INTERVAL};
-use longshore::store::{Inspect, Leases};
-use longshore::{SessionId, session::NewSession};
+use longshore::store::{Queries, WorkerApi};
+use longshore::{SessionId, worker_session::NewSession};
 use longshore_testkit::Fault;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -26,7 +26,7 @@ impl Candidate {
         harness.store.open_session(session).await.unwrap();
         let (elector, leads) = Elector::new(harness.store.clone(), "role");
         let mut task = JoinSet::new();
-        task.spawn(elector.stand(move || Some(id)));
+        task.spawn(elector.campaign(move || Some(id)));
         Self { id, leads, _task: task }
     }
 }
@@ -79,12 +79,12 @@ async fn a_leader_that_cannot_renew_stops_before_another_begins() {
     let harness = Harness::new();
     let mut first = Candidate::new(&harness).await;
     first.leads.wait_gained().await;
-    harness.store.always("lead", Some(Fault::FailBefore));
+    harness.store.set_default_fault("lead", Some(Fault::FailBefore));
     let began = Instant::now();
     first.leads.wait_lost().await;
     assert!(began.elapsed() <= LEADERSHIP_TERM, "by its own clock, without a word from the store");
     assert!(!first.leads.is_leader());
-    harness.store.always("lead", None);
+    harness.store.set_default_fault("lead", None);
     first.leads.wait_gained().await;
 }
 

@@ -9,9 +9,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
-use longshore::session::{Lease, NewSession, Order};
+use longshore::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore::store::{
-    Claim, Finish, Finished, Inspect, LaneChange, Leases, Operate, QueueChange, Queues,
+    ClaimRequest, FinishRequest, FinishResult, Queries, LaneChange, WorkerApi, Admin, QueueChange, Queues,
     SettingsChange, UnitAction, UnitSelection,
 };
 use longshore::{
@@ -209,7 +209,7 @@ impl Scenario {
             ..NewSession::new(id, label)
         };
         retry(|| store.open_session(session.clone())).await;
-        let claim = Claim::new(id, vec![kind], 1);
+        let claim = ClaimRequest::new(id, vec![kind], 1);
         retry(|| store.claim(claim.clone())).await;
         id
     }
@@ -222,14 +222,14 @@ impl Scenario {
             match store.adopt(old, new).await {
                 Ok(held) => break held.into_iter().map(|held| held.lease).collect(),
                 // An earlier attempt succeeded, and only its response was lost.
-                Err(Error::SessionGone(_)) => break retry(|| store.held(new)).await,
+                Err(Error::SessionGone(_)) => break retry(|| store.leases_of(new)).await,
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             }
         };
-        let done = |lease| Finish::new(lease, Outcome::Done(None));
-        let finishes: Vec<Finish> = leases.into_iter().map(done).collect();
+        let done = |lease| FinishRequest::new(lease, Outcome::Done(None));
+        let finishes: Vec<FinishRequest> = leases.into_iter().map(done).collect();
         let answers = retry(|| store.finish(new, finishes.clone())).await;
-        assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(answers, [FinishResult::Recorded(UnitState::Done)]);
         retry(|| store.close_session(new)).await;
     }
 
@@ -248,19 +248,19 @@ impl Scenario {
         retry(|| store.change_settings(scope, queue, change.clone())).await;
         let pause = BatchAction::Pause { reason: "tea".to_owned() };
         for action in [pause, BatchAction::Resume] {
-            retry(|| store.operate_batch(scope, batch, action.clone())).await;
+            retry(|| store.apply_batch_action(scope, batch, action.clone())).await;
         }
         for session in retry(|| store.sessions()).await {
-            match store.order(session.id, Order::Work).await {
+            match store.command_worker(session.id, WorkerCommand::Work).await {
                 Err(error) if error.is_retryable() => {
-                    retry(|| store.order(session.id, Order::Work)).await;
+                    retry(|| store.command_worker(session.id, WorkerCommand::Work)).await;
                 }
                 // It may have been reclaimed since.
                 _ => {}
             }
         }
         let units = || UnitSelection::Ids(vec![doomed]);
-        retry(|| store.operate_units(scope, units(), UnitAction::Cancel)).await;
+        retry(|| store.apply_unit_action(scope, units(), UnitAction::Cancel)).await;
     }
 
     /// Reads everything.

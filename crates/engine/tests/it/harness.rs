@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longshore::store::Inspect;
+use longshore::store::Queries;
 use longshore::{
-    Client, Clock, Context, Effect, Handler, HandlerResult, Heartbeat, Kind, MemoryStore, NewUnit,
-    Payload, Policy, Reply, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict, Worker,
+    Client, Clock, Context, Effect, Handler, HandlerResult, HeartbeatRequest, Kind, MemoryStore, NewUnit,
+    Payload, Policy, HandlerReply, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict, Worker,
     WorkerBuilder,
 };
 use longshore_testkit::{Fault, FaultyStore, ManualClock};
@@ -143,7 +143,7 @@ impl Handler for ScriptedHandler {
             Script::Fail(why) => return Err(Verdict::fail("scripted", why)),
             Script::Cancel => return Err(Verdict::Cancel),
             Script::Checkpoint(state) => match context.checkpoint() {
-                Some(kept) => return Ok(Reply::new(kept.parse()?)),
+                Some(kept) => return Ok(HandlerReply::new(kept.parse()?)),
                 None => {
                     context.save_checkpoint(Payload::from(state)).await?;
                     return Err(Verdict::retry("crashed", "after the checkpoint"));
@@ -158,7 +158,7 @@ impl Handler for ScriptedHandler {
             Script::Effect(sql) => {
                 let params = longshore::outcome::Params::Ordered(vec![]);
                 let effect = Effect { sql, params, expected_rows: None };
-                return Ok(Reply::new(Value::Null).with_effects([effect]));
+                return Ok(HandlerReply::new(Value::Null).with_effects([effect]));
             }
             Script::Large(bytes) => return Ok(json!("x".repeat(bytes)).into()),
             Script::Progress(fraction) => {
@@ -201,7 +201,7 @@ impl Harness {
         let memory = MemoryStore::new(Arc::clone(&clock) as _);
         let mut store = FaultyStore::new(Arc::new(memory));
         for (verb, nth, fault) in faults {
-            store = store.with(verb, *nth, *fault);
+            store = store.with_fault(verb, *nth, *fault);
         }
         let store = Arc::new(store);
         let client = Client::new(Arc::clone(&store) as _);
@@ -228,7 +228,7 @@ impl Harness {
         Worker::builder(Arc::clone(&self.store) as _)
             .slots(slots)
             // A thread's clock does not follow paused time.
-            .heartbeat(Heartbeat::Task)
+            .heartbeat(HeartbeatRequest::Task)
             .handle(kind(), twice(), handler)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::store::{Operate, UnitAction, UnitSelection};
+use longshore::store::{Admin, UnitAction, UnitSelection};
 use longshore::{Policy, Scope, Timestamp, UnitId, UnitState};
 
 use crate::harness::{Harness, Script, twice, unit};
@@ -41,7 +41,7 @@ async fn a_deadline_ends_the_run_and_the_unit() {
 
 async fn cancel(harness: &Harness, id: UnitId) {
     let units = UnitSelection::Ids(vec![id]);
-    harness.store.operate_units(&Scope::All, units, UnitAction::Cancel).await.unwrap();
+    harness.store.apply_unit_action(&Scope::All, units, UnitAction::Cancel).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

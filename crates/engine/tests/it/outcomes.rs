@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::store::Inspect;
+use longshore::store::Queries;
 use longshore::{Context, Kind, NewUnit, Policy, Scope, UnitState, Verdict, Worker};
 use serde_json::{Value, json};
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use longshore::MemoryPermits;
-use longshore_testkit::{ManualClock, PermitsWorld};
+use longshore_testkit::{ManualClock, PermitsFixture};
 
-async fn memory() -> PermitsWorld {
+async fn memory() -> PermitsFixture {
     let clock = Arc::new(ManualClock::default());
     let permits = Arc::new(MemoryPermits::new(clock.clone()));
-    PermitsWorld::new(permits.clone(), permits).with_clock(clock)
+    PermitsFixture::new(permits.clone(), permits).with_clock(clock)
 }
 
 longshore_testkit::permits_suite!(memory);
@@ -16,6 +16,6 @@ longshore_testkit::permits_suite!(memory);
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn bounded_on_several_threads() {
     let permits = Arc::new(MemoryPermits::default());
-    let world = PermitsWorld::new(permits.clone(), permits);
+    let world = PermitsFixture::new(permits.clone(), permits);
     longshore_testkit::conformance::run_permits("permits_storm::bounded", &world).await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::store::{Operate, UnitAction, UnitSelection};
+use longshore::store::{Admin, UnitAction, UnitSelection};
 use longshore::{
     BoundedPool, MemoryPermits, Permits, Policy, PoolName, RetryPolicy, Scope, UnitState,
 };
@@ -30,11 +30,11 @@ async fn workers_together_run_no_more_than_there_are_permits() {
     let (harness, (pool, _)) = (Harness::new(), pool(2, FOR_EVER));
     harness.send_all(60, Script::Sleep(7)).await;
     let worker =
-        || harness.worker(5).hold(kind(), pool.clone()).until_idle(true).build().unwrap().run();
+        || harness.worker(5).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap().run();
     let (one, two, three) = tokio::join!(worker(), worker(), worker());
     assert_eq!(one.unwrap().done + two.unwrap().done + three.unwrap().done, 60);
     assert_eq!(harness.log.peak(), 2);
-    pool.settle().await;
+    pool.flush().await;
     assert_eq!(in_use(&pool).await, 0);
     harness.assert_clean().await;
 }
@@ -44,7 +44,7 @@ async fn a_unit_without_a_permit_comes_again_and_has_used_no_attempt() {
     let (harness, (pool, _)) = (Harness::new(), pool(1, Duration::from_millis(50)));
     let held = pool.acquire().await.unwrap();
     let id = harness.send(Script::Ok(json!(1))).await;
-    let worker = harness.worker(1).hold(kind(), pool.clone()).until_idle(true).build().unwrap();
+    let worker = harness.worker(1).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
     let release = async {
         // After five timeouts.
         harness.until(async || pool.stats().await.pool.unwrap().timeouts >= 5).await;
@@ -67,7 +67,7 @@ async fn the_time_of_a_run_begins_with_its_permit() {
     late.deadline = Some(harness.now() + Duration::from_secs(5));
     let brief = harness.client.send(brief).await.unwrap();
     let late = harness.client.send(late).await.unwrap();
-    let worker = harness.worker(2).hold(kind(), pool.clone()).until_idle(true).build().unwrap();
+    let worker = harness.worker(2).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
     let release = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         drop(held);
@@ -84,7 +84,7 @@ async fn the_time_of_a_run_begins_with_its_permit() {
 async fn a_run_that_loses_its_permit_is_dropped_and_tried_again() {
     let (harness, (pool, _)) = (Harness::new(), pool(1, FOR_EVER));
     let id = harness.send(Script::Sleep(60_000)).await;
-    let worker = harness.worker(1).hold(kind(), pool.clone()).until_idle(true).build().unwrap();
+    let worker = harness.worker(1).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
     let taken = async {
         harness.until(async || harness.log.runs() == 1).await;
         pool.reset().await.unwrap();
@@ -102,7 +102,7 @@ async fn one_that_waits_for_a_permit_can_be_cancelled_and_a_worker_stopped() {
     let (harness, (pool, permits)) = (Harness::new(), pool(1, FOR_EVER));
     let held = pool.acquire().await.unwrap();
     let ids = harness.send_all(2, Script::Ok(json!(1))).await;
-    let worker = harness.worker(2).hold(kind(), pool.clone()).build().unwrap();
+    let worker = harness.worker(2).require_permit(kind(), pool.clone()).build().unwrap();
     let control = worker.control();
     let steer = async {
         let waiting = async |count| {
@@ -115,7 +115,7 @@ async fn one_that_waits_for_a_permit_can_be_cancelled_and_a_worker_stopped() {
         };
         waiting(2).await;
         let units = UnitSelection::Ids(vec![ids[0]]);
-        harness.store.operate_units(&Scope::All, units, UnitAction::Cancel).await.unwrap();
+        harness.store.apply_unit_action(&Scope::All, units, UnitAction::Cancel).await.unwrap();
         waiting(1).await;
         control.stop();
     };
@@ -124,7 +124,7 @@ async fn one_that_waits_for_a_permit_can_be_cancelled_and_a_worker_stopped() {
     let (first, second) = (harness.unit(ids[0]).await, harness.unit(ids[1]).await);
     assert_eq!((first.state, second.state), (UnitState::Cancelled, UnitState::Ready));
     assert_eq!((second.attempt, harness.log.runs()), (0, 0));
-    pool.settle().await;
+    pool.flush().await;
     assert!(permits.stats(pool.name()).await.unwrap().unwrap().waiting.is_empty());
     drop(held);
 }

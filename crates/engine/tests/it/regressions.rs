@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::outcome::Params;
-use longshore::session::{NewSession, Order};
-use longshore::stall::Dead;
+use longshore::worker_session::{NewSession, WorkerCommand};
+use longshore::failure_detector::StalledSession;
 use longshore::store::{
-    Capacity, Claim, Inspect, LaneChange, Leases, Operate, QueueChange, Queues, Sent, Upkeep,
+    Capacity, ClaimRequest, Queries, LaneChange, WorkerApi, Admin, QueueChange, Queues, SendResult, Maintenance,
 };
 use longshore::{
-    Client, Context, Effect, Heartbeat, Kind, MemoryStore, NewBatch, NewUnit, Policy, QueueName,
+    Client, Context, Effect, HeartbeatRequest, Kind, MemoryStore, NewBatch, NewUnit, Policy, QueueName,
     Scope, SendError, SessionId, TenantId, UnitId, UnitState, Verdict, WhenFull, Worker,
 };
 use longshore_testkit::Fault;
@@ -81,9 +81,9 @@ async fn die_with_one(harness: &Harness) {
         ..NewSession::new(id, "doomed")
     };
     harness.store.open_session(session).await.unwrap();
-    let claim = Claim::new(id, vec![kind()], 1);
+    let claim = ClaimRequest::new(id, vec![kind()], 1);
     assert_eq!(harness.store.claim(claim).await.unwrap().units.len(), 1);
-    harness.store.reclaim(&[Dead { session: id, beats: 0 }]).await.unwrap();
+    harness.store.reclaim(&[StalledSession { session: id, beats: 0 }]).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,25 +134,25 @@ async fn slots_are_not_kept_idle_for_a_unit_that_another_worker_took() {
 /// An operator quiets the only worker and waits until it is quiet.
 async fn make_quiet(harness: &Harness, control: &longshore::WorkerControl) {
     let session = harness.store.sessions().await.unwrap()[0].id;
-    harness.store.order(session, Order::Quiet).await.unwrap();
-    harness.until(async || control.order() == Order::Quiet).await;
+    harness.store.command_worker(session, WorkerCommand::Quiet).await.unwrap();
+    harness.until(async || control.order() == WorkerCommand::Quiet).await;
 }
 
 async fn lift_quiet(harness: &Harness) {
     let session = harness.store.sessions().await.unwrap()[0].id;
-    harness.store.order(session, Order::Work).await.unwrap();
+    harness.store.command_worker(session, WorkerCommand::Work).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_store_costs_no_outcome() {
     let harness = Harness::new();
     let ids = harness.send_all(5, Script::Ok(json!("paid"))).await;
-    harness.store.always("finish", Some(Fault::Broken));
+    harness.store.set_default_fault("finish", Some(Fault::BrokenStream));
     let worker = harness.worker(5).until_idle(true).build().unwrap();
     let repair = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(harness.store.calls("finish") < 60, "it does not spin");
-        harness.store.always("finish", None);
+        harness.store.set_default_fault("finish", None);
     };
     let (report, ()) = tokio::join!(worker.run(), repair);
     let report = report.unwrap();
@@ -168,14 +168,14 @@ async fn a_broken_store_costs_no_outcome() {
 async fn a_run_whose_session_went_is_counted_as_lost_once() {
     let harness = Harness::new();
     harness.send(Script::Ok(json!(1))).await;
-    harness.store.always("finish", Some(Fault::Delay(Duration::from_secs(10))));
+    harness.store.set_default_fault("finish", Some(Fault::Delay(Duration::from_secs(10))));
     let worker = harness.worker(1).until_idle(true).build().unwrap();
     let reclaimer_task = async {
         harness.until(async || harness.store.calls("finish") == 1).await;
         let session = harness.store.sessions().await.unwrap().remove(0);
-        let dead = Dead { session: session.id, beats: session.beats };
+        let dead = StalledSession { session: session.id, beats: session.beats };
         harness.store.reclaim(&[dead]).await.unwrap();
-        harness.store.always("finish", None);
+        harness.store.set_default_fault("finish", None);
     };
     let (report, ()) = tokio::join!(worker.run(), reclaimer_task);
     let report = report.unwrap();
@@ -192,12 +192,12 @@ async fn an_operators_quiet_outlives_the_session_it_was_given_to() {
         harness.until(async || !harness.store.sessions().await.unwrap().is_empty()).await;
         make_quiet(&harness, &control).await;
         let old = harness.store.sessions().await.unwrap().remove(0);
-        harness.store.reclaim(&[Dead { session: old.id, beats: old.beats }]).await.unwrap();
+        harness.store.reclaim(&[StalledSession { session: old.id, beats: old.beats }]).await.unwrap();
         let id = harness.send(Script::Ok(json!(1))).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         let sessions = harness.store.sessions().await.unwrap();
         assert_ne!(sessions[0].id, old.id);
-        assert_eq!((sessions[0].order, control.order()), (Order::Quiet, Order::Quiet));
+        assert_eq!((sessions[0].command, control.order()), (WorkerCommand::Quiet, WorkerCommand::Quiet));
         assert_eq!(harness.unit(id).await.state, UnitState::Ready);
         lift_quiet(&harness).await;
         harness.client.wait(id, None).await.unwrap();
@@ -234,7 +234,7 @@ async fn a_verdict_brings_its_effects_to_the_store() {
     let kind = Kind::new("row").unwrap();
     let id = harness.client.send(NewUnit::new(kind.clone(), json!(1))).await.unwrap();
     let worker = Worker::builder(harness.store.clone())
-        .heartbeat(Heartbeat::Task)
+        .heartbeat(HeartbeatRequest::Task)
         .handle_fn(kind, twice(), |_: Context, _: u8| async {
             Err::<(), _>(Verdict::fail("bad-row", "no").with_effects([effect()]))
         })
@@ -253,7 +253,7 @@ async fn effects_of_an_interrupted_run_do_not_happen() {
     let kind = Kind::new("row").unwrap();
     let id = harness.client.send(NewUnit::new(kind.clone(), json!(1))).await.unwrap();
     let worker = Worker::builder(harness.store.clone())
-        .heartbeat(Heartbeat::Task)
+        .heartbeat(HeartbeatRequest::Task)
         .handle_fn(kind, twice(), |context: Context, _: u8| async move {
             context.cancelled().cancelled().await;
             Err::<(), _>(Verdict::retry("obeyed", "no time").with_effects([effect()]))
@@ -276,9 +276,9 @@ async fn what_waits_for_a_unit_of_an_earlier_chunk_is_sent_after_it() {
         let harness = Harness::with_faults(&[("send", 1, fault)]);
         let mut units: Vec<NewUnit> = (0..2_500).map(|_| unit(&Script::Ok(json!(1)))).collect();
         let first = units[0].id;
-        units[1_500].after.units = vec![first];
+        units[1_500].dependencies.units = vec![first];
         let sent = harness.client.send_many(units, WhenFull::Wait).await.unwrap();
-        assert!(sent.iter().all(|sent| matches!(sent, Sent::Created(_))));
+        assert!(sent.iter().all(|sent| matches!(sent, SendResult::Created(_))));
     }
 }
 
@@ -290,7 +290,7 @@ async fn chunks_that_meet_an_error_go_on_one_by_one() {
     let units: Vec<NewUnit> = (0..4_000).map(|_| unit(&Script::Ok(json!(1)))).collect();
     let ids: Vec<UnitId> = units.iter().map(|unit| unit.id).collect();
     let sent = harness.client.send_many(units, WhenFull::Wait).await.unwrap();
-    assert_eq!(sent, ids.iter().copied().map(Sent::Created).collect::<Vec<_>>());
+    assert_eq!(sent, ids.iter().copied().map(SendResult::Created).collect::<Vec<_>>());
     assert_eq!(harness.store.calls("send"), 5);
     let (third, fourth) = (harness.unit(ids[2_000]).await, harness.unit(ids[3_000]).await);
     assert!(third.created_at <= fourth.created_at);
@@ -318,7 +318,7 @@ async fn an_awaited_unit_is_heard_of_at_once_on_a_busy_queue() {
     let worker = harness.worker(4).build().unwrap();
     let control = worker.control();
     let crowd = async {
-        while control.order() < Order::Drain {
+        while control.order() < WorkerCommand::Drain {
             harness.send(Script::Ok(json!(1))).await;
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use longshore::schedule::{
-    Missed, NewSchedule, Overlap, Plan, Schedule, Starts, Template, batch_of, unit_of,
+    MissedPolicy, NewSchedule, OverlapPolicy, SchedulePlan, Schedule, FiringScope, UnitTemplate, firing_batch_id, firing_unit_id,
 };
 use longshore::services::{Scheduler, Service};
 use longshore::store::{
-    Capacity, IfThere, Inspect, Intake, Operate, QueueChange, ScheduleSwitch, Schedules,
+    Capacity, IfExists, Queries, Enqueue, Admin, QueueChange, ScheduleSwitch, Schedules,
 };
 use longshore::{
-    NewBatch, Payload, QueueName, ScheduleName, Scope, TenantId, Timestamp, Timetable, Unit,
+    NewBatch, Payload, QueueName, ScheduleName, Scope, TenantId, Timestamp, CronSchedule, Unit,
 };
 use longshore_testkit::Fault;
 use serde_json::json;
@@ -29,26 +29,26 @@ fn name(name: &str) -> ScheduleName {
 }
 
 /// A schedule that sends `script`.
-fn plan(cron: &str, script: &Script) -> Plan {
-    Plan {
+fn plan(cron: &str, script: &Script) -> SchedulePlan {
+    SchedulePlan {
         cron: cron.to_owned(),
         zone: "UTC".to_owned(),
-        missed: Missed::Once,
-        overlap: Overlap::Allow,
-        template: Template::new(kind(), Payload::json(script).unwrap()),
+        missed: MissedPolicy::Once,
+        overlap: OverlapPolicy::Allow,
+        template: UnitTemplate::new(kind(), Payload::json(script).unwrap()),
     }
 }
 
-fn quick(cron: &str) -> Plan {
+fn quick(cron: &str) -> SchedulePlan {
     plan(cron, &Script::Ok(json!(1)))
 }
 
 impl Harness {
-    async fn schedule(&self, label: &str, plan: Plan) {
-        let next_fire = Timetable::new(&plan.cron, &plan.zone).unwrap().after(self.now());
+    async fn schedule(&self, label: &str, plan: SchedulePlan) {
+        let next_fire = CronSchedule::new(&plan.cron, &plan.zone).unwrap().next_after(self.now());
         let tenant = TenantId::default();
         let new = NewSchedule { name: name(label), tenant, plan, paused: false, next_fire };
-        self.store.put_schedule(&ALL, new, IfThere::Replace).await.unwrap();
+        self.store.put_schedule(&ALL, new, IfExists::Replace).await.unwrap();
     }
 
     async fn look(&self, label: &str) -> Schedule {
@@ -110,7 +110,7 @@ async fn a_worker_fires_schedules_on_time() {
 #[tokio::test(start_paused = true)]
 async fn when_the_leader_dies_each_time_still_fires_once() {
     let harness = Harness::new();
-    let all = Plan { missed: Missed::All(100), ..quick("* * * * * *") };
+    let all = SchedulePlan { missed: MissedPolicy::All(100), ..quick("* * * * * *") };
     harness.schedule("s", all).await;
     for _ in 0..5 {
         // Dropped in the middle, several times.
@@ -130,9 +130,9 @@ async fn when_the_leader_dies_each_time_still_fires_once() {
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_ahead_misses_times_by_their_policy() {
     let harness = Harness::new();
-    for (label, missed) in [("skip", Missed::Skip), ("once", Missed::Once), ("all", Missed::All(3))]
+    for (label, missed) in [("skip", MissedPolicy::Skip), ("once", MissedPolicy::Once), ("all", MissedPolicy::All(3))]
     {
-        harness.schedule(label, Plan { missed, ..quick("0 * * * *") }).await;
+        harness.schedule(label, SchedulePlan { missed, ..quick("0 * * * *") }).await;
     }
     harness.jump(Jump::Ahead(secs(10 * 3_600 + 600)));
     harness.round().await;
@@ -218,7 +218,7 @@ async fn what_passes_while_a_schedule_is_paused_is_not_missed() {
     switch(ScheduleSwitch::Pause).await;
     tokio::time::sleep(secs(3_600)).await;
     assert_eq!(harness.round().await, 0);
-    let next = Timetable::new("* * * * *", "UTC").unwrap().after(harness.now());
+    let next = CronSchedule::new("* * * * *", "UTC").unwrap().next_after(harness.now());
     switch(ScheduleSwitch::Resume { next }).await;
     tokio::time::sleep(secs(60)).await;
     assert_eq!(harness.round().await, 1);
@@ -230,9 +230,9 @@ async fn a_long_run_makes_the_next_times_skip_or_wait() {
     let harness = Harness::new();
     // Each run takes three and a half of the schedule's ten-second intervals.
     let long = plan("*/10 * * * * *", &Script::Sleep(35_000));
-    harness.schedule("skip", Plan { overlap: Overlap::Skip, ..long.clone() }).await;
-    harness.schedule("wait", Plan { overlap: Overlap::Wait, ..long.clone() }).await;
-    harness.schedule("allow", Plan { overlap: Overlap::Allow, ..long }).await;
+    harness.schedule("skip", SchedulePlan { overlap: OverlapPolicy::Skip, ..long.clone() }).await;
+    harness.schedule("wait", SchedulePlan { overlap: OverlapPolicy::Wait, ..long.clone() }).await;
+    harness.schedule("allow", SchedulePlan { overlap: OverlapPolicy::Allow, ..long }).await;
     let worker = harness.worker(20).build().unwrap();
     let control = worker.control();
     let clock = async {
@@ -253,20 +253,20 @@ async fn a_long_run_makes_the_next_times_skip_or_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_was_started_is_live_until_it_has_ended() {
     let harness = Harness::new();
-    let mut plan = Plan { overlap: Overlap::Skip, ..quick("* * * * *") };
+    let mut plan = SchedulePlan { overlap: OverlapPolicy::Skip, ..quick("* * * * *") };
     plan.template.payload = Payload::from(json!({ "ok": 1 }));
-    plan.template.starts = Starts::Batch;
+    plan.template.starts = FiringScope::Batch;
     harness.schedule("s", plan).await;
     tokio::time::sleep(secs(60)).await;
     assert_eq!(harness.round().await, 1);
     let (tenant, s) = (TenantId::default(), name("s"));
     let at = harness.look("s").await.last_fire.unwrap();
-    let id = batch_of(&tenant, &s, at);
+    let id = firing_batch_id(&tenant, &s, at);
     harness.store.open_batch(&ALL, NewBatch::new(id.clone())).await.unwrap();
-    let unit = unit_of(&tenant, &s, at);
+    let unit = firing_unit_id(&tenant, &s, at);
     let cancel = longshore::store::UnitAction::Cancel;
     let units = longshore::store::UnitSelection::Ids(vec![unit]);
-    harness.store.operate_units(&ALL, units, cancel).await.unwrap();
+    harness.store.apply_unit_action(&ALL, units, cancel).await.unwrap();
     tokio::time::sleep(secs(60)).await;
     assert_eq!(harness.round().await, 0, "the unit has ended, its batch has not");
     assert_eq!(harness.look("s").await.skipped, 1);
@@ -279,10 +279,10 @@ async fn a_batch_that_was_started_is_live_until_it_has_ended() {
 async fn a_schedule_that_cannot_be_read_does_not_keep_the_others() {
     let harness = Harness::new();
     harness.schedule("b", quick("* * * * *")).await;
-    let bad = Plan { cron: "of a newer version".into(), ..quick("* * * * *") };
+    let bad = SchedulePlan { cron: "of a newer version".into(), ..quick("* * * * *") };
     let (tenant, next_fire) = (TenantId::default(), Some(harness.now()));
     let new = NewSchedule { name: name("a"), tenant, plan: bad, paused: false, next_fire };
-    harness.store.put_schedule(&ALL, new, IfThere::Keep).await.unwrap();
+    harness.store.put_schedule(&ALL, new, IfExists::Keep).await.unwrap();
     tokio::time::sleep(secs(60)).await;
     assert_eq!(harness.round().await, 1);
     assert_eq!(harness.look("b").await.fired, 1);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::services::{Promoter, Pruner, Reclaimer, Service, ServiceReport};
-use longshore::store::{Inspect, Leases, Retention};
-use longshore::{Scope, Services, SessionId, UnitState, session::NewSession};
+use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
+use longshore::store::{Queries, WorkerApi, Retention};
+use longshore::{Scope, Services, SessionId, UnitState, worker_session::NewSession};
 use longshore_testkit::Fault;
 use serde_json::json;
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ async fn the_reclaimer_ends_a_session_only_after_watching_it_for_its_ttl() {
     let harness = Harness::new();
     silent_session(&harness).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
-    let mut reclaimer = Reclaimer::new(harness.store.clone());
+    let mut reclaimer = Rescuer::new(harness.store.clone());
     let mut seconds = 0;
     while !harness.store.sessions().await.unwrap().is_empty() {
         reclaimer.run_once(Instant::now()).await.unwrap();
@@ -36,15 +36,15 @@ async fn the_reclaimer_ends_a_session_only_after_watching_it_for_its_ttl() {
 async fn an_error_makes_the_reclaimer_watch_anew() {
     let harness = Harness::new();
     silent_session(&harness).await;
-    let mut reclaimer = Reclaimer::new(harness.store.clone());
+    let mut reclaimer = Rescuer::new(harness.store.clone());
     for _ in 0..14 {
         reclaimer.run_once(Instant::now()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    harness.store.always("sessions", Some(Fault::FailBefore));
+    harness.store.set_default_fault("sessions", Some(Fault::FailBefore));
     reclaimer.run_once(Instant::now()).await.unwrap_err();
     reclaimer.reset();
-    harness.store.always("sessions", None);
+    harness.store.set_default_fault("sessions", None);
     tokio::time::sleep(Duration::from_secs(2)).await;
     reclaimer.run_once(Instant::now()).await.unwrap();
     assert_eq!(harness.store.sessions().await.unwrap().len(), 1);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use longshore::session::Order;
-use longshore::store::{Inspect, Operate};
-use longshore::{ClaimAhead, UnitState};
+use longshore::worker_session::WorkerCommand;
+use longshore::store::{Queries, Admin};
+use longshore::{Prefetch, UnitState};
 use serde_json::json;
 
 use crate::harness::{Harness, Script};
@@ -103,14 +103,14 @@ async fn an_operators_order_arrives_with_the_heartbeat_and_quiet_can_be_lifted()
     let operator = async {
         harness.until(async || !harness.store.sessions().await.unwrap().is_empty()).await;
         let session = harness.store.sessions().await.unwrap()[0].id;
-        harness.store.order(session, Order::Quiet).await.unwrap();
-        harness.until(async || control.order() == Order::Quiet).await;
+        harness.store.command_worker(session, WorkerCommand::Quiet).await.unwrap();
+        harness.until(async || control.order() == WorkerCommand::Quiet).await;
         let id = harness.send(Script::Ok(json!(1))).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(harness.unit(id).await.state, UnitState::Ready);
-        harness.store.order(session, Order::Work).await.unwrap();
+        harness.store.command_worker(session, WorkerCommand::Work).await.unwrap();
         harness.client.wait(id, None).await.unwrap();
-        harness.store.order(session, Order::Drain).await.unwrap();
+        harness.store.command_worker(session, WorkerCommand::Drain).await.unwrap();
     };
     let (report, ()) = tokio::join!(worker.run(), operator);
     assert_eq!(report.unwrap().done, 1);
@@ -121,7 +121,7 @@ async fn an_operators_order_arrives_with_the_heartbeat_and_quiet_can_be_lifted()
 async fn a_dropped_worker_drops_its_handlers_and_others_take_over_after_the_ttl() {
     let harness = Harness::new();
     let ids = harness.send_all(8, Script::Sleep(1_000)).await;
-    let doomed = harness.worker(8).claim_ahead(ClaimAhead::Off).build().unwrap();
+    let doomed = harness.worker(8).prefetch(Prefetch::Off).build().unwrap();
     tokio::select! {
         _ = doomed.run() => unreachable!("it has work for a second"),
         () = harness.until_running(8) => {}

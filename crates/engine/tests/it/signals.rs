@@ -21,7 +21,7 @@ async fn the_first_signal_drains_and_the_second_stops() {
     let operator = async {
         harness.until_running(1).await;
         signal("-TERM");
-        control.reached(longshore::session::Order::Drain).await;
+        control.wait_for_order(longshore::worker_session::WorkerCommand::Drain).await;
         assert_eq!(harness.log.running(), 1, "drain lets it run");
         signal("-INT");
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::unit::Weight;
-use longshore::{ClaimAhead, UnitState};
+use longshore::{Prefetch, UnitState};
 use serde_json::json;
 
 use crate::harness::{Harness, Script, unit};
@@ -150,7 +150,7 @@ async fn fast_handlers_are_claimed_ahead_and_slow_ones_are_not() {
 async fn claim_ahead_can_be_turned_off() {
     let harness = Harness::new();
     harness.send_all(100, Script::Sleep(10)).await;
-    let worker = harness.worker(4).claim_ahead(ClaimAhead::Off).until_idle(true).build().unwrap();
+    let worker = harness.worker(4).prefetch(Prefetch::Off).until_idle(true).build().unwrap();
     assert_eq!(worker.run().await.unwrap().done, 100);
     assert_eq!(harness.store.calls("start"), 0);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longshore::store::{Inspect, Upkeep};
-use longshore::{Scope, UnitState, stall::Dead};
+use longshore::store::{Queries, Maintenance};
+use longshore::{Scope, UnitState, failure_detector::StalledSession};
 use longshore_testkit::Fault;
 use serde_json::json;
 
@@ -16,14 +16,14 @@ async fn an_outage_loses_nothing_and_does_not_spin() {
     let worker = harness.worker(8).until_idle(true).build().unwrap();
     let driver = async {
         harness.until(async || harness.log.runs() > 40).await;
-        harness.store.outage(true);
+        harness.store.set_outage(true);
         let verbs = ["claim", "start", "finish", "beat", "release", "lead", "totals", "sessions"];
         let calls = || verbs.iter().map(|verb| harness.store.calls(verb)).sum::<u64>();
         let before = calls();
         tokio::time::sleep(Duration::from_secs(60)).await;
         let made = calls() - before;
         assert!(made < 200, "{made} calls in a minute without a store");
-        harness.store.outage(false);
+        harness.store.set_outage(false);
     };
     let (report, ()) = tokio::join!(worker.run(), driver);
     let report = report.unwrap();
@@ -36,11 +36,11 @@ async fn an_outage_loses_nothing_and_does_not_spin() {
 async fn a_worker_waits_for_a_store_that_is_away_at_its_start() {
     let harness = Harness::new();
     harness.send(Script::Ok(json!(1))).await;
-    harness.store.outage(true);
+    harness.store.set_outage(true);
     let worker = harness.worker(1).until_idle(true).build().unwrap();
     let driver = async {
         tokio::time::sleep(Duration::from_secs(20)).await;
-        harness.store.outage(false);
+        harness.store.set_outage(false);
     };
     let (report, ()) = tokio::join!(worker.run(), driver);
     assert_eq!(report.unwrap().done, 1);
@@ -56,7 +56,7 @@ async fn a_stop_without_a_store_ends_and_says_what_is_left() {
     let began = tokio::time::Instant::now();
     let driver = async {
         harness.until_running(3).await;
-        harness.store.outage(true);
+        harness.store.set_outage(true);
         harness.until_running(0).await;
         control.stop();
     };
@@ -69,11 +69,11 @@ async fn a_stop_without_a_store_ends_and_says_what_is_left() {
 async fn a_lost_answer_of_finish_counts_nothing_twice() {
     let harness = Harness::new();
     harness.send_all(50, Script::Sleep(5)).await;
-    harness.store.always("finish", Some(Fault::FailAfter));
+    harness.store.set_default_fault("finish", Some(Fault::FailAfter));
     let worker = harness.worker(4).until_idle(true).build().unwrap();
     let driver = async {
         harness.until(async || harness.store.calls("finish") >= 3).await;
-        harness.store.always("finish", None);
+        harness.store.set_default_fault("finish", None);
     };
     let (report, ()) = tokio::join!(worker.run(), driver);
     let report = report.unwrap();
@@ -86,11 +86,11 @@ async fn a_lost_answer_of_finish_counts_nothing_twice() {
 async fn units_of_a_claim_whose_answer_was_lost_are_given_back() {
     let harness = Harness::new();
     let ids = harness.send_all(6, Script::Ok(json!(1))).await;
-    harness.store.always("claim", Some(Fault::FailAfter));
+    harness.store.set_default_fault("claim", Some(Fault::FailAfter));
     let worker = harness.worker(2).until_idle(true).build().unwrap();
     let driver = async {
         harness.until(async || harness.store.calls("claim") >= 1).await;
-        harness.store.always("claim", None);
+        harness.store.set_default_fault("claim", None);
     };
     let (report, ()) = tokio::join!(worker.run(), driver);
     assert_eq!(report.unwrap().done, 6);
@@ -110,7 +110,7 @@ async fn a_session_that_was_ended_is_replaced_and_its_runs_are_void() {
     let operator = async {
         harness.until_running(1).await;
         let session = harness.store.sessions().await.unwrap().remove(0);
-        let dead = Dead { session: session.id, beats: session.beats };
+        let dead = StalledSession { session: session.id, beats: session.beats };
         harness.store.reclaim(&[dead]).await.unwrap();
         // The old run is cancelled; the unit is requeued and runs under the new session.
         harness.until(async || harness.log.runs_of(id) == 2).await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use longshore::store::Inspect;
+use longshore::store::Queries;
 use longshore::{NewUnit, SessionId, UnitId, UnitState};
 use serde_json::json;
 use tokio::time::Instant;

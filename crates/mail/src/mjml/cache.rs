@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::Rendered;
+use super::RenderedPage;
 
 /// SHA-256 of the renderer's name and the template text.
 pub(super) type CacheKey = [u8; 32];
@@ -16,7 +16,7 @@ pub(super) fn cache_key(renderer: &str, template: &str) -> CacheKey {
 
 #[derive(Debug)]
 pub(super) struct PageCache {
-    entries: HashMap<CacheKey, Arc<Rendered>>,
+    entries: HashMap<CacheKey, Arc<RenderedPage>>,
     order: VecDeque<CacheKey>,
     bytes: usize,
     max_bytes: usize,
@@ -28,12 +28,12 @@ impl PageCache {
         Self { entries: HashMap::new(), order: VecDeque::new(), bytes: 0, max_bytes }
     }
 
-    pub(super) fn get(&self, cache_key: &CacheKey) -> Option<Arc<Rendered>> {
+    pub(super) fn get(&self, cache_key: &CacheKey) -> Option<Arc<RenderedPage>> {
         self.entries.get(cache_key).cloned()
     }
 
     /// Inserts a page, replacing an earlier one with the same key.
-    pub(super) fn insert(&mut self, cache_key: CacheKey, page: &Arc<Rendered>) {
+    pub(super) fn insert(&mut self, cache_key: CacheKey, page: &Arc<RenderedPage>) {
         if page.html.len() > self.max_bytes {
             return;
         }
@@ -53,8 +53,8 @@ impl PageCache {
 mod tests {
     use super::*;
 
-    fn page(html: &str) -> Arc<Rendered> {
-        Arc::new(Rendered { html: html.into(), warnings: Vec::new() })
+    fn page(html: &str) -> Arc<RenderedPage> {
+        Arc::new(RenderedPage { html: html.into(), warnings: Vec::new() })
     }
 
     #[test]

@@ -7,7 +7,7 @@ use longshore::BoundedPool;
 
 use super::cache::{PageCache, cache_key};
 use super::error::RenderError;
-use super::{Rendered, Renderer, Template};
+use super::{RenderedPage, Renderer, MjmlTemplate};
 
 /// Renders templates. Cheap to clone; all clones share one cache.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl Compiler {
     /// Each rendering holds a permit of this pool. Callers wait for a permit, so a slow renderer slows its
     /// callers down instead of being overloaded.
     #[must_use]
-    pub fn within(self, pool: BoundedPool) -> Self {
+    pub fn with_pool(self, pool: BoundedPool) -> Self {
         Self { pool: Some(pool), ..self }
     }
 
@@ -50,7 +50,7 @@ impl Compiler {
     }
 
     /// Renders a template, or returns the cached page.
-    pub async fn compile(&self, template: &Template) -> Result<Arc<Rendered>, RenderError> {
+    pub async fn compile(&self, template: &MjmlTemplate) -> Result<Arc<RenderedPage>, RenderError> {
         // With the cache disabled, the key need not be computed.
         let key = (self.cache_bytes > 0).then(|| cache_key(self.renderer.name(), template.text()));
         if let Some(page) = key.and_then(|key| self.cache().get(&key)) {
@@ -67,7 +67,7 @@ impl Compiler {
         Ok(page)
     }
 
-    async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
+    async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         let timed_out = |_| RenderError::Timeout {
             renderer: self.renderer.name().to_owned(),
             limit: self.timeout,

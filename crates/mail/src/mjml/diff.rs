@@ -12,9 +12,9 @@ use super::lexer::{Attribute, MarkupKind, tokenise};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
     /// The tag or text.
-    pub what: String,
+    pub text: String,
     /// How many more the second page has; negative if the first has more.
-    pub more: i64,
+    pub excess: i64,
 }
 
 /// All differences, the largest first; empty if the pages are equivalent.
@@ -26,8 +26,8 @@ pub fn differences(first: &str, second: &str) -> Vec<Difference> {
         }
     }
     let differs = counts.into_iter().filter(|(_, more)| *more != 0);
-    let mut all: Vec<_> = differs.map(|(what, more)| Difference { what, more }).collect();
-    all.sort_by_key(|one| (std::cmp::Reverse(one.more.abs()), one.what.clone()));
+    let mut all: Vec<_> = differs.map(|(what, more)| Difference { text: what, excess: more }).collect();
+    all.sort_by_key(|one| (std::cmp::Reverse(one.excess.abs()), one.text.clone()));
     all
 }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_one_has_and_the_other_has_not_is_listed() {
         let differences = differences("<p>a</p><p>b</p>", "<p>a</p><i>b</i>");
-        let listed: Vec<_> = differences.iter().map(|one| (one.what.as_str(), one.more)).collect();
+        let listed: Vec<_> = differences.iter().map(|one| (one.text.as_str(), one.excess)).collect();
         assert_eq!(listed, [("i", 1), ("p", -1)]);
     }
 }

@@ -9,14 +9,14 @@ use longshore::AcquireError;
 
 /// A line of a template or of an included file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceLocation {
+pub struct MjmlLocation {
     /// The file; none if the template was passed as text.
     pub file: Option<Arc<Path>>,
     /// The line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for SourceLocation {
+impl fmt::Display for MjmlLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
             Some(file) => write!(f, "{}:{}", file.display(), self.line),
@@ -30,7 +30,7 @@ impl fmt::Display for SourceLocation {
 #[error("{location}: {message}")]
 pub struct MjmlError {
     /// Where the error is.
-    pub location: SourceLocation,
+    pub location: MjmlLocation,
     /// What is wrong.
     pub message: String,
 }

@@ -9,21 +9,21 @@ use reqwest::{Client, StatusCode, Url};
 use serde::{Deserialize, Serialize};
 
 use super::error::{RenderError, chain};
-use super::{Rendered, Renderer, Template};
+use super::{RenderedPage, Renderer, MjmlTemplate};
 
 /// A rendering server.
 #[derive(Debug, Clone)]
-pub struct Http {
+pub struct HttpRenderer {
     client: Client,
     url: Url,
-    form: Form,
+    form: HttpFormat,
     name: String,
 }
 
 /// The format of requests and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum HttpFormat {
     /// The request body is the template; the response body is the page.
     Raw,
     /// `{"mjml": …}`; `{"html": …, "errors": […]}`.
@@ -53,21 +53,21 @@ struct RenderWarning {
     message: String,
 }
 
-impl Http {
+impl HttpRenderer {
     /// A server at this URL. The client configures proxies, timeouts and TLS.
-    pub fn new(client: Client, url: Url, form: Form) -> Self {
+    pub fn new(client: Client, url: Url, form: HttpFormat) -> Self {
         let name = format!("the MJML server {}", url.host_str().unwrap_or("(no host)"));
         Self { client, url, form, name }
     }
 
-    async fn post(&self, template: &Template) -> Result<(StatusCode, Vec<u8>), reqwest::Error> {
+    async fn post(&self, template: &MjmlTemplate) -> Result<(StatusCode, Vec<u8>), reqwest::Error> {
         let request = self.client.post(self.url.clone());
         let request = match self.form {
             // The raw server answers 500 to a request without a content type.
-            Form::Raw => request
+            HttpFormat::Raw => request
                 .header(CONTENT_TYPE, "text/plain; charset=utf-8")
                 .body(template.text().to_owned()),
-            Form::Json => {
+            HttpFormat::Json => {
                 let body = serde_json::to_vec(&RenderRequest { mjml: template.text() })
                     .unwrap_or_default();
                 request.header(CONTENT_TYPE, "application/json").body(body)
@@ -92,15 +92,15 @@ impl Http {
         RenderError::Refused { renderer: self.name.clone(), message }
     }
 
-    fn parse(&self, body: Vec<u8>, template: &Template) -> Result<Rendered, RenderError> {
+    fn parse(&self, body: Vec<u8>, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         if body.len() > MAX_RESPONSE_BYTES {
             return Err(
                 self.rejected(format!("its response is larger than {MAX_RESPONSE_BYTES} bytes"))
             );
         }
         let (html, warnings) = match self.form {
-            Form::Raw => (String::from_utf8(body).unwrap_or_default(), Vec::new()),
-            Form::Json => {
+            HttpFormat::Raw => (String::from_utf8(body).unwrap_or_default(), Vec::new()),
+            HttpFormat::Json => {
                 let response: RenderResponse = serde_json::from_slice(&body).map_err(|cause| {
                     self.rejected(format!("its response is not the expected JSON: {cause}"))
                 })?;
@@ -114,17 +114,17 @@ impl Http {
         if html.trim().is_empty() {
             return Err(self.rejected("it returned an empty page".into()));
         }
-        Ok(Rendered { html, warnings })
+        Ok(RenderedPage { html, warnings })
     }
 }
 
 #[async_trait]
-impl Renderer for Http {
+impl Renderer for HttpRenderer {
     fn name(&self) -> &str {
         &self.name
     }
 
-    async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
+    async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         template.reject_includes()?;
         let response = self.post(template).await;
         let (status, body) =

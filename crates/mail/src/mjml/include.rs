@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{MjmlError, SourceLocation};
+use super::error::{MjmlError, MjmlLocation};
 use super::lexer::{Attribute, MarkupKind, MarkupToken, tokenise};
-use super::template::{Roots, Template};
+use super::template::{Roots, MjmlTemplate};
 
 /// Maximum depth of nested includes.
 const MAX_DEPTH: usize = 16;
@@ -20,14 +20,14 @@ pub(super) fn expand(
     folder: Option<&Path>,
     text: &str,
     roots: &Roots,
-) -> Result<Template, MjmlError> {
+) -> Result<MjmlTemplate, MjmlError> {
     let mut writer =
         Writer { text: String::new(), locations: Vec::new(), roots, stack: Vec::new() };
     writer.start_line(&file, 1);
     let source =
         Source { file, folder: folder.map(Path::to_path_buf), text: normalise_line_ends(text) };
     writer.add(&source, IncludedPart::Whole)?;
-    Ok(Template::new(writer.text, writer.locations))
+    Ok(MjmlTemplate::new(writer.text, writer.locations))
 }
 
 /// Compared case-insensitively, as renderers do.
@@ -66,7 +66,7 @@ enum IncludedPart {
 struct Writer<'a> {
     text: String,
     /// The source location of each line of `text`.
-    locations: Vec<SourceLocation>,
+    locations: Vec<MjmlLocation>,
     roots: &'a Roots,
     /// The stack of files being included, outermost first.
     stack: Vec<PathBuf>,
@@ -78,19 +78,19 @@ impl Writer<'_> {
         if !self.locations.is_empty() {
             self.text.push('\n');
         }
-        self.locations.push(SourceLocation { file: file.clone(), line });
+        self.locations.push(MjmlLocation { file: file.clone(), line });
     }
 
     fn push(&mut self, text: &str, file: &Option<Arc<Path>>, line: usize) {
         self.text.push_str(text);
         let newlines = text.bytes().filter(|byte| *byte == b'\n').count();
-        let location = |n| SourceLocation { file: file.clone(), line: line + n };
+        let location = |n| MjmlLocation { file: file.clone(), line: line + n };
         self.locations.extend((1..=newlines).map(location));
     }
 
     fn add(&mut self, source: &Source, part: IncludedPart) -> Result<(), MjmlError> {
         let error_at = |line, message: String| MjmlError {
-            location: SourceLocation { file: source.file.clone(), line },
+            location: MjmlLocation { file: source.file.clone(), line },
             message,
         };
         let missing_end = |error: super::lexer::MissingEnd| {
@@ -135,7 +135,7 @@ impl Writer<'_> {
         attributes: &[Attribute<'_>],
         section: &'static str,
     ) -> Result<(), MjmlError> {
-        let here = SourceLocation { file: from.file.clone(), line };
+        let here = MjmlLocation { file: from.file.clone(), line };
         let error_at = |message: String| MjmlError { location: here.clone(), message };
         let attribute = |name| attributes.iter().find(|one| one.name == name).map(|one| one.value);
         let path =

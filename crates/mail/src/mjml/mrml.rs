@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_pool::{CallError, ErrorKind, Operations, Settings, WhenFull, WorkerPool};
+use longshore_pool::{CallError, ErrorKind, Operations, PoolSettings, WhenQueueFull, WorkerPool};
 use mrml::prelude::parser::{Error as ParseError, ParserOptions};
 use mrml::prelude::render::RenderOptions;
 
 use super::error::{MjmlError, RenderError, chain};
 use super::normalise::{NormalisedTemplate, normalise};
-use super::{Rendered, Renderer, Template};
+use super::{RenderedPage, Renderer, MjmlTemplate};
 
 /// Renders with mrml: many times faster than npm's mjml (bench/mail), with nearly the same output
 /// (docs/mjml.md).
 #[derive(Debug, Clone)]
-pub struct Embedded {
+pub struct EmbeddedRenderer {
     threads: WorkerPool,
 }
 
@@ -28,23 +28,23 @@ const YAHOO_MEDIA_QUERY: &str = "@media screen yahoo";
 /// Longer than the compiler's timeout, so that the compiler's error is reported.
 const POOL_TIMEOUT: Duration = Duration::from_secs(300);
 
-impl Embedded {
+impl EmbeddedRenderer {
     /// Starts a pool of so many threads.
     pub async fn new(threads: usize) -> Result<Self, RenderError> {
-        let settings = Settings {
+        let settings = PoolSettings {
             min: 1.min(threads),
             max: threads,
             max_calls: None,
             timeout: POOL_TIMEOUT,
-            when_full: WhenFull::Wait,
-            ..Settings::default()
+            when_full: WhenQueueFull::Wait,
+            ..PoolSettings::default()
         };
         let threads = WorkerPool::threads("mrml", Operations::stateless(), settings).await;
         Ok(Self { threads: threads.map_err(unavailable)? })
     }
 
     /// Renders on the caller's thread.
-    pub fn render_here(template: &Template) -> Result<Rendered, MjmlError> {
+    pub fn render_blocking(template: &MjmlTemplate) -> Result<RenderedPage, MjmlError> {
         let normalised = normalise(template.text());
         let normalised = normalised.map_err(|(line, what)| template.error(line, what))?;
         let parsed = mrml::parse_with_options(&normalised.text, &ParserOptions::default());
@@ -58,19 +58,19 @@ impl Embedded {
             let line = normalised.line(warning.span.start);
             template.error(line, warning.kind.to_string())
         });
-        Ok(Rendered { html, warnings: warnings.collect() })
+        Ok(RenderedPage { html, warnings: warnings.collect() })
     }
 }
 
 #[async_trait]
-impl Renderer for Embedded {
+impl Renderer for EmbeddedRenderer {
     fn name(&self) -> &str {
         NAME
     }
 
-    async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
+    async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         let template = template.clone();
-        let rendered = self.threads.run_blocking(move || Self::render_here(&template)).await;
+        let rendered = self.threads.run_blocking(move || Self::render_blocking(&template)).await;
         match rendered {
             Ok(rendered) => Ok(rendered?),
             // The library would panic again on the same template.
@@ -90,7 +90,7 @@ fn unavailable(error: CallError) -> RenderError {
 fn parse_error(
     error: &ParseError,
     normalised: &NormalisedTemplate,
-    template: &Template,
+    template: &MjmlTemplate,
 ) -> MjmlError {
     let at = |start: usize| normalised.line(start);
     let source_text =

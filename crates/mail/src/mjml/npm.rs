@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use longshore_pool::{CallError, ErrorKind, Program, Settings, WhenFull, WorkerPool};
+use longshore_pool::{CallError, ErrorKind, Program, PoolSettings, WhenQueueFull, WorkerPool};
 use serde::{Deserialize, Serialize};
 
 use super::error::RenderError;
-use super::{Rendered, Renderer, Template};
+use super::{RenderedPage, Renderer, MjmlTemplate};
 
 /// Renders with npm's mjml. One rendering takes a Node process about 20 ms.
 #[derive(Debug, Clone)]
-pub struct Reference {
+pub struct NpmRenderer {
     pool: WorkerPool,
     name: String,
 }
@@ -37,19 +37,19 @@ struct RenderWarning {
     tag: Option<String>,
 }
 
-impl Reference {
+impl NpmRenderer {
     /// Starts a pool of at most so many workers. `folder` is where `npm install mjml` was run.
     pub async fn start(folder: &Path, workers: usize) -> Result<Self, RenderError> {
         let program = Program::command("node")
             .args(["--input-type=module", "-e", WORKER])
             .env("LONGSHORE_MJML", folder.as_os_str());
-        let settings = Settings {
+        let settings = PoolSettings {
             min: 1.min(workers),
             max: workers,
             // Node's memory grows slowly; the pool replaces one worker while the others continue.
             max_memory: Some(512 << 20),
-            when_full: WhenFull::Wait,
-            ..Settings::default()
+            when_full: WhenQueueFull::Wait,
+            ..PoolSettings::default()
         };
         let pool = WorkerPool::processes("mjml", program, settings).await;
         let pool = pool.map_err(|error| unavailable("npm mjml", &error))?;
@@ -65,12 +65,12 @@ impl Reference {
 }
 
 #[async_trait]
-impl Renderer for Reference {
+impl Renderer for NpmRenderer {
     fn name(&self) -> &str {
         &self.name
     }
 
-    async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
+    async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         template.reject_includes()?;
         let response = self
             .pool
@@ -81,11 +81,11 @@ impl Renderer for Reference {
             let tag = warning.tag.as_ref().map_or(String::new(), |tag| format!("<{tag}>: "));
             template.error(warning.line, format!("{tag}{}", warning.message))
         });
-        Ok(Rendered { warnings: warnings.collect(), html: response.html })
+        Ok(RenderedPage { warnings: warnings.collect(), html: response.html })
     }
 }
 
-impl Reference {
+impl NpmRenderer {
     fn render_error(&self, error: CallError) -> RenderError {
         match error.kind {
             ErrorKind::Handler { message, .. } => {

@@ -4,15 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{MjmlError, SourceLocation};
+use super::error::{MjmlError, MjmlLocation};
 use super::include::{expand, find_include, normalise_line_ends};
 
 /// MJML with its includes resolved.
 #[derive(Debug, Clone)]
-pub struct Template {
+pub struct MjmlTemplate {
     text: Arc<str>,
     /// The source location of each line; empty if the template was passed as text and includes nothing.
-    locations: Arc<[SourceLocation]>,
+    locations: Arc<[MjmlLocation]>,
 }
 
 /// Folders that includes may be read from. If empty, every include is rejected.
@@ -45,7 +45,7 @@ impl Roots {
     }
 }
 
-impl Template {
+impl MjmlTemplate {
     /// Parses a text; its includes are relative to the first root.
     pub fn from_text(text: &str, roots: &Roots) -> Result<Self, MjmlError> {
         // Fast path for digest pages, which have no includes: the renderer validates them later.
@@ -60,14 +60,14 @@ impl Template {
     pub fn read(path: &Path, roots: &Roots) -> Result<Self, MjmlError> {
         let file: Arc<Path> = path.into();
         let unreadable = |cause: io::Error| MjmlError {
-            location: SourceLocation { file: Some(Arc::clone(&file)), line: 1 },
+            location: MjmlLocation { file: Some(Arc::clone(&file)), line: 1 },
             message: format!("cannot be read: {cause}"),
         };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         expand(Some(Arc::clone(&file)), path.parent(), &text, roots)
     }
 
-    pub(super) fn new(text: String, locations: Vec<SourceLocation>) -> Self {
+    pub(super) fn new(text: String, locations: Vec<MjmlLocation>) -> Self {
         Self { text: text.into(), locations: locations.into() }
     }
 
@@ -77,8 +77,8 @@ impl Template {
     }
 
     /// The source location of a line of the text; lines count from 1.
-    pub fn location(&self, line: usize) -> SourceLocation {
-        let unknown = || SourceLocation { file: None, line };
+    pub fn location(&self, line: usize) -> MjmlLocation {
+        let unknown = || MjmlLocation { file: None, line };
         let at = line.clamp(1, self.locations.len().max(1)) - 1;
         self.locations.get(at).cloned().unwrap_or_else(unknown)
     }

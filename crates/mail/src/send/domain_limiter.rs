@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use longshore::accounts::bucket::{Draw, Level, draw};
+use longshore::accounts::token_bucket::{BucketRequest, BucketLevel, draw};
 use longshore::{Priority, Timestamp};
 
 /// The rate for messages to one domain.
@@ -21,13 +21,13 @@ pub struct DomainRate {
 }
 
 impl DomainRate {
-    fn token_draw(self, domain: &str) -> Draw {
-        Draw {
+    fn token_draw(self, domain: &str) -> BucketRequest {
+        BucketRequest {
             bucket: domain.to_owned(),
             per_minute: self.per_minute,
             capacity: self.burst.max(1.0),
-            want: 1.0,
-            at_least: 1.0,
+            amount: 1.0,
+            minimum: 1.0,
         }
     }
 
@@ -71,7 +71,7 @@ pub(super) struct DomainLimiter {
 
 #[derive(Debug, Default)]
 struct DomainState {
-    level: Option<Level>,
+    level: Option<BucketLevel>,
     /// The next free time of each class: postponed messages first, then by priority.
     next: [Option<Timestamp>; 10],
 }
@@ -100,7 +100,7 @@ impl DomainLimiter {
         for name in to.iter().map(|to| domain(to)).collect::<BTreeSet<_>>() {
             let domain = self.domains.entry(name.clone()).or_default();
             let (drawn, level) = draw(domain.level, now, &rate.token_draw(&name));
-            if drawn.got > 0.0 && !domain.has_waiting_before(class, now) {
+            if drawn.taken > 0.0 && !domain.has_waiting_before(class, now) {
                 levels.push((name, level));
             } else {
                 until = until.max(Some(domain.schedule(class, now + drawn.wait, rate.interval())));

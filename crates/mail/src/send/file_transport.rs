@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
-use super::{Carrier, MailTransaction};
-use crate::spool::{DeliveryOutcome, Message};
+use super::{Transport, MailTransaction};
+use crate::spool::{DeliveryOutcome, SpooledMessage};
 
 /// Writes one `.eml` file per message, named by its Message-ID: a resent message replaces its file.
 #[derive(Debug, Clone)]
-pub struct Folder(PathBuf);
+pub struct FileTransport(PathBuf);
 
-impl Folder {
+impl FileTransport {
     /// Creates the folder if it is missing.
     pub fn new(path: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(path)?;
@@ -21,15 +21,15 @@ impl Folder {
 }
 
 #[async_trait]
-impl Carrier for Folder {
-    async fn begin(&self, _: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+impl Transport for FileTransport {
+    async fn begin(&self, _: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         Ok(Box::new(self.clone()))
     }
 }
 
 #[async_trait]
-impl MailTransaction for Folder {
-    async fn send_data(self: Box<Self>, message: &Message) -> DeliveryOutcome {
+impl MailTransaction for FileTransport {
+    async fn send_data(self: Box<Self>, message: &SpooledMessage) -> DeliveryOutcome {
         let name = format!("{}.eml", message.message_id.replace(['/', '\0'], "_"));
         let (path, part) = (self.0.join(&name), self.0.join(format!(".{name}.part")));
         // Rename when complete, so that readers never see a partial message.

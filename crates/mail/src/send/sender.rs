@@ -12,10 +12,10 @@ use tokio::sync::RwLock;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
-use super::Carrier;
+use super::Transport;
 use super::domain_limiter::{DomainLimiter, DomainRate, WaitClass};
 use crate::spool::{
-    DeliveryOutcome, DueMessages, FileName, LeasedMessage, Message, NextState, Policy,
+    DeliveryOutcome, DueMessages, FileName, LeasedMessage, SpooledMessage, NextState, DeliveryPolicy,
     RecoveryReport, Shard, SpoolError,
 };
 
@@ -25,26 +25,26 @@ pub struct SenderSettings {
     /// Concurrent messages, each on its own connection.
     pub connections: usize,
     /// What to do with messages that were not accepted.
-    pub policy: Policy,
+    pub policy: DeliveryPolicy,
     /// Rate limit per recipient domain; none for no limit.
     pub per_domain: Option<DomainRate>,
     /// Maximum number of messages per scan of the spool.
-    pub round: usize,
+    pub scan_limit: usize,
 }
 
 impl Default for SenderSettings {
     fn default() -> Self {
-        Self { connections: 8, policy: Policy::default(), per_domain: None, round: 1_000 }
+        Self { connections: 8, policy: DeliveryPolicy::default(), per_domain: None, scan_limit: 1_000 }
     }
 }
 
 /// The result of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sent {
+pub struct SendReport {
     /// Accepted by the server.
     pub sent: usize,
     /// To be retried.
-    pub again: usize,
+    pub retried: usize,
     /// Failed.
     pub failed: usize,
     /// Postponed by the rate limit of their domain.
@@ -58,7 +58,7 @@ pub struct Sent {
 /// Sends the messages of a shard.
 pub struct Sender {
     shard: Arc<Shard>,
-    carrier: Arc<dyn Carrier>,
+    carrier: Arc<dyn Transport>,
     settings: SenderSettings,
     clock: Arc<dyn Clock>,
     domains: Mutex<DomainLimiter>,
@@ -70,7 +70,7 @@ pub struct Sender {
 }
 
 /// The result of one message.
-enum SendResult {
+enum MailSendResult {
     Gone,
     Postponed,
     Settled(NextState),
@@ -103,14 +103,14 @@ impl DueList {
     }
 }
 
-impl Sent {
-    fn count(&mut self, result: &SendResult) {
+impl SendReport {
+    fn count(&mut self, result: &MailSendResult) {
         match result {
-            SendResult::Gone => {}
-            SendResult::Postponed => self.put_off += 1,
-            SendResult::Settled(NextState::Sent) => self.sent += 1,
-            SendResult::Settled(NextState::Pending(_)) => self.again += 1,
-            SendResult::Settled(NextState::Failed) => self.failed += 1,
+            MailSendResult::Gone => {}
+            MailSendResult::Postponed => self.put_off += 1,
+            MailSendResult::Settled(NextState::Sent) => self.sent += 1,
+            MailSendResult::Settled(NextState::Pending(_)) => self.retried += 1,
+            MailSendResult::Settled(NextState::Failed) => self.failed += 1,
         }
     }
 }
@@ -119,7 +119,7 @@ impl Sender {
     /// Recovers the shard, and creates the sender.
     pub async fn new(
         shard: Shard,
-        carrier: Arc<dyn Carrier>,
+        carrier: Arc<dyn Transport>,
         settings: SenderSettings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SpoolError> {
@@ -145,7 +145,7 @@ impl Sender {
     /// Sends all due messages, including messages that become due while any is in flight: a slow reply does
     /// not delay others. `stop` is called before each message. After a spool error no further message is
     /// claimed. If this future is dropped, the next round recovers the messages in flight.
-    pub async fn round(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
+    pub async fn round(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<SendReport, SpoolError> {
         if !self.completed.swap(false, Ordering::SeqCst) {
             self.recover().await?;
         }
@@ -154,10 +154,10 @@ impl Sender {
         Ok(report)
     }
 
-    async fn send_due(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
+    async fn send_due(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<SendReport, SpoolError> {
         let limit = self.settings.connections.max(1);
         let mut list = self.scan().await?;
-        let (mut report, mut first_error) = (Sent::default(), None);
+        let (mut report, mut first_error) = (SendReport::default(), None);
         let mut in_flight = FuturesUnordered::new();
         loop {
             if first_error.is_none() && !in_flight.is_empty() && list.is_stale() && !stop() {
@@ -196,7 +196,7 @@ impl Sender {
     }
 
     async fn scan(&self) -> Result<DueList, SpoolError> {
-        let (shard, now, limit) = (Arc::clone(&self.shard), self.clock.now(), self.settings.round);
+        let (shard, now, limit) = (Arc::clone(&self.shard), self.clock.now(), self.settings.scan_limit);
         let due = blocking(move || {
             // Writers may crash at any time, not only before a sender starts.
             shard.spool().move_committed(now)?;
@@ -206,16 +206,16 @@ impl Sender {
         Ok(DueList { names: names.into(), more, next, scanned_at: Instant::now() })
     }
 
-    async fn send(&self, name: FileName) -> Result<SendResult, SpoolError> {
+    async fn send(&self, name: FileName) -> Result<MailSendResult, SpoolError> {
         let (shard, due) = (Arc::clone(&self.shard), name.due);
         let Some(leased) = self.on_disk(move || shard.claim(&name)).await? else {
-            return Ok(SendResult::Gone);
+            return Ok(MailSendResult::Gone);
         };
         if let Some(until) = self.postpone_until(leased.message(), due) {
             return self
                 .on_disk(move || leased.postpone(until))
                 .await
-                .map(|()| SendResult::Postponed);
+                .map(|()| MailSendResult::Postponed);
         }
         let (leased, outcome) = match self.carrier.begin(leased.message()).await {
             Err(outcome) => (leased, outcome),
@@ -228,7 +228,7 @@ impl Sender {
                 (leased, outcome)
             }
         };
-        self.settle(leased, outcome).await.map(SendResult::Settled)
+        self.settle(leased, outcome).await.map(MailSendResult::Settled)
     }
 
     async fn on_disk<T: Send + 'static>(
@@ -248,7 +248,7 @@ impl Sender {
 
     /// The time to postpone a message to, by its domains' limits. A message that is due later than originally
     /// was postponed before.
-    fn postpone_until(&self, message: &Message, due: Timestamp) -> Option<Timestamp> {
+    fn postpone_until(&self, message: &SpooledMessage, due: Timestamp) -> Option<Timestamp> {
         let class = match due > message.name.due {
             true => WaitClass::Postponed,
             false => WaitClass::New(message.name.priority),
@@ -286,10 +286,10 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Sums up rounds.
-impl std::ops::AddAssign<&Self> for Sent {
+impl std::ops::AddAssign<&Self> for SendReport {
     fn add_assign(&mut self, round: &Self) {
         self.sent += round.sent;
-        self.again += round.again;
+        self.retried += round.retried;
         self.failed += round.failed;
         self.put_off += round.put_off;
         (self.more, self.next) = (round.more, round.next);

@@ -18,9 +18,9 @@ use tokio::time::timeout;
 
 use super::connection::SmtpStream;
 use super::reply_class::{SmtpFailure, Stage, classify};
-use super::tls::{TlsConfig, TlsError};
-use super::{Carrier, MailTransaction};
-use crate::spool::{DeliveryOutcome, Message};
+use super::tls::{TlsConfig, SmtpTlsError};
+use super::{Transport, MailTransaction};
+use crate::spool::{DeliveryOutcome, SpooledMessage};
 
 /// How long a server may take to reply after the data (RFC 5321, 4.5.3.2.6).
 const DATA_REPLY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -104,7 +104,7 @@ struct Connection {
 
 impl Smtp {
     /// Prepares TLS; connects on the first message.
-    pub fn new(settings: SmtpSettings) -> Result<Self, TlsError> {
+    pub fn new(settings: SmtpSettings) -> Result<Self, SmtpTlsError> {
         let tls = match settings.security {
             Security::None => None,
             Security::StartTls | Security::Tls => {
@@ -154,7 +154,7 @@ impl Smtp {
     async fn send_envelope(
         &self,
         connection: &mut Connection,
-        message: &Message,
+        message: &SpooledMessage,
     ) -> Result<RecipientReplies, SmtpFailure> {
         let smtp = &mut connection.smtp;
         let from = message.envelope.from.as_deref().map(address).transpose()?;
@@ -219,8 +219,8 @@ impl Smtp {
 }
 
 #[async_trait]
-impl Carrier for Smtp {
-    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+impl Transport for Smtp {
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         let idle = self.idle().pop();
         if let Some(mut connection) = idle {
             match self.send_envelope(&mut connection, message).await {
@@ -300,7 +300,7 @@ struct SmtpTransaction {
 
 #[async_trait]
 impl MailTransaction for SmtpTransaction {
-    async fn send_data(mut self: Box<Self>, message: &Message) -> DeliveryOutcome {
+    async fn send_data(mut self: Box<Self>, message: &SpooledMessage) -> DeliveryOutcome {
         let sent = async {
             let answer = self.connection.smtp.message(&message.body).await;
             answer.map_err(|error| smtp_failure(&error))

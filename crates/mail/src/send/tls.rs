@@ -16,7 +16,7 @@ const SYSTEM_CA_FILES: [&str; 3] =
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set up TLS with {host}: {why}")]
-pub struct TlsError {
+pub struct SmtpTlsError {
     host: String,
     why: String,
 }
@@ -30,8 +30,8 @@ pub(super) struct TlsConfig {
 
 impl TlsConfig {
     /// Verifies the server's certificate against this name and these authorities.
-    pub(super) fn new(host: &str, authorities: Option<&Path>) -> Result<Self, TlsError> {
-        let error = |why: String| TlsError { host: host.to_owned(), why };
+    pub(super) fn new(host: &str, authorities: Option<&Path>) -> Result<Self, SmtpTlsError> {
+        let error = |why: String| SmtpTlsError { host: host.to_owned(), why };
         let name =
             ServerName::try_from(host.to_owned()).map_err(|cause| error(cause.to_string()))?;
         let roots = load_roots(authorities).map_err(error)?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use longshore::Timestamp;
 
 use super::error::{IoContext, SpoolError};
-use super::filename::{BUCKETS, FileName, Key};
-use super::format::{Message, encode_note};
+use super::filename::{BUCKETS, FileName, MessageKey};
+use super::format::{SpooledMessage, encode_note};
 use super::leased_message::day;
 use super::state_machine::Note;
 use super::{Spool, State, durable_fs};
@@ -24,9 +24,9 @@ pub struct PruneReport {
 
 /// A failed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailedMessage {
     /// Its key.
-    pub key: Key,
+    pub key: MessageKey,
     /// Its recipients; empty if it cannot be read.
     pub to: Vec<String>,
     /// When it failed.
@@ -35,8 +35,8 @@ pub struct Failed {
     pub why: String,
 }
 
-impl Failed {
-    fn of(name: FileName, message: Result<Message, SpoolError>) -> Self {
+impl FailedMessage {
+    fn of(name: FileName, message: Result<SpooledMessage, SpoolError>) -> Self {
         let (key, at) = (name.key, name.due);
         let message = match message {
             Ok(message) => message,
@@ -59,20 +59,20 @@ impl Failed {
 
 impl Spool {
     /// At most `most` failed messages, latest first.
-    pub fn failures(&self, most: usize) -> Result<Vec<Failed>, SpoolError> {
+    pub fn failures(&self, most: usize) -> Result<Vec<FailedMessage>, SpoolError> {
         let mut names = self.names(State::Failed)?;
         names.sort_unstable_by(|one, other| other.cmp(one));
         names.truncate(most);
         let read = |name: FileName| {
             let message = self.read(&self.at(State::Failed, &name));
-            Failed::of(name, message)
+            FailedMessage::of(name, message)
         };
         Ok(names.into_iter().map(read).collect())
     }
 
     /// Makes a failed message pending again with a fresh attempt count. Returns whether there was one. Fails
     /// if the message cannot be read, since it would fail again.
-    pub fn retry(&self, key: &Key, now: Timestamp) -> Result<bool, SpoolError> {
+    pub fn retry(&self, key: &MessageKey, now: Timestamp) -> Result<bool, SpoolError> {
         let names = self.names(State::Failed)?;
         let found = names.iter().find(|name| name.key == *key);
         found.map_or(Ok(false), |name| self.retry_file(name, now))
@@ -109,7 +109,7 @@ impl Spool {
     pub fn prune(&self, keep: Duration, now: Timestamp) -> Result<PruneReport, SpoolError> {
         // One process prunes at a time: a key that is removed twice may belong to a new message.
         let _one = match self.lock(BUCKETS) {
-            Err(SpoolError::Taken { .. }) => return Ok(PruneReport::default()),
+            Err(SpoolError::Locked { .. }) => return Ok(PruneReport::default()),
             lock => lock?,
         };
         let (mut pruned, cutoff) = (PruneReport::default(), day(now - keep));
@@ -138,7 +138,7 @@ impl Spool {
     /// modification time is the time of failure.
     pub fn prune_failed(&self, keep: Duration, now: Timestamp) -> Result<usize, SpoolError> {
         let _one = match self.lock(BUCKETS) {
-            Err(SpoolError::Taken { .. }) => return Ok(0),
+            Err(SpoolError::Locked { .. }) => return Ok(0),
             lock => lock?,
         };
         let (mut messages, cutoff) = (0, day(now - keep));

@@ -9,16 +9,16 @@ use longshore::{Priority, Timestamp};
 use serde_json::Value;
 
 use super::error::{IoContext, SpoolError};
-use super::filename::{FileName, Key};
-use super::format::{Envelope, Message};
+use super::filename::{FileName, MessageKey};
+use super::format::{Envelope, SpooledMessage};
 use super::state_machine::Note;
 use super::{Spool, State, durable_fs};
 
 /// A message to enqueue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct NewMessage {
     /// Its key: there is one message per key.
-    pub key: Key,
+    pub key: MessageKey,
     /// Not sent before this time.
     pub due: Timestamp,
     /// Which due message goes first.
@@ -35,7 +35,7 @@ pub struct Letter {
 
 /// The result of enqueueing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
+pub enum EnqueueResult {
     /// It is stored and will be sent.
     Created,
     /// A message with this key exists; this one is discarded.
@@ -50,7 +50,7 @@ impl Spool {
     /// may be stored; it is safe to enqueue all of them again.
     ///
     /// The number of disk syncs does not grow with the number of messages: enqueue many at a time.
-    pub fn put(&self, letters: &[Letter], now: Timestamp) -> Result<Vec<Put>, SpoolError> {
+    pub fn enqueue(&self, letters: &[NewMessage], now: Timestamp) -> Result<Vec<EnqueueResult>, SpoolError> {
         // Avoid syncing for an empty group.
         if letters.is_empty() {
             return Ok(Vec::new());
@@ -83,13 +83,13 @@ impl Spool {
     }
 
     /// The message with this key, in any state.
-    pub fn message(&self, key: &Key) -> Result<Message, SpoolError> {
+    pub fn message(&self, key: &MessageKey) -> Result<SpooledMessage, SpoolError> {
         self.read(&self.key(key))
     }
 
-    fn write(&self, letter: &Letter, now: Timestamp) -> Result<TempFile, SpoolError> {
+    fn write(&self, letter: &NewMessage, now: Timestamp) -> Result<TempFile, SpoolError> {
         let name = FileName::new(letter.due, letter.priority, letter.key.clone());
-        let message = Message {
+        let message = SpooledMessage {
             name: name.clone(),
             created: now,
             message_id: letter.message_id.clone(),
@@ -115,18 +115,18 @@ impl Spool {
     }
 
     /// The commit point: creating the key's link succeeds once per key.
-    fn commit(&self, one: &TempFile) -> Result<Put, SpoolError> {
+    fn commit(&self, one: &TempFile) -> Result<EnqueueResult, SpoolError> {
         self.step("commit");
         match fs::hard_link(&one.path, self.key(&one.name.key)) {
-            Ok(()) => Ok(Put::Created),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Put::Existing),
+            Ok(()) => Ok(EnqueueResult::Created),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(EnqueueResult::Existing),
             Err(error) => Err(error).context("link", &one.path),
         }
     }
 
-    fn move_to_pending(&self, one: &TempFile, put: Put) -> Result<(), SpoolError> {
+    fn move_to_pending(&self, one: &TempFile, put: EnqueueResult) -> Result<(), SpoolError> {
         match put {
-            Put::Created => {
+            EnqueueResult::Created => {
                 self.step("move to pending");
                 if !durable_fs::rename(&one.path, &self.at(State::Pending, &one.name))? {
                     // A sender moved it to `pending`, or removed it as a crashed writer's; then only the
@@ -134,7 +134,7 @@ impl Spool {
                     self.restore_if_lost(&one.name.key)?;
                 }
             }
-            Put::Existing => {
+            EnqueueResult::Existing => {
                 self.restore_if_lost(&one.name.key)?;
                 self.step("remove duplicate");
                 durable_fs::remove(&one.path)?;
@@ -145,7 +145,7 @@ impl Spool {
 
     /// Makes a message pending if its only link is its key. A message normally has two links; after a power
     /// failure only one may be left. Returns whether it did.
-    pub(super) fn restore_if_lost(&self, key: &Key) -> Result<bool, SpoolError> {
+    pub(super) fn restore_if_lost(&self, key: &MessageKey) -> Result<bool, SpoolError> {
         if link_count(&self.key(key)) != Some(1) {
             return Ok(false);
         }
@@ -157,7 +157,7 @@ impl Spool {
     }
 
     /// The message of a key, unless it reached its final state: then its other link was removed on purpose.
-    pub(super) fn active_message(&self, key: &Key) -> Result<Option<Message>, SpoolError> {
+    pub(super) fn active_message(&self, key: &MessageKey) -> Result<Option<SpooledMessage>, SpoolError> {
         let path = self.key(key);
         let Some(message) = self.skip_bad_file(&path, self.read(&path).map(Some))? else {
             return Ok(None);
@@ -171,7 +171,7 @@ impl Spool {
     }
 
     /// Links a message into `pending`. Returns false if the link exists.
-    pub(super) fn make_pending(&self, message: &Message) -> Result<bool, SpoolError> {
+    pub(super) fn make_pending(&self, message: &SpooledMessage) -> Result<bool, SpoolError> {
         let path = self.key(&message.name.key);
         self.step("restore");
         match fs::hard_link(&path, self.at(State::Pending, &message.name)) {

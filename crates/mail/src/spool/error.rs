@@ -32,7 +32,7 @@ pub enum SpoolError {
     },
     /// Another sender holds the lock of a bucket.
     #[error("another sender has bucket {bucket} of {}", folder.display())]
-    Taken {
+    Locked {
         /// The spool's folder.
         folder: PathBuf,
         /// The first bucket that is locked.
@@ -50,7 +50,7 @@ impl SpoolError {
     /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Io { .. } | Self::Taken { .. } | Self::WriterCrashed => true,
+            Self::Io { .. } | Self::Locked { .. } | Self::WriterCrashed => true,
             Self::Damaged { .. } | Self::Key(_) => false,
         }
     }
@@ -62,7 +62,7 @@ impl SpoolError {
         match self {
             Self::Damaged { .. } => true,
             Self::Io { source, .. } => Errno::from_io_error(source).is_some_and(is_file_specific),
-            Self::Taken { .. } | Self::WriterCrashed | Self::Key(_) => false,
+            Self::Locked { .. } | Self::WriterCrashed | Self::Key(_) => false,
         }
     }
 

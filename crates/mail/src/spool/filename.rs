@@ -17,14 +17,14 @@ const MAX_KEY: usize = 4096;
 
 /// The identity of a message, such as `digest/daily/4711/2026-11-16`. There is one message per key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(String);
+pub struct MessageKey(String);
 
 /// The key is empty or too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a key has 1 to {MAX_KEY} bytes")]
 pub struct MessageKeyError;
 
-impl Key {
+impl MessageKey {
     /// A key from a text of 1 to 4096 bytes.
     pub fn new(text: &str) -> Result<Self, MessageKeyError> {
         match text.len() {
@@ -63,7 +63,7 @@ impl Key {
     }
 
     /// Parses a key from its form in file names and logs.
-    pub fn from_file(name: &str) -> Option<Self> {
+    pub fn from_encoded(name: &str) -> Option<Self> {
         let allowed = |c: char| is_unreserved(c) || ['%', '~'].contains(&c);
         (!name.is_empty() && name.chars().all(allowed)).then(|| Self(name.to_owned()))
     }
@@ -95,7 +95,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for MessageKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -109,14 +109,14 @@ pub struct FileName {
     /// Which due message goes first.
     pub priority: Priority,
     /// The message's key.
-    pub key: Key,
+    pub key: MessageKey,
     /// When it was originally due, if it was postponed: shows its delay without opening the file.
     pub since: Option<Timestamp>,
 }
 
 impl FileName {
     /// A name; the time is truncated to milliseconds.
-    pub fn new(due: Timestamp, priority: Priority, key: Key) -> Self {
+    pub fn new(due: Timestamp, priority: Priority, key: MessageKey) -> Self {
         let millis = due.as_micros().max(0) / 1000;
         Self { due: Timestamp::from_micros(millis * 1000), priority, key, since: None }
     }
@@ -160,7 +160,7 @@ impl FromStr for FileName {
         let mut part = || parts.next().ok_or(ParseFileNameError);
         let due = time(part()?)?;
         let level: u8 = part()?.parse().map_err(|_| ParseFileNameError)?;
-        let key = Key::from_file(part()?).ok_or(ParseFileNameError)?;
+        let key = MessageKey::from_encoded(part()?).ok_or(ParseFileNameError)?;
         let priority = Priority::new(level).map_err(|_| ParseFileNameError)?;
         let since = parts.next().map(time).transpose()?;
         Ok(Self { due, priority, key, since })
@@ -178,8 +178,8 @@ fn time(millis: &str) -> Result<Timestamp, ParseFileNameError> {
 mod tests {
     use super::*;
 
-    fn key(text: &str) -> Key {
-        Key::new(text).expect("a key")
+    fn key(text: &str) -> MessageKey {
+        MessageKey::new(text).expect("a key")
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
             assert!(!name.contains('/') && !name.starts_with('.') && name.len() < 200, "{name}");
         }
         assert_eq!(
-            (Key::new(""), Key::new(&"x".repeat(5000))),
+            (MessageKey::new(""), MessageKey::new(&"x".repeat(5000))),
             (Err(MessageKeyError), Err(MessageKeyError))
         );
     }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn keys_are_known_by_what_they_begin_with_also_if_they_are_long() {
-        let key = |text: &str| Key::new(text).expect("a key");
+        let key = |text: &str| MessageKey::new(text).expect("a key");
         let own = key("t/news/daily/");
         assert!(key("t/news/daily/7/2026-11-16").has_prefix(&own));
         assert!(key(&format!("t/news/daily/{}", "7".repeat(300))).has_prefix(&own));

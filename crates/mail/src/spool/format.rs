@@ -36,7 +36,7 @@ struct Header {
 
 /// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct SpooledMessage {
     /// Its file name when it was enqueued.
     pub name: FileName,
     /// When it was enqueued.
@@ -55,7 +55,7 @@ pub struct Message {
 
 const VERSION: u32 = 1;
 
-impl Message {
+impl SpooledMessage {
     /// The recipients that have neither been accepted nor refused.
     pub fn remaining(&self) -> Vec<&str> {
         remaining(&self.envelope.to, &self.notes)
@@ -106,7 +106,7 @@ pub(super) fn encode_note(note: &Note) -> Vec<u8> {
     line
 }
 
-fn parse(bytes: &[u8]) -> Result<Message, String> {
+fn parse(bytes: &[u8]) -> Result<SpooledMessage, String> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("its first line is missing")?;
     let header: Header =
         serde_json::from_slice(&bytes[..end]).map_err(|cause| cause.to_string())?;
@@ -130,7 +130,7 @@ fn parse(bytes: &[u8]) -> Result<Message, String> {
     let notes = notes.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let key =
         format!("0-5-{}", header.key).parse::<FileName>().map_err(|cause| cause.to_string())?.key;
-    Ok(Message {
+    Ok(SpooledMessage {
         name: FileName::new(header.due, header.priority, key),
         created: header.created,
         message_id: header.message_id,
@@ -144,12 +144,12 @@ fn parse(bytes: &[u8]) -> Result<Message, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool::filename::Key;
+    use crate::spool::filename::MessageKey;
 
-    fn message() -> Message {
+    fn message() -> SpooledMessage {
         let at = Timestamp::from_micros(1_763_300_000_000_000);
-        Message {
-            name: FileName::new(at, Priority::HIGH, Key::new("digest/7").expect("a key")),
+        SpooledMessage {
+            name: FileName::new(at, Priority::HIGH, MessageKey::new("digest/7").expect("a key")),
             created: at,
             message_id: "x@example.org".into(),
             envelope: Envelope {
@@ -165,25 +165,25 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written() {
         let path = Path::new("x");
-        assert_eq!(Message::from_bytes(&message().to_bytes(), path).expect("it is one"), message());
-        let fresh = Message { notes: Vec::new(), ..message() };
-        assert_eq!(Message::from_bytes(&fresh.to_bytes(), path).expect("it is one"), fresh);
+        assert_eq!(SpooledMessage::from_bytes(&message().to_bytes(), path).expect("it is one"), message());
+        let fresh = SpooledMessage { notes: Vec::new(), ..message() };
+        assert_eq!(SpooledMessage::from_bytes(&fresh.to_bytes(), path).expect("it is one"), fresh);
     }
 
     #[test]
     fn a_note_that_was_never_finished_costs_no_other() {
-        let mut bytes = Message { notes: Vec::new(), ..message() }.to_bytes();
+        let mut bytes = SpooledMessage { notes: Vec::new(), ..message() }.to_bytes();
         let note = Note::Lost { at: message().created };
         bytes.extend(&encode_note(&note)[..10]);
         bytes.extend(encode_note(&note));
-        assert_eq!(Message::from_bytes(&bytes, Path::new("x")).expect("it is one").notes, [note]);
+        assert_eq!(SpooledMessage::from_bytes(&bytes, Path::new("x")).expect("it is one").notes, [note]);
     }
 
     #[test]
     fn what_is_no_message_is_told_and_never_taken_for_one() {
-        let whole = Message { notes: Vec::new(), ..message() }.to_bytes();
+        let whole = SpooledMessage { notes: Vec::new(), ..message() }.to_bytes();
         for cut in [0, 5, 40, whole.len() - 1] {
-            let error = Message::from_bytes(&whole[..cut], Path::new("x")).expect_err("it is cut");
+            let error = SpooledMessage::from_bytes(&whole[..cut], Path::new("x")).expect_err("it is cut");
             assert!(matches!(error, SpoolError::Damaged { .. }), "{error}");
         }
     }

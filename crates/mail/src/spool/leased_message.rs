@@ -8,10 +8,10 @@ use longshore::Timestamp;
 
 use super::error::{IoContext, SpoolError};
 use super::filename::FileName;
-use super::format::{Message, encode_note};
+use super::format::{SpooledMessage, encode_note};
 use super::shard::Shard;
 use super::state_machine::{
-    DeliveryHistory, DeliveryOutcome, NextState, Note, OnUnanswered, Policy, after_attempt,
+    DeliveryHistory, DeliveryOutcome, NextState, Note, OnUnanswered, DeliveryPolicy, after_attempt,
 };
 use super::{Spool, State, durable_fs};
 
@@ -21,7 +21,7 @@ use super::{Spool, State, durable_fs};
 pub struct LeasedMessage {
     spool: Spool,
     name: FileName,
-    message: Message,
+    message: SpooledMessage,
 }
 
 impl Shard {
@@ -55,13 +55,13 @@ impl Shard {
 
 impl LeasedMessage {
     /// The message.
-    pub fn message(&self) -> &Message {
+    pub fn message(&self) -> &SpooledMessage {
         &self.message
     }
 
     /// Records that the data is about to be sent. Call it before the server can have the data: after a crash
     /// this note decides what happens.
-    pub fn record_data(&mut self, policy: &Policy, now: Timestamp) -> Result<(), SpoolError> {
+    pub fn record_data(&mut self, policy: &DeliveryPolicy, now: Timestamp) -> Result<(), SpoolError> {
         let note = Note::Data { at: now };
         self.spool.step("note data");
         let file = durable_fs::append(&self.path(), &encode_note(&note))?;
@@ -78,7 +78,7 @@ impl LeasedMessage {
     pub fn settle(
         self,
         outcome: DeliveryOutcome,
-        policy: &Policy,
+        policy: &DeliveryPolicy,
         now: Timestamp,
     ) -> Result<NextState, SpoolError> {
         let history = DeliveryHistory {
@@ -120,8 +120,8 @@ impl LeasedMessage {
 }
 
 impl Spool {
-    pub(super) fn read(&self, path: &Path) -> Result<Message, SpoolError> {
-        Message::from_bytes(&fs::read(path).context("read", path)?, path)
+    pub(super) fn read(&self, path: &Path) -> Result<SpooledMessage, SpoolError> {
+        SpooledMessage::from_bytes(&fs::read(path).context("read", path)?, path)
     }
 
     /// Logs an error of a file once: later scans find the file again.

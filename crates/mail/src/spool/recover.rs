@@ -10,7 +10,7 @@ use super::error::SpoolError;
 use super::filename::FileName;
 use super::format::encode_note;
 use super::shard::Shard;
-use super::state_machine::{DeliveryHistory, NextState, Policy, after_crash};
+use super::state_machine::{DeliveryHistory, NextState, DeliveryPolicy, after_crash};
 use super::{Spool, State, durable_fs};
 
 /// The result of recovery.
@@ -36,7 +36,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 impl Shard {
     /// Recovers what crashed writers and senders left behind. Call it once when a sender starts: only the
     /// shard's holder may have its messages claimed.
-    pub fn recover(&self, policy: &Policy, now: Timestamp) -> Result<RecoveryReport, SpoolError> {
+    pub fn recover(&self, policy: &DeliveryPolicy, now: Timestamp) -> Result<RecoveryReport, SpoolError> {
         let mut found = self.spool.move_committed(now)?;
         found.relinked = self.relink()?;
         found.enqueued += self.restore_lost()?;
@@ -51,7 +51,7 @@ impl Shard {
     fn recover_one(
         &self,
         name: &FileName,
-        policy: &Policy,
+        policy: &DeliveryPolicy,
         now: Timestamp,
         found: &mut RecoveryReport,
     ) -> Result<(), SpoolError> {
@@ -75,7 +75,7 @@ impl Shard {
     fn decide_recovered(
         &self,
         name: &FileName,
-        policy: &Policy,
+        policy: &DeliveryPolicy,
         now: Timestamp,
     ) -> Result<NextState, SpoolError> {
         let path = self.spool.at(State::Sending, name);

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use super::enqueue::link_count;
 use super::error::{IoContext, SpoolError};
-use super::filename::{FileName, Key};
-use super::format::Message;
+use super::filename::{FileName, MessageKey};
+use super::format::SpooledMessage;
 use super::shard::Shard;
 use super::{Spool, State, durable_fs};
 
@@ -42,7 +42,7 @@ impl Shard {
     pub(super) fn restore_lost(&self) -> Result<usize, SpoolError> {
         let (spool, mut candidates) = (&self.spool, HashSet::new());
         durable_fs::walk(&spool.within("keys"), |name| {
-            let key = Key::from_file(name).filter(|key| self.has_key(key));
+            let key = MessageKey::from_encoded(name).filter(|key| self.has_key(key));
             candidates.extend(key.filter(|key| link_count(&spool.key(key)) == Some(1)));
             Ok(())
         })?;
@@ -95,7 +95,7 @@ impl Spool {
     }
 
     /// Atomically replaces `old` by a link to `new`.
-    fn replace(&self, old: &Path, new: &Path, key: &Key) -> Result<bool, SpoolError> {
+    fn replace(&self, old: &Path, new: &Path, key: &MessageKey) -> Result<bool, SpoolError> {
         // Not in `tmp`, where a file with two links counts as committed. No encoded key ends with `-`.
         let temporary = self.within("keys").join(format!("{key}-"));
         durable_fs::remove(&temporary)?;
@@ -108,12 +108,12 @@ impl Spool {
     /// Whether the key's file is a separate copy of this message.
     pub(super) fn is_separate_copy(&self, path: &Path, key: &Path) -> bool {
         let read = |path| self.read(path).ok();
-        let same = |one: Message| read(key).is_some_and(|other| one.is_same_message(&other));
+        let same = |one: SpooledMessage| read(key).is_some_and(|other| one.is_same_message(&other));
         link_count(key) == Some(1) && read(path).is_some_and(same)
     }
 
     /// Whether any state folder has a message with this key.
-    pub(super) fn has_state(&self, key: &Key) -> Result<bool, SpoolError> {
+    pub(super) fn has_state(&self, key: &MessageKey) -> Result<bool, SpoolError> {
         let mut candidates = HashSet::from([key.clone()]);
         self.remove_known(&mut candidates)?;
         Ok(candidates.is_empty())
@@ -121,7 +121,7 @@ impl Spool {
 
     /// Removes from these keys all that have another name after all: they could not be relinked, or were sent
     /// before.
-    fn remove_known(&self, candidates: &mut HashSet<Key>) -> Result<(), SpoolError> {
+    fn remove_known(&self, candidates: &mut HashSet<MessageKey>) -> Result<(), SpoolError> {
         for state in STATES {
             self.walk(state, |name| {
                 candidates.remove(&name.key);

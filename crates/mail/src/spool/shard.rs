@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::due_scan::ScanCache;
 use super::error::{IoContext, SpoolError};
-use super::filename::{BUCKETS, FileName, Key};
+use super::filename::{BUCKETS, FileName, MessageKey};
 use super::{Spool, State, durable_fs};
 
 /// A share of the messages: every key with a bucket that is `part` modulo `of`.
@@ -53,7 +53,7 @@ impl FromStr for Share {
 pub struct Shard {
     pub(super) spool: Spool,
     share: Share,
-    only: Option<Key>,
+    only: Option<MessageKey>,
     pub(super) scan_cache: ScanCache,
     /// The system releases the locks when the process ends, also by a crash.
     _locks: Vec<File>,
@@ -76,7 +76,7 @@ impl Spool {
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => {
-                Err(SpoolError::Taken { folder: self.folder().to_path_buf(), bucket })
+                Err(SpoolError::Locked { folder: self.folder().to_path_buf(), bucket })
             }
             Err(TryLockError::Error(error)) => Err(error).context("lock", &path),
         }
@@ -111,7 +111,7 @@ impl Shard {
 
     /// Restricts the shard to keys with this prefix.
     #[must_use]
-    pub fn only(self, keys: Key) -> Self {
+    pub fn with_key_prefix(self, keys: MessageKey) -> Self {
         Self { only: Some(keys), ..self }
     }
 
@@ -120,7 +120,7 @@ impl Shard {
         self.has_key(&name.key)
     }
 
-    pub(super) fn has_key(&self, key: &Key) -> bool {
+    pub(super) fn has_key(&self, key: &MessageKey) -> bool {
         let wanted = self.only.as_ref().is_none_or(|only| key.has_prefix(only));
         wanted && self.share.contains(key.bucket())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore::{RetryPolicy, Timestamp, half_jitter};
 use serde::{Deserialize, Serialize};
 
-use super::filename::Key;
+use super::filename::MessageKey;
 
 /// An event in a message's life, appended to its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ pub enum OnUnanswered {
 
 /// When a message is sent again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct DeliveryPolicy {
     /// Delays between attempts, and the maximum age.
     pub retry: RetryPolicy,
     /// What to do with a message that was possibly delivered.
@@ -120,7 +120,7 @@ pub struct Policy {
 }
 
 /// Delays from one minute to one hour, for three days: usual for mail servers.
-impl Default for Policy {
+impl Default for DeliveryPolicy {
     fn default() -> Self {
         let retry = RetryPolicy {
             max_attempts: u32::MAX,
@@ -146,7 +146,7 @@ pub enum NextState {
 /// What the next state depends on, besides the outcome.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeliveryHistory<'a> {
-    pub(super) key: &'a Key,
+    pub(super) key: &'a MessageKey,
     pub(super) created: Timestamp,
     pub(super) notes: &'a [Note],
 }
@@ -155,7 +155,7 @@ pub(super) struct DeliveryHistory<'a> {
 pub(super) fn after_attempt(
     history: DeliveryHistory<'_>,
     outcome: DeliveryOutcome,
-    policy: &Policy,
+    policy: &DeliveryPolicy,
     now: Timestamp,
 ) -> (Note, NextState) {
     match outcome {
@@ -183,7 +183,7 @@ pub(super) fn after_attempt(
 /// Decides about a message that a crashed sender left in `sending`. No note if nothing happened.
 pub(super) fn after_crash(
     history: DeliveryHistory<'_>,
-    policy: &Policy,
+    policy: &DeliveryPolicy,
     now: Timestamp,
 ) -> (Option<Note>, NextState) {
     match history.notes.last() {
@@ -250,7 +250,7 @@ fn possibly_delivered(why: &str) -> String {
 fn defer(
     history: DeliveryHistory<'_>,
     why: String,
-    policy: &Policy,
+    policy: &DeliveryPolicy,
     now: Timestamp,
 ) -> (Note, NextState) {
     let attempt = failed_attempts(history.notes) + 1;
@@ -281,7 +281,7 @@ fn last_retry(notes: &[Note]) -> Option<Timestamp> {
 
 /// Half of the policy's delay plus jitter by key and attempt: messages that failed together are not retried
 /// together.
-fn backoff(key: &Key, attempt: u32, policy: &RetryPolicy) -> Duration {
+fn backoff(key: &MessageKey, attempt: u32, policy: &RetryPolicy) -> Duration {
     let share = (key.stable_hash().rotate_left(attempt) >> 32) as f64 / f64::from(u32::MAX);
     half_jitter(policy.ceiling(attempt), share)
 }
@@ -302,14 +302,14 @@ mod tests {
         on_unanswered: OnUnanswered,
         now: Timestamp,
     ) -> (Note, NextState) {
-        let key = Key::new("k").expect("a key");
-        let policy = Policy { on_unanswered, ..Policy::default() };
+        let key = MessageKey::new("k").expect("a key");
+        let policy = DeliveryPolicy { on_unanswered, ..DeliveryPolicy::default() };
         after_attempt(DeliveryHistory { key: &key, created: AT, notes }, outcome, &policy, now)
     }
 
     fn recovered(notes: &[Note], on_unanswered: OnUnanswered) -> (Option<Note>, NextState) {
-        let key = Key::new("k").expect("a key");
-        let policy = Policy { on_unanswered, ..Policy::default() };
+        let key = MessageKey::new("k").expect("a key");
+        let policy = DeliveryPolicy { on_unanswered, ..DeliveryPolicy::default() };
         after_crash(DeliveryHistory { key: &key, created: AT, notes }, &policy, later(5))
     }
 

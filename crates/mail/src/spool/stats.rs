@@ -17,7 +17,8 @@ pub struct SpoolStats {
     /// Of those, due, including messages that were tried and are to be retried later.
     pub due: usize,
     /// Of those, postponed: by the server, an unreachable server, or the rate limit of their domain.
-    pub put_off: usize,
+    #[serde(rename = "put_off")]
+    pub postponed: usize,
     /// How long the oldest message has been waiting for a sender since it was due or was to be retried.
     pub oldest_due: Duration,
     /// How long ago the oldest postponed message was originally due.
@@ -37,7 +38,7 @@ pub struct SpoolStats {
 /// The health of a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Health {
+pub enum SpoolHealth {
     /// Within all thresholds.
     Good,
     /// Above a warning threshold.
@@ -48,7 +49,7 @@ pub enum Health {
 
 /// Thresholds for the health of a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Thresholds {
+pub struct HealthThresholds {
     /// Warn above so many due messages.
     pub warning: usize,
     /// Critical above so many due messages.
@@ -66,7 +67,7 @@ pub struct Thresholds {
 /// The window of recent failures.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
 
-impl Default for Thresholds {
+impl Default for HealthThresholds {
     fn default() -> Self {
         Self {
             warning: 100,
@@ -81,15 +82,15 @@ impl Default for Thresholds {
 
 impl SpoolStats {
     /// Compares the counts with the thresholds.
-    pub fn health(&self, thresholds: &Thresholds) -> Health {
-        let Thresholds { warning, critical, warning_age, critical_age, .. } = *thresholds;
+    pub fn health(&self, thresholds: &HealthThresholds) -> SpoolHealth {
+        let HealthThresholds { warning, critical, warning_age, critical_age, .. } = *thresholds;
         let (due, age, failed) = (self.due, self.late(), self.failed_lately);
         if due > critical || age > critical_age || failed > thresholds.critical_failed {
-            Health::Critical
+            SpoolHealth::Critical
         } else if due > warning || age > warning_age || failed > thresholds.warning_failed {
-            Health::Warning
+            SpoolHealth::Warning
         } else {
-            Health::Good
+            SpoolHealth::Good
         }
     }
 
@@ -111,7 +112,7 @@ impl Spool {
             // Zero if it is not due yet.
             stats.oldest_due = stats.oldest_due.max(now.since(name.due));
             if let Some(since) = name.since {
-                stats.put_off += 1;
+                stats.postponed += 1;
                 stats.oldest_put_off = stats.oldest_put_off.max(now.since(since));
             }
             Ok(())

@@ -8,7 +8,7 @@ mod pictures;
 mod reference;
 mod templates;
 
-use longshore_mail::mjml::{Roots, Template};
+use longshore_mail::mjml::{Roots, MjmlTemplate};
 
 /// Includes that our lexer does not see as such, and another renderer might.
 const HIDDEN: [&str; 3] = [
@@ -24,6 +24,6 @@ fn page(text: &str) -> String {
 }
 
 /// A template without includes.
-fn template(text: &str) -> Template {
-    Template::from_text(text, &Roots::default()).expect("it includes nothing")
+fn template(text: &str) -> MjmlTemplate {
+    MjmlTemplate::from_text(text, &Roots::default()).expect("it includes nothing")
 }

@@ -8,9 +8,9 @@ mod storm;
 use std::sync::Arc;
 
 use longshore::{Priority, SystemClock, Timestamp};
-use longshore_mail::letter::Draft;
-use longshore_mail::send::{Carrier, Security, Sender, SenderSettings, Sent, Smtp, SmtpSettings};
-use longshore_mail::spool::{Key, Letter, Share, Spool};
+use longshore_mail::message_builder::Draft;
+use longshore_mail::send::{Transport, Security, Sender, SenderSettings, SendReport, Smtp, SmtpSettings};
+use longshore_mail::spool::{MessageKey, NewMessage, Share, Spool};
 use longshore_testkit::servers::PrivateSmtp;
 
 fn now() -> Timestamp {
@@ -18,7 +18,7 @@ fn now() -> Timestamp {
 }
 
 /// A message to `to` with the key `about`.
-fn letter(to: &str, about: &str) -> Letter {
+fn letter(to: &str, about: &str) -> NewMessage {
     let draft = Draft {
         from: "The Harbour <harbour@example.org>".into(),
         to: vec![to.into()],
@@ -28,7 +28,7 @@ fn letter(to: &str, about: &str) -> Letter {
         bounces_to: Some("bounces@example.org".into()),
         headers: vec![("List-Unsubscribe".into(), "<https://example.org/off>".into())],
     };
-    draft.seal(Key::new(about).expect("a key"), now(), Priority::NORMAL, now()).expect("a letter")
+    draft.build(MessageKey::new(about).expect("a key"), now(), Priority::NORMAL, now()).expect("a letter")
 }
 
 /// Settings for a test server.
@@ -36,7 +36,7 @@ fn settings(server: &PrivateSmtp, security: Security) -> SmtpSettings {
     let host = if security == Security::None { "127.0.0.1" } else { "localhost" };
     SmtpSettings {
         security,
-        authorities: Some(server.authority()),
+        authorities: Some(server.ca_certificate()),
         ..SmtpSettings::new(host, server.port())
     }
 }
@@ -46,11 +46,11 @@ fn smtp(server: &PrivateSmtp, security: Security) -> Arc<Smtp> {
 }
 
 /// Sends one round.
-async fn send(spool: &Spool, carrier: Arc<dyn Carrier>) -> Sent {
+async fn send(spool: &Spool, carrier: Arc<dyn Transport>) -> SendReport {
     send_with(spool, carrier, SenderSettings::default()).await
 }
 
-async fn send_with(spool: &Spool, carrier: Arc<dyn Carrier>, settings: SenderSettings) -> Sent {
+async fn send_with(spool: &Spool, carrier: Arc<dyn Transport>, settings: SenderSettings) -> SendReport {
     let shard = spool.shard(Share::ALL).expect("the lock is free");
     let sender =
         Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins");

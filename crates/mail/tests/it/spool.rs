@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore::{Priority, Timestamp};
-use longshore_mail::spool::{Envelope, FileName, Key, Letter};
+use longshore_mail::spool::{Envelope, FileName, MessageKey, NewMessage};
 
 /// The tests' current time.
 const NOW: Timestamp = Timestamp::from_micros(1_763_300_000_000_000);
@@ -21,14 +21,14 @@ fn later(seconds: u64) -> Timestamp {
     NOW + Duration::from_secs(seconds)
 }
 
-fn key(text: &str) -> Key {
-    Key::new(text).expect("a key")
+fn key(text: &str) -> MessageKey {
+    MessageKey::new(text).expect("a key")
 }
 
-fn letter(text: &str) -> Letter {
+fn letter(text: &str) -> NewMessage {
     let key = key(text);
     let message_id = key.message_id("example.org");
-    Letter {
+    NewMessage {
         due: NOW,
         priority: Priority::NORMAL,
         envelope: Envelope { from: Some("a@example.org".into()), to: vec!["b@example.org".into()] },

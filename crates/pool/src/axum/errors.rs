@@ -141,7 +141,7 @@ pub(super) fn to_logged_problem(error: &CallError) -> Problem {
 #[cfg(all(test, not(feature = "_shuttle")))]
 mod tests {
     use super::*;
-    use crate::error::Fate;
+    use crate::error::CancelEffect;
 
     fn secret() -> String {
         "hunter2".to_owned()

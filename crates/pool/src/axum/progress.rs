@@ -16,7 +16,7 @@ use super::errors::to_logged_problem;
 use crate::error::{CallError, ErrorKind};
 use crate::job::call_error;
 use crate::options::CallOptions;
-use crate::payload::{Form, Payload};
+use crate::payload::{Form, CallPayload};
 use crate::pool::WorkerPool;
 
 /// Progress values that are buffered for a slow reader; further ones are dropped.
@@ -26,9 +26,9 @@ const PROGRESS_BUFFER: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
     /// Progress, as the operation reported it.
-    Progress(Payload),
+    Progress(CallPayload),
     /// Its result; the last update.
-    Done(Payload),
+    Done(CallPayload),
     /// The call failed; the last update.
     Failed(CallError),
 }
@@ -36,8 +36,8 @@ pub enum Update {
 /// A running call, as a stream of updates. If it is dropped before the end, the call continues,
 /// unless [`CallOptions::cancel_on_drop`] is set.
 pub struct Updates {
-    call: Option<BoxFuture<'static, Result<Payload, CallError>>>,
-    progress: mpsc::Receiver<Payload>,
+    call: Option<BoxFuture<'static, Result<CallPayload, CallError>>>,
+    progress: mpsc::Receiver<CallPayload>,
     end: Option<Update>,
 }
 
@@ -57,7 +57,7 @@ impl Updates {
     pub async fn of_raw(
         pool: &WorkerPool,
         operation: &str,
-        arguments: Payload,
+        arguments: CallPayload,
         options: CallOptions,
     ) -> Result<Self, CallError> {
         let (to, progress) = mpsc::channel(PROGRESS_BUFFER);
@@ -92,8 +92,8 @@ pub(super) fn json<A: Serialize + ?Sized>(
     pool: &WorkerPool,
     operation: &str,
     arguments: &A,
-) -> Result<Payload, CallError> {
-    Payload::json(arguments).map_err(|cause| {
+) -> Result<CallPayload, CallError> {
+    CallPayload::json(arguments).map_err(|cause| {
         let kind = ErrorKind::BadArguments { message: cause.to_string() };
         call_error(pool.name(), operation, kind, None)
     })
@@ -137,7 +137,7 @@ impl Update {
 }
 
 /// A payload as one line of JSON. Bytes become an object with a field `base64`.
-fn json_line(payload: &Payload) -> String {
+fn json_line(payload: &CallPayload) -> String {
     let bytes = payload.as_bytes();
     match payload.form() {
         Form::Bytes => format!(r#"{{"base64":"{}"}}"#, STANDARD.encode(bytes)),
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_payload_is_one_line_of_json_whatever_it_holds() {
-        let pretty = Payload::from_json_text("{\r\n  \"a\": \"b\\nc\"\n}");
+        let pretty = CallPayload::from_json_text("{\r\n  \"a\": \"b\\nc\"\n}");
         assert_eq!(json_line(&pretty), "{    \"a\": \"b\\nc\" }");
         assert_eq!(json_line(&Payload::bytes(*b"\n\0")), r#"{"base64":"CgA="}"#);
         assert_eq!(json_line(&Payload::null()), "null");

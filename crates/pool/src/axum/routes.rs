@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::pools::Pools;
 use crate::health::Health;
 use crate::pool::WorkerPool;
-use crate::stats::PoolStats;
+use crate::stats::WorkerPoolStats;
 
 impl Pools {
     /// Routes `/health` and `/stats`, to be nested anywhere. `/health` reports `ok`, `degraded` or
@@ -73,7 +73,7 @@ fn status_name(health: &Health) -> &'static str {
 #[derive(Serialize)]
 struct PoolReport {
     health: Health,
-    stats: PoolStats,
+    stats: WorkerPoolStats,
 }
 
 fn reports(pools: &Pools) -> BTreeMap<&str, PoolReport> {

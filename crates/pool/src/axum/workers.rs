@@ -25,12 +25,12 @@ use crate::pool::WorkerPool;
 /// }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Workers {
+pub struct WorkerPools {
     pools: Pools,
     first: WorkerPool,
 }
 
-impl Workers {
+impl WorkerPools {
     /// A pool by name.
     pub fn pool(&self, name: &str) -> Result<&WorkerPool, CallError> {
         self.pools.pool(name)
@@ -57,7 +57,7 @@ impl Workers {
 }
 
 /// The app's first pool.
-impl Deref for Workers {
+impl Deref for WorkerPools {
     type Target = WorkerPool;
 
     fn deref(&self) -> &WorkerPool {
@@ -65,7 +65,7 @@ impl Deref for Workers {
     }
 }
 
-impl<S> FromRequestParts<S> for Workers
+impl<S> FromRequestParts<S> for WorkerPools
 where
     S: Send + Sync,
     Pools: FromRef<S>,

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::lock;
 use super::output::Output;
 use crate::call_state::CallState;
-use crate::error::{ErrorKind, Fate};
+use crate::error::{ErrorKind, CancelEffect};
 use crate::protocol::decoder::Decoder;
 use crate::protocol::{CallMessage, Decoded, Encoding, FromWorker, Hello, ProtocolError, ToWorker};
 
@@ -130,7 +130,7 @@ impl Input {
         }
         if let Some(index) = self.calls.iter().position(|call| call.id == id) {
             self.calls.remove(index);
-            let error = ErrorKind::Cancelled { fate: Fate::NotStarted };
+            let error = ErrorKind::Cancelled { fate: CancelEffect::NotStarted };
             output.put(&FromWorker::Error { id, error })?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use crate::error::ErrorKind;
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 use crate::protocol::{Encoding, FromWorker, ProtocolError, frame};
 
 /// Values above this size are written without a copy.
@@ -62,7 +62,7 @@ impl Output {
 
     /// Adds a result to the buffer. A large value is written at once, and a value that cannot be
     /// encoded becomes an error.
-    pub(super) fn result(&mut self, id: u64, value: Payload) -> io::Result<()> {
+    pub(super) fn result(&mut self, id: u64, value: CallPayload) -> io::Result<()> {
         if self.encoding == Encoding::Binary && value.as_bytes().len() > LARGE_VALUE {
             let bytes = value.as_bytes().len() + frame::HEADER;
             if bytes > self.max_frame {

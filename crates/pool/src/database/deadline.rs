@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::error::{DbError, Reason};
-use crate::call::Call;
+use crate::call::PoolCall;
 
 /// Interval between two checks for cancellation.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -18,13 +18,13 @@ pub(super) const STOP_GRACE: Duration = Duration::from_secs(5);
 /// The deadline of a call, and its cancellation.
 #[derive(Debug, Clone)]
 pub(super) struct Deadline {
-    call: Option<Call>,
+    call: Option<PoolCall>,
     until: Option<Instant>,
 }
 
 impl Deadline {
     /// For a call.
-    pub(super) fn for_call(call: &Call, now: Instant) -> Self {
+    pub(super) fn for_call(call: &PoolCall, now: Instant) -> Self {
         let until = call.deadline().map(|deadline| {
             let left = deadline.saturating_duration_since(now);
             deadline - (left / MARGIN.0).min(MARGIN.1)
@@ -54,7 +54,7 @@ impl Deadline {
         if self.remaining().is_some_and(|left| left.is_zero()) {
             return Some(Self::timeout_error());
         }
-        let cancelled = self.call.as_ref().is_some_and(Call::is_cancelled);
+        let cancelled = self.call.as_ref().is_some_and(PoolCall::is_cancelled);
         cancelled.then(|| DbError::new(Reason::Cancelled, "cancelled by the caller"))
     }
 

@@ -19,7 +19,7 @@ use super::sql;
 use super::statement::Statement;
 use super::value::Value;
 
-pub mod address;
+pub mod connection_url;
 mod error;
 pub mod value;
 
@@ -38,7 +38,7 @@ const IMPLICIT_COMMIT_VERBS: [&str; 17] = [
 
 /// Checks a URL.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
-    address::read(url, 0).map(drop).map_err(|error| error::of_address(&error))
+    connection_url::read(url, 0).map(drop).map_err(|error| error::of_address(&error))
 }
 
 pub(super) fn connect(
@@ -46,7 +46,7 @@ pub(super) fn connect(
     config: &ConnectionConfig,
     deadline: &Deadline,
 ) -> Result<Box<dyn Connection>, DbError> {
-    let opts = address::read(url, config.statements);
+    let opts = connection_url::read(url, config.statements);
     let opts = opts.map_err(|error| error::of_address(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
@@ -160,7 +160,7 @@ async fn query(
     want: RowsWanted,
     limits: ResultLimits,
 ) -> Result<StatementResult, DbError> {
-    let params: Vec<_> = statement.params.iter().cloned().map(value::bound).collect();
+    let params: Vec<_> = statement.params.iter().cloned().map(value::to_parameter).collect();
     // If preparing fails, no statement of the caller has run.
     let prepared = conn.prep(statement.sql.as_str()).await;
     let prepared = prepared.map_err(|error| error::of(error).unsent())?;

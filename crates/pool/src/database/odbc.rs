@@ -16,14 +16,14 @@ use super::row_collector::{Fetch, ResultLimits, RowCollector, RowsWanted};
 use super::statement::Statement;
 use super::value::Value;
 use dialect::Dialect;
-use target::Target;
-use value::Kind;
+use connection_string::Target;
+use value::ColumnKind;
 
 pub mod dialect;
 mod error;
-pub mod target;
+pub mod connection_string;
 pub mod value;
-pub mod words;
+pub mod diagnostics;
 
 /// Timeout of connecting to a server, where the driver supports it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ impl Odbc {
         let name = self.connection()?.database_management_system_name();
         self.dialect = Dialect::of(&name.map_err(|error| error::of(&error))?);
         let own = self.dialect.lock_timeout_statement(config.busy);
-        let forbid = self.dialect.forbids_writing().filter(|_| config.read_only);
+        let forbid = self.dialect.read_only_statement().filter(|_| config.read_only);
         let forbid = forbid.map(str::to_owned);
         for sql in own.into_iter().chain(config.init.iter().cloned()).chain(forbid) {
             self.execute_direct(&sql).map_err(|error| DbError {
@@ -109,7 +109,7 @@ impl Odbc {
             .params
             .iter()
             .cloned()
-            .map(|value| value::bound(value, self.dialect))
+            .map(|value| value::to_parameter(value, self.dialect))
             .collect();
         let collected = match prepared.execute(params.as_slice()).map_err(failed)? {
             Some(cursor) => Some(collect_rows(cursor, want, limits, deadline)?),
@@ -155,7 +155,7 @@ fn collect_rows(
 
 fn columns(
     result: &mut impl ResultSetMetadata,
-) -> Result<(Vec<String>, Vec<Kind>), odbc_api::Error> {
+) -> Result<(Vec<String>, Vec<ColumnKind>), odbc_api::Error> {
     let count = u16::try_from(result.num_result_cols()?).unwrap_or(0);
     let mut description = ColumnDescription::default();
     let (mut names, mut kinds) = (Vec::new(), Vec::new());
@@ -163,7 +163,7 @@ fn columns(
         result.describe_col(at, &mut description)?;
         // The description's own name is truncated by SQLite's driver.
         names.push(result.col_name(at)?);
-        kinds.push(Kind::of(description.data_type));
+        kinds.push(ColumnKind::of(description.data_type));
     }
     Ok((names, kinds))
 }

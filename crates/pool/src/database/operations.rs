@@ -14,10 +14,10 @@ use super::row_collector::RowsWanted;
 use super::session::Session;
 use super::statement::Statement;
 use super::value::Value;
-use crate::call::Call;
+use crate::call::PoolCall;
 use crate::error::OperationError;
 use crate::operation::{Operation, Operations};
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 
 pub(super) const SELECT_ALL: &str = "db.select_all";
 pub(super) const SELECT_ROW: &str = "db.select_row";
@@ -127,8 +127,8 @@ fn add_writing_operations(
 
 fn run(
     session: &mut Session,
-    call: &Call,
-    arguments: &Payload,
+    call: &PoolCall,
+    arguments: &CallPayload,
     want: RowsWanted,
 ) -> Result<StatementResult, OperationError> {
     let statement: Statement = read(arguments)?;
@@ -136,12 +136,12 @@ fn run(
     session.run(&statement, want, &deadline).map_err(DbError::into)
 }
 
-fn read<T: serde::de::DeserializeOwned>(arguments: &Payload) -> Result<T, OperationError> {
+fn read<T: serde::de::DeserializeOwned>(arguments: &CallPayload) -> Result<T, OperationError> {
     arguments.read().map_err(|error| OperationError::bad_arguments(error.to_string()))
 }
 
-fn to_payload<T: Serialize + ?Sized>(value: &T) -> Result<Payload, OperationError> {
-    Payload::json(value).map_err(OperationError::of)
+fn to_payload<T: Serialize + ?Sized>(value: &T) -> Result<CallPayload, OperationError> {
+    CallPayload::json(value).map_err(OperationError::of)
 }
 
 fn statement_schema() -> serde_json::Value {

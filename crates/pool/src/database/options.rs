@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::row_collector::ResultLimits;
 use crate::program::Program;
-use crate::settings::Settings;
+use crate::settings::PoolSettings;
 
 /// Options of a database. The defaults are [`Settings::database`] for the pool, threads, and
 /// generous limits.
@@ -24,7 +24,7 @@ use crate::settings::Settings;
 #[must_use]
 pub struct DbOptions {
     pub(super) name: String,
-    pub(super) settings: Settings,
+    pub(super) settings: PoolSettings,
     pub(super) isolation: DbIsolation,
     pub(super) connection: ConnectionConfig,
 }
@@ -91,7 +91,7 @@ impl Default for DbOptions {
     fn default() -> Self {
         Self {
             name: "database".to_owned(),
-            settings: Settings::database(),
+            settings: PoolSettings::database(),
             isolation: DbIsolation::default(),
             connection: ConnectionConfig::default(),
         }
@@ -105,7 +105,7 @@ impl DbOptions {
     }
 
     /// The pool's settings.
-    pub fn settings(self, settings: Settings) -> Self {
+    pub fn settings(self, settings: PoolSettings) -> Self {
         Self { settings, ..self }
     }
 

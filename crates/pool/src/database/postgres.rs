@@ -8,7 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
-use longshore_postgres_address::{Address, read};
+use longshore_postgres_address::{PostgresUrl, parse};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_postgres::{CancelToken, Client};
@@ -41,7 +41,7 @@ const MAX_SKIPPED_ROWS: u64 = 1_000;
 
 /// Checks a URL.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
-    read(url).map(drop).map_err(error::of_address)
+    parse(url).map(drop).map_err(error::of_address)
 }
 
 pub(super) fn connect(
@@ -49,11 +49,11 @@ pub(super) fn connect(
     config: &ConnectionConfig,
     deadline: &Deadline,
 ) -> Result<Box<dyn Connection>, DbError> {
-    let address = read(url).map_err(error::of_address)?;
+    let address = parse(url).map_err(error::of_address)?;
     let tls = address.connector().map_err(error::of_address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| unreachable_at("no runtime", &error.to_string()))?;
-    let (shown, mut tasks) = (address.shown(), JoinSet::new());
+    let (shown, mut tasks) = (address.host_and_port(), JoinSet::new());
     let timeout = deadline.remaining().map_or(CONNECT_TIMEOUT, |left| left.min(CONNECT_TIMEOUT));
     let client = runtime.block_on(async {
         let joined =
@@ -81,7 +81,7 @@ fn unreachable_at(shown: &str, reason: &str) -> DbError {
 
 /// Connects, and spawns the connection's task.
 async fn connect_within(
-    address: &Address,
+    address: &PostgresUrl,
     tls: MakeRustlsConnect,
     tasks: &mut JoinSet<()>,
 ) -> Result<Client, tokio_postgres::Error> {

@@ -11,11 +11,11 @@ use super::value::Value;
 /// A row: names and values, in the order of the statement. In JSON it is an object; if two columns
 /// have the same name, both are written, and most parsers keep the last.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Row {
+pub struct ResultRow {
     columns: Vec<(String, Value)>,
 }
 
-impl Row {
+impl ResultRow {
     /// The value of a column by name; the first, if several have it.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.columns.iter().find(|(known, _)| known == name).map(|(_, value)| value)
@@ -37,13 +37,13 @@ impl Row {
     }
 }
 
-impl Serialize for Row {
+impl Serialize for ResultRow {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.columns.iter().map(|(name, value)| (name, value)))
     }
 }
 
-impl<'de> Deserialize<'de> for Row {
+impl<'de> Deserialize<'de> for ResultRow {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_map(RowVisitor)
     }
@@ -52,18 +52,18 @@ impl<'de> Deserialize<'de> for Row {
 struct RowVisitor;
 
 impl<'de> Visitor<'de> for RowVisitor {
-    type Value = Row;
+    type Value = ResultRow;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a row: an object with a value per column")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ResultRow, A::Error> {
         let mut columns = Vec::with_capacity(map.size_hint().unwrap_or(8).min(1024));
         while let Some(column) = map.next_entry()? {
             columns.push(column);
         }
-        Ok(Row { columns })
+        Ok(ResultRow { columns })
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn columns_keep_their_order_and_can_be_read_as_a_type() {
         let json = r#"{"z":1,"a":"x","m":null}"#;
-        let row: Row = serde_json::from_str(json).unwrap();
+        let row: ResultRow = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&row).unwrap(), json);
         assert_eq!((row.get("a"), row.get("b")), (Some(&Value::from("x")), None));
         #[derive(serde::Deserialize, PartialEq, Debug)]

@@ -87,7 +87,7 @@ impl<'de> Visitor<'de> for StatementVisitor {
 /// The outcome of one statement of a transaction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct StatementOutcome {
     /// Rows that it changed, or returned.
     pub rows_affected: u64,
     /// The id of the row that it inserted, where the database reports it by itself (SQLite, MySQL).
@@ -95,7 +95,7 @@ pub struct Outcome {
     pub last_id: Option<Value>,
     /// The rows that it returned, if it returns rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rows: Option<Vec<super::Row>>,
+    pub rows: Option<Vec<super::ResultRow>>,
 }
 
 #[cfg(test)]

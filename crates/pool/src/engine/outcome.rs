@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longshore::{Failure, Outcome};
 
-use crate::error::{CallError, ErrorKind, Fate};
-use crate::retry_advice::Advice;
+use crate::error::{CallError, ErrorKind, CancelEffect};
+use crate::retry_advice::RetryAdvice;
 
 /// How long a unit is snoozed if the pool's queue is full.
 const FULL_SNOOZE: Duration = Duration::from_secs(1);
@@ -25,16 +25,16 @@ pub fn outcome(error: &CallError) -> Outcome {
     let retry = |after| Outcome::Retry { failure: failure(), after };
     match &error.kind {
         ErrorKind::Handler { .. } => match error.kind.advice() {
-            Advice::Fail => Outcome::Fail(failure()),
-            Advice::Retry(after) => retry(after),
-            Advice::Snooze(after) => Outcome::Snooze(after),
+            RetryAdvice::Fail => Outcome::Fail(failure()),
+            RetryAdvice::Retry(after) => retry(after),
+            RetryAdvice::Snooze(after) => Outcome::Snooze(after),
         },
         ErrorKind::UnknownOperation { .. }
         | ErrorKind::BadArguments { .. }
         | ErrorKind::TooLarge { .. } => Outcome::Fail(failure()),
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
-        | ErrorKind::Timeout { fate: Fate::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),
+        | ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),
         ErrorKind::StartFailed { .. } => {
             tracing::warn!(%error, "no worker can be started; the unit is snoozed");
             Outcome::Snooze(NO_WORKER_SNOOZE)

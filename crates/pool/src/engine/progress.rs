@@ -3,10 +3,10 @@
 use longshore::Context;
 use serde_json::Value;
 
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 
 /// Passes a progress value of a worker on to the unit.
-pub(super) fn report(context: &Context, value: &Payload) {
+pub(super) fn report(context: &Context, value: &CallPayload) {
     let Ok(parsed) = value.read::<Value>() else { return };
     let (fraction, message) = read(&parsed);
     context.progress(fraction, message.as_deref());

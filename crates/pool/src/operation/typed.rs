@@ -5,9 +5,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Operation, Operations};
-use crate::call::Call;
+use crate::call::PoolCall;
 use crate::error::{BoxError, OperationError};
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 
 impl<S: 'static> Operations<S> {
     /// Adds an operation on typed arguments. It replaces an operation of the same name.
@@ -22,7 +22,7 @@ impl<S: 'static> Operations<S> {
         R: Serialize + JsonSchema,
         E: Into<BoxError>,
     {
-        self.add_with(about, move |state, _: &Call, arguments| run(state, arguments))
+        self.add_with(about, move |state, _: &PoolCall, arguments| run(state, arguments))
     }
 
     /// Adds an operation on typed arguments that uses its [`Call`]: to report progress, or to check
@@ -31,7 +31,7 @@ impl<S: 'static> Operations<S> {
     pub fn add_with<A, R, E>(
         self,
         about: impl Into<Operation>,
-        run: impl Fn(&mut S, &Call, A) -> Result<R, E> + Send + Sync + 'static,
+        run: impl Fn(&mut S, &PoolCall, A) -> Result<R, E> + Send + Sync + 'static,
     ) -> Self
     where
         A: DeserializeOwned + JsonSchema,
@@ -46,7 +46,7 @@ impl<S: 'static> Operations<S> {
                 .read()
                 .map_err(|error| OperationError::bad_arguments(error.to_string()))?;
             let result = run(state, call, arguments).map_err(OperationError::of)?;
-            Payload::json(&result).map_err(OperationError::of)
+            CallPayload::json(&result).map_err(OperationError::of)
         })
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::WorkerPool;
 use crate::error::CallError;
 use crate::operation::OperationSet;
-use crate::settings::{OnTimeout, Settings, WhenFull};
+use crate::settings::{OnTimeout, PoolSettings, WhenQueueFull};
 
 /// Builder of a pool.
 ///
@@ -29,23 +29,23 @@ use crate::settings::{OnTimeout, Settings, WhenFull};
 #[must_use = "a builder does nothing until the pool is opened"]
 pub struct PoolBuilder {
     pub(crate) name: String,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PoolSettings,
 }
 
 impl WorkerPool {
     /// A builder with the default [`Settings`].
     pub fn builder(name: impl Into<String>) -> PoolBuilder {
-        PoolBuilder { name: name.into(), settings: Settings::default() }
+        PoolBuilder { name: name.into(), settings: PoolSettings::default() }
     }
 }
 
 impl PoolBuilder {
     /// Sets all settings at once.
-    pub fn settings(self, settings: Settings) -> Self {
+    pub fn settings(self, settings: PoolSettings) -> Self {
         Self { settings, ..self }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut PoolSettings)) -> Self {
         change(&mut self.settings);
         self
     }
@@ -61,7 +61,7 @@ impl PoolBuilder {
     }
 
     /// What happens to a call if the queue is full.
-    pub fn when_full(self, choice: WhenFull) -> Self {
+    pub fn when_full(self, choice: WhenQueueFull) -> Self {
         self.with(|settings| settings.when_full = choice)
     }
 

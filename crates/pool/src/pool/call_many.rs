@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::WorkerPool;
 use crate::error::CallError;
 use crate::options::CallOptions;
-use crate::settings::WhenFull;
+use crate::settings::WhenQueueFull;
 
 impl WorkerPool {
     /// Calls an operation for each of `arguments`, at most `width` at a time, and yields the
@@ -56,7 +56,7 @@ impl WorkerPool {
         S: Stream<Item = A>,
     {
         let (pool, operation) = (self.clone(), operation.to_owned());
-        let options = CallOptions { when_full: Some(WhenFull::Wait), ..options };
+        let options = CallOptions { when_full: Some(WhenQueueFull::Wait), ..options };
         let call = move |arguments: A| {
             let (pool, operation, options) = (pool.clone(), operation.clone(), options.clone());
             async move { pool.call_with(&operation, &arguments, options).await }

@@ -12,12 +12,12 @@ use tracing::Instrument;
 use super::WorkerPool;
 use super::pending::PendingCall;
 use crate::backend::Isolation;
-use crate::error::{CallError, ErrorKind, Fate};
+use crate::error::{CallError, ErrorKind, CancelEffect};
 use crate::job::{CallFailure, CallResult, ClosureCommand, Job, Work, call_error};
 use crate::operation_registry::{CLOSURE, OperationEntry};
 use crate::options::CallOptions;
-use crate::payload::Payload;
-use crate::settings::WhenFull;
+use crate::payload::CallPayload;
+use crate::settings::WhenQueueFull;
 use crate::shared::Shared;
 use crate::threads::panic_message;
 
@@ -55,9 +55,9 @@ impl WorkerPool {
     pub async fn call_raw(
         &self,
         operation: &str,
-        arguments: Payload,
+        arguments: CallPayload,
         options: CallOptions,
-    ) -> Result<Payload, CallError> {
+    ) -> Result<CallPayload, CallError> {
         let request = CallRequest::new(&self.inner.shared, operation);
         let answer = request.execute(arguments, options).await;
         request.record(answer)
@@ -65,12 +65,12 @@ impl WorkerPool {
 
     /// Calls an operation and does not wait. Returns an error if the call cannot be queued: a full
     /// queue always rejects it. Later errors are logged and counted.
-    pub fn call_forget<A>(&self, operation: &str, arguments: &A) -> Result<(), CallError>
+    pub fn call_detached<A>(&self, operation: &str, arguments: &A) -> Result<(), CallError>
     where
         A: Serialize + ?Sized,
     {
         let request = CallRequest::new(&self.inner.shared, operation);
-        let options = CallOptions::default().when_full(WhenFull::Refuse);
+        let options = CallOptions::default().when_full(WhenQueueFull::Refuse);
         let submitted = encode_arguments(arguments).and_then(|arguments| {
             let entry = request.entry.as_ref().map_err(lookup_error)?.as_deref();
             request.submit(arguments, &options, entry, request.deadline(&options, entry))
@@ -118,7 +118,7 @@ struct CallRequest<'a> {
 impl Drop for CallRequest<'_> {
     fn drop(&mut self) {
         if !self.counted {
-            self.count(Some(&ErrorKind::Cancelled { fate: Fate::LeftRunning }));
+            self.count(Some(&ErrorKind::Cancelled { fate: CancelEffect::LeftRunning }));
         }
     }
 }
@@ -128,7 +128,7 @@ impl<'a> CallRequest<'a> {
         Self { shared, operation, entry: shared.registry.find(operation), counted: false }
     }
 
-    async fn execute(&self, arguments: Payload, options: CallOptions) -> CallResult {
+    async fn execute(&self, arguments: CallPayload, options: CallOptions) -> CallResult {
         let entry = self.entry.as_ref().map_err(lookup_error)?.as_deref();
         let deadline = self.deadline(&options, entry);
         // If a worker dies, its call may have run or not. So only idempotent operations are
@@ -150,7 +150,7 @@ impl<'a> CallRequest<'a> {
 
     async fn attempt(
         &self,
-        arguments: Payload,
+        arguments: CallPayload,
         options: &CallOptions,
         entry: Option<&OperationEntry>,
         deadline: CallDeadline,
@@ -168,11 +168,11 @@ impl<'a> CallRequest<'a> {
 
     fn submit(
         &self,
-        arguments: Payload,
+        arguments: CallPayload,
         options: &CallOptions,
         entry: Option<&OperationEntry>,
         deadline: CallDeadline,
-    ) -> Result<PendingCall<'a, Payload>, CallFailure> {
+    ) -> Result<PendingCall<'a, CallPayload>, CallFailure> {
         let (bytes, limit) = (arguments.as_bytes().len(), self.shared.settings.max_frame);
         if bytes > limit {
             return Err((ErrorKind::TooLarge { bytes, limit }, None));
@@ -269,12 +269,12 @@ fn lookup_error(kind: &ErrorKind) -> CallFailure {
     (kind.clone(), None)
 }
 
-fn encode_arguments<A: Serialize + ?Sized>(arguments: &A) -> Result<Payload, CallFailure> {
-    Payload::json(arguments)
+fn encode_arguments<A: Serialize + ?Sized>(arguments: &A) -> Result<CallPayload, CallFailure> {
+    CallPayload::json(arguments)
         .map_err(|cause| (ErrorKind::BadArguments { message: cause.to_string() }, None))
 }
 
-fn decode_result<R: DeserializeOwned>(result: &Payload) -> Result<R, CallFailure> {
+fn decode_result<R: DeserializeOwned>(result: &CallPayload) -> Result<R, CallFailure> {
     result.read().map_err(|cause| (ErrorKind::BadResult { message: cause.to_string() }, None))
 }
 

@@ -11,7 +11,7 @@ use crate::call_state::CallState;
 use crate::error::{ErrorKind, WorkerRef};
 use crate::job::{CallFailure, Job};
 use crate::scheduler::Ticket;
-use crate::settings::WhenFull;
+use crate::settings::WhenQueueFull;
 use crate::shared::{Shared, SubmitResult};
 
 /// A call that was submitted.
@@ -42,7 +42,7 @@ impl<'a, T: Send + 'static> PendingCall<'a, T> {
         shared: &'a Arc<Shared>,
         job: Job,
         answer: oneshot::Receiver<Result<T, CallFailure>>,
-        when_full: WhenFull,
+        when_full: WhenQueueFull,
     ) -> Result<Self, CallFailure> {
         let (call_state, deadline, limit) =
             (Arc::clone(&job.call_state), job.deadline, job.limit());

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 
 /// Slices per `writev` call.
 const MAX_SLICES: usize = 8;
@@ -25,7 +25,7 @@ pub(super) struct Outbox {
 enum Piece {
     Buffer(Vec<u8>),
     /// A large body, not copied.
-    Body(Payload),
+    Body(CallPayload),
 }
 
 impl Piece {
@@ -51,7 +51,7 @@ impl Outbox {
     }
 
     /// Appends a large body.
-    pub(super) fn push_body(&mut self, body: Payload) {
+    pub(super) fn push_body(&mut self, body: CallPayload) {
         self.pieces.push_back(Piece::Body(body));
     }
 
@@ -129,7 +129,7 @@ mod tests {
             expected.extend_from_slice(&[n; 10]);
             let body = vec![n; 9_000];
             expected.extend_from_slice(&body);
-            outbox.push_body(Payload::bytes(body));
+            outbox.push_body(CallPayload::bytes(body));
         }
         let mut read = Vec::new();
         loop {

@@ -18,11 +18,11 @@ use self::state::{InFlightCall, WorkerState};
 use super::spawn::KillHandle;
 use crate::backend::CancelReason;
 use crate::call_state::CallState;
-use crate::error::{Fate, WorkerRef};
+use crate::error::{CancelEffect, WorkerRef};
 use crate::job::Job;
 use crate::protocol::{Ready, ToWorker};
 use crate::scheduler::{EndCause, WorkerId};
-use crate::settings::{OnTimeout, Settings};
+use crate::settings::{OnTimeout, PoolSettings};
 use crate::shared::Shared;
 
 /// Upper limit for waiting times, so that adding one to a clock's reading cannot overflow.
@@ -80,7 +80,7 @@ pub(super) struct UnfinishedCalls {
 }
 
 impl Worker {
-    pub(super) fn new(id: WorkerId, one_call: bool, settings: &Settings) -> Self {
+    pub(super) fn new(id: WorkerId, one_call: bool, settings: &PoolSettings) -> Self {
         Self {
             id,
             one_call,
@@ -187,11 +187,11 @@ impl Worker {
         shared: &Arc<Shared>,
         call_state: &Arc<CallState>,
         reason: CancelReason,
-    ) -> Fate {
+    ) -> CancelEffect {
         let mut state = self.state();
         let index =
             state.calls.iter().position(|entry| Arc::ptr_eq(&entry.job.call_state, call_state));
-        let Some(index) = index else { return Fate::LeftRunning };
+        let Some(index) = index else { return CancelEffect::LeftRunning };
         state.calls[index].cancelled_at = Some(Instant::now());
         let id = state.calls[index].id;
         let is_running = index == 0 && state.concurrency == 1;
@@ -199,14 +199,14 @@ impl Worker {
         if self.on_timeout == OnTimeout::Replace && reason == CancelReason::Timeout && is_running {
             shared.abandon(self.id);
             self.kill(StopRequest::Kill(EndCause::Timeout));
-            return Fate::Killed;
+            return CancelEffect::Killed;
         }
         self.send_message(&ToWorker::Cancel(id));
         match self.on_timeout {
-            OnTimeout::Leave => Fate::LeftRunning,
+            OnTimeout::Leave => CancelEffect::LeftRunning,
             OnTimeout::Replace => {
                 self.changed.notify_one();
-                Fate::Asked
+                CancelEffect::Asked
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CallMessage, ErrorBody, FromWorker, OutgoingCall, ProtocolError, ToWorker, millis};
-use crate::payload::{Form, Payload};
+use crate::payload::{Form, CallPayload};
 
 /// The size of a header, its first four bytes included.
 pub(crate) const HEADER: usize = 20;
@@ -102,7 +102,7 @@ pub(crate) fn call_head(call: &OutgoingCall<'_>, out: &mut Vec<u8>) -> Result<()
 }
 
 /// The bytes of a payload in a frame: an empty body stands for `null`.
-pub(super) fn body(payload: &Payload) -> &[u8] {
+pub(super) fn body(payload: &CallPayload) -> &[u8] {
     match (payload.form(), payload.as_bytes()) {
         (Form::Json, b"null") => &[],
         (_, bytes) => bytes,
@@ -129,7 +129,7 @@ fn encode_with_body(
 /// Writes a result up to its value, which follows unchanged.
 pub(crate) fn result_head(
     id: u64,
-    value: &Payload,
+    value: &CallPayload,
     out: &mut Vec<u8>,
 ) -> Result<(), ProtocolError> {
     let body = body(value).len();
@@ -162,11 +162,11 @@ pub(super) fn encode_from_worker(
     }
 }
 
-fn payload(form: Form, body: Vec<u8>) -> Payload {
+fn payload(form: Form, body: Vec<u8>) -> CallPayload {
     match form {
-        Form::Json if body.is_empty() => Payload::null(),
-        Form::Json => Payload::from_json_text(body),
-        Form::Bytes => Payload::bytes(body),
+        Form::Json if body.is_empty() => CallPayload::null(),
+        Form::Json => CallPayload::from_json_text(body),
+        Form::Bytes => CallPayload::bytes(body),
     }
 }
 

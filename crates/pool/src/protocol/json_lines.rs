@@ -13,7 +13,7 @@ use super::{
     CallMessage, ErrorBody, FromWorker, Message, OutgoingCall, ProtocolError, ToWorker, frame,
     is_bytes, millis, valid_json,
 };
-use crate::payload::Payload;
+use crate::payload::CallPayload;
 
 /// Writes a call.
 pub(super) fn encode_call(call: &OutgoingCall<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
@@ -96,7 +96,7 @@ pub(super) fn encode_from_worker(
 fn encode_value(
     kind: &str,
     id: u64,
-    value: &Payload,
+    value: &CallPayload,
     out: &mut Vec<u8>,
 ) -> Result<(), ProtocolError> {
     let text = if is_bytes(value) { &[][..] } else { valid_json(value)? };
@@ -126,7 +126,7 @@ fn text_field(name: &str, text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn base64_field(name: &str, payload: &Payload, out: &mut Vec<u8>) {
+fn base64_field(name: &str, payload: &CallPayload, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"{name}\":\"{}\"", STANDARD.encode(payload.as_bytes()));
 }
 
@@ -172,14 +172,14 @@ fn parse_line<'a, T: Deserialize<'a>>(kind: &str, line: &'a [u8]) -> Result<T, P
         .map_err(|cause| ProtocolError::new(format!("a `{kind}` with {cause}")))
 }
 
-fn payload(text: Option<&RawValue>, base64: Option<&str>) -> Result<Payload, ProtocolError> {
+fn payload(text: Option<&RawValue>, base64: Option<&str>) -> Result<CallPayload, ProtocolError> {
     match (text, base64) {
         (_, Some(base64)) => match STANDARD.decode(base64) {
-            Ok(bytes) => Ok(Payload::bytes(bytes)),
+            Ok(bytes) => Ok(CallPayload::bytes(bytes)),
             Err(cause) => Err(ProtocolError::new(format!("bad base64: {cause}"))),
         },
-        (Some(text), None) => Ok(Payload::from_json_text(text.get())),
-        (None, None) => Ok(Payload::null()),
+        (Some(text), None) => Ok(CallPayload::from_json_text(text.get())),
+        (None, None) => Ok(CallPayload::null()),
     }
 }
 

@@ -29,10 +29,10 @@ fn decode<M: Message>(
     Ok(all)
 }
 
-fn payload() -> impl Strategy<Value = Payload> {
-    let json = any::<(String, i64, Vec<Option<bool>>)>().prop_map(|it| Payload::json(&it).unwrap());
-    let bytes = proptest::collection::vec(any::<u8>(), 0..100).prop_map(Payload::bytes);
-    let large = (any::<u8>(), 0..80_000_usize).prop_map(|(byte, n)| Payload::bytes(vec![byte; n]));
+fn payload() -> impl Strategy<Value = CallPayload> {
+    let json = any::<(String, i64, Vec<Option<bool>>)>().prop_map(|it| CallPayload::json(&it).unwrap());
+    let bytes = proptest::collection::vec(any::<u8>(), 0..100).prop_map(CallPayload::bytes);
+    let large = (any::<u8>(), 0..80_000_usize).prop_map(|(byte, n)| CallPayload::bytes(vec![byte; n]));
     prop_oneof![4 => json, 4 => bytes, 1 => large]
 }
 
@@ -214,10 +214,10 @@ fn arguments_cannot_smuggle_anything_into_a_line() {
         })
     };
     let mut out = Vec::new();
-    let smuggler = Payload::from_json_text("1,\"operation\":\"delete\"");
+    let smuggler = CallPayload::from_json_text("1,\"operation\":\"delete\"");
     assert!(Encoding::Json.encode_to_worker(&call(smuggler), &mut out).is_err());
     assert_eq!(out, b"", "half a message would spoil the next");
-    let pretty = Payload::from_json_text("{\n  \"a\": 1\r\n}");
+    let pretty = CallPayload::from_json_text("{\n  \"a\": 1\r\n}");
     Encoding::Json.encode_to_worker(&call(pretty), &mut out).unwrap();
     assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::WorkerId;
-use crate::settings::Settings;
+use crate::settings::PoolSettings;
 
 /// A worker's slot in the scheduler.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub enum EndCause {
 impl WorkerSlot {
     pub(super) fn new(
         id: WorkerId,
-        settings: &Settings,
+        settings: &PoolSettings,
         replaces: Option<WorkerId>,
         now: Instant,
     ) -> Self {

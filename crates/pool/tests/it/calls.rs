@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use longshore_pool::{
-    Call, CallOptions, ErrorKind, Operation, Operations, Payload, Settings, WorkerPool,
+    PoolCall, CallOptions, ErrorKind, Operation, Operations, CallPayload, PoolSettings, WorkerPool,
 };
 use tokio::sync::mpsc;
 
@@ -17,7 +17,7 @@ async fn operations_are_listed_with_schemas_and_noop_and_echo_are_always_there()
     let about = Operation::new("add").description("Adds two numbers.").idempotent();
     let operations =
         Operations::stateless().add(about, |(), (a, b): (u32, u32)| Ok::<u32, String>(a + b));
-    let pool = WorkerPool::threads("maths", operations, Settings::default()).await.unwrap();
+    let pool = WorkerPool::threads("maths", operations, PoolSettings::default()).await.unwrap();
     let listed = pool.list_operations();
     let names: Vec<_> = listed.iter().map(|operation| operation.name.as_str()).collect();
     assert_eq!(names, ["add", "echo", "noop"]);
@@ -50,13 +50,13 @@ async fn what_cannot_be_called_is_refused_with_what_can() {
 
 #[tokio::test]
 async fn arguments_and_results_have_a_largest_size() {
-    let operations = Operations::stateless().add_bytes("grow", |(), _: &Call, bytes: Vec<u8>| {
+    let operations = Operations::stateless().add_bytes("grow", |(), _: &PoolCall, bytes: Vec<u8>| {
         Ok::<_, String>([bytes.as_slice(), &bytes].concat())
     });
-    let settings = Settings { max_frame: 100, ..Settings::default() };
+    let settings = PoolSettings { max_frame: 100, ..PoolSettings::default() };
     let pool = WorkerPool::threads("small", operations, settings).await.unwrap();
     let grow = async |bytes: usize| {
-        pool.call_raw("grow", Payload::bytes(vec![1; bytes]), CallOptions::default()).await
+        pool.call_raw("grow", CallPayload::bytes(vec![1; bytes]), CallOptions::default()).await
     };
     assert_eq!(grow(50).await.unwrap().into_bytes(), vec![1; 100]);
     let too_large = |bytes| ErrorKind::TooLarge { bytes, limit: 100 };
@@ -67,16 +67,16 @@ async fn arguments_and_results_have_a_largest_size() {
 #[tokio::test]
 async fn a_forgotten_call_is_done_and_counted_and_nobody_waits() {
     let (pool, gate) = gated(|_| ()).await;
-    pool.call_forget("gate", &1_u64).unwrap();
-    pool.call_forget("fail", "in vain").unwrap();
+    pool.call_detached("gate", &1_u64).unwrap();
+    pool.call_detached("fail", "in vain").unwrap();
     gate.wait_for(1).await;
     eventually("the failure is counted", || pool.stats().operations["fail"].failed == 1).await;
     gate.open();
     eventually("so is the other", || pool.stats().operations["gate"].done == 1).await;
-    let error = pool.call_forget("nonsense", &()).unwrap_err();
+    let error = pool.call_detached("nonsense", &()).unwrap_err();
     assert!(matches!(error.kind, ErrorKind::UnknownOperation { .. }), "{error}");
     pool.close(std::time::Duration::from_secs(30)).await;
-    assert_eq!(pool.call_forget("gate", &2_u64).unwrap_err().kind, ErrorKind::ShuttingDown);
+    assert_eq!(pool.call_detached("gate", &2_u64).unwrap_err().kind, ErrorKind::ShuttingDown);
 }
 
 #[tokio::test]
@@ -107,11 +107,11 @@ async fn many_calls_wait_where_others_fill_the_queue_and_may_come_from_a_stream(
 
 #[tokio::test]
 async fn words_on_how_far_a_call_is_reach_a_listener_and_never_wait_for_one() {
-    let operations = Operations::stateless().add_with("steps", |(), call: &Call, steps: u32| {
+    let operations = Operations::stateless().add_with("steps", |(), call: &PoolCall, steps: u32| {
         (0..steps).for_each(|step| call.progress(&step));
         Ok::<_, String>(steps)
     });
-    let pool = WorkerPool::threads("steps", operations, Settings::default()).await.unwrap();
+    let pool = WorkerPool::threads("steps", operations, PoolSettings::default()).await.unwrap();
     let (sender, mut steps) = mpsc::channel(3);
     let options = CallOptions::default().progress(sender);
     let done: u32 = pool.call_with("steps", &1_000, options).await.unwrap();

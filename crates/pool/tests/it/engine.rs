@@ -11,7 +11,7 @@ use longshore::{
 };
 use longshore_pool::engine::{HandleError, HandlePool};
 use longshore_pool::{
-    Call, ErrorKind, OperationError, OperationSet, Operations, Settings, WorkerPool,
+    PoolCall, ErrorKind, OperationError, OperationSet, Operations, PoolSettings, WorkerPool,
 };
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ async fn operations_handle_the_kinds_of_their_names() {
 
 #[tokio::test]
 async fn bytes_go_in_and_out_as_they_are() {
-    let operations = Operations::stateless().add_bytes("turn", |(), _: &Call, mut bytes| {
+    let operations = Operations::stateless().add_bytes("turn", |(), _: &PoolCall, mut bytes| {
         bytes.reverse();
         Ok::<_, String>(bytes)
     });
@@ -154,7 +154,7 @@ async fn an_operation_may_choose_what_becomes_of_its_unit() {
 
 #[tokio::test]
 async fn a_full_pool_costs_no_attempt() {
-    let (pool, gate) = gated(|settings| *settings = Settings { queue: 0, ..exactly(1) }).await;
+    let (pool, gate) = gated(|settings| *settings = PoolSettings { queue: 0, ..exactly(1) }).await;
     let fixture = Fixture::new();
     let ids = [fixture.send("gate", json!(1)).await, fixture.send("gate", json!(2)).await];
     let working = fixture.work(fixture.worker().handle_pool(&pool).unwrap());
@@ -177,7 +177,7 @@ async fn a_full_pool_costs_no_attempt() {
 async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
     let timeout = Duration::from_secs(3_600);
     let (pool, gate) =
-        gated(|settings| *settings = Settings { queue: 0, timeout, ..exactly(1) }).await;
+        gated(|settings| *settings = PoolSettings { queue: 0, timeout, ..exactly(1) }).await;
     let fixture = Fixture::new();
     for n in 0..100 {
         fixture.send("gate", json!(n)).await;
@@ -196,7 +196,7 @@ async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
 async fn what_a_call_says_of_its_progress_is_the_units() {
     let gate = Gate::default();
     let waits = gate.clone();
-    let operations = Operations::stateless().add_with("slow", move |(), call: &Call, (): ()| {
+    let operations = Operations::stateless().add_with("slow", move |(), call: &PoolCall, (): ()| {
         call.progress(&json!({"done": 1, "of": 2, "message": "halfway"}));
         waits.pass(1);
         Ok::<_, String>(())
@@ -226,7 +226,7 @@ async fn what_a_call_says_of_its_progress_is_the_units() {
 async fn a_unit_that_is_cancelled_takes_its_call_back() {
     let begun = Arc::new(tokio::sync::Notify::new());
     let begins = Arc::clone(&begun);
-    let operations = Operations::stateless().add_with("long", move |(), call: &Call, (): ()| {
+    let operations = Operations::stateless().add_with("long", move |(), call: &PoolCall, (): ()| {
         begins.notify_one();
         while !call.is_cancelled() {
             std::thread::sleep(Duration::from_millis(5));
@@ -241,7 +241,7 @@ async fn a_unit_that_is_cancelled_takes_its_call_back() {
         begun.notified().await;
         let units = UnitSelection::Ids(vec![id]);
         let store = fixture.client.store();
-        store.operate_units(&Scope::All, units, UnitAction::Cancel).await.unwrap();
+        store.apply_unit_action(&Scope::All, units, UnitAction::Cancel).await.unwrap();
     };
     tokio::join!(working, cancelling);
     assert_eq!(fixture.unit(id).await.state, UnitState::Cancelled);

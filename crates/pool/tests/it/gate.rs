@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use longshore_pool::{Operations, Settings, WorkerPool};
+use longshore_pool::{Operations, PoolSettings, WorkerPool};
 
 use crate::helpers::eventually;
 
@@ -69,8 +69,8 @@ pub(crate) fn operations(gate: &Gate) -> Operations {
 }
 
 /// A pool of threads, and the gate of its calls.
-pub(crate) async fn gated(change: impl FnOnce(&mut Settings)) -> (WorkerPool, Gate) {
-    let (mut settings, gate) = (Settings::default(), Gate::default());
+pub(crate) async fn gated(change: impl FnOnce(&mut PoolSettings)) -> (WorkerPool, Gate) {
+    let (mut settings, gate) = (PoolSettings::default(), Gate::default());
     change(&mut settings);
     let pool = WorkerPool::threads("gated", operations(&gate), settings).await.unwrap();
     (pool, gate)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use longshore_pool::{Program, Settings, WorkerPool};
+use longshore_pool::{Program, PoolSettings, WorkerPool};
 
 /// The scripted Python worker, with this encoding and behaviour at start.
 pub(crate) fn worker(encoding: &str, start: &str) -> Program {
@@ -24,13 +24,13 @@ pub(crate) fn example(name: &str) -> PathBuf {
 }
 
 /// Settings for a fixed number of workers.
-pub(crate) fn exactly(workers: usize) -> Settings {
-    let mut settings = Settings::default();
+pub(crate) fn exactly(workers: usize) -> PoolSettings {
+    let mut settings = PoolSettings::default();
     (settings.min, settings.max) = (workers, workers);
     settings
 }
 
-pub(crate) async fn pool(program: Program, settings: Settings) -> WorkerPool {
+pub(crate) async fn pool(program: Program, settings: PoolSettings) -> WorkerPool {
     WorkerPool::processes("test", program, settings).await.unwrap()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use longshore_pool::{ErrorKind, Operations, Settings, WorkerPool};
+use longshore_pool::{ErrorKind, Operations, PoolSettings, WorkerPool};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
 
 /// A recorder that keeps all metrics.
@@ -57,7 +57,7 @@ fn calls_workers_and_times_are_shown() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let settings = Settings { min: 1, max: 1, ..Settings::default() };
+            let settings = PoolSettings { min: 1, max: 1, ..PoolSettings::default() };
             let pool = WorkerPool::threads("m", Operations::stateless(), settings).await.unwrap();
             pool.call::<_, ()>("noop", &()).await.unwrap();
             let error = pool.call::<_, u8>("echo", "no number").await.unwrap_err();

@@ -3,23 +3,23 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longshore_pool::{CallError, ErrorKind, Limits, Program, Settings, WorkerPool};
+use longshore_pool::{CallError, ErrorKind, ResourceLimits, Program, PoolSettings, WorkerPool};
 use serde_json::Value;
 
 use crate::helpers::{eventually, exists, worker, zombies};
 
-async fn one_shot(program: Program, limits: Limits) -> WorkerPool {
-    WorkerPool::one_shot("test", program, limits, Settings::default()).await.unwrap()
+async fn one_shot(program: Program, limits: ResourceLimits) -> WorkerPool {
+    WorkerPool::one_shot("test", program, limits, PoolSettings::default()).await.unwrap()
 }
 
-async fn fails(limits: Limits, operation: &str, arguments: u64) -> CallError {
+async fn fails(limits: ResourceLimits, operation: &str, arguments: u64) -> CallError {
     let pool = one_shot(worker("json", "well"), limits).await;
     pool.call::<_, u64>(operation, &arguments).await.unwrap_err()
 }
 
 #[tokio::test]
 async fn each_call_has_a_process_that_remembers_nothing_and_is_gone_after_it() {
-    let pool = one_shot(worker("json", "well"), Limits::default()).await;
+    let pool = one_shot(worker("json", "well"), ResourceLimits::default()).await;
     let mut pids = BTreeSet::new();
     for _ in 0..4 {
         let pid: u32 = pool.call("pid", &()).await.unwrap();
@@ -35,9 +35,9 @@ async fn each_call_has_a_process_that_remembers_nothing_and_is_gone_after_it() {
 
 #[tokio::test]
 async fn no_more_run_at_a_time_than_asked_for() {
-    let settings = Settings { max: 2, ..Settings::default() };
+    let settings = PoolSettings { max: 2, ..PoolSettings::default() };
     let pool =
-        WorkerPool::one_shot("test", worker("json", "well"), Limits::default(), settings).await;
+        WorkerPool::one_shot("test", worker("json", "well"), ResourceLimits::default(), settings).await;
     let pool = pool.unwrap();
     let calls = (0..6).map(|_| async {
         let slept = pool.call::<_, f64>("sleep", &0.05).await;
@@ -49,26 +49,26 @@ async fn no_more_run_at_a_time_than_asked_for() {
 
 #[tokio::test]
 async fn memory_files_and_time_are_limited() {
-    let error = fails(Limits::default().memory(256 << 20), "allocate", 1 << 30).await;
+    let error = fails(ResourceLimits::default().memory(256 << 20), "allocate", 1 << 30).await;
     let ErrorKind::WorkerDied { stderr, .. } = &error.kind else { panic!("{error}") };
     assert!(stderr.contains("MemoryError"), "{stderr}");
-    let error = fails(Limits::default().files(32), "open_files", 100).await;
+    let error = fails(ResourceLimits::default().files(32), "open_files", 100).await;
     assert!(error.to_string().contains("Too many open files"), "{error}");
-    let error = fails(Limits::default().cpu_time(Duration::from_secs(1)), "burn", 0).await;
+    let error = fails(ResourceLimits::default().cpu_time(Duration::from_secs(1)), "burn", 0).await;
     assert!(matches!(error.kind, ErrorKind::WorkerDied { signal: Some(_), .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_wrapper_does_what_limits_do_not() {
     let program = worker("json", "well").wrapped_in(["nice", "-n", "9"]);
-    let pool = one_shot(program, Limits::default()).await;
+    let pool = one_shot(program, ResourceLimits::default()).await;
     let about: Value = pool.call("about", &()).await.unwrap();
     assert_eq!(about["nice"], 9);
 }
 
 #[tokio::test]
 async fn a_warm_process_waits_before_the_call_comes_and_another_after_it() {
-    let pool = one_shot(worker("json", "well"), Limits::default().warm(1)).await;
+    let pool = one_shot(worker("json", "well"), ResourceLimits::default().warm(1)).await;
     assert_eq!(pool.stats().workers, 1);
     let first: u32 = pool.call("pid", &()).await.unwrap();
     eventually("the next one waits", || {
@@ -81,11 +81,11 @@ async fn a_warm_process_waits_before_the_call_comes_and_another_after_it() {
 
 #[tokio::test]
 async fn one_that_dies_or_cannot_start_is_its_callers_error_alone() {
-    let pool = one_shot(worker("json", "well"), Limits::default()).await;
+    let pool = one_shot(worker("json", "well"), ResourceLimits::default()).await;
     let error = pool.call::<_, ()>("exit", &3).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::WorkerDied { exit: Some(3), .. }), "{error}");
     assert_eq!(pool.call::<_, u32>("count", &()).await.unwrap(), 1);
-    let pool = one_shot(worker("json", "exit"), Limits::default()).await;
+    let pool = one_shot(worker("json", "exit"), ResourceLimits::default()).await;
     let error = pool.call::<_, ()>("noop", &()).await.unwrap_err();
     assert!(error.to_string().contains("walrus"), "{error}");
 }

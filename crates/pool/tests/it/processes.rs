@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_pool::{CallOptions, Channel, ErrorKind, Form, Payload, Program, WorkerPool};
+use longshore_pool::{CallOptions, Channel, ErrorKind, Form, CallPayload, Program, WorkerPool};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +27,7 @@ async fn bytes_of_any_size_cross_unharmed() {
     let pool = pool(worker("binary", "well"), exactly(1)).await;
     for size in [0, 1, 16_000, 65_536, 1_000_000, 5_000_000] {
         let bytes: Vec<u8> = (0..size).map(|n: usize| (n % 251) as u8).collect();
-        let arguments = Payload::bytes(bytes.clone());
+        let arguments = CallPayload::bytes(bytes.clone());
         let back = pool.call_raw("echo", arguments, CallOptions::default()).await.unwrap();
         assert_eq!((back.form(), back.as_bytes() == bytes), (Form::Bytes, true), "{size}");
     }
@@ -67,7 +67,7 @@ async fn words_on_how_far_a_call_is_reach_its_caller() {
 async fn a_descriptor_of_its_own_keeps_prints_away_from_messages() {
     let program = worker("binary", "well").channel(Channel::Descriptor);
     let pool = pool(program, exactly(1)).await;
-    let bytes = Payload::bytes(vec![7; 300_000]);
+    let bytes = CallPayload::bytes(vec![7; 300_000]);
     let back = pool.call_raw("echo", bytes.clone(), CallOptions::default()).await.unwrap();
     assert_eq!(back, bytes);
     pool.close(Duration::from_secs(5)).await;
@@ -105,7 +105,7 @@ async fn this_program_is_its_own_worker() {
     let listed = pool.list_operations();
     let square = listed.iter().find(|one| one.name == "square").unwrap();
     assert!(square.arguments.is_some(), "its schema crosses");
-    let large = Payload::bytes(vec![3; 2_000_000]);
+    let large = CallPayload::bytes(vec![3; 2_000_000]);
     let back = pool.call_raw("echo", large.clone(), CallOptions::default()).await.unwrap();
     assert_eq!(back, large);
     let error = pool.call::<_, u64>("square", &"three").await.unwrap_err();
@@ -125,7 +125,7 @@ async fn this_program_is_its_own_worker_on_a_descriptor_of_its_own() {
     // Printed text that looks like a message goes to the log, not to the channel.
     let stray = "{\"type\":\"result\",\"id\":1,\"value\":0}";
     assert_eq!(pool.call::<_, String>("print", stray).await.unwrap(), stray);
-    let large = Payload::bytes(vec![3; 2_000_000]);
+    let large = CallPayload::bytes(vec![3; 2_000_000]);
     let back = pool.call_raw("echo", large.clone(), CallOptions::default()).await.unwrap();
     assert_eq!(back, large);
     let taken = CancellationToken::new();
@@ -251,7 +251,7 @@ async fn arguments_that_do_not_fit_a_frame_are_refused_and_the_worker_is_kept() 
 #[tokio::test]
 async fn arguments_that_are_no_json_are_refused_before_they_become_part_of_a_line() {
     let pool = pool(worker("json", "well"), exactly(1)).await;
-    let text = Payload::from_json_text("1, \"operation\": \"exit\"");
+    let text = CallPayload::from_json_text("1, \"operation\": \"exit\"");
     let error = pool.call_raw("echo", text, CallOptions::default()).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::BadArguments { .. }), "{error}");
     assert_eq!(pool.call::<_, u32>("count", &()).await.unwrap(), 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_pool::{CallError, CallOptions, ErrorKind, Fate, WhenFull};
+use longshore_pool::{CallError, CallOptions, ErrorKind, CancelEffect, WhenQueueFull};
 use tokio::task::JoinSet;
 
 use crate::gate::gated;
@@ -20,7 +20,7 @@ async fn a_full_queue_refuses_at_once_with_depth_and_limit() {
     eventually("two wait", || pool.stats().queue_depth == 2).await;
     let error = pool.call::<_, u64>("gate", &9).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Full { depth: 2, limit: 2 });
-    let forgotten = pool.call_forget("gate", &9).unwrap_err();
+    let forgotten = pool.call_detached("gate", &9).unwrap_err();
     assert_eq!(forgotten.kind, ErrorKind::Full { depth: 2, limit: 2 });
     gate.open();
     assert!(calls.join_all().await.into_iter().all(|answer| answer.is_ok()));
@@ -33,7 +33,7 @@ async fn a_full_queue_refuses_at_once_with_depth_and_limit() {
 async fn callers_who_wait_for_a_place_are_served_in_the_order_in_which_they_came() {
     let (pool, gate) = gated(|settings| {
         (settings.min, settings.max, settings.queue) = (1, 1, 2);
-        settings.when_full = WhenFull::Wait;
+        settings.when_full = WhenQueueFull::Wait;
     })
     .await;
     let mut calls = JoinSet::new();
@@ -74,12 +74,12 @@ async fn urgent_calls_go_before_others_that_wait() {
 #[tokio::test]
 async fn a_queued_call_whose_time_is_over_is_never_begun() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
-    pool.call_forget("gate", &0_u64).unwrap();
+    pool.call_detached("gate", &0_u64).unwrap();
     gate.wait_for(1).await;
     let options = CallOptions::default().timeout(Duration::from_millis(10));
     let error = pool.call_with::<_, u64>("gate", &1_u64, options).await.unwrap_err();
     let after = Duration::from_millis(10);
-    assert_eq!(error.kind, ErrorKind::Timeout { after, fate: Fate::NotStarted });
+    assert_eq!(error.kind, ErrorKind::Timeout { after, fate: CancelEffect::NotStarted });
     assert_eq!((pool.stats().queue_depth, pool.stats().abandoned), (0, 0));
     gate.open();
     pool.call::<_, ()>("noop", &()).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_queued_call_whose_time_is_over_is_never_begun() {
 async fn a_caller_that_goes_away_leaves_the_line_but_not_the_queue() {
     let (pool, gate) = gated(|settings| {
         (settings.min, settings.max, settings.queue) = (1, 1, 1);
-        settings.when_full = WhenFull::Wait;
+        settings.when_full = WhenQueueFull::Wait;
     })
     .await;
     let mut calls = JoinSet::new();
@@ -115,7 +115,7 @@ async fn a_caller_that_goes_away_leaves_the_line_but_not_the_queue() {
 #[tokio::test]
 async fn a_call_can_be_taken_back_with_its_caller() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
-    pool.call_forget("gate", &0_u64).unwrap();
+    pool.call_detached("gate", &0_u64).unwrap();
     gate.wait_for(1).await;
     let options = CallOptions::default().cancel_on_drop();
     let mut call = Box::pin(pool.call_with::<_, u64>("gate", &1_u64, options));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longshore_pool::{CallOptions, ErrorKind, Form, Payload, Program};
+use longshore_pool::{CallOptions, ErrorKind, Form, CallPayload, Program};
 use serde_json::{Value, json};
 
 use crate::helpers::{exactly, pool};
@@ -45,7 +45,7 @@ async fn bytes_cross_to_every_language_and_back() {
     for (language, program) in workers() {
         let pool = pool(program, exactly(1)).await;
         let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
-        let arguments = Payload::bytes(bytes.clone());
+        let arguments = CallPayload::bytes(bytes.clone());
         let back = pool.call_raw("echo", arguments, CallOptions::default()).await.unwrap();
         assert_eq!((back.form(), back.as_bytes() == bytes), (Form::Bytes, true), "{language}");
     }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use longshore_pool::{Operations, Settings, WorkerPool};
+use longshore_pool::{Operations, PoolSettings, WorkerPool};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -55,7 +55,7 @@ fn each_call_is_a_span_with_its_pool_operation_and_worker() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tracing::subscriber::with_default(recorder.clone(), || {
         runtime.block_on(async {
-            let settings = Settings { min: 1, max: 1, ..Settings::default() };
+            let settings = PoolSettings { min: 1, max: 1, ..PoolSettings::default() };
             let pool = WorkerPool::threads("logged", Operations::stateless(), settings).await;
             let pool = pool.unwrap();
             // Another test may have made the first call in this process without a subscriber, and

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use longshore_pool::{
-    CallOptions, ErrorKind, Limits, Operations, Program, Settings, WhenFull, WorkerPool,
+    CallOptions, ErrorKind, ResourceLimits, Operations, Program, PoolSettings, WhenQueueFull, WorkerPool,
 };
 
 use crate::gate::gated;
@@ -43,7 +43,7 @@ async fn a_thread_whose_caller_went_away_is_still_given_up_when_its_time_is_over
 
 #[tokio::test]
 async fn one_that_floods_us_before_it_is_ready_does_not_stop_the_clock() {
-    let settings = Settings { start_timeout: Duration::from_millis(500), ..exactly(1) };
+    let settings = PoolSettings { start_timeout: Duration::from_millis(500), ..exactly(1) };
     let begun = Instant::now();
     let error = WorkerPool::processes("test", Program::command("yes"), settings).await.unwrap_err();
     assert!(error.to_string().contains("not ready within 500ms"), "{error}");
@@ -53,9 +53,9 @@ async fn one_that_floods_us_before_it_is_ready_does_not_stop_the_clock() {
 
 #[tokio::test]
 async fn a_fresh_process_for_each_call_is_fresh_even_if_it_could_do_several() {
-    let settings = Settings { max: 1, queue: 100, ..Settings::default() };
+    let settings = PoolSettings { max: 1, queue: 100, ..PoolSettings::default() };
     let program = worker("json", "concurrent");
-    let limits = Limits::default().warm(1);
+    let limits = ResourceLimits::default().warm(1);
     let pool = WorkerPool::one_shot("test", program, limits, settings).await.unwrap();
     let counts = join_all((0..4).map(|_| pool.call::<_, u32>("count", &()))).await;
     let counts: Vec<u32> = counts.into_iter().map(Result::unwrap).collect();
@@ -64,7 +64,7 @@ async fn a_fresh_process_for_each_call_is_fresh_even_if_it_could_do_several() {
 
 #[tokio::test]
 async fn one_that_promises_to_do_everything_at_once_is_not_given_everything() {
-    let settings = Settings { queue: 10, when_full: WhenFull::Refuse, ..exactly(1) };
+    let settings = PoolSettings { queue: 10, when_full: WhenQueueFull::Refuse, ..exactly(1) };
     let pool = pool(worker("json", "greedy"), settings).await;
     let calls = (0..3_000).map(|_| pool.call_with::<_, ()>("nothing", &(), timeout_ms(2_000)));
     let ends = join_all(calls).await;
@@ -85,7 +85,7 @@ impl Drop for PanicOnDrop {
 
 #[tokio::test]
 async fn a_result_that_panics_when_nobody_takes_it_costs_no_worker() {
-    let settings = Settings { max_abandoned: 0, ..exactly(1) };
+    let settings = PoolSettings { max_abandoned: 0, ..exactly(1) };
     let pool = WorkerPool::threads("test", Operations::stateless(), settings).await.unwrap();
     let (armed, (go, wait)) = (Arc::new(AtomicBool::new(true)), std::sync::mpsc::channel::<()>());
     let value = PanicOnDrop(Arc::clone(&armed));
@@ -122,7 +122,7 @@ async fn workers_do_not_start_workers_without_end() {
 #[tokio::test]
 async fn a_result_that_is_too_large_is_an_error_and_not_the_end_of_its_worker() {
     let program = Program::command(example("same_binary")).args(["__longshore_worker", "maths"]);
-    let settings = Settings { max_frame: 10_000, ..exactly(1) };
+    let settings = PoolSettings { max_frame: 10_000, ..exactly(1) };
     let pool = pool(program, settings).await;
     let pid: u32 = pool.call("pid", &()).await.unwrap();
     let error = pool.call::<_, String>("repeat", &("ö", 10_000)).await.unwrap_err();

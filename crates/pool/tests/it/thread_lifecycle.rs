@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use longshore_pool::{CallError, ErrorKind, Health, Operations, Settings, WorkerPool};
+use longshore_pool::{CallError, ErrorKind, Health, Operations, PoolSettings, WorkerPool};
 use tokio::task::JoinSet;
 
 use crate::gate::{Gate, gated, operations};
@@ -17,8 +17,8 @@ fn threads(name: &str) -> usize {
     names.filter(|comm| comm.starts_with(name)).count()
 }
 
-fn exactly(workers: usize) -> Settings {
-    let mut settings = Settings::default();
+fn exactly(workers: usize) -> PoolSettings {
+    let mut settings = PoolSettings::default();
     (settings.min, settings.max) = (workers, workers);
     settings
 }
@@ -72,7 +72,7 @@ fn counted(counts: &Arc<StateCounts>) -> Operations<Arc<StateCounts>> {
 #[tokio::test]
 async fn a_worker_is_replaced_after_its_number_of_calls_once_the_next_is_ready() {
     let counts = Arc::new(StateCounts::default());
-    let settings = Settings { max_calls: Some(8), ..exactly(2) };
+    let settings = PoolSettings { max_calls: Some(8), ..exactly(2) };
     let pool = WorkerPool::threads("worn", counted(&counts), settings).await.unwrap();
     let replaced = || pool.stats().ended.get("calls").copied().unwrap_or(0);
     while replaced() < 5 {
@@ -87,7 +87,7 @@ async fn a_worker_is_replaced_after_its_number_of_calls_once_the_next_is_ready()
 
 #[tokio::test]
 async fn a_worker_is_replaced_at_its_age() {
-    let settings = Settings { max_age: Some(Duration::from_millis(40)), ..exactly(1) };
+    let settings = PoolSettings { max_age: Some(Duration::from_millis(40)), ..exactly(1) };
     let pool = WorkerPool::threads("aged", Operations::stateless(), settings).await.unwrap();
     eventually("it got old", || pool.stats().ended.get("age").is_some_and(|ended| *ended > 1))
         .await;
@@ -103,7 +103,7 @@ async fn a_pool_grows_when_calls_wait_and_shrinks_to_its_least_when_they_are_don
     .await;
     assert_eq!(pool.stats().workers, 1);
     for id in 0..4_u64 {
-        pool.call_forget("gate", &id).unwrap();
+        pool.call_detached("gate", &id).unwrap();
     }
     gate.wait_for(4).await;
     assert_eq!(pool.stats().workers, 4);
@@ -129,7 +129,7 @@ async fn a_worker_that_cannot_be_started_is_an_error_and_not_tried_again_and_aga
     assert_eq!(starts.load(Ordering::SeqCst), 1);
 
     // A pool that starts its workers on demand fails each call, without a start for each.
-    let settings = Settings { min: 0, ..exactly(4) };
+    let settings = PoolSettings { min: 0, ..exactly(4) };
     let pool = WorkerPool::threads("lazy", failing(), settings).await.unwrap();
     for _ in 0..1_000 {
         let error = pool.call::<_, ()>("noop", &()).await.unwrap_err();
@@ -154,7 +154,7 @@ async fn a_start_that_fails_while_others_work_costs_no_call() {
         inner.pass(id);
         Ok::<_, String>(id)
     });
-    let settings = Settings { min: 1, ..exactly(4) };
+    let settings = PoolSettings { min: 1, ..exactly(4) };
     let pool = WorkerPool::threads("one", operations, settings).await.unwrap();
     let mut calls = JoinSet::new();
     for id in 0..8_u64 {
@@ -174,7 +174,7 @@ async fn an_init_that_hangs_is_an_error_in_time() {
         inner.pass(0);
         Ok(())
     });
-    let settings = Settings { start_timeout: Duration::from_millis(50), ..exactly(1) };
+    let settings = PoolSettings { start_timeout: Duration::from_millis(50), ..exactly(1) };
     let error = WorkerPool::threads("hung", operations, settings).await.unwrap_err();
     assert!(error.to_string().contains("not ready within 50ms"), "{error}");
     gate.open();
@@ -233,7 +233,7 @@ async fn a_pool_that_is_closed_while_it_warms_up_says_so() {
         Ok(())
     });
     gate.open();
-    let settings = Settings { min: 0, ..exactly(2) };
+    let settings = PoolSettings { min: 0, ..exactly(2) };
     let pool = WorkerPool::threads("early", operations, settings).await.unwrap();
     gate.shut();
     pool.resize(2, 2).unwrap();
@@ -283,7 +283,7 @@ async fn warming_up_says_that_one_cannot_be_started() {
         0 => Ok(()),
         _ => Err("only one of me".into()),
     });
-    let settings = Settings { min: 1, max: 4, ..Settings::default() };
+    let settings = PoolSettings { min: 1, max: 4, ..PoolSettings::default() };
     let pool = WorkerPool::threads("alone", operations, settings).await.unwrap();
     let message = pool.warm_up().await.unwrap_err().to_string();
     assert!(message.contains("only one of me"), "{message}");
@@ -298,7 +298,7 @@ async fn a_pool_can_be_given_another_size() {
     pool.warm_up().await.unwrap();
     assert_eq!(pool.stats().workers, 3);
     for id in 0..3_u64 {
-        pool.call_forget("gate", &id).unwrap();
+        pool.call_detached("gate", &id).unwrap();
     }
     gate.wait_for(3).await;
     pool.resize(1, 1).unwrap();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::fair::share;
-use longshore_core::store::{Claim, Queues};
+use longshore_core::stride_scheduler::effective_weight;
+use longshore_core::store::{ClaimRequest, Queues};
 use longshore_core::{BatchId, Error, Kind, QueueName, Result, TenantId};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -58,7 +58,7 @@ pub(super) struct ClaimParams<'c> {
 }
 
 impl<'c> ClaimParams<'c> {
-    pub(super) fn new(claim: &'c Claim, mode: &ScanMode) -> Self {
+    pub(super) fn new(claim: &'c ClaimRequest, mode: &ScanMode) -> Self {
         let (mode, resumed) = match mode {
             ScanMode::Full if claim.batch.is_none() => (0, Vec::new()),
             ScanMode::Full => (1, Vec::new()),
@@ -88,7 +88,7 @@ impl<'c> ClaimParams<'c> {
 /// Finds candidate streams. The claiming session cannot end until the claim is committed.
 pub(super) async fn find_candidates(
     tx: &mut Tx<'_>,
-    claim: &Claim,
+    claim: &ClaimRequest,
     mode: &ScanMode,
 ) -> Result<ClaimCandidates> {
     let sql = "SELECT * FROM longshore_candidate_streams($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -101,7 +101,7 @@ pub(super) async fn find_candidates(
     }
     let (mut sources, mut excluded_lanes) = (sources(tx, &rows).await?, BTreeSet::new());
     sources.retain(|source| {
-        let excluded = claim.except.contains(&source.stream.tenant);
+        let excluded = claim.excluded_tenants.contains(&source.stream.tenant);
         excluded_lanes.extend((excluded && !source.exhausted).then_some(source.stream.lane));
         !excluded
     });
@@ -123,7 +123,7 @@ async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<CandidateStream>> 
         cache.set_capped(stream.lane, lane_cap.is_some() || tenant_cap.is_some());
         sources.push(CandidateStream {
             stream: Arc::clone(stream),
-            weight: share(small(row, 5)?, small(row, 7)?),
+            weight: effective_weight(small(row, 5)?, small(row, 7)?),
             cap: lane_cap,
             tenant_cap,
             alone: value(row, 4)?,

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_core::fair::share;
-use longshore_core::store::{Claim, Claimed};
+use longshore_core::stride_scheduler::effective_weight;
+use longshore_core::store::{ClaimRequest, ClaimResult};
 use longshore_core::{Error, Result};
 use tokio_postgres::Row;
 
@@ -28,11 +28,11 @@ use crate::typed_params::SqlParam;
 /// Claims units, or returns `None` if the full claim is needed.
 pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
-    claim: &Arc<Claim>,
-) -> Result<Option<Claimed>> {
+    claim: &Arc<ClaimRequest>,
+) -> Result<Option<ClaimResult>> {
     let filter = ClaimFilterHash::of(claim);
-    let wanted = u64::from(claim.free) + u64::from(claim.ahead);
-    let needs_full_claim = !claim.except.is_empty() || inner.stride.needs_full_claim(filter);
+    let wanted = u64::from(claim.free_slots) + u64::from(claim.prefetch);
+    let needs_full_claim = !claim.excluded_tenants.is_empty() || inner.stride.needs_full_claim(filter);
     if wanted == 0 || wanted > MAX_CLAIM || needs_full_claim {
         return Ok(None);
     }
@@ -50,10 +50,10 @@ pub(crate) async fn try_fast_path(
 
 async fn try_fast_path_at(
     inner: &Arc<StoreInner>,
-    claim: &Arc<Claim>,
+    claim: &Arc<ClaimRequest>,
     filter: ClaimFilterHash,
     mode: ScanMode,
-) -> Result<Option<Claimed>> {
+) -> Result<Option<ClaimResult>> {
     let (store, claim) = (Arc::clone(inner), Arc::clone(claim));
     let task = async move {
         let Some(answer) = query(&store, &claim, &mode).await? else {
@@ -87,7 +87,7 @@ struct ClaimedStream {
 /// Index of the summary columns of the first row, which follow those of [`CandidateUnit`].
 const SUMMARY_COLUMNS: usize = 23;
 
-async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Option<ClaimReply>> {
+async fn query(inner: &StoreInner, claim: &ClaimRequest, mode: &ScanMode) -> Result<Option<ClaimReply>> {
     let start = match mode {
         ScanMode::Resume(streams) => {
             streams.first().map(|one| inner.stride.scan_starts.start(mode, *one))
@@ -95,7 +95,7 @@ async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Opt
         ScanMode::Full => None,
     };
     let (start, now) = (start.unwrap_or(i64::MIN), inner.options.clock.now().as_micros());
-    let (free, wanted) = (i64::from(claim.free), i64::from(claim.free) + i64::from(claim.ahead));
+    let (free, wanted) = (i64::from(claim.free_slots), i64::from(claim.free_slots) + i64::from(claim.prefetch));
     let filter_params = ClaimParams::new(claim, mode);
     let mut params = filter_params.params().to_vec();
     params.extend([&start as &dyn SqlParam, &wanted, &free, &now]);
@@ -116,7 +116,7 @@ impl ClaimReply {
         let Some(num) = value::<Option<i64>>(first, SUMMARY_COLUMNS + 1)? else {
             return Ok(Some(Self { wanted, cost, source: None, units: Vec::new() }));
         };
-        let weight = share(small(first, SUMMARY_COLUMNS + 2)?, small(first, SUMMARY_COLUMNS + 3)?);
+        let weight = effective_weight(small(first, SUMMARY_COLUMNS + 2)?, small(first, SUMMARY_COLUMNS + 3)?);
         let source = Some(ClaimedStream { num, weight, first: value(first, SUMMARY_COLUMNS + 4)? });
         let units = rows.iter().map(|row| CandidateUnit::read_from(row, 0));
         let mut units = units.collect::<Result<Vec<CandidateUnit>>>()?;
@@ -129,10 +129,10 @@ impl ClaimReply {
     async fn record(
         self,
         inner: &StoreInner,
-        claim: &Claim,
+        claim: &ClaimRequest,
         filter: ClaimFilterHash,
         mode: &ScanMode,
-    ) -> Result<(Claimed, PostCommit)> {
+    ) -> Result<(ClaimResult, PostCommit)> {
         let (stride, mut after) = (&inner.stride, PostCommit::default());
         let claimed_units = self.units.len() as u64;
         if *mode == ScanMode::Full {
@@ -141,7 +141,7 @@ impl ClaimReply {
         }
         let Some(source) = self.source else {
             stride.set_open(filter, BTreeSet::new());
-            return Ok((Claimed::default(), after));
+            return Ok((ClaimResult::default(), after));
         };
         let last = self.units.last().map(|unit| unit.rank).or(source.first);
         let last = last.filter(|last| *last != i64::MIN);
@@ -173,7 +173,7 @@ impl ClaimReply {
     }
 }
 
-fn into_claimed(claim: &Claim, stream: &Stream, units: Vec<CandidateUnit>) -> Result<Claimed> {
+fn into_claimed(claim: &ClaimRequest, stream: &Stream, units: Vec<CandidateUnit>) -> Result<ClaimResult> {
     let held = units.into_iter().map(|unit| unit.into_held(claim, stream, false));
-    Ok(Claimed { units: held.collect::<Result<_>>()?, ..Claimed::default() })
+    Ok(ClaimResult { units: held.collect::<Result<_>>()?, ..ClaimResult::default() })
 }

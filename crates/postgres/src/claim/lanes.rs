@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use longshore_core::Result;
-use longshore_core::fair::{LaneShare, StrideCursor};
+use longshore_core::stride_scheduler::{LaneShare, StrideCursor};
 
 use super::candidate_streams::{CandidateStream, cap};
 use super::plan::RoundPlan;

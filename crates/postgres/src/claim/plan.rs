@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::fair::{LaneShare, StrideCursor};
+use longshore_core::stride_scheduler::{LaneShare, StrideCursor};
 
 use super::lanes::ClaimLanes;
 use super::rows::CandidateUnit;

@@ -5,8 +5,8 @@
 //! from before the crash would pass for the new one. So a claim sets the fence to the time, or to
 //! the last fence plus one if that is greater.
 
-use longshore_core::session::Lease;
-use longshore_core::store::{Claim, HeldUnit};
+use longshore_core::worker_session::Lease;
+use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::{Result, UnitState};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::candidate_streams::CandidateStream;
 use super::plan::RoundPlan;
 use crate::error::damaged;
-use crate::row::{ALONE, Columns, PARKED, UnitParts, UnitRow, code, unit, value};
+use crate::row::{READY_ALONE, Columns, READY_CAPPED, UnitParts, UnitRow, state_code, unit, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::uuid;
@@ -65,7 +65,7 @@ impl CandidateUnit {
     /// Applies to this row what [`lease`] writes to the database.
     pub(super) fn lease(&mut self, now: i64, started: bool) {
         let row = &mut self.row;
-        row.code = code(UnitState::Leased);
+        row.code = state_code(UnitState::Leased);
         row.sort_key = now;
         row.fence = (row.fence + 1).max(now.unsigned_abs());
         row.attempt += u32::from(started);
@@ -73,11 +73,11 @@ impl CandidateUnit {
     }
 
     /// Converts it into the unit that its holder receives.
-    pub(super) fn into_held(self, claim: &Claim, stream: &Stream, alone: bool) -> Result<HeldUnit> {
+    pub(super) fn into_held(self, claim: &ClaimRequest, stream: &Stream, alone: bool) -> Result<LeasedUnit> {
         let lease = Lease { unit: self.row.id, fence: self.row.fence };
         let started = self.row.started_at.is_some();
         let unit = unit(self.row, self.parts, stream, Some(claim.session))?;
-        Ok(HeldUnit { lease, started, alone, unit })
+        Ok(LeasedUnit { lease, started, alone, unit })
     }
 }
 
@@ -152,7 +152,7 @@ pub(super) async fn alone(
         "SELECT {row}, {parts}, u.sort_key, false
          FROM unnest($1) WITH ORDINALITY AS w (stream, at) CROSS JOIN LATERAL (
            SELECT {row}, {parts} FROM longshore_unit u WHERE u.stream = w.stream AND u.state =
-           {ALONE}
+           {READY_ALONE}
            ORDER BY u.sort_key LIMIT {spare} {lock}) u ORDER BY w.at, u.sort_key, u.id",
         spare = super::SPARE
     );
@@ -181,7 +181,7 @@ pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &[(Uuid, bool)])
 pub(super) async fn park(tx: &mut Tx<'_>, units: &Vec<Uuid>) -> Result<()> {
     if !units.is_empty() {
         let sql = "UPDATE longshore_unit SET state = $2 WHERE id = ANY($1)";
-        tx.query(sql, &[units, &i16::from(PARKED)]).await?;
+        tx.query(sql, &[units, &i16::from(READY_CAPPED)]).await?;
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
-use longshore_core::fair::{LaneShare, StrideCursor};
-use longshore_core::machine::{Event, next};
-use longshore_core::store::Claim;
+use longshore_core::stride_scheduler::{LaneShare, StrideCursor};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::store::ClaimRequest;
 use longshore_core::{Policy, Result, Timestamp, UnitState};
 
 use super::concurrency_keys::ConcurrencyKeys;
@@ -13,13 +13,13 @@ use super::lanes::ClaimLanes;
 use super::plan::RoundPlan;
 use super::rows::{self, CandidateUnit};
 use crate::finish::{self, UnitChange};
-use crate::row::{Spec, UnitRow, flag};
+use crate::row::{UnitAttributes, UnitRow, flag};
 use crate::tx::Tx;
 use crate::typed_params::uuid;
 
 /// Collects units up to the worker's capacity.
 pub(super) struct Selection<'c> {
-    claim: &'c Claim,
+    claim: &'c ClaimRequest,
     pub(super) session: i64,
     pub(super) budget: ClaimBudget<'c>,
     keys: ConcurrencyKeys,
@@ -44,7 +44,7 @@ impl RoundResult {
 }
 
 impl<'c> Selection<'c> {
-    pub(super) fn new(claim: &'c Claim, session: i64) -> Self {
+    pub(super) fn new(claim: &'c ClaimRequest, session: i64) -> Self {
         let (budget, keys) = (ClaimBudget::new(claim), ConcurrencyKeys::default());
         Self { claim, session, budget, keys, stopped: false, checked: false }
     }
@@ -147,14 +147,14 @@ impl<'c> Selection<'c> {
         if sources_alone.is_empty() {
             return Ok(false);
         }
-        let empty_handed = self.claim.empty_handed;
+        let empty_handed = self.claim.holds_nothing;
         let rows = rows::alone(tx, &lanes.sources, &sources_alone, empty_handed).await?;
         tx.after.skipped |= rows.is_empty();
         self.keys.count(tx, rows.iter().filter_map(|row| row.row.cap_key.as_deref())).await?;
         let mut expired = Vec::new();
         let mut claimed_one = false;
         for mut row in rows {
-            let spec = Spec::parse(row.row.spec.as_deref())?;
+            let spec = UnitAttributes::parse(row.row.spec.as_deref())?;
             let needs = UnitNeeds::from_columns(&spec, row.row.deadline);
             let leased = || leased_with_key(&self.keys, &row.row);
             match self.budget.admit_alone(&needs, tx.now, leased)? {
@@ -179,7 +179,7 @@ impl<'c> Selection<'c> {
         if !row.has(flag::SPECIAL) {
             return Ok(self.budget.admit_plain(lane_capped));
         }
-        let spec = Spec::parse(row.spec.as_deref())?;
+        let spec = UnitAttributes::parse(row.spec.as_deref())?;
         let needs = UnitNeeds::from_columns(&spec, row.deadline);
         let leased = || leased_with_key(&self.keys, row);
         let fit = self.budget.admit(&needs, lane_capped, now, leased)?;
@@ -224,6 +224,6 @@ fn resume_cursor(
 }
 
 fn expire(tx: &Tx<'_>, row: UnitRow) -> Result<UnitChange> {
-    let step = next(&row.transition_input()?, &Event::Expired, &Policy::default(), tx.now)?;
+    let step = transition(&row.transition_input()?, &Event::Expired, &Policy::default(), tx.now)?;
     Ok(UnitChange::step(row, step))
 }

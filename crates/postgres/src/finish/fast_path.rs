@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use longshore_core::store::Finish;
+use longshore_core::store::FinishRequest;
 use longshore_core::unit::check_size;
 use longshore_core::{Outcome, Payload, Result, SessionId, Timestamp, UnitId, UnitState};
 use tokio_postgres::Row;
@@ -31,7 +31,7 @@ pub(crate) struct EndedLeases {
 
 impl EndedLeases {
     /// Whether this finish was recorded.
-    pub(crate) fn contains(&self, end: &Finish) -> bool {
+    pub(crate) fn contains(&self, end: &FinishRequest) -> bool {
         match self.all {
             true => plain_result(end).is_some(),
             false => self.fences.get(&end.lease.unit) == Some(&end.lease.fence),
@@ -39,7 +39,7 @@ impl EndedLeases {
     }
 
     /// Whether all these finishes were recorded.
-    pub(crate) fn contains_all(&self, finishes: &[Finish]) -> bool {
+    pub(crate) fn contains_all(&self, finishes: &[FinishRequest]) -> bool {
         finishes.iter().all(|end| self.contains(end))
     }
 
@@ -71,7 +71,7 @@ struct FinishColumns<'f> {
 impl<'f> FinishColumns<'f> {
     fn of(
         session: SessionId,
-        finishes: &'f [Finish],
+        finishes: &'f [FinishRequest],
         now: Timestamp,
         autocommit: bool,
     ) -> Result<Self> {
@@ -96,7 +96,7 @@ impl<'f> FinishColumns<'f> {
 }
 
 /// The result of a successful run without effects and checkpoint.
-fn plain_result(end: &Finish) -> Option<&Option<Payload>> {
+fn plain_result(end: &FinishRequest) -> Option<&Option<Payload>> {
     match &end.outcome {
         Outcome::Done(result) if end.effects.is_empty() && end.checkpoint.is_none() => Some(result),
         _ => None,
@@ -104,7 +104,7 @@ fn plain_result(end: &Finish) -> Option<&Option<Payload>> {
 }
 
 /// Whether a finish may be plain and has no calls to write.
-fn may_use_fast_path(end: &Finish) -> bool {
+fn may_use_fast_path(end: &FinishRequest) -> bool {
     plain_result(end).is_some() && end.calls.is_empty()
 }
 
@@ -112,7 +112,7 @@ fn may_use_fast_path(end: &Finish) -> bool {
 pub(super) async fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
-    finishes: &[Finish],
+    finishes: &[FinishRequest],
 ) -> Result<EndedLeases> {
     let columns = FinishColumns::of(session, finishes, tx.now, false)?;
     if columns.ids.is_empty() {
@@ -132,7 +132,7 @@ pub(super) async fn finish(
 pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
     session: SessionId,
-    finishes: &Arc<Vec<Finish>>,
+    finishes: &Arc<Vec<FinishRequest>>,
 ) -> Result<Option<EndedLeases>> {
     if finishes.is_empty() || !finishes.iter().all(may_use_fast_path) {
         return Ok(None);

@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_accounts::budget::Verdict;
+use longshore_accounts::budget::BudgetDecision;
 use longshore_accounts::rows::{CALL_COLUMNS, read_call};
-use longshore_accounts::{Admission, BudgetState, Call, NewCall};
+use longshore_accounts::{CallAdmission, BudgetState, Call, NewCall};
 use longshore_core::{CallId, Error, Result, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -120,7 +120,7 @@ fn call_index(row: &Row) -> Result<usize> {
 pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
     calls: &Arc<Vec<NewCall>>,
-) -> Result<Option<Vec<Admission>>> {
+) -> Result<Option<Vec<CallAdmission>>> {
     if inner.budgeted_tenants.has_any_of(calls) || first_repeat(calls) < calls.len() {
         return Ok(None);
     }
@@ -135,7 +135,7 @@ pub(crate) async fn try_fast_path(
             return Ok(None);
         }
         store.count_spend();
-        Ok(Some(vec![Admission::Admitted; calls.len()]))
+        Ok(Some(vec![CallAdmission::Admitted; calls.len()]))
     };
     inner.run_to_completion(task).await
 }
@@ -145,7 +145,7 @@ pub(crate) async fn admit(
     tx: &mut Tx<'_>,
     budgeted_tenants: &BudgetedTenants,
     calls: &[NewCall],
-) -> Result<Vec<Admission>> {
+) -> Result<Vec<CallAdmission>> {
     let locks = AdmissionLocks::of(calls);
     let (mut answers, mut rest) = (Vec::with_capacity(calls.len()), calls);
     let mut with_budget = HashSet::new();
@@ -204,30 +204,30 @@ async fn decide(
     tx: &mut Tx<'_>,
     calls: &[NewCall],
     mut reply: AdmissionReply,
-) -> Result<Vec<Admission>> {
+) -> Result<Vec<CallAdmission>> {
     let originals = duplicated_calls(tx, &reply).await?;
     let mut answers = Vec::with_capacity(calls.len());
     for (at, call) in calls.iter().enumerate() {
         let duplicate = reply.duplicates.get(&at).and_then(|id| originals.get(id));
         answers.push(match (duplicate, reply.months.get_mut(&call.tenant)) {
-            (Some(other), _) => Admission::Duplicate(Box::new(other.clone())),
+            (Some(other), _) => CallAdmission::Duplicate(Box::new(other.clone())),
             (None, Some(month)) if !reply.journalled.contains(&at) => admit_to_month(month, call),
-            (None, _) => Admission::Admitted,
+            (None, _) => CallAdmission::Admitted,
         });
     }
     Ok(answers)
 }
 
-fn admit_to_month(month: &mut BudgetState, call: &NewCall) -> Admission {
+fn admit_to_month(month: &mut BudgetState, call: &NewCall) -> CallAdmission {
     let verdict = month.admit(call.reserve_tokens, call.reserve_picos);
-    if verdict == Verdict::Over {
-        return Admission::OverBudget(month.clone());
+    if verdict == BudgetDecision::Exceeded {
+        return CallAdmission::OverBudget(month.clone());
     }
     month.reserved_tokens = month.reserved_tokens.saturating_add(call.reserve_tokens);
     month.reserved_picos = month.reserved_picos.saturating_add(call.reserve_picos);
     match verdict {
-        Verdict::FitsNearly(part) => Admission::NearBudget(part),
-        _ => Admission::Admitted,
+        BudgetDecision::NearLimit(part) => CallAdmission::NearBudget(part),
+        _ => CallAdmission::Admitted,
     }
 }
 
@@ -235,10 +235,10 @@ fn admit_to_month(month: &mut BudgetState, call: &NewCall) -> Admission {
 async fn remove_refused(
     tx: &mut Tx<'_>,
     calls: &[NewCall],
-    answers: &[Admission],
+    answers: &[CallAdmission],
     others: &[NewCall],
 ) -> Result<()> {
-    let is_over = |reply: &Admission| matches!(reply, Admission::OverBudget(_));
+    let is_over = |reply: &CallAdmission| matches!(reply, CallAdmission::OverBudget(_));
     let refused = calls.iter().zip(answers).filter(|(_, reply)| is_over(reply));
     let refused: Vec<Uuid> = refused.map(|(call, _)| call_uuid(call.id)).collect();
     let sql = "SELECT longshore_retract_calls($1)";

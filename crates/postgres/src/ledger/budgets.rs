@@ -1,7 +1,7 @@
 //! Monthly budgets, and the totals of months.
 
 use longshore_accounts::{Budget, BudgetState};
-use longshore_core::store::in_charge_of_tenants;
+use longshore_core::store::require_admin_scope;
 use longshore_core::{Result, Scope, TenantId};
 use tokio_postgres::Row;
 
@@ -19,7 +19,7 @@ pub(crate) async fn put(
     tenant: &TenantId,
     budget: Option<Budget>,
 ) -> Result<BudgetState> {
-    in_charge_of_tenants(scope, tenant)?;
+    require_admin_scope(scope, tenant)?;
     advisory_lock::acquire(tx, &[AdvisoryLock::Budget(tenant.as_str())]).await?;
     match budget {
         Some(budget) => write(tx, tenant, &budget).await?,

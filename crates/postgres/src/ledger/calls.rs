@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore_accounts::{BudgetState, CallRecord, Recost};
+use longshore_accounts::{BudgetState, CallRecord, CostCorrection};
 use longshore_core::{CallId, Error, Result, Scope, SessionId, Timestamp};
 use uuid::Uuid;
 
@@ -75,7 +75,7 @@ pub(crate) async fn mark_maybe_billed(tx: &mut Tx<'_>, session: SessionId) -> Re
 }
 
 /// Corrects the costs of calls, all or none.
-pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -> Result<()> {
+pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[CostCorrection]) -> Result<()> {
     // If a call has several prices, the last one counts.
     let prices: BTreeMap<CallId, i64> =
         recosts.iter().map(|recost| (recost.id, recost.cost_picos)).collect();
@@ -90,7 +90,7 @@ pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -
     for recost in recosts {
         match found.get(&recost.id) {
             None => return Err(Error::not_found("call", recost.id)),
-            Some(0) => return Err(recost.is_open()),
+            Some(0) => return Err(recost.open_call_error()),
             Some(_) => (),
         }
     }

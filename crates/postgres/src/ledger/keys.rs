@@ -1,7 +1,7 @@
 //! Sealed keys with all their versions.
 
 use longshore_accounts::rows::{KEY_COLUMNS, read_key};
-use longshore_accounts::{KeyChange, KeyRecord, NewKey, cursor};
+use longshore_accounts::{KeyChange, KeyRecord, NewKey, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 
@@ -38,7 +38,7 @@ async fn add(
     let newest = tx.query_opt(sql, &[&tenant, &name]).await?;
     let next = newest.map_or(Ok(1), |row| count::<u32>(&row, 0).map(|newest| newest + 1))?;
     if key.version != next {
-        return Err(key.not_the_next(next));
+        return Err(key.version_conflict(next));
     }
     tx.execute(
         "UPDATE longshore_provider_key SET status = 'retiring', retires_at = $3
@@ -106,7 +106,7 @@ pub(crate) async fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
-    let after = after.map(cursor::key).transpose()?;
+    let after = after.map(page_cursor::key).transpose()?;
     let (tenant, name, version) = after.as_ref().map_or(("", "", 0), |(tenant, name, version)| {
         (tenant.as_str(), name.as_str(), i64::from(*version))
     });
@@ -118,7 +118,7 @@ pub(crate) async fn list(
     let (own, only, most) =
         (queries::tenant(scope), only.map(KeyName::as_str), i64::from(limit) + 1);
     let rows = tx.query(&sql, &[&tenant, &name, &version, &own, &only, &most]).await?;
-    page(&rows, limit, "a key", |row| read_key(&Columns(row)), cursor::after_key)
+    page(&rows, limit, "a key", |row| read_key(&Columns(row)), page_cursor::after_key)
 }
 
 /// Replaces a data key that was wrapped by master key `from`. Returns false if it was wrapped by

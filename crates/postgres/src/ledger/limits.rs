@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_accounts::bucket::{Level, draw as decide};
-use longshore_accounts::{Draw, Drawn};
+use longshore_accounts::token_bucket::{BucketLevel, draw as decide};
+use longshore_accounts::{BucketRequest, DrawResult};
 use longshore_core::{Result, Timestamp};
 
 use crate::connect::ClockSource;
@@ -15,9 +15,9 @@ use crate::typed_params::replace_nul;
 /// Draws from buckets, in the order of the list, by the server's clock unless a test sets the time.
 pub(crate) async fn draw(
     tx: &mut Tx<'_>,
-    draws: &[Draw],
+    draws: &[BucketRequest],
     clock_source: ClockSource,
-) -> Result<Vec<Drawn>> {
+) -> Result<Vec<DrawResult>> {
     for draw in draws {
         draw.check()?;
     }
@@ -37,9 +37,9 @@ pub(crate) async fn draw(
 /// Locks existing buckets in the order of their names, and returns their levels and the time.
 async fn lock(
     tx: &mut Tx<'_>,
-    draws: &[Draw],
+    draws: &[BucketRequest],
     clock_source: ClockSource,
-) -> Result<(BTreeMap<String, Level>, Timestamp)> {
+) -> Result<(BTreeMap<String, BucketLevel>, Timestamp)> {
     let names: BTreeSet<String> = draws.iter().map(|draw| replace_nul(&draw.bucket)).collect();
     let names: Vec<String> = names.into_iter().collect();
     let rows = tx
@@ -59,14 +59,14 @@ async fn lock(
         now = now.max(Timestamp::from_micros(value(row, 3)?));
         if let Some(name) = value(row, 0)? {
             let at = Timestamp::from_micros(value(row, 2)?);
-            levels.insert(name, Level { level: value(row, 1)?, at });
+            levels.insert(name, BucketLevel { level: value(row, 1)?, at });
         }
     }
     Ok((levels, if clock_source == ClockSource::Local { tx.now } else { now }))
 }
 
 /// Writes the levels with the commit. `known` buckets are locked; the others are new.
-fn write(tx: &mut Tx<'_>, all: BTreeMap<String, Level>, known: BTreeSet<String>) {
+fn write(tx: &mut Tx<'_>, all: BTreeMap<String, BucketLevel>, known: BTreeSet<String>) {
     let (mut names, mut levels, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for (name, level) in all {
         names.push(name);

@@ -1,7 +1,7 @@
 //! Profiles: documents with an owner and a revision.
 
 use longshore_accounts::rows::{PROFILE_COLUMNS, read_profile};
-use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, cursor};
+use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 
@@ -96,7 +96,7 @@ pub(crate) async fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<ProfileRecord>> {
-    let after = after.map(cursor::profile).transpose()?;
+    let after = after.map(page_cursor::profile).transpose()?;
     let (tenant, name) =
         after.as_ref().map_or(("", ""), |(tenant, name)| (tenant.as_str(), name.as_str()));
     let sql = format!(
@@ -107,5 +107,5 @@ pub(crate) async fn list(
     let (own, only, most) =
         (queries::tenant(scope), only.map(ProfileName::as_str), i64::from(limit) + 1);
     let rows = tx.query(&sql, &[&tenant, &name, &own, &only, &most]).await?;
-    page(&rows, limit, "a profile", |row| read_profile(&Columns(row)), cursor::after_profile)
+    page(&rows, limit, "a profile", |row| read_profile(&Columns(row)), page_cursor::after_profile)
 }

@@ -4,8 +4,8 @@ use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
 use longshore_accounts::{
-    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
-    Return, Shipment,
+    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    CloseReason, ProviderBatch,
 };
 use longshore_core::{BatchId, Result, UnitId};
 use uuid::Uuid;
@@ -29,7 +29,7 @@ pub(crate) async fn change(
 }
 
 /// Parks requests that are not parked yet.
-async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
+async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewPendingRequest]) -> Result<()> {
     let ids: Vec<&str> = items.iter().map(|item| item.custom_id.as_str()).collect();
     let units: Vec<Uuid> = items.iter().map(|item| uuid(item.unit)).collect();
     let prompts: Vec<&[u8]> = items.iter().map(|item| item.prompt.as_bytes()).collect();
@@ -50,7 +50,7 @@ pub(crate) async fn list(
     batch: &BatchId,
     filter: &PendingFilter,
     limit: u32,
-) -> Result<Vec<Parked>> {
+) -> Result<Vec<PendingRequest>> {
     let (condition, name) = match filter {
         PendingFilter::CustomId(id) => ("custom_id = $3", Some(id)),
         PendingFilter::Waiting => {
@@ -107,7 +107,7 @@ async fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> R
 pub(crate) async fn shipments(
     tx: &mut Tx<'_>,
     batch: &BatchId,
-) -> Result<(Vec<Shipment>, ParkedCounts)> {
+) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
     let sql = format!(
         "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = $1
          ORDER BY num"
@@ -126,9 +126,9 @@ async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Res
 
 /// Records replies. They are written one by one, so that the first of two replies to the same
 /// request is kept.
-async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> Result<Vec<UnitId>> {
+async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[BatchAnswer]) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
-    for Delivery { custom_id, reply } in deliveries {
+    for BatchAnswer { custom_id, reply } in deliveries {
         let sql = "UPDATE longshore_pending_request SET answer = coalesce(answer, $3),
                    provider_batch = NULL
              WHERE batch = $1 AND custom_id = $2 RETURNING unit";
@@ -141,8 +141,8 @@ async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> R
 }
 
 /// Closes a shipment. Its unanswered requests wait again.
-async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
-    let tried = i64::from(how == Return::Tried);
+async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: CloseReason) -> Result<()> {
+    let tried = i64::from(how == CloseReason::NoAnswer);
     tx.execute(
         "UPDATE longshore_pending_request SET provider_batch = NULL, attempts = attempts + $3
          WHERE batch = $1 AND provider_batch = $2",
@@ -155,13 +155,13 @@ async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Res
 }
 
 /// How many requests wait, are shipped, and are answered.
-async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
+async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<PendingCounts> {
     let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
                  count(provider_batch), count(answer)
                FROM longshore_pending_request WHERE batch = $1";
     let rows = tx.query(sql, &[&batch.as_str()]).await?;
-    let Some(row) = rows.first() else { return Ok(ParkedCounts::default()) };
-    Ok(ParkedCounts { waiting: count(row, 0)?, out: count(row, 1)?, answered: count(row, 2)? })
+    let Some(row) = rows.first() else { return Ok(PendingCounts::default()) };
+    Ok(PendingCounts { waiting: count(row, 0)?, out: count(row, 1)?, answered: count(row, 2)? })
 }
 
 /// Deletes a request.

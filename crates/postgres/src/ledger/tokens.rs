@@ -1,7 +1,7 @@
 //! API tokens by their hash, and the audit log.
 
 use longshore_accounts::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
-use longshore_accounts::{Deed, NewDeed, NewToken, TokenChange, TokenHash, TokenRecord, cursor};
+use longshore_accounts::{AuditEntry, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use tokio_postgres::Row;
@@ -86,7 +86,7 @@ pub(crate) async fn list(
 }
 
 /// Appends an entry to the audit log.
-pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
+pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewAuditEntry) -> Result<()> {
     tx.execute(
         "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
          detail)
@@ -111,8 +111,8 @@ pub(crate) async fn list_audit(
     scope: &Scope,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Deed>> {
-    let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX);
+) -> Result<Page<AuditEntry>> {
+    let before = after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX);
     let own = queries::tenant(scope);
     // Two statements, so that each can use an index.
     let tenant_condition = if own.is_some() { "tenant = $3" } else { "$3 IS NULL" };
@@ -122,5 +122,5 @@ pub(crate) async fn list_audit(
     );
     let rows = tx.query(&sql, &[&before, &(i64::from(limit) + 1), &own]).await?;
     let read = |row: &Row| read_audit_entry(&Columns(row));
-    page(&rows, limit, "an entry of the audit log", read, cursor::after_deed)
+    page(&rows, limit, "an entry of the audit log", read, page_cursor::after_audit_entry)
 }

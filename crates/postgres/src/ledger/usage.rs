@@ -1,7 +1,7 @@
 //! Reading calls, one by one and summed up. Calls are never pruned: they are the billing records.
 
 use longshore_accounts::rows::{CALL_COLUMNS, read_call};
-use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
+use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, page_cursor, total_cost};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
@@ -66,7 +66,7 @@ pub(crate) async fn calls(
 ) -> Result<Page<Call>> {
     let mut conditions = UsageConditions::of(scope, filter);
     if let Some(after) = after {
-        let (time, id) = cursor::call(after)?;
+        let (time, id) = page_cursor::call(after)?;
         conditions.params.push(Box::new(time.as_micros()));
         conditions.params.push(Box::new(call_uuid(id)));
         let last = conditions.params.len();
@@ -79,7 +79,7 @@ pub(crate) async fn calls(
         u64::from(limit) + 1
     );
     let rows = tx.query(&sql, &borrow_params(&conditions.params)).await?;
-    page(&rows, limit, "a call", |row| read_call(&Columns(row)), cursor::after_call)
+    page(&rows, limit, "a call", |row| read_call(&Columns(row)), page_cursor::after_call)
 }
 
 /// Totals of calls by group.

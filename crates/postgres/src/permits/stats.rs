@@ -1,7 +1,7 @@
 //! Statistics of a pool. Read-only: expired permits and requests that are not deleted yet are
 //! omitted.
 
-use longshore_core::permits::{Holder, PoolStats, Waiter, Waits};
+use longshore_core::permits::{Holder, PoolStats, Waiter, WaitHistogram};
 use longshore_core::{PoolName, Priority, Result};
 use tokio_postgres::Row;
 
@@ -39,9 +39,9 @@ async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>>
     Ok(Some(stats))
 }
 
-fn waits(row: &Row) -> Result<Waits> {
+fn waits(row: &Row) -> Result<WaitHistogram> {
     let counts: Vec<i64> = value(row, 4)?;
-    let mut waits = Waits::default();
+    let mut waits = WaitHistogram::default();
     for (count, kept) in waits.0.iter_mut().zip(counts) {
         *count = kept.unsigned_abs();
     }
@@ -61,7 +61,7 @@ fn add_permit(row: &Row, stats: &mut PoolStats) -> Result<()> {
             let (fence, held, left) =
                 (fence.unsigned_abs(), duration(row, 12)?, duration(row, 10)?);
             stats.in_use += weight;
-            stats.holders.push(Holder { id, owner, weight, fence, held, left });
+            stats.holders.push(Holder { id, owner, weight, fence, held_for: held, expires_in: left });
         }
         None => {
             let level: i16 = value(row, 8)?;

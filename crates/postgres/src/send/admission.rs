@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use longshore_core::admission::UnitDependencies;
-use longshore_core::columns::dedup_window;
-use longshore_core::machine::{Event, Head, next};
-use longshore_core::store::{Refusal, Sent};
+use longshore_core::sql_encoding::dedup_window;
+use longshore_core::unit_state::{Event, TransitionInput, transition};
+use longshore_core::store::{SendRejection, SendResult};
 use longshore_core::unit::{Dedup, DedupWindow};
 use longshore_core::{NewUnit, Policy, Result, TenantId, Timestamp, UnitId, UnitState};
 use uuid::Uuid;
@@ -31,22 +31,22 @@ pub(super) enum CapacityPolicy {
     Checked(QueueLimits),
     /// It was checked beforehand: the refusal of each unit, if any. Capacity for the others is
     /// reserved.
-    Reserved(Vec<Option<Refusal>>),
+    Reserved(Vec<Option<SendRejection>>),
 }
 
 impl CapacityPolicy {
-    fn refuse_suspended(&self, at: usize, stream: &Stream) -> Option<Refusal> {
+    fn refuse_suspended(&self, at: usize, stream: &Stream) -> Option<SendRejection> {
         match self {
             Self::Unlimited => None,
             Self::Checked(limits) => limits.refuse_suspended(stream),
             Self::Reserved(refusals) => {
                 let refusal = refusals.get(at).cloned().flatten();
-                refusal.filter(|refusal| matches!(refusal, Refusal::Suspended(_)))
+                refusal.filter(|refusal| matches!(refusal, SendRejection::Suspended(_)))
             }
         }
     }
 
-    fn admit(&mut self, at: usize, lane: i64, unit: &NewUnit) -> Option<Refusal> {
+    fn admit(&mut self, at: usize, lane: i64, unit: &NewUnit) -> Option<SendRejection> {
         match self {
             Self::Unlimited => None,
             Self::Checked(limits) => limits.capacity.admit(lane, unit.payload.len() as u64),
@@ -110,7 +110,7 @@ impl<'u> AdmissionPlan<'u> {
         });
         let keys: Vec<Vec<u8>> = keys.collect();
         let needs: Vec<Uuid> =
-            units.iter().flat_map(|unit| &unit.after.units).map(|id| uuid(*id)).collect();
+            units.iter().flat_map(|unit| &unit.dependencies.units).map(|id| uuid(*id)).collect();
         if !keys.is_empty() || !needs.is_empty() {
             plan.lock_dependencies(tx, &keys, &needs).await?;
         }
@@ -163,11 +163,11 @@ impl<'u> AdmissionPlan<'u> {
     }
 
     /// Decides on one unit. The units before it count as stored.
-    pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> Sent {
+    pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> SendResult {
         let existing = self.existing.contains(&unit.id);
         // A unit that is stored already is not new, and needs no capacity.
         if !existing && let Some(suspended) = self.capacity.refuse_suspended(at, stream) {
-            return Sent::Refused(suspended);
+            return SendResult::Refused(suspended);
         }
         if let Some(dedup) = &unit.dedup
             && let Some(taken) = self.holder(&dedup_key(stream.lane, &dedup.key), dedup)
@@ -179,25 +179,25 @@ impl<'u> AdmissionPlan<'u> {
             let found = self.awaited.get(&needs).filter(|(tenant, _)| *tenant == unit.tenant);
             Ok::<_, Infallible>(found.map(|(_, state)| *state))
         };
-        let Ok(dependencies) = UnitDependencies::resolve(&unit.after, state_of);
+        let Ok(dependencies) = UnitDependencies::resolve(&unit.dependencies, state_of);
         let dependencies = match dependencies {
             Ok(dependencies) => dependencies,
-            Err(unknown) => return Sent::Refused(unknown),
+            Err(unknown) => return SendResult::Refused(unknown),
         };
         if existing {
-            return Sent::Created(unit.id);
+            return SendResult::Created(unit.id);
         }
         if let Some(full) = self.capacity.admit(at, stream.lane, unit) {
-            return Sent::Refused(full);
+            return SendResult::Refused(full);
         }
         self.admit(unit, stream, dependencies);
-        Sent::Created(unit.id)
+        SendResult::Created(unit.id)
     }
 
     /// The unit that holds a key. A holder loses it if its window does not cover `wanted`.
     fn holder(&mut self, key: &[u8], wanted: &Dedup) -> Option<UnitId> {
         let KeyHolder { id, window, ended } = self.holders.get(key)?;
-        let (id, holds) = (*id, window.holds_against(*ended, wanted.window));
+        let (id, holds) = (*id, window.keeps_key_against(*ended, wanted.window));
         if holds {
             return Some(id);
         }
@@ -284,9 +284,9 @@ async fn cancel_with_failed_dependencies(
     let mut changes = Vec::new();
     for (unit, failed) in ended {
         let Some(row) = rows.remove(unit) else { continue };
-        let head = Head { state: UnitState::Blocked, ..row.transition_input()? };
+        let head = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
         let event = Event::DependencyFailed(*failed);
-        let step = next(&head, &event, &Policy::default(), tx.now)?;
+        let step = transition(&head, &event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
     finish::apply(tx, changes).await

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longshore_core::store::Sent;
+use longshore_core::store::SendResult;
 use longshore_core::{NewUnit, Result, Scope, UnitState};
 
 use super::insert::{self, MAX_CHUNK_UNITS, NewRow, chunk_end};
@@ -17,7 +17,7 @@ pub(crate) async fn try_fast_path(
     inner: &Arc<StoreInner>,
     scope: &Scope,
     units: &Arc<Vec<NewUnit>>,
-) -> Result<Option<Vec<Sent>>> {
+) -> Result<Option<Vec<SendResult>>> {
     scope.check_units(units)?;
     let simple = !units.is_empty() && units.iter().all(is_plain);
     if !simple || chunk_end(units, 0, MAX_CHUNK_UNITS) < units.len() {

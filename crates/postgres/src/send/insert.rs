@@ -1,13 +1,13 @@
 //! Rows of new units as arrays, one per column: one statement inserts thousands.
 
-use longshore_core::columns::flags;
+use longshore_core::sql_encoding::flags;
 use longshore_core::{NewUnit, Result, Timestamp, UnitState};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::dedup_key;
 use crate::error::{conflict, damaged};
-use crate::row::{Spec, code, state, value};
+use crate::row::{UnitAttributes, state_code, state, value};
 use crate::store::StoreInner;
 use crate::streams::Stream;
 use crate::tx::Tx;
@@ -99,7 +99,7 @@ impl<'r> NewUnitColumns<'r> {
         let unit = row.unit;
         self.id.push(uuid(unit.id));
         self.stream.push(row.stream);
-        self.state.push(i16::from(code(row.state)));
+        self.state.push(i16::from(state_code(row.state)));
         self.place.push(row.place.as_micros());
         self.priority.push(i16::from(unit.priority.level()));
         self.deadline.push(unit.deadline.map(Timestamp::as_micros));
@@ -108,7 +108,7 @@ impl<'r> NewUnitColumns<'r> {
         self.bytes.push(i32::try_from(unit.payload.len()).map_err(damaged)?);
         self.dedup.push(row.dedup.as_deref());
         self.cap_key.push(row.cap_key.as_deref());
-        self.spec.push(Spec::text(unit)?);
+        self.spec.push(UnitAttributes::encode(unit)?);
         self.payload.push(unit.payload.as_bytes());
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::store::{Refusal, Sent};
+use longshore_core::store::{SendRejection, SendResult};
 use longshore_core::{NewUnit, Result, Scope, UnitId};
 use tokio_postgres::Transaction;
 
@@ -32,7 +32,7 @@ const RESERVATION_TTL: Duration = Duration::from_secs(60);
 #[derive(Default)]
 struct ReservedCapacity {
     /// The refusal of each unit, if any.
-    refusals: Vec<Option<Refusal>>,
+    refusals: Vec<Option<SendRejection>>,
     reservations: Vec<i64>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn send_in(
     transaction: &Transaction<'_>,
     scope: &Scope,
     units: &[NewUnit],
-) -> Result<TransactionResult<Vec<Sent>>> {
+) -> Result<TransactionResult<Vec<SendResult>>> {
     scope.check_units(units)?;
     let (streams, reserved) = prepare(store, transaction, units).await?;
     let mut tries = 0;
@@ -87,7 +87,7 @@ async fn reserve(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
-    mut refusals: Vec<Option<Refusal>>,
+    mut refusals: Vec<Option<SendRejection>>,
     xid: &str,
 ) -> Result<ReservedCapacity> {
     // The caller's transaction is open meanwhile: refusing is better than a long wait.
@@ -145,7 +145,7 @@ async fn try_send_in(
     units: &[NewUnit],
     streams: &[Arc<Stream>],
     reserved: &ReservedCapacity,
-) -> Result<TransactionResult<Vec<Sent>>> {
+) -> Result<TransactionResult<Vec<SendResult>>> {
     let now = store.options.clock.now();
     let mut tx = Tx::in_caller_transaction(transaction, now, Arc::clone(&store.streams));
     let guard = CommitGuard::arm(&mut tx).await?;
@@ -166,8 +166,8 @@ async fn insert(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
-    refusals: &[Option<Refusal>],
-) -> Result<Vec<Sent>> {
+    refusals: &[Option<SendRejection>],
+) -> Result<Vec<SendResult>> {
     if units.iter().all(is_plain) && refusals.iter().all(Option::is_none) {
         // Capacity is reserved already, so it is not checked again.
         send_plain(tx, units, streams, false).await?;

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
-use longshore_core::machine::{Event, next};
-use longshore_core::session::Lease;
-use longshore_core::store::{Beat, BeatAnswer, ProgressNote};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::Lease;
+use longshore_core::store::{Heartbeat, HeartbeatReply, ProgressNote};
 use longshore_core::{Error, Policy, Result, SessionId, UnitId};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ use crate::tx::Tx;
 use crate::typed_params::{session_uuid, unit_id, uuid};
 
 /// Records a heartbeat, and returns what the worker must know.
-pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
+pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
     let sql = format!(
         "WITH me AS (
            UPDATE longshore_session SET heartbeats = heartbeats + 1, heartbeat_at = $2, cpu =
@@ -48,11 +48,11 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Re
     let ids = |at| -> Result<Vec<UnitId>> {
         Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect())
     };
-    Ok(BeatAnswer {
+    Ok(HeartbeatReply {
         order: value::<&str>(&row, 1)?.parse().map_err(damaged)?,
         held: count(&row, 2)?,
         cancel: ids(3)?,
-        unwanted: ids(4)?,
+        to_release: ids(4)?,
     })
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease
             continue;
         }
         let Some(row) = rows.remove(&lease.unit) else { continue };
-        let step = next(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
         let fence = row.fence + 1;
         changes.push(UnitChange::new(row, step, fence, Some(session)));
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use longshore_core::machine::runs_alone;
-use longshore_core::session::Lease;
-use longshore_core::store::HeldUnit;
+use longshore_core::unit_state::runs_alone;
+use longshore_core::worker_session::Lease;
+use longshore_core::store::LeasedUnit;
 use longshore_core::{Error, Result, SessionId};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -21,7 +21,7 @@ pub(crate) async fn adopt(
     tx: &mut Tx<'_>,
     from: SessionId,
     to: SessionId,
-) -> Result<Vec<HeldUnit>> {
+) -> Result<Vec<LeasedUnit>> {
     if from == to {
         return Err(Error::Invalid("a session cannot adopt from itself".to_owned()));
     }
@@ -76,7 +76,7 @@ async fn lock_both(
 }
 
 /// Units that a session holds.
-async fn held_units(tx: &mut Tx<'_>, holder: SessionId, rows: &[Row]) -> Result<Vec<HeldUnit>> {
+async fn held_units(tx: &mut Tx<'_>, holder: SessionId, rows: &[Row]) -> Result<Vec<LeasedUnit>> {
     let cache = Arc::clone(&tx.streams);
     let mut held = Vec::with_capacity(rows.len());
     let mut unit_rows: Vec<UnitRow> =
@@ -88,7 +88,7 @@ async fn held_units(tx: &mut Tx<'_>, holder: SessionId, rows: &[Row]) -> Result<
         let lease = Lease { unit: row.id, fence: row.fence };
         let (started, alone) = (row.started_at.is_some(), runs_alone(row.lost));
         let unit = unit(row, parts, &stream, Some(holder))?;
-        held.push(HeldUnit { lease, started, alone, unit });
+        held.push(LeasedUnit { lease, started, alone, unit });
     }
     Ok(held)
 }

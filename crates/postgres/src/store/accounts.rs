@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use longshore_accounts::{
-    Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Draw, Drawn, KeyChange,
-    KeyRecord, Keys, Limits, NewCall, NewDeed, Parked, ParkedCounts, Parking, PendingChange,
-    PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange, Recost, Shipment,
+    CallAdmission, AuditLog, Budget, BudgetState, Call, CallRecord, Calls, AuditEntry, BucketRequest, DrawResult, KeyChange,
+    KeyRecord, Keys, Limits, NewCall, NewAuditEntry, PendingRequest, PendingCounts, PendingRequests, PendingChange,
+    PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange, CostCorrection, ProviderBatch,
     TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
-use longshore_core::store::{Page, Replies, Sent};
+use longshore_core::store::{Page, ReplyQueues, SendResult};
 use longshore_core::{
     BatchId, KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, UnitId,
 };
@@ -36,7 +36,7 @@ operations! { Calls {
     Read calls[scope: Scope, filter: UsageFilter; after]() -> Page<Call> = usage::calls();
     Read usage[scope: Scope, filter: UsageFilter](by: UsageBy) -> Vec<Usage> = usage::usage(by);
     {
-        async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>> {
+        async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<CallAdmission>> {
             calls.iter().try_for_each(NewCall::check)?;
             let calls = Arc::new(calls);
             let run = async {
@@ -56,8 +56,8 @@ operations! { Calls {
             self.inner.with_timeout(calls::record(&self.inner, records)).await
         }
 
-        async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()> {
-            recosts.iter().try_for_each(Recost::check)?;
+        async fn correct_costs(&self, scope: &Scope, recosts: Vec<CostCorrection>) -> Result<()> {
+            recosts.iter().try_for_each(CostCorrection::check)?;
             operation!(self, Durable, tx => calls::recost(&mut tx, scope, &recosts))
         }
     }
@@ -68,26 +68,26 @@ operations! { Limits {
         = budgets::put(budget);
     Read budget[scope: Scope, tenant: TenantId]() -> BudgetState = budgets::show();
     {
-        async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
+        async fn draw(&self, draws: Vec<BucketRequest>) -> Result<Vec<DrawResult>> {
             let clock_source = self.inner.options.clock_source;
             operation!(self, Relaxed, tx => limits::draw(&mut tx, &draws, clock_source))
         }
     }
 }}
 
-operations! { Replies {
+operations! { ReplyQueues {
     Durable assign_reply_queue[scope: Scope, tenant: TenantId, queue: QueueName](
         session: Option<SessionId>
     ) -> () = reply_queues::assign(session);
-    Durable reply[scope: Scope](unit: NewUnit) -> Option<Sent> = reply_queues::reply(&unit);
+    Durable send_reply[scope: Scope](unit: NewUnit) -> Option<SendResult> = reply_queues::reply(&unit);
 }}
 
-operations! { Parking {
+operations! { PendingRequests {
     Durable change_pending[batch: BatchId](change: PendingChange) -> Vec<UnitId>
         = provider_batches::change(&change);
-    Read pending_requests[batch: BatchId, filter: PendingFilter](limit: u32) -> Vec<Parked>
+    Read pending_requests[batch: BatchId, filter: PendingFilter](limit: u32) -> Vec<PendingRequest>
         = provider_batches::list(limit);
-    Read provider_batches[batch: BatchId]() -> (Vec<Shipment>, ParkedCounts)
+    Read provider_batches[batch: BatchId]() -> (Vec<ProviderBatch>, PendingCounts)
         = provider_batches::shipments();
     Durable change_provider_batch[batch: BatchId, mark: str](change: ProviderBatchChange) -> ()
         = provider_batches::change_provider_batch(&change);
@@ -100,7 +100,7 @@ operations! { Tokens {
         = tokens::list(hash, limit);
 }}
 
-operations! { Audit {
-    Durable note[](deed: NewDeed) -> () = tokens::append_audit(&deed);
-    Read deeds[scope: Scope; after]() -> Page<Deed> = tokens::list_audit();
+operations! { AuditLog {
+    Durable append[](deed: NewAuditEntry) -> () = tokens::append_audit(&deed);
+    Read audit_entries[scope: Scope; after]() -> Page<AuditEntry> = tokens::list_audit();
 }}

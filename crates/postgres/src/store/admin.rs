@@ -1,9 +1,9 @@
 //! [`Operate`] and [`Tenants`] on PostgreSQL.
 
 use longshore_core::batch::BatchAction;
-use longshore_core::session::Order;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::store::{
-    Inspect, Operate, Operated, SettingsChange, Tenant, TenantChange, Tenants, UnitAction,
+    Queries, Admin, UnitActionResult, SettingsChange, Tenant, TenantChange, Tenants, UnitAction,
     UnitSelection,
 };
 use longshore_core::{
@@ -21,17 +21,17 @@ operations! { Tenants {
     Read tenants[scope: Scope]() -> Vec<Tenant> = tenants::list();
 }}
 
-operations! { Operate {
+operations! { Admin {
     Durable change_settings[scope: Scope, queue: QueueName](change: SettingsChange) -> ()
         = admin::settings(&change);
-    Durable order[](id: SessionId, order: Order) -> () = session::send_command(id, order);
+    Durable command_worker[](id: SessionId, order: WorkerCommand) -> () = session::send_command(id, order);
     {
-        async fn operate_units(
+        async fn apply_unit_action(
             &self,
             scope: &Scope,
             units: UnitSelection,
             action: UnitAction,
-        ) -> Result<Operated> {
+        ) -> Result<UnitActionResult> {
             match units {
                 UnitSelection::Ids(ids) => {
                     operation!(self, Durable, tx => admin::units(&mut tx, scope, &ids, action))
@@ -43,7 +43,7 @@ operations! { Operate {
             }
         }
 
-        async fn operate_batch(
+        async fn apply_batch_action(
             &self,
             scope: &Scope,
             id: &BatchId,
@@ -56,7 +56,7 @@ operations! { Operate {
             }
             // Read the batch after the post-commit work has advanced it.
             let batch = self.batch(scope, id).await?;
-            if batch.status.is_given_up() {
+            if batch.status.is_aborted() {
                 self.sweep().await?;
                 return self.batch(scope, id).await;
             }
@@ -75,8 +75,8 @@ impl PostgresStore {
         operation!(self, Relaxed, tx => admin::units_in_queue(&mut tx, scope, queue, state))
     }
 
-    async fn operate_in_chunks(&self, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
-        let mut all = Operated::default();
+    async fn operate_in_chunks(&self, ids: &[UnitId], action: UnitAction) -> Result<UnitActionResult> {
+        let mut all = UnitActionResult::default();
         for chunk in ids.chunks(admin::MAX_CHUNK_UNITS as usize) {
             let one = self.operate_chunk(chunk, action).await?;
             all.changed += one.changed;
@@ -86,7 +86,7 @@ impl PostgresStore {
         Ok(all)
     }
 
-    async fn operate_chunk(&self, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
+    async fn operate_chunk(&self, ids: &[UnitId], action: UnitAction) -> Result<UnitActionResult> {
         operation!(self, Durable, tx => admin::apply_to_existing(&mut tx, ids, action))
     }
 

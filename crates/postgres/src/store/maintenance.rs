@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore_core::stall::Dead;
-use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention, Maintenance};
 use longshore_core::{Result, SessionId};
 
 use super::{PostgresStore, operation, operations};
@@ -17,18 +17,18 @@ use crate::{maintenance, prune};
 /// store is not queried every second.
 const MAX_IDLE_AGE: Duration = Duration::from_secs(5);
 
-operations! { Upkeep {
-    Durable prune[](retention: Retention, limit: u32) -> Pruned = prune::prune(retention, limit);
+operations! { Maintenance {
+    Durable prune[](retention: Retention, limit: u32) -> PruneResult = prune::prune(retention, limit);
     {
-        async fn reclaim(&self, stalled: &[Dead]) -> Result<Reclaimed> {
-            let mut all = Reclaimed::default();
+        async fn reclaim(&self, stalled: &[StalledSession]) -> Result<ReclaimResult> {
+            let mut all = ReclaimResult::default();
             let mut unavailable = None;
             // One transaction each, so that many stalled workers do not block the others.
             for stalled in stalled {
                 match self.reclaim_one(*stalled).await {
                     Ok(one) => {
                         all.sessions += one.sessions;
-                        all.rescued += one.rescued;
+                        all.requeued += one.requeued;
                         all.failed += one.failed;
                     }
                     // One session that cannot be ended must not keep the units of the others from
@@ -43,20 +43,20 @@ operations! { Upkeep {
             }
         }
 
-        async fn promote(&self, limit: u32) -> Result<Promoted> {
+        async fn promote(&self, limit: u32) -> Result<PromoteResult> {
             let (seq, now) = (self.change_seq(), self.inner.options.clock.now());
             if self.inner.notifier.is_listening()
                 && let Some(idle) = self.inner.maintenance.idle_until(seq, MAX_IDLE_AGE)
                 && idle.holds_at(now)
             {
-                return Ok(Promoted { next_due: idle.next_due_in(now), ..Promoted::default() });
+                return Ok(PromoteResult { next_due: idle.next_due_in(now), ..PromoteResult::default() });
             }
             let (promoted, idle) = self.promote_once(limit).await?;
             self.inner.maintenance.record(idle, seq);
             Ok(promoted)
         }
 
-        async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+        async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
             let clock_source = self.inner.options.clock_source;
             let (seq, listening) = (self.change_seq(), self.inner.notifier.is_listening());
             let (leads, idle) = operation!(self, Relaxed, tx => async {
@@ -91,12 +91,12 @@ impl PostgresStore {
         ChangeSeq { commits, notifications: *self.inner.notifier.subscribe_changes().borrow() }
     }
 
-    async fn promote_once(&self, limit: u32) -> Result<(Promoted, Option<IdleUntil>)> {
+    async fn promote_once(&self, limit: u32) -> Result<(PromoteResult, Option<IdleUntil>)> {
         let cache = &self.inner.maintenance;
         operation!(self, Durable, tx => maintenance::promote(&mut tx, limit, cache))
     }
 
-    async fn reclaim_one(&self, stalled: Dead) -> Result<Reclaimed> {
+    async fn reclaim_one(&self, stalled: StalledSession) -> Result<ReclaimResult> {
         operation!(self, Durable, tx => maintenance::reclaim(&mut tx, stalled))
     }
 }

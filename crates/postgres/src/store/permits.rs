@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{Answer, Ask, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
 use longshore_core::{PermitId, Permits, PoolName, Result};
 
 use super::PostgresStore;
@@ -23,7 +23,7 @@ macro_rules! run_to_completion {
 
 #[async_trait]
 impl Permits for PostgresStore {
-    async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+    async fn acquire(&self, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
         let wakeups = &self.inner.notifier.permit_wakeups;
         // Before the request is sent: a wake-up may arrive before the reply.
         let request_lock = wakeups.register(ask.id).lock_request().await;
@@ -33,13 +33,13 @@ impl Permits for PostgresStore {
             answer
         });
         // After an error the request may still arrive at the server.
-        if !matches!(answer, Ok(Answer::Waiting { .. }) | Err(_)) {
+        if !matches!(answer, Ok(AcquireResult::Waiting { .. }) | Err(_)) {
             wakeups.unregister(ask.id);
         }
         answer
     }
 
-    async fn turn(&self, _: &PoolName, id: PermitId) {
+    async fn wait_for_wakeup(&self, _: &PoolName, id: PermitId) {
         let notifier = &self.inner.notifier;
         let Some(waiter) = notifier.permit_wakeups.get(id) else { return };
         if notifier.is_listening() {
@@ -51,7 +51,7 @@ impl Permits for PostgresStore {
         }
     }
 
-    async fn extend(
+    async fn renew(
         &self,
         pool: &PoolName,
         ids: &[PermitId],
@@ -73,7 +73,7 @@ impl Permits for PostgresStore {
         self.inner.with_timeout(permits::list(&self.inner, name)).await
     }
 
-    async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
+    async fn acquire_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
         run_to_completion!(self, inner, pool, alert =>
             permits::may_alert(&inner, &pool, &alert, every))
     }

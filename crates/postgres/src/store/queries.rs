@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use longshore_core::session::Session;
+use longshore_core::worker_session::Session;
 use longshore_core::store::{
-    ChangeSet, Inspect, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
+    ChangeSet, Queries, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
 use longshore_core::{Batch, BatchId, BatchStatus, Payload, Result, Scope, Unit, UnitId};
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use crate::{batch, listing, maintenance, queries, session, verify};
 /// The longest wait without a notification: some may be lost even where they arrive.
 const MAX_SILENT_WAIT: Duration = Duration::from_secs(5);
 
-operations! { Inspect {
+operations! { Queries {
     Read unit[scope: Scope](id: UnitId) -> Unit = queries::one_unit(id);
     Read units[scope: Scope, filter: UnitFilter; after]() -> Page<Unit> = listing::units();
     Read failures[scope: Scope](id: UnitId) -> Vec<UnitFailure> = queries::failures(id);
@@ -56,7 +56,7 @@ operations! { Inspect {
             }
         }
 
-        async fn wake(&self, seen: u64, wait: Duration) -> u64 {
+        async fn wait_for_ready(&self, seen: u64, wait: Duration) -> u64 {
             let mut wakes = self.inner.notifier.subscribe_wakeups();
             let timeout = if self.inner.notifier.is_listening() {
                 MAX_SILENT_WAIT

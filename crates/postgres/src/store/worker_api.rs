@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use longshore_accounts::CallRecord;
-use longshore_core::session::{Lease, NewSession, SessionEnd};
+use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
 use longshore_core::store::{
-    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Kept, Leases,
+    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, CheckpointRequest, WorkerApi,
 };
 use longshore_core::unit::check_size;
 use longshore_core::{Result, SessionId, Timestamp, UnitState};
@@ -14,11 +14,11 @@ use super::{operation, operation_without_timeout, operations};
 use crate::tx::Tx;
 use crate::{checkpoint, claim, finish, session, start_log};
 
-operations! { Leases {
+operations! { WorkerApi {
     Relaxed open_session[](new: NewSession) -> () = session::open(&new);
-    Relaxed beat[](id: SessionId, beat: Beat) -> BeatAnswer = session::beat(id, &beat);
-    Durable adopt[](from: SessionId, to: SessionId) -> Vec<HeldUnit> = session::adopt(from, to);
-    Relaxed held[](id: SessionId) -> Vec<Lease> = held(id);
+    Relaxed heartbeat[](id: SessionId, beat: Heartbeat) -> HeartbeatReply = session::beat(id, &beat);
+    Durable adopt[](from: SessionId, to: SessionId) -> Vec<LeasedUnit> = session::adopt(from, to);
+    Relaxed leases_of[](id: SessionId) -> Vec<Lease> = held(id);
     {
         async fn close_session(&self, id: SessionId) -> Result<()> {
             let ended: Result<(u64, u64)> =
@@ -26,7 +26,7 @@ operations! { Leases {
             ended.map(drop)
         }
 
-        async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        async fn claim(&self, claim: ClaimRequest) -> Result<ClaimResult> {
             let claim = Arc::new(claim);
             let run = async {
                 match claim::try_fast_path(&self.inner, &claim).await? {
@@ -39,7 +39,7 @@ operations! { Leases {
                     }
                 }
             };
-            let claimed: Result<Claimed> = self.inner.with_timeout(run).await;
+            let claimed: Result<ClaimResult> = self.inner.with_timeout(run).await;
             if claimed.as_ref().is_ok_and(|claimed| !claimed.units.is_empty()) {
                 self.inner.claim_retry.reset();
             }
@@ -54,19 +54,19 @@ operations! { Leases {
             operation!(self, Relaxed, tx => session::release(&mut tx, id, leases))
         }
 
-        async fn checkpoint(&self, id: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
+        async fn checkpoint(&self, id: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
             check_size("checkpoint", &kept.state)?;
             kept.calls.iter().try_for_each(CallRecord::check)?;
             operation!(self, Durable, tx => checkpoint::save(&mut tx, id, &lease, &kept))
         }
 
-        async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
+        async fn finish(&self, id: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
             finish::check_calls(&finishes)?;
             let finishes = Arc::new(finishes);
             let run = async {
                 match finish::try_fast_path(&self.inner, id, &finishes).await? {
                     Some(ended) if ended.contains_all(&finishes) => {
-                        Ok(vec![Finished::Recorded(UnitState::Done); finishes.len()])
+                        Ok(vec![FinishResult::Recorded(UnitState::Done); finishes.len()])
                     }
                     Some(ended) => {
                         let rest = operation_without_timeout!(self, Durable, tx =>

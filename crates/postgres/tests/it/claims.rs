@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use longshore_core::session::NewSession;
-use longshore_core::store::{Claim, Claimed, Finish, HeldUnit, LaneChange, Queues, TenantChange};
+use longshore_core::worker_session::NewSession;
+use longshore_core::store::{ClaimRequest, ClaimResult, FinishRequest, LeasedUnit, LaneChange, Queues, TenantChange};
 use longshore_core::{
-    Clock as _, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, Payload, Policy,
+    Clock as _, Queries as _, Enqueue as _, Kind, WorkerApi as _, NewUnit, Outcome, Payload, Policy,
     QueueName, Scope, SessionId, Store, TenantId, UnitId, UnitState,
 };
 use longshore_postgres::tokio_postgres::{NoTls, connect};
@@ -53,16 +53,16 @@ async fn session(store: &dyn Store) -> SessionId {
     id
 }
 
-fn claim_request(session: SessionId, free: u32) -> Claim {
-    Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 64) }
+fn claim_request(session: SessionId, free: u32) -> ClaimRequest {
+    ClaimRequest { free_slots: free, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 64) }
 }
 
-fn ids(claimed: &[HeldUnit]) -> Vec<UnitId> {
+fn ids(claimed: &[LeasedUnit]) -> Vec<UnitId> {
     claimed.iter().map(|held| held.unit.id).collect()
 }
 
-async fn end(store: &dyn Store, session: SessionId, held: &[HeldUnit]) {
-    let done = |held: &HeldUnit| Finish::new(held.lease, Outcome::Done(None));
+async fn end(store: &dyn Store, session: SessionId, held: &[LeasedUnit]) {
+    let done = |held: &LeasedUnit| FinishRequest::new(held.lease, Outcome::Done(None));
     store.finish(session, held.iter().map(done).collect()).await.unwrap();
 }
 
@@ -84,7 +84,7 @@ async fn two_processes_take_every_unit_and_none_twice() {
             // The first empty claim is the end: other claimers may have emptied the queue, but no
             // unit is added.
             loop {
-                let asked = Claim { ahead: nth * 5, ..claim_request(session, 7 + nth * 10) };
+                let asked = ClaimRequest { prefetch: nth * 5, ..claim_request(session, 7 + nth * 10) };
                 let held = store.claim(asked).await.unwrap().units;
                 if held.is_empty() {
                     return taken;
@@ -211,14 +211,14 @@ async fn a_claim_that_passed_by_rows_is_tried_again_soon() {
         );
         assert_eq!(open.query(&lock, &[]).await.unwrap().len(), held);
         // Consume earlier wake-ups.
-        let mut seen = store.wake(u64::MAX, Duration::ZERO).await;
-        while store.wake(seen, Duration::from_millis(300)).await != seen {
-            seen = store.wake(u64::MAX, Duration::ZERO).await;
+        let mut seen = store.wait_for_ready(u64::MAX, Duration::ZERO).await;
+        while store.wait_for_ready(seen, Duration::from_millis(300)).await != seen {
+            seen = store.wait_for_ready(u64::MAX, Duration::ZERO).await;
         }
         assert_eq!(store.claim(claim_request(session, 9)).await.unwrap().units.len(), left);
         open.rollback().await.unwrap();
         // Sooner than a listening worker polls without a notification.
-        assert_ne!(store.wake(seen, Duration::from_secs(3)).await, seen);
+        assert_ne!(store.wait_for_ready(seen, Duration::from_secs(3)).await, seen);
     }
     assert_eq!(store.claim(claim_request(session, 9)).await.unwrap().units.len(), 3);
 }
@@ -234,7 +234,7 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
         claims.spawn(async move {
             let mut taken = 0;
             // Until the store reports that the session is gone.
-            while let Ok(Claimed { units, .. }) = claimer.claim(claim_request(id, 1)).await {
+            while let Ok(ClaimResult { units, .. }) = claimer.claim(claim_request(id, 1)).await {
                 taken += units.len();
             }
             taken
@@ -266,7 +266,7 @@ async fn a_run_that_goes_on_is_written_into_its_row_and_the_log_of_starts_ends()
     let store = &*world.store;
     let who = session(store).await;
     store.send(&ALL, units("default", 3)).await.unwrap();
-    let held = store.claim(Claim { ahead: 3, ..claim_request(who, 0) }).await.unwrap().units;
+    let held = store.claim(ClaimRequest { prefetch: 3, ..claim_request(who, 0) }).await.unwrap().units;
     let leases: Vec<_> = held.iter().map(|held| held.lease).collect();
     let then = world.clock.now();
     store.start(who, &leases).await.unwrap();

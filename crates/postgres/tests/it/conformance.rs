@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use longshore::MemoryStore;
 use longshore_testkit::conformance::{self, CASES, SQL_CASES};
-use longshore_testkit::{ManualClock, SqlWorld, World};
+use longshore_testkit::{ManualClock, SqlStoreFixture, StoreFixture};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::test_server::{Database, Server};
@@ -108,12 +108,12 @@ pub(crate) fn panic_message(error: JoinError) -> String {
 }
 
 struct SqlFixture {
-    world: World,
+    world: StoreFixture,
     database: Arc<Database>,
 }
 
-impl SqlWorld for SqlFixture {
-    fn world(&self) -> &World {
+impl SqlStoreFixture for SqlFixture {
+    fn fixture(&self) -> &StoreFixture {
         &self.world
     }
 
@@ -134,7 +134,7 @@ fn random_histories_end_as_in_the_oracle() {
     let server = runtime.block_on(Server::start());
     longshore_testkit::model::compare_stores(cases, || async {
         let clock = Arc::new(ManualClock::default());
-        let oracle = World::new(Arc::new(MemoryStore::new(clock.clone())), clock);
+        let oracle = StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock);
         (oracle, server.world().await)
     });
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use longshore_core::schedule::{NewSchedule, Plan, Template};
-use longshore_core::session::NewSession;
-use longshore_core::store::{IfThere, Inspect, Intake, Leases, ScheduleFilter, Upkeep};
+use longshore_core::schedule::{NewSchedule, SchedulePlan, UnitTemplate};
+use longshore_core::worker_session::NewSession;
+use longshore_core::store::{IfExists, Queries, Enqueue, WorkerApi, ScheduleFilter, Maintenance};
 use longshore_core::{
     BatchId, BatchStatus, Clock, Kind, NewBatch, ScheduleName, Schedules, Scope, SessionId,
     SystemClock, TenantId,
@@ -27,13 +27,13 @@ async fn leader(database: &Database) -> (PostgresStore, SessionId) {
     let id = SessionId::new();
     let session = NewSession { ttl: LEADER_TTL, ..NewSession::new(id, "leader") };
     store.open_session(session).await.unwrap();
-    assert!(store.lead("upkeep", id, LEADER_TTL).await.unwrap());
+    assert!(store.acquire_leadership("upkeep", id, LEADER_TTL).await.unwrap());
     (store, id)
 }
 
 fn due_now() -> NewSchedule {
-    let template = Template::new(Kind::new("work").unwrap(), serde_json::json!({}));
-    let plan = Plan {
+    let template = UnitTemplate::new(Kind::new("work").unwrap(), serde_json::json!({}));
+    let plan = SchedulePlan {
         cron: "0 2 * * *".into(),
         zone: "UTC".into(),
         missed: Default::default(),
@@ -65,9 +65,9 @@ async fn a_schedule_is_seen_at_once_by_a_leader_that_knew_of_none() {
     let deadline = Instant::now() + LEADER_TTL;
     while !answers_from_cache(&store, &database).await {
         assert!(Instant::now() < deadline, "the store queries the server each time");
-        assert!(store.lead("upkeep", leader, LEADER_TTL).await.unwrap());
+        assert!(store.acquire_leadership("upkeep", leader, LEADER_TTL).await.unwrap());
     }
-    store.put_schedule(&Scope::All, due_now(), IfThere::Keep).await.unwrap();
+    store.put_schedule(&Scope::All, due_now(), IfExists::Keep).await.unwrap();
     let due = store.schedules(&Scope::All, &ScheduleFilter::Due, None, 10).await.unwrap();
     assert_eq!(due.page.items.len(), 1);
 }
@@ -84,7 +84,7 @@ async fn a_leader_that_sees_nothing_to_do_still_ends_batches_that_a_crash_left_b
     let deadline = Instant::now() + LEADER_TTL;
     while store.batch(&Scope::All, &batch).await.unwrap().status != BatchStatus::Complete {
         assert!(Instant::now() < deadline, "the batch never completes");
-        assert!(store.lead("upkeep", leader, LEADER_TTL).await.unwrap());
+        assert!(store.acquire_leadership("upkeep", leader, LEADER_TTL).await.unwrap());
         store.promote(100).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

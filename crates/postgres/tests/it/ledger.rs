@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{
-    Admission, Budget, CallEnd, CallRecord, CallStatus, Calls as _, Draw, Limits as _, NewCall,
+    CallAdmission, Budget, CallEnd, CallRecord, CallStatus, Calls as _, BucketRequest, Limits as _, NewCall,
     Usage, UsageBy, UsageFilter,
 };
-use longshore::session::{Lease, NewSession};
-use longshore::stall::Dead;
-use longshore::store::{Claim, Finish, Finished};
+use longshore::worker_session::{Lease, NewSession};
+use longshore::failure_detector::StalledSession;
+use longshore::store::{ClaimRequest, FinishRequest, FinishResult};
 use longshore::{
-    Clock, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, ProfileName, Scope,
-    SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, Upkeep as _,
+    Clock, Queries as _, Enqueue as _, Kind, WorkerApi as _, NewUnit, Outcome, ProfileName, Scope,
+    SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, Maintenance as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -68,7 +68,7 @@ async fn session(store: &PostgresStore, kind: &Kind) -> SessionId {
 }
 
 async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Lease> {
-    let claim = Claim::new(session, vec![kind.clone()], 8);
+    let claim = ClaimRequest::new(session, vec![kind.clone()], 8);
     store.claim(claim).await.unwrap().units.iter().map(|held| held.lease).collect()
 }
 
@@ -97,7 +97,7 @@ async fn race_finish_and_reclaim(own: Arc<PostgresStore>, other: Arc<PostgresSto
             })
             .collect();
         let admitted = own.admit_calls(calls.clone()).await.unwrap();
-        let may = |at: usize| !matches!(admitted[at], Admission::OverBudget(_));
+        let may = |at: usize| !matches!(admitted[at], CallAdmission::OverBudget(_));
         let calls = calls.iter().enumerate().filter(|(at, _)| may(*at)).map(|(_, call)| call);
         let records: Vec<CallRecord> = calls.map(ended).collect();
         let ends = held
@@ -105,11 +105,11 @@ async fn race_finish_and_reclaim(own: Arc<PostgresStore>, other: Arc<PostgresSto
             .map(|lease| {
                 let of = |record: &&CallRecord| record.call.unit == Some(lease.unit);
                 let calls = records.iter().filter(of).cloned().collect();
-                Finish { calls, ..Finish::new(*lease, Outcome::Done(None)) }
+                FinishRequest { calls, ..FinishRequest::new(*lease, Outcome::Done(None)) }
             })
             .collect();
         let (dead, beats) = (session, 0);
-        let dead = [Dead { session: dead, beats }];
+        let dead = [StalledSession { session: dead, beats }];
         let (finished, reclaimed) = tokio::join!(own.finish(session, ends), other.reclaim(&dead));
         finished.unwrap();
         reclaimed.unwrap();
@@ -155,7 +155,7 @@ async fn a_request_that_many_units_ask_at_once_is_asked_once() {
         all.spawn(async move { store.admit_calls(vec![call]).await.unwrap().remove(0) });
     }
     let answers = all.join_all().await;
-    let admitted = answers.iter().filter(|answer| **answer == Admission::Admitted).count();
+    let admitted = answers.iter().filter(|answer| **answer == CallAdmission::Admitted).count();
     assert_eq!(admitted, 1, "{answers:?}");
     assert_eq!(model_usage(&stores[0]).await.calls, 1);
     assert_eq!(stores[0].verify().await.unwrap(), []);
@@ -177,16 +177,16 @@ async fn a_bucket_goes_by_the_servers_clock() {
     let options =
         PostgresOptions { clock: Arc::new(ClockOneHourAhead), ..PostgresOptions::default() };
     let ahead = PostgresStore::open(&database.url, options).await.unwrap();
-    let draw = || Draw {
+    let draw = || BucketRequest {
         bucket: "b".to_owned(),
         per_minute: 1.0,
         capacity: 60.0,
-        want: 60.0,
-        at_least: 60.0,
+        amount: 60.0,
+        minimum: 60.0,
     };
-    assert_eq!(store.draw(vec![draw()]).await.unwrap()[0].got, 60.0);
+    assert_eq!(store.draw(vec![draw()]).await.unwrap()[0].taken, 60.0);
     let drawn = ahead.draw(vec![draw()]).await.unwrap()[0];
-    assert_eq!(drawn.got, 0.0, "an hour has not passed");
+    assert_eq!(drawn.taken, 0.0, "an hour has not passed");
     assert!(drawn.wait > Duration::from_secs(3_000), "{drawn:?}");
 }
 
@@ -201,12 +201,12 @@ async fn calls_in_a_callers_transaction_share_its_fate() {
         ..call(&TenantId::default())
     };
     app.store.admit_calls(vec![of_unit.clone()]).await.unwrap();
-    let end = Finish { calls: vec![ended(&of_unit)], ..Finish::new(lease, Outcome::Done(None)) };
+    let end = FinishRequest { calls: vec![ended(&of_unit)], ..FinishRequest::new(lease, Outcome::Done(None)) };
     for commit in [false, true] {
         let store = Arc::clone(&app.store);
         let tx = app.own.transaction().await.unwrap();
         let done = store.finish_in(&tx, app.session, std::slice::from_ref(&end)).await.unwrap();
-        assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(done.value, [FinishResult::Recorded(UnitState::Done)]);
         assert_eq!(model_usage(&store).await.open, 1, "not before the commit");
         if commit {
             tx.commit().await.unwrap();

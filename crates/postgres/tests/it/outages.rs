@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use longshore_core::session::NewSession;
-use longshore_core::store::{Claim, Finish, Finished, Inspect, Intake, Leases, Queues};
+use longshore_core::worker_session::NewSession;
+use longshore_core::store::{ClaimRequest, FinishRequest, FinishResult, Queries, Enqueue, WorkerApi, Queues};
 use longshore_core::{Error, Kind, NewUnit, Outcome, Policy, Result, Scope, SessionId, UnitState};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_testkit::servers::PrivatePostgres;
@@ -48,10 +48,10 @@ async fn retry_until_ok<T, F: Future<Output = Result<T>>>(mut call: impl FnMut()
 /// just begun to listen wakes by itself.
 pub(crate) async fn is_woken(waiting: &PostgresStore, sender: &PostgresStore) -> bool {
     for _ in 0..3 {
-        let seen = waiting.wake(u64::MAX, Duration::ZERO).await;
+        let seen = waiting.wait_for_ready(u64::MAX, Duration::ZERO).await;
         retry_until_ok(|| sender.send(&Scope::All, vec![unit()])).await;
         // Sooner than a listening worker polls without a notification.
-        if waiting.wake(seen, Duration::from_secs(3)).await == seen {
+        if waiting.wait_for_ready(seen, Duration::from_secs(3)).await == seen {
             return false;
         }
     }
@@ -115,16 +115,16 @@ async fn whose_claim_a_crash_took_back_is_not_taken_for_the_next_holder() {
     block_in_place(|| server.restart_immediate().unwrap());
     let units = retry_until_ok(|| store.claim(claim(second))).await.units;
     assert_eq!(units.len(), 1, "the claim was on the disk already");
-    let late = Finish::new(lost, Outcome::Done(None));
+    let late = FinishRequest::new(lost, Outcome::Done(None));
     let answers = retry_until_ok(|| store.finish(first, vec![late.clone()])).await;
-    assert_eq!(answers, [Finished::LeaseLost]);
-    let end = Finish::new(units[0].lease, Outcome::Done(None));
+    assert_eq!(answers, [FinishResult::LeaseLost]);
+    let end = FinishRequest::new(units[0].lease, Outcome::Done(None));
     let answers = retry_until_ok(|| store.finish(second, vec![end.clone()])).await;
-    assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(answers, [FinishResult::Recorded(UnitState::Done)]);
     // The first session's finish is still refused: the second session's record is not taken for its
     // own.
     let answers = retry_until_ok(|| store.finish(first, vec![late.clone()])).await;
-    assert_eq!(answers, [Finished::LeaseLost]);
+    assert_eq!(answers, [FinishResult::LeaseLost]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,8 +158,8 @@ async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
         if units.is_empty() && last {
             break;
         }
-        let ends = units.iter().map(|held| Finish::new(held.lease, Outcome::Done(None)));
-        let ends: Vec<Finish> = ends.collect();
+        let ends = units.iter().map(|held| FinishRequest::new(held.lease, Outcome::Done(None)));
+        let ends: Vec<FinishRequest> = ends.collect();
         retry_until_ok(|| store.finish(session, ends.clone())).await;
     }
     // Releases units that were claimed by a call with a lost reply.
@@ -175,8 +175,8 @@ fn new_session(id: SessionId) -> NewSession {
     }
 }
 
-fn claim(session: SessionId) -> Claim {
-    Claim::new(session, vec![kind()], 10)
+fn claim(session: SessionId) -> ClaimRequest {
+    ClaimRequest::new(session, vec![kind()], 10)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::{BoundedPool, Permits, PoolName};
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
-use longshore_testkit::PermitsWorld;
+use longshore_testkit::PermitsFixture;
 use longshore_testkit::conformance::{PERMIT_CASES, run_permits};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 use tokio::task::{JoinSet, block_in_place};
@@ -51,8 +51,8 @@ async fn run_case(
     by: Option<Arc<PrivatePgbouncer>>,
 ) -> Option<String> {
     let database = server.database().await;
-    let url = by.map_or_else(|| database.url.clone(), |by| by.instead_of(&database.url));
-    let world = PermitsWorld::new(open(&url, listen.clone()).await, open(&url, listen).await);
+    let url = by.map_or_else(|| database.url.clone(), |by| by.pooled_url(&database.url));
+    let world = PermitsFixture::new(open(&url, listen.clone()).await, open(&url, listen).await);
     let world = world.keeping(database);
     let mut alone = JoinSet::new();
     alone.spawn(async move { run_permits(case, &world).await });
@@ -87,7 +87,7 @@ async fn a_server_that_crashes_takes_no_permit_and_adds_none() {
     assert!(third.fence() > held[1].fence());
     drop(held);
     drop(third);
-    pool.settle().await;
+    pool.flush().await;
     let stats = pool.stats().await.pool.unwrap();
     assert_eq!((stats.in_use, stats.waiting.len(), stats.acquired), (0, 0, 3));
 }
@@ -109,11 +109,11 @@ async fn requests_that_are_given_up_leave_connections_and_permits_alone() {
     }
     tries.join_all().await;
     drop(held);
-    pool.settle().await;
+    pool.flush().await;
     // Requests that were dropped in flight may still arrive, and are released right after.
     let last = pool.acquire().await.unwrap();
     drop(last);
-    pool.settle().await;
+    pool.flush().await;
     let permits: &dyn Permits = &*store;
     let stats = permits.stats(&name()).await.unwrap().unwrap();
     assert_eq!((stats.in_use, stats.waiting.len()), (0, 0));

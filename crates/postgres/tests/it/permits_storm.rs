@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_testkit::servers::PrivatePostgres;
-use longshore_testkit::storm::{Orders, Storm, member};
+use longshore_testkit::chaos::{ChaosProcessConfig, ChaosTest, run_process};
 use tokio::task::block_in_place;
 
 async fn open(url: &str) -> PostgresStore {
@@ -24,7 +24,7 @@ async fn a_storm_of_processes_on_a_server_that_dies() {
     };
     let permits = Arc::new(open(&url).await);
     let restart = &mut || block_in_place(|| server.restart_immediate().unwrap());
-    let report = Storm::sized().rage(permits, &url, &start, restart).await.unwrap();
+    let report = ChaosTest::from_env().run(permits, &url, &start, restart).await.unwrap();
     report.check();
     println!("{report:?}");
     assert_eq!(report.restarted, 2);
@@ -33,14 +33,14 @@ async fn a_storm_of_processes_on_a_server_that_dies() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "a process of the storm above, which starts it"]
 async fn one_of_many() {
-    let orders = Orders::ours().unwrap();
+    let orders = ChaosProcessConfig::from_env().unwrap();
     // The server may be restarting.
     let options = || PostgresOptions { connections: 4, ..PostgresOptions::default() };
     let store = loop {
-        match PostgresStore::open(&orders.place_of_pool, options()).await {
+        match PostgresStore::open(&orders.pool_address, options()).await {
             Ok(store) => break store,
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
     };
-    member(orders, Arc::new(store)).await;
+    run_process(orders, Arc::new(store)).await;
 }

@@ -26,7 +26,7 @@ async fn open(url: &str, listen: Listen) -> PostgresStore {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_listens_at_the_server_itself_hears_of_what_comes_through_a_pooler() {
     let (server, bouncer) = servers();
-    let listener = open(&bouncer.url(), Listen::At(server.url())).await;
+    let listener = open(&bouncer.url(), Listen::Url(server.url())).await;
     let sender = open(&bouncer.url(), Listen::Off).await;
     wait_until_notified(&listener, &sender).await;
 }
@@ -83,7 +83,7 @@ async fn run_case(
     let database = server.database().await;
     let mut alone = JoinSet::new();
     alone.spawn(async move {
-        let world = database.world_at(&bouncer.instead_of(&database.url)).await;
+        let world = database.world_at(&bouncer.pooled_url(&database.url)).await;
         conformance::run(case, &world).await;
     });
     alone.join_next().await.unwrap().is_err().then_some(case)

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use longshore::batch::BatchAction;
 use longshore::outcome::Params;
-use longshore::session::Lease;
-use longshore::store::{BatchChunk, Finish, Finished};
+use longshore::worker_session::Lease;
+use longshore::store::{BatchChunk, FinishRequest, FinishResult};
 use longshore::{
-    BatchId, BatchStatus, Clock, Effect, Inspect as _, Intake as _, Leases as _, NewBatch, NewUnit,
-    Operate as _, Outcome, Scope, SessionId, SystemClock, Timestamp, UnitState, Upkeep as _,
+    BatchId, BatchStatus, Clock, Effect, Queries as _, Enqueue as _, WorkerApi as _, NewBatch, NewUnit,
+    Admin as _, Outcome, Scope, SessionId, SystemClock, Timestamp, UnitState, Maintenance as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use crate::test_server::Server;
 use crate::transactions::{OrderApp, connect, order_app, unit};
 
-fn done(lease: Lease) -> Finish {
-    Finish::new(lease, Outcome::Done(None))
+fn done(lease: Lease) -> FinishRequest {
+    FinishRequest::new(lease, Outcome::Done(None))
 }
 
 /// A clock that is ahead of the server's.
@@ -41,11 +41,11 @@ async fn clocks_that_are_apart_do_not_make_two_leaders() {
     };
     let (behind, ahead) = (open(0).await, open(3_600).await);
     let (a, b, term) = (SessionId::new(), SessionId::new(), Duration::from_secs(60));
-    assert!(behind.lead("role", a, term).await.unwrap());
-    assert!(!ahead.lead("role", b, term).await.unwrap());
-    assert!(behind.lead("role", a, term).await.unwrap());
-    assert!(ahead.lead("other", b, term).await.unwrap());
-    assert!(!behind.lead("other", a, term).await.unwrap());
+    assert!(behind.acquire_leadership("role", a, term).await.unwrap());
+    assert!(!ahead.acquire_leadership("role", b, term).await.unwrap());
+    assert!(behind.acquire_leadership("role", a, term).await.unwrap());
+    assert!(ahead.acquire_leadership("other", b, term).await.unwrap());
+    assert!(!behind.acquire_leadership("other", a, term).await.unwrap());
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
     let mut app = order_app().await;
     let first = unit();
     let mut second = unit();
-    second.after.units = vec![first.id];
+    second.dependencies.units = vec![first.id];
     let (first, waits) = (first.clone(), second.id);
     let needs = first.id;
     app.store.send(&Scope::All, vec![first, second]).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
         other.rollback().await.unwrap();
     };
     let (ended, ()) = tokio::join!(ending, both);
-    assert_eq!(ended.unwrap(), [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(ended.unwrap(), [FinishResult::Recorded(UnitState::Done)]);
     assert_eq!(app.take().await.unit, waits);
     app.assert_consistent().await;
 }
@@ -100,7 +100,7 @@ async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
     let store = PostgresStore::open(&app.database.url, options).await.unwrap();
     let first = unit();
     let mut second = unit();
-    second.after.units = vec![first.id];
+    second.dependencies.units = vec![first.id];
     store.send(&Scope::All, vec![first, second]).await.unwrap();
     let lease = app.take().await;
     drop(app.store);
@@ -126,7 +126,7 @@ async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
     assert_eq!(app.database.run(CONNECTIONS), before);
     app.database.run("DROP FUNCTION refuse CASCADE");
     let ended = store.finish(app.session, vec![done(lease)]).await.unwrap();
-    assert_eq!(ended, [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(ended, [FinishResult::Recorded(UnitState::Done)]);
 }
 
 /// Another transaction holds the lock of the change feed.
@@ -154,10 +154,10 @@ async fn what_an_effect_sets_does_not_outlive_it() {
     let sly = "UPDATE orders SET state = coalesce(
         set_config('search_path', 'nowhere', false), set_config('role', 'pg_monitor', false), 'x')
         WHERE id = 1";
-    let end = |nth: usize, sql: &str| Finish { effects: vec![effect(sql)], ..done(held[nth]) };
+    let end = |nth: usize, sql: &str| FinishRequest { effects: vec![effect(sql)], ..done(held[nth]) };
     let ends = vec![end(0, sly), end(1, "UPDATE orders SET state = 'packed' WHERE id = 2")];
     let ended = app.store.finish(app.session, ends).await.unwrap();
-    assert_eq!(ended, vec![Finished::Recorded(UnitState::Done); 2]);
+    assert_eq!(ended, vec![FinishResult::Recorded(UnitState::Done); 2]);
     assert_eq!(app.database.run("SELECT state FROM orders WHERE id = 2").trim(), "packed");
     app.assert_consistent().await;
 }
@@ -185,7 +185,7 @@ async fn failed_units_are_retried_in_portions() {
     let before = app.store.batch(&Scope::All, &id).await.unwrap();
     assert_eq!((before.status, before.counts.failed), (BatchStatus::Complete, 12_000));
     let action = BatchAction::RetryFailed;
-    let batch = app.store.operate_batch(&Scope::All, &id, action).await.unwrap();
+    let batch = app.store.apply_batch_action(&Scope::All, &id, action).await.unwrap();
     assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
     assert_eq!((batch.counts.ready, batch.counts.failed), (12_000, 0));
     let portions = "SELECT max(n), count(*) FROM

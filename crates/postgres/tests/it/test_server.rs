@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use longshore_postgres::{ClockSource, PostgresOptions, PostgresStore};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
-use longshore_testkit::{ManualClock, World};
+use longshore_testkit::{ManualClock, StoreFixture};
 
 /// A server with a migrated database as a template for others.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ impl Server {
     }
 
     /// A fresh store with a clock that tests set.
-    pub(crate) async fn world(&self) -> World {
+    pub(crate) async fn world(&self) -> StoreFixture {
         self.database().await.world().await
     }
 }
@@ -85,18 +85,18 @@ impl ServerInner {
 
 impl Database {
     /// A store in this database, with a clock that tests set.
-    pub(crate) async fn world(self: &Arc<Self>) -> World {
+    pub(crate) async fn world(self: &Arc<Self>) -> StoreFixture {
         self.world_at(&self.url).await
     }
 
     /// A store in this database through another URL.
-    pub(crate) async fn world_at(self: &Arc<Self>, url: &str) -> World {
+    pub(crate) async fn world_at(self: &Arc<Self>, url: &str) -> StoreFixture {
         let clock = Arc::new(ManualClock::default());
         let (clock, clock_source) = (clock.clone(), ClockSource::Local);
         let options =
             PostgresOptions { clock: clock.clone(), clock_source, ..PostgresOptions::default() };
         let store = PostgresStore::open(url, options).await.unwrap();
-        World::new(Arc::new(store), clock).keeping(Arc::clone(self))
+        StoreFixture::new(Arc::new(store), clock).with_guard(Arc::clone(self))
     }
 
     /// Runs statements in this database, and returns what they print.

@@ -11,8 +11,8 @@ async fn open(url: &str, options: &str, listen: Listen) -> Result<PostgresStore,
 
 #[tokio::test]
 async fn a_store_checks_its_server_as_sslmode_says() {
-    let server = PrivatePostgres::start_secure().unwrap();
-    let own = format!("sslrootcert={}", server.authority().display());
+    let server = PrivatePostgres::start_with_tls().unwrap();
+    let own = format!("sslrootcert={}", server.ca_certificate().display());
     let by_name = server.url().replace("127.0.0.1", "localhost");
     for (url, options, refused) in [
         (&server.url(), format!("sslmode=verify-ca&{own}"), None),
@@ -32,9 +32,9 @@ async fn a_store_checks_its_server_as_sslmode_says() {
 
 #[tokio::test]
 async fn a_store_checks_its_server_where_it_listens_too() {
-    let server = PrivatePostgres::start_secure().unwrap();
+    let server = PrivatePostgres::start_with_tls().unwrap();
     let by_name = server.url().replace("127.0.0.1", "localhost");
-    let own = format!("sslmode=verify-full&sslrootcert={}", server.authority().display());
+    let own = format!("sslmode=verify-full&sslrootcert={}", server.ca_certificate().display());
     let store = open(&by_name, &own, Listen::Auto).await.unwrap();
     let mut looks = 0;
     while !store.is_listening() {

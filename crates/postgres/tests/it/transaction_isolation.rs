@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::session::Lease;
-use longshore::store::{BatchChunk, Finish, Finished, Sent};
-use longshore::unit::{Cap, Dedup, DedupWindow, OnDuplicate};
+use longshore::worker_session::Lease;
+use longshore::store::{BatchChunk, FinishRequest, FinishResult, SendResult};
+use longshore::unit::{ConcurrencyCap, Dedup, DedupWindow, OnDuplicate};
 use longshore::{
-    BatchId, BatchStatus, Inspect as _, Intake as _, Leases as _, NewBatch, NewUnit, Outcome,
-    Scope, UnitId, UnitState, Upkeep as _,
+    BatchId, BatchStatus, Queries as _, Enqueue as _, WorkerApi as _, NewBatch, NewUnit, Outcome,
+    Scope, UnitId, UnitState, Maintenance as _,
 };
 use tokio::time::{Instant, timeout};
 
@@ -18,17 +18,17 @@ use crate::transactions::{OrderApp, connect, order_app, unit};
 /// Shorter than the lock timeout of the store, longer than any operation takes.
 const BLOCKED_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn done(lease: Lease) -> Finish {
-    Finish::new(lease, Outcome::Done(None))
+fn done(lease: Lease) -> FinishRequest {
+    FinishRequest::new(lease, Outcome::Done(None))
 }
 
 fn capped(limit: u32) -> NewUnit {
-    NewUnit { cap: Some(Cap { key: "key".into(), limit }), ..unit() }
+    NewUnit { cap: Some(ConcurrencyCap { key: "key".into(), limit }), ..unit() }
 }
 
 fn after(needs: &[UnitId]) -> NewUnit {
     let mut waiting = unit();
-    waiting.after.units = needs.to_vec();
+    waiting.dependencies.units = needs.to_vec();
     waiting
 }
 
@@ -91,10 +91,10 @@ async fn a_finish_does_not_wait_for_who_begins_to_wait_in_a_callers_transaction(
         let mut own = connect(&app.database, &mut tasks).await;
         let tx = own.transaction().await.unwrap();
         let answer = store.send_in(&tx, &Scope::All, &[waiting, second]).await.unwrap();
-        assert_eq!(answer.value, [Sent::Created(waits), Sent::Existing(sent[0])]);
+        assert_eq!(answer.value, [SendResult::Created(waits), SendResult::Existing(sent[0])]);
         let ends = held.iter().map(|lease| done(*lease)).collect();
         let ended = timeout(BLOCKED_TIMEOUT, store.finish(session, ends)).await.unwrap().unwrap();
-        assert_eq!(ended, vec![Finished::Recorded(UnitState::Done); 2]);
+        assert_eq!(ended, vec![FinishResult::Recorded(UnitState::Done); 2]);
         app.assert_consistent().await;
         tx.commit().await.unwrap();
         app.assert_consistent().await;
@@ -142,7 +142,7 @@ async fn units_sent_in_a_callers_transaction_wait_for_what_ends_later() {
     store.run_post_commit(answer.post_commit).await.unwrap();
     assert_eq!(app.state(waits).await, UnitState::Blocked);
     let failure = longshore::Failure::new("x", "y");
-    let end = Finish::new(held, Outcome::Fail(failure));
+    let end = FinishRequest::new(held, Outcome::Fail(failure));
     store.finish(app.session, vec![end]).await.unwrap();
     assert_eq!(app.state(waits).await, UnitState::Cancelled);
     app.assert_consistent().await;
@@ -258,7 +258,7 @@ async fn a_send_that_is_given_up_midway_is_taken_in_and_counted_once() {
     let held = app.own.transaction().await.unwrap();
     held.batch_execute("SELECT pg_advisory_xact_lock(42)").await.unwrap();
     let (store, given_up) = (Arc::clone(&app.store), unit());
-    let seen = store.wake(u64::MAX, Duration::ZERO).await;
+    let seen = store.wait_for_ready(u64::MAX, Duration::ZERO).await;
     let mut sending = Box::pin(store.send(&Scope::All, vec![given_up.clone()]));
     let waiting = app.database.wait_for_activity("wait_event_type = 'Lock'");
     tokio::select! {
@@ -267,7 +267,7 @@ async fn a_send_that_is_given_up_midway_is_taken_in_and_counted_once() {
     }
     drop(sending);
     held.rollback().await.unwrap();
-    assert_ne!(store.wake(seen, BLOCKED_TIMEOUT).await, seen, "nobody hears of it");
+    assert_ne!(store.wait_for_ready(seen, BLOCKED_TIMEOUT).await, seen, "nobody hears of it");
     // The caller does not know the outcome and repeats the send.
     assert_eq!(send(&app, vec![given_up.clone()]).await, [given_up.id]);
     assert_eq!(app.take().await.unit, given_up.id);
@@ -284,8 +284,8 @@ async fn ends_that_are_plain_and_ends_that_are_not_may_be_said_together() {
     let waits = waiting.id;
     send(&app, vec![first, second, waiting]).await;
     let held = app.claim(9).await;
-    let ends: Vec<Finish> = held.iter().copied().map(done).collect();
-    let recorded = [Finished::Recorded(UnitState::Done), Finished::Recorded(UnitState::Done)];
+    let ends: Vec<FinishRequest> = held.iter().copied().map(done).collect();
+    let recorded = [FinishResult::Recorded(UnitState::Done), FinishResult::Recorded(UnitState::Done)];
     for _ in 0..2 {
         // A repeat after a lost reply.
         assert_eq!(app.store.finish(app.session, ends.clone()).await.unwrap(), recorded);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::outcome::Params;
-use longshore::session::{Lease, NewSession};
+use longshore::worker_session::{Lease, NewSession};
 use longshore::store::{
-    Capacity, Claim, Finish, Finished, QueueChange, Queues, Refusal, Sent, TenantChange,
+    Capacity, ClaimRequest, FinishRequest, FinishResult, QueueChange, Queues, SendRejection, SendResult, TenantChange,
 };
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::{
-    Effect, Error, Inspect as _, Intake as _, Kind, Leases as _, NewBatch, NewUnit, Operate as _,
+    Effect, Error, Queries as _, Enqueue as _, Kind, WorkerApi as _, NewBatch, NewUnit, Admin as _,
     Outcome, QueueName, Scope, SessionId, TenantId, Tenants as _, UnitId, UnitState,
 };
 use longshore_postgres::tokio_postgres::{Client, NoTls};
@@ -79,7 +79,7 @@ impl OrderApp {
     }
 
     pub(crate) async fn claim(&self, free: u32) -> Vec<Lease> {
-        let claim = Claim { free, ..Claim::new(self.session, vec![kind()], 9) };
+        let claim = ClaimRequest { free_slots: free, ..ClaimRequest::new(self.session, vec![kind()], 9) };
         let claimed = self.store.claim(claim).await.unwrap();
         claimed.units.iter().map(|held| held.lease).collect()
     }
@@ -115,8 +115,8 @@ impl OrderApp {
     }
 }
 
-fn is_full(sent: &Sent) -> bool {
-    matches!(sent, Sent::Refused(Refusal::Full { .. }))
+fn is_full(sent: &SendResult) -> bool {
+    matches!(sent, SendResult::Refused(SendRejection::Full { .. }))
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn units_sent_in_a_callers_transaction_share_its_fate() {
         let tx = app.own.transaction().await.unwrap();
         tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", &[]).await.unwrap();
         let sent = store.send_in(&tx, &Scope::All, &[unit(), keyed("k")]).await.unwrap();
-        let Sent::Created(id) = sent.value[0] else { panic!("{sent:?}") };
+        let SendResult::Created(id) = sent.value[0] else { panic!("{sent:?}") };
         assert!(store.unit(&Scope::All, id).await.is_err(), "not before the commit");
         if commit {
             tx.commit().await.unwrap();
@@ -161,14 +161,14 @@ async fn a_send_that_fails_leaves_nothing_in_a_callers_transaction() {
 async fn a_worker_hears_of_units_sent_in_a_callers_transaction() {
     let mut app = order_app().await;
     let store = Arc::clone(&app.store);
-    let mut seen = store.wake(0, Duration::ZERO).await;
+    let mut seen = store.wait_for_ready(0, Duration::ZERO).await;
     // The first wake-up is that of the store's own listener.
-    seen = store.wake(seen, Duration::from_millis(500)).await;
+    seen = store.wait_for_ready(seen, Duration::from_millis(500)).await;
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
     tx.commit().await.unwrap();
     store.run_post_commit(sent.post_commit).await.unwrap();
-    assert_ne!(store.wake(seen, Duration::from_secs(20)).await, seen);
+    assert_ne!(store.wait_for_ready(seen, Duration::from_secs(20)).await, seen);
 }
 
 #[tokio::test]
@@ -176,12 +176,12 @@ async fn a_finish_in_a_callers_transaction_shares_its_fate() {
     let mut app = order_app().await;
     app.store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lease = app.take().await;
-    let end = [Finish::new(lease, Outcome::Done(None))];
+    let end = [FinishRequest::new(lease, Outcome::Done(None))];
     for (commit, expected) in [(false, UnitState::Leased), (true, UnitState::Done)] {
         let (store, session) = (Arc::clone(&app.store), app.session);
         let tx = app.own.transaction().await.unwrap();
         let done = store.finish_in(&tx, session, &end).await.unwrap();
-        assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(done.value, [FinishResult::Recorded(UnitState::Done)]);
         if commit {
             tx.commit().await.unwrap();
             store.run_post_commit(done.post_commit).await.unwrap();
@@ -204,15 +204,15 @@ async fn effects_go_with_a_finish_in_a_callers_transaction() {
         expected_rows: Some(1),
     };
     let end =
-        |sql| Finish { effects: vec![effect(sql)], ..Finish::new(lease, Outcome::Done(None)) };
+        |sql| FinishRequest { effects: vec![effect(sql)], ..FinishRequest::new(lease, Outcome::Done(None)) };
     let (store, session) = (Arc::clone(&app.store), app.session);
     let tx = app.own.transaction().await.unwrap();
     let bad = [end("UPDATE orders SET state = 'x' WHERE id = 99")];
     let failed = store.finish_in(&tx, session, &bad).await.unwrap();
-    assert!(matches!(failed.value[..], [Finished::EffectFailed(_)]), "{failed:?}");
+    assert!(matches!(failed.value[..], [FinishResult::EffectFailed(_)]), "{failed:?}");
     let good = [end("UPDATE orders SET state = 'packed' WHERE id = 1")];
     let done = store.finish_in(&tx, session, &good).await.unwrap();
-    assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(done.value, [FinishResult::Recorded(UnitState::Done)]);
     tx.commit().await.unwrap();
     store.run_post_commit(done.post_commit).await.unwrap();
     assert_eq!(app.state_of(1).await, "packed");
@@ -234,7 +234,7 @@ async fn the_last_unit_of_a_batch_may_end_in_a_callers_transaction() {
     let lease = app.take().await;
     let (store, session) = (Arc::clone(&app.store), app.session);
     let tx = app.own.transaction().await.unwrap();
-    let end = [Finish::new(lease, Outcome::Done(None))];
+    let end = [FinishRequest::new(lease, Outcome::Done(None))];
     let done = store.finish_in(&tx, session, &end).await.unwrap();
     tx.commit().await.unwrap();
     store.run_post_commit(done.post_commit).await.unwrap();
@@ -250,12 +250,12 @@ async fn room_is_reserved_until_the_callers_transaction_ends() {
         let store = Arc::clone(&app.store);
         let tx = app.own.transaction().await.unwrap();
         let sent = store.send_in(&tx, &Scope::All, &[unit(), unit()]).await.unwrap();
-        assert!(sent.value.iter().all(|sent| matches!(sent, Sent::Created(_))), "{sent:?}");
+        assert!(sent.value.iter().all(|sent| matches!(sent, SendResult::Created(_))), "{sent:?}");
         let others = store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
         assert!(!is_full(&others[0]) && is_full(&others[1]), "two places are taken: {others:?}");
         let more = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
         assert!(is_full(&more.value[0]), "its own as well: {more:?}");
-        let Sent::Created(id) = others[0] else { panic!("{others:?}") };
+        let SendResult::Created(id) = others[0] else { panic!("{others:?}") };
         if commit {
             tx.commit().await.unwrap();
             store.run_post_commit(sent.post_commit).await.unwrap();
@@ -264,11 +264,11 @@ async fn room_is_reserved_until_the_callers_transaction_ends() {
         tx.rollback().await.unwrap();
         let others = store.send(&Scope::All, vec![unit(), unit(), unit()]).await.unwrap();
         assert!(!is_full(&others[1]) && is_full(&others[2]), "free again at once: {others:?}");
-        for sent in [&Sent::Created(id), &others[0], &others[1]] {
-            let Sent::Created(id) = sent else { panic!("{sent:?}") };
+        for sent in [&SendResult::Created(id), &others[0], &others[1]] {
+            let SendResult::Created(id) = sent else { panic!("{sent:?}") };
             let ids = longshore::store::UnitSelection::Ids(vec![*id]);
             let cancel = longshore::store::UnitAction::Cancel;
-            store.operate_units(&Scope::All, ids, cancel).await.unwrap();
+            store.apply_unit_action(&Scope::All, ids, cancel).await.unwrap();
         }
     }
     assert_eq!((app.live().await, app.reservations().as_str()), (3, "0"));
@@ -283,14 +283,14 @@ async fn a_callers_savepoint_takes_its_units_and_soon_their_room_back() {
     let mut tx = app.own.transaction().await.unwrap();
     let inner = tx.savepoint("mine").await.unwrap();
     let sent = store.send_in(&inner, &Scope::All, &[unit()]).await.unwrap();
-    assert!(matches!(sent.value[..], [Sent::Created(_)]), "{sent:?}");
+    assert!(matches!(sent.value[..], [SendResult::Created(_)]), "{sent:?}");
     inner.rollback().await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(app.live().await, 0);
     // It is like a reservation that was committed just now, so it counts until it expires.
     app.database.run("UPDATE longshore_capacity_reservation SET expires_at = 0");
     let sent = store.send(&Scope::All, vec![unit()]).await.unwrap();
-    assert!(matches!(sent[..], [Sent::Created(_)]), "{sent:?}");
+    assert!(matches!(sent[..], [SendResult::Created(_)]), "{sent:?}");
 }
 
 #[tokio::test]
@@ -301,7 +301,7 @@ async fn a_suspended_tenant_is_refused_in_a_callers_transaction() {
     let store = Arc::clone(&app.store);
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
-    assert!(matches!(sent.value[..], [Sent::Refused(Refusal::Suspended(_))]), "{sent:?}");
+    assert!(matches!(sent.value[..], [SendResult::Refused(SendRejection::Suspended(_))]), "{sent:?}");
     tx.commit().await.unwrap();
     assert_eq!(app.live().await, 0);
 }
@@ -351,13 +351,13 @@ async fn nobody_waits_for_a_callers_transaction() {
     let sent = store.send_in(&tx, &Scope::All, &[unit(), keyed("k")]).await.unwrap();
     // While the transaction is open, other clients send, claim, finish and read.
     let other = store.send(&Scope::All, vec![unit()]).await.unwrap();
-    assert!(matches!(other[..], [Sent::Created(_)]), "{other:?}");
-    let claim = Claim::new(app.session, vec![kind()], 9);
+    assert!(matches!(other[..], [SendResult::Created(_)]), "{other:?}");
+    let claim = ClaimRequest::new(app.session, vec![kind()], 9);
     let held = store.claim(claim).await.unwrap().units;
     assert_eq!(held.len(), 1, "the others are not there yet");
-    let end = vec![Finish::new(held[0].lease, Outcome::Done(None))];
+    let end = vec![FinishRequest::new(held[0].lease, Outcome::Done(None))];
     let done = store.finish(app.session, end).await.unwrap();
-    assert_eq!(done, [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(done, [FinishResult::Recorded(UnitState::Done)]);
     assert_eq!(store.verify().await.unwrap(), []);
     tx.commit().await.unwrap();
     store.run_post_commit(sent.post_commit).await.unwrap();
@@ -368,7 +368,7 @@ async fn nobody_waits_for_a_callers_transaction() {
 async fn of_many_that_send_one_key_at_once_one_is_taken() {
     let app = order_app().await;
     for round in 0..10 {
-        let mut senders: JoinSet<Sent> = JoinSet::new();
+        let mut senders: JoinSet<SendResult> = JoinSet::new();
         for _ in 0..8 {
             let store = Arc::clone(&app.store);
             let unit = keyed(&format!("key-{round}"));
@@ -379,12 +379,12 @@ async fn of_many_that_send_one_key_at_once_one_is_taken() {
         let made: Vec<_> = answers
             .iter()
             .filter_map(|sent| match sent {
-                Sent::Created(id) => Some(*id),
+                SendResult::Created(id) => Some(*id),
                 _ => None,
             })
             .collect();
         assert_eq!(made.len(), 1, "{answers:?}");
-        let rest = answers.iter().filter(|sent| **sent == Sent::Existing(made[0])).count();
+        let rest = answers.iter().filter(|sent| **sent == SendResult::Existing(made[0])).count();
         assert_eq!(rest, 7, "{answers:?}");
     }
     assert_eq!(app.live().await, 10);
@@ -397,7 +397,7 @@ async fn senders_whose_keys_cross_do_not_block_each_other_for_good() {
     let app = order_app().await;
     for round in 0..5 {
         let names: Vec<String> = (0..6).map(|number| format!("{round}-{number}")).collect();
-        let mut senders: JoinSet<Vec<Sent>> = JoinSet::new();
+        let mut senders: JoinSet<Vec<SendResult>> = JoinSet::new();
         for turned in [false, true] {
             let store = Arc::clone(&app.store);
             let mut units: Vec<NewUnit> = names.iter().map(|name| keyed(name)).collect();
@@ -407,7 +407,7 @@ async fn senders_whose_keys_cross_do_not_block_each_other_for_good() {
             senders.spawn(async move { store.send(&Scope::All, units).await.unwrap() });
         }
         let answers = senders.join_all().await.concat();
-        let made = answers.iter().filter(|sent| matches!(sent, Sent::Created(_))).count();
+        let made = answers.iter().filter(|sent| matches!(sent, SendResult::Created(_))).count();
         assert_eq!(made, 6, "{answers:?}");
     }
     app.assert_consistent().await;
@@ -420,20 +420,20 @@ async fn a_unit_that_ends_while_another_begins_to_wait_for_it_releases_it() {
     for _ in 0..30 {
         let first = unit();
         let mut waiting = unit();
-        waiting.after.units = vec![first.id];
+        waiting.dependencies.units = vec![first.id];
         app.store.send(&Scope::All, vec![first]).await.unwrap();
         let lease = app.take().await;
-        let end = vec![Finish::new(lease, Outcome::Done(None))];
+        let end = vec![FinishRequest::new(lease, Outcome::Done(None))];
         let id = waiting.id;
         let (sent, done) = tokio::join!(
             app.store.send(&Scope::All, vec![waiting]),
             app.store.finish(app.session, end)
         );
-        assert_eq!(sent.unwrap(), [Sent::Created(id)]);
-        assert_eq!(done.unwrap(), [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(sent.unwrap(), [SendResult::Created(id)]);
+        assert_eq!(done.unwrap(), [FinishResult::Recorded(UnitState::Done)]);
         let lease = app.take().await;
         assert_eq!(lease.unit, id);
-        let end = vec![Finish::new(lease, Outcome::Done(None))];
+        let end = vec![FinishRequest::new(lease, Outcome::Done(None))];
         app.store.finish(app.session, end).await.unwrap();
     }
     app.assert_consistent().await;

@@ -3,32 +3,32 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longshore_core::permits::{Answer, Ask};
-use longshore_testkit::servers::Remembers;
+use longshore_core::permits::{AcquireResult, AcquireRequest};
+use longshore_testkit::servers::RedisPersistence;
 use tokio::task::JoinSet;
 
 use crate::helpers::{LONG, ask, granted, open, pool, server, until_granted, wait};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_ask_together_get_what_there_is_and_no_more() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let permits = open(&server.url());
     let mut asking = JoinSet::new();
     for _ in 0..40 {
         let permits = Arc::clone(&permits);
         asking.spawn(async move {
-            let ask = Ask { max: 10, ..ask(LONG) };
-            (ask.id, permits.ask(pool(), &ask).await.unwrap())
+            let ask = AcquireRequest { max: 10, ..ask(LONG) };
+            (ask.id, permits.acquire(pool(), &ask).await.unwrap())
         });
     }
     let (mut fences, mut held) = (BTreeSet::new(), Vec::new());
     for (id, answer) in asking.join_all().await {
         match answer {
-            Answer::Granted(grant) => {
+            AcquireResult::Granted(grant) => {
                 held.push(id);
                 fences.insert(grant.fence);
             }
-            other => assert_eq!(other, Answer::Full),
+            other => assert_eq!(other, AcquireResult::Full),
         }
     }
     assert_eq!((held.len(), fences.len()), (10, 10));
@@ -44,7 +44,7 @@ async fn those_who_ask_together_get_what_there_is_and_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_wait_together_are_served_one_after_the_other() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let permits = open(&server.url());
     let mine = ask(LONG);
     granted(&*permits, &mine).await;
@@ -55,7 +55,7 @@ async fn those_who_wait_together_are_served_one_after_the_other() {
             let ask = wait(LONG);
             if turn % 3 == 0 {
                 // Abandoned in flight, or before it was sent.
-                let given_up = permits.ask(pool(), &ask);
+                let given_up = permits.acquire(pool(), &ask);
                 tokio::select! {
                     biased;
                     _ = given_up => {}
@@ -76,24 +76,24 @@ async fn those_who_wait_together_are_served_one_after_the_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let permits = open(&server.url());
     let mine = ask(LONG);
     granted(&*permits, &mine).await;
     let (first, second) = (wait(LONG), wait(LONG));
     for waiter in [&first, &second] {
-        permits.ask(pool(), waiter).await.unwrap();
+        permits.acquire(pool(), waiter).await.unwrap();
     }
     let busy = || async {
         let stats = permits.stats(pool()).await.unwrap().unwrap();
         (stats.in_use, stats.waiting.len())
     };
     // Both listen: the first gets the permit, and is notified.
-    let mut turns = [&first, &second].map(|waiter| Box::pin(permits.turn(pool(), waiter.id)));
+    let mut turns = [&first, &second].map(|waiter| Box::pin(permits.wait_for_wakeup(pool(), waiter.id)));
     for (turn, waiter) in turns.iter_mut().zip([&first, &second]) {
         // A late subscription wakes all waiters once.
         while futures_util::poll!(turn.as_mut()).is_ready() {
-            *turn = Box::pin(permits.turn(pool(), waiter.id));
+            *turn = Box::pin(permits.wait_for_wakeup(pool(), waiter.id));
         }
     }
     permits.release(pool(), &[mine.id], false).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
     granted(&*permits, &first).await;
     // The second asks but does not listen: it is not granted a permit that it might not learn of.
     drop(other);
-    assert!(matches!(permits.ask(pool(), &second).await.unwrap(), Answer::Waiting { .. }));
+    assert!(matches!(permits.acquire(pool(), &second).await.unwrap(), AcquireResult::Waiting { .. }));
     permits.release(pool(), &[first.id], false).await.unwrap();
     assert_eq!(busy().await, (0, 1));
     granted(&*permits, &second).await;

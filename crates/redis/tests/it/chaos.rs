@@ -2,23 +2,23 @@
 
 use std::process::Command;
 
-use longshore_testkit::servers::{PrivateRedis, Remembers};
-use longshore_testkit::storm::{Orders, Storm, member};
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
+use longshore_testkit::chaos::{ChaosProcessConfig, ChaosTest, run_process};
 use tokio::task::block_in_place;
 
 use crate::helpers::{open, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_on_a_redis_that_remembers() {
-    run_chaos(Remembers::EverySecond, &mut |server| server.restart_killed().unwrap()).await;
+    run_chaos(RedisPersistence::EverySecond, &mut |server| server.restart_killed().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_on_a_redis_that_forgets() {
-    run_chaos(Remembers::Nothing, &mut |server| server.restart().unwrap()).await;
+    run_chaos(RedisPersistence::Nothing, &mut |server| server.restart().unwrap()).await;
 }
 
-async fn run_chaos(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRedis)) {
+async fn run_chaos(remembers: RedisPersistence, restart: &mut dyn FnMut(&mut PrivateRedis)) {
     let mut server = server(remembers).await;
     let url = server.url();
     let start = || {
@@ -27,8 +27,8 @@ async fn run_chaos(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRed
         Ok(command)
     };
     let restart = &mut || block_in_place(|| restart(&mut server));
-    let storm = Storm { forgets: remembers == Remembers::Nothing, ..Storm::sized() };
-    let report = storm.rage(open(&url), &url, &start, restart).await.unwrap();
+    let storm = ChaosTest { loses_data: remembers == RedisPersistence::Nothing, ..ChaosTest::from_env() };
+    let report = storm.run(open(&url), &url, &start, restart).await.unwrap();
     report.check();
     assert_eq!(report.restarted, 2);
 }
@@ -36,7 +36,7 @@ async fn run_chaos(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRed
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "a process of the storms above, which start it"]
 async fn one_of_many() {
-    let orders = Orders::ours().unwrap();
-    let permits = open(&orders.place_of_pool);
-    member(orders, permits).await;
+    let orders = ChaosProcessConfig::from_env().unwrap();
+    let permits = open(&orders.pool_address);
+    run_process(orders, permits).await;
 }

@@ -3,10 +3,10 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Otherwise, Permits};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, IfFull, Permits};
 use longshore_core::{PermitId, PoolName, Priority, Result};
 use longshore_redis::{RedisOptions, RedisPermits};
-use longshore_testkit::servers::{PrivateRedis, Remembers};
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 use tokio::time::Instant;
 
 /// Longer than any test should take.
@@ -15,7 +15,7 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Starts a server; takes a moment.
-pub(crate) async fn server(remembers: Remembers) -> PrivateRedis {
+pub(crate) async fn server(remembers: RedisPersistence) -> PrivateRedis {
     let start = move || PrivateRedis::start(remembers).unwrap();
     tokio::task::spawn_blocking(start).await.unwrap()
 }
@@ -35,39 +35,39 @@ pub(crate) fn pool() -> &'static PoolName {
 }
 
 /// A request for a permit of a pool of one, without waiting.
-pub(crate) fn ask(ttl: Duration) -> Ask {
-    Ask {
+pub(crate) fn ask(ttl: Duration) -> AcquireRequest {
+    AcquireRequest {
         id: PermitId::new(),
         max: 1,
         weight: 1,
         priority: Priority::NORMAL,
         owner: "host: a test".into(),
         ttl,
-        otherwise: Otherwise::GoAway,
+        if_full: IfFull::Fail,
     }
 }
 
 /// A request with a place in the queue that stays valid for a long time.
-pub(crate) fn wait(ttl: Duration) -> Ask {
-    Ask { otherwise: Otherwise::Wait(LONG), ..ask(ttl) }
+pub(crate) fn wait(ttl: Duration) -> AcquireRequest {
+    AcquireRequest { if_full: IfFull::Wait(LONG), ..ask(ttl) }
 }
 
-pub(crate) async fn granted(permits: &dyn Permits, ask: &Ask) -> Grant {
-    match permits.ask(pool(), ask).await.unwrap() {
-        Answer::Granted(grant) => grant,
+pub(crate) async fn granted(permits: &dyn Permits, ask: &AcquireRequest) -> PermitGrant {
+    match permits.acquire(pool(), ask).await.unwrap() {
+        AcquireResult::Granted(grant) => grant,
         other => panic!("{other:?}"),
     }
 }
 
 /// Asks until the permit is granted, as the engine does; returns when that was.
-pub(crate) async fn until_granted(permits: &dyn Permits, ask: &Ask) -> Instant {
+pub(crate) async fn until_granted(permits: &dyn Permits, ask: &AcquireRequest) -> Instant {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
         assert!(Instant::now() < until, "no permit comes");
-        match retry_until_ok(|| permits.ask(pool(), ask)).await {
-            Answer::Granted(_) => return Instant::now(),
-            Answer::Waiting { look_again, .. } => {
-                let turn = permits.turn(pool(), ask.id);
+        match retry_until_ok(|| permits.acquire(pool(), ask)).await {
+            AcquireResult::Granted(_) => return Instant::now(),
+            AcquireResult::Waiting { look_again, .. } => {
+                let turn = permits.wait_for_wakeup(pool(), ask.id);
                 let _ = tokio::time::timeout(look_again, turn).await;
             }
             other => panic!("{other:?}"),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_core::Error;
-use longshore_core::permits::{Answer, Permits};
-use longshore_testkit::servers::Remembers;
+use longshore_core::permits::{AcquireResult, Permits};
+use longshore_testkit::servers::RedisPersistence;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, block_in_place};
@@ -17,19 +17,19 @@ use crate::helpers::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
-    let mut server = server(Remembers::Always).await;
+    let mut server = server(RedisPersistence::Always).await;
     let permits = open(&server.url());
     let mine = ask(LONG);
     let fence = granted(&*permits, &mine).await.fence;
     block_in_place(|| server.stop());
     for _ in 0..3 {
-        let error = permits.ask(pool(), &mine).await.unwrap_err();
+        let error = permits.acquire(pool(), &mine).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         assert!(!format!("{error:?}").contains(server.password()), "{error:?}");
     }
     block_in_place(|| server.restart()).unwrap();
     // The server has lost the scripts; they are sent again.
-    let Answer::Granted(again) = retry_until_ok(|| permits.ask(pool(), &mine)).await else {
+    let AcquireResult::Granted(again) = retry_until_ok(|| permits.acquire(pool(), &mine)).await else {
         panic!()
     };
     assert_eq!(again.fence, fence);
@@ -40,18 +40,18 @@ async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_is_not_seen_by_who_asks_after_it() {
-    let mut server = server(Remembers::Always).await;
+    let mut server = server(RedisPersistence::Always).await;
     let permits = open(&server.url());
     let mine = ask(LONG);
     granted(&*permits, &mine).await;
     block_in_place(|| server.restart()).unwrap();
     // The connection is broken, which only this request finds out.
-    assert_eq!(permits.extend(pool(), &[mine.id], LONG).await.unwrap(), []);
+    assert_eq!(permits.renew(pool(), &[mine.id], LONG).await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_lost_costs_no_permit() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let proxy = Proxy::before(server.port()).await;
     let through = Arc::new(open_redis(&server.url_at(proxy.port)));
     let direct = open(&server.url());
@@ -70,13 +70,13 @@ async fn an_answer_that_is_lost_costs_no_permit() {
     let stats = direct.stats(pool()).await.unwrap().unwrap();
     assert_eq!((stats.acquired, stats.expired), (10, 0));
     proxy.swallow_next_answer();
-    assert!(through.may_alert(pool(), "full", LONG).await.unwrap(), "a repeat is recognised");
-    assert!(!direct.may_alert(pool(), "full", LONG).await.unwrap());
+    assert!(through.acquire_alert(pool(), "full", LONG).await.unwrap(), "a repeat is recognised");
+    assert!(!direct.acquire_alert(pool(), "full", LONG).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_in_the_middle_swallows_no_permit() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let permits = open(&server.url());
     granted(&*permits, &ask(Duration::from_millis(1))).await;
     for _ in 0..20 {
@@ -87,7 +87,7 @@ async fn who_gives_up_in_the_middle_swallows_no_permit() {
             let permits = Arc::clone(&permits);
             tasks.spawn(async move {
                 let asked = wait(LONG);
-                let call = permits.ask(pool(), &asked);
+                let call = permits.acquire(pool(), &asked);
                 if round % 2 == 0 {
                     // Polled once: it is in flight, and its reply is not awaited.
                     assert!(call.now_or_never().is_none_or(|answer| answer.is_ok()));
@@ -108,17 +108,17 @@ async fn who_gives_up_in_the_middle_swallows_no_permit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hints_come_again_after_their_connection_was_cut() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let (permits, other) = (open(&server.url()), open(&server.url()));
     let (mine, next) = (ask(LONG), wait(LONG));
     granted(&*other, &mine).await;
-    permits.ask(pool(), &next).await.unwrap();
+    permits.acquire(pool(), &next).await.unwrap();
     block_in_place(|| server.run(&["CLIENT", "KILL", "TYPE", "pubsub"])).unwrap();
     // The waiter is woken, since a notification may have been missed.
-    permits.turn(pool(), next.id).await;
-    assert!(matches!(permits.ask(pool(), &next).await.unwrap(), Answer::Waiting { .. }));
+    permits.wait_for_wakeup(pool(), next.id).await;
+    assert!(matches!(permits.acquire(pool(), &next).await.unwrap(), AcquireResult::Waiting { .. }));
     other.release(pool(), &[mine.id], false).await.unwrap();
-    permits.turn(pool(), next.id).await;
+    permits.wait_for_wakeup(pool(), next.id).await;
     until_granted(&*permits, &next).await;
 }
 

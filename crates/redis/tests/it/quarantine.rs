@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore_core::PoolName;
-use longshore_core::permits::Answer;
-use longshore_testkit::servers::Remembers;
+use longshore_core::permits::AcquireResult;
+use longshore_testkit::servers::RedisPersistence;
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
@@ -17,26 +17,26 @@ const LEASE: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_forgets_gives_nothing_until_leases_have_run_out() {
-    let mut server = server(Remembers::Nothing).await;
+    let mut server = server(RedisPersistence::Nothing).await;
     let permits = open(&server.url());
     // The server is younger than a lease itself.
     until_granted(&*permits, &wait(LEASE)).await;
     let mine = permits.stats(pool()).await.unwrap().unwrap().holders[0].clone();
     let held = Instant::now();
-    assert_eq!(permits.extend(pool(), &[mine.id], LEASE).await.unwrap(), []);
+    assert_eq!(permits.renew(pool(), &[mine.id], LEASE).await.unwrap(), []);
     block_in_place(|| server.restart()).unwrap();
     // Neither a client that knew the pool nor another one is granted a permit.
     let stranger = open(&server.url());
     let asked = ask(LEASE);
-    let answer = retry_until_ok(|| stranger.ask(pool(), &asked)).await;
-    assert!(answer == Answer::Full || held.elapsed() > LEASE, "{answer:?}");
+    let answer = retry_until_ok(|| stranger.acquire(pool(), &asked)).await;
+    assert!(answer == AcquireResult::Full || held.elapsed() > LEASE, "{answer:?}");
     let other = wait(LEASE);
-    let answer = retry_until_ok(|| permits.ask(pool(), &other)).await;
-    assert!(matches!(answer, Answer::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
+    let answer = retry_until_ok(|| permits.acquire(pool(), &other)).await;
+    assert!(matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left < LEASE * 2) || held.elapsed() > LEASE);
     // The holder learns that its lease is lost.
-    assert_eq!(permits.extend(pool(), &[mine.id], LEASE).await.unwrap(), [mine.id]);
+    assert_eq!(permits.renew(pool(), &[mine.id], LEASE).await.unwrap(), [mine.id]);
     assert!(until_granted(&*permits, &other).await > held + LEASE);
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
     assert_eq!((stats.quarantine, stats.in_use), (None, 1));
@@ -45,14 +45,14 @@ async fn a_restart_that_forgets_gives_nothing_until_leases_have_run_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_was_flushed_gives_nothing_until_leases_have_run_out() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let permits = open(&server.url());
     let first = granted(&*permits, &ask(LEASE)).await;
     let held = Instant::now();
     block_in_place(|| server.run(&["FLUSHALL"])).unwrap();
     let second = wait(LEASE);
-    let answer = permits.ask(pool(), &second).await.unwrap();
-    assert!(matches!(answer, Answer::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
+    let answer = permits.acquire(pool(), &second).await.unwrap();
+    assert!(matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
     assert!(until_granted(&*permits, &second).await >= held + LEASE);
     let stats = permits.stats(pool()).await.unwrap().unwrap();
     assert!(stats.holders[0].fence > first.fence, "fences go on");
@@ -62,13 +62,13 @@ async fn a_server_that_was_flushed_gives_nothing_until_leases_have_run_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_notices_a_flush_for_those_who_never_knew_the_pool() {
-    let server = server(Remembers::Always).await;
+    let server = server(RedisPersistence::Always).await;
     let (holder, stranger) = (open(&server.url()), open(&server.url()));
     let mine = ask(LONG);
     granted(&*holder, &mine).await;
     block_in_place(|| server.run(&["FLUSHALL"])).unwrap();
-    assert_eq!(holder.extend(pool(), &[mine.id], LONG).await.unwrap(), [mine.id]);
-    assert_eq!(stranger.ask(pool(), &ask(LONG)).await.unwrap(), Answer::Full);
+    assert_eq!(holder.renew(pool(), &[mine.id], LONG).await.unwrap(), [mine.id]);
+    assert_eq!(stranger.acquire(pool(), &ask(LONG)).await.unwrap(), AcquireResult::Full);
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left > LONG / 2), "{stats:?}");
     // An operator that knows that no permit is held can end the quarantine for good.
@@ -81,17 +81,17 @@ async fn a_holder_notices_a_flush_for_those_who_never_knew_the_pool() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_remembers_forgets_neither_holders_nor_the_line() {
-    for remembers in [Remembers::EverySecond, Remembers::Always] {
+    for remembers in [RedisPersistence::EverySecond, RedisPersistence::Always] {
         let mut server = server(remembers).await;
         let permits = open(&server.url());
         let (mine, next, last) = (ask(LONG), wait(LONG), wait(LONG));
         let fence = granted(&*permits, &mine).await.fence;
         for waiter in [&next, &last] {
-            permits.ask(pool(), waiter).await.unwrap();
+            permits.acquire(pool(), waiter).await.unwrap();
         }
         block_in_place(|| server.restart_killed()).unwrap();
         let lost =
-            retry_until_ok(|| permits.extend(pool(), std::slice::from_ref(&mine.id), LONG)).await;
+            retry_until_ok(|| permits.renew(pool(), std::slice::from_ref(&mine.id), LONG)).await;
         assert_eq!(lost, []);
         let stats = permits.stats(pool()).await.unwrap().unwrap();
         assert_eq!(
@@ -106,16 +106,16 @@ async fn a_restart_that_remembers_forgets_neither_holders_nor_the_line() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_server_gives_a_new_pool_at_once() {
-    let server = server(Remembers::Nothing).await;
+    let server = server(RedisPersistence::Nothing).await;
     let permits = open(&server.url());
     let tiny = ask(Duration::from_millis(10));
     let until = Instant::now() + TEST_TIMEOUT;
     // Once the server is older than a lease.
     for number in 0.. {
         let fresh = PoolName::new(format!("fresh-{number}")).unwrap();
-        match permits.ask(&fresh, &tiny).await.unwrap() {
-            Answer::Granted(_) => break,
-            answer => assert!(answer == Answer::Full && Instant::now() < until, "{answer:?}"),
+        match permits.acquire(&fresh, &tiny).await.unwrap() {
+            AcquireResult::Granted(_) => break,
+            answer => assert!(answer == AcquireResult::Full && Instant::now() < until, "{answer:?}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -124,14 +124,14 @@ async fn an_old_server_gives_a_new_pool_at_once() {
 /// As docs/redis.md says of a server without a file: the pool gets the maximum of the next request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_forgets_also_forgets_a_resize_and_one_that_remembers_does_not() {
-    for (remembers, max) in [(Remembers::Nothing, 1), (Remembers::Always, 7)] {
+    for (remembers, max) in [(RedisPersistence::Nothing, 1), (RedisPersistence::Always, 7)] {
         let mut server = server(remembers).await;
         let permits = open(&server.url());
-        permits.init(pool(), 3).await.unwrap();
+        permits.create(pool(), 3).await.unwrap();
         permits.resize(pool(), 7).await.unwrap();
         block_in_place(|| server.restart()).unwrap();
         let asked = ask(LEASE);
-        retry_until_ok(|| permits.ask(pool(), &asked)).await;
+        retry_until_ok(|| permits.acquire(pool(), &asked)).await;
         assert_eq!(permits.stats(pool()).await.unwrap().unwrap().max, max);
     }
 }

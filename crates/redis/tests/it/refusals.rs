@@ -5,14 +5,14 @@ use std::net::TcpListener;
 
 use longshore_core::Error;
 use longshore_redis::{RedisOptions, RedisPermits};
-use longshore_testkit::servers::{PrivateRedis, Remembers};
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 use tokio::task::block_in_place;
 
 use crate::helpers::{open_redis, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password_is_refused_and_never_printed() {
-    let server = server(Remembers::Nothing).await;
+    let server = server(RedisPersistence::Nothing).await;
     for secret in ["wrong-secret", ""] {
         let url = format!("redis://:{secret}@127.0.0.1:{}", server.port());
         let error = open_redis(&url).check().await.unwrap_err();
@@ -56,7 +56,7 @@ async fn a_server_of_something_else_is_no_redis() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_throws_permits_away_is_refused() {
     let settings = [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")];
-    let start = || PrivateRedis::start_with(Remembers::Nothing, &settings).unwrap();
+    let start = || PrivateRedis::start_with(RedisPersistence::Nothing, &settings).unwrap();
     let server = block_in_place(start);
     let error = open_redis(&server.url()).check().await.unwrap_err();
     assert!(error.to_string().contains("allkeys-lru"), "{error}");

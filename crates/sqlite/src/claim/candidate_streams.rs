@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use longshore_core::fair::share;
-use longshore_core::store::Claim;
+use longshore_core::stride_scheduler::effective_weight;
+use longshore_core::store::ClaimRequest;
 use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
 use rusqlite::Connection;
 
@@ -23,7 +23,7 @@ pub(super) struct Stream {
     pub(super) joins: bool,
 }
 
-pub(super) fn eligible_streams(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
+pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<Vec<Stream>> {
     let mut statement = db
         .prepare_cached(
             "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, l.pass, q.name,
@@ -56,7 +56,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &Claim) -> Result<Vec<Str
             lane: row.get(1).or_translate()?,
             names: names(kind, tenant, queue, batch.as_deref())?,
             ready: row.get(3).or_translate()?,
-            weight: share(row.get(5).or_translate()?, row.get(11).or_translate()?),
+            weight: effective_weight(row.get(5).or_translate()?, row.get(11).or_translate()?),
             cap: row.get(6).or_translate()?,
             tenant_cap: row.get(12).or_translate()?,
             pass: row.get(7).or_translate()?,

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use longshore_core::fair::{LaneShare, StrideCursor, entry_level, entry_pass};
+use longshore_core::stride_scheduler::{LaneShare, StrideCursor, entry_level, entry_pass};
 use longshore_core::{Result, TenantId, UnitState};
 use rusqlite::Connection;
 
 use super::candidate_streams::Stream;
 use crate::error::Translate;
-use crate::row::code;
+use crate::row::state_code;
 use crate::tenants;
 
 /// One lane in a claim.
@@ -101,7 +101,7 @@ impl<'s> Lane<'s> {
 
     pub(super) fn refill(&mut self, db: &Connection, limit: u64) -> Result<()> {
         for stream in &self.streams {
-            let found = candidates(db, stream.num, code(UnitState::Ready), self.after, limit)?;
+            let found = candidates(db, stream.num, state_code(UnitState::Ready), self.after, limit)?;
             self.window.extend(found.into_iter().map(|candidate| (candidate, *stream)));
         }
         if self.streams.len() > 1 {

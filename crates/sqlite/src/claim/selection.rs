@@ -1,10 +1,10 @@
 //! Selects units lane by lane, as far as the worker has capacity.
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
-use longshore_core::fair::StrideCursor;
-use longshore_core::machine::{Event, next};
-use longshore_core::session::Lease;
-use longshore_core::store::{Claim, HeldUnit};
+use longshore_core::stride_scheduler::StrideCursor;
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::Lease;
+use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::{Payload, Policy, Priority, Result, UnitId, UnitState};
 use rusqlite::Connection;
 
@@ -15,7 +15,7 @@ use crate::error::{Translate, damaged};
 use crate::finish::apply;
 use crate::prepared::PreparedSql;
 use crate::queries::{FullRow, load_overflow};
-use crate::row::{ALONE, PARKED, Spec, UnitParts, UnitRow, code, flag, unit};
+use crate::row::{READY_ALONE, READY_CAPPED, UnitAttributes, UnitParts, UnitRow, state_code, flag, unit};
 use crate::tx::Tx;
 
 /// Rows read beyond the requested number, in case some cannot be taken.
@@ -23,13 +23,13 @@ const SCAN_SLACK: u64 = 16;
 
 /// The units taken so far, and the worker's remaining capacity.
 pub(super) struct Selection<'c> {
-    claim: &'c Claim,
+    claim: &'c ClaimRequest,
     session: i64,
     pub(super) budget: ClaimBudget<'c>,
 }
 
 impl<'c> Selection<'c> {
-    pub(super) fn new(claim: &'c Claim, session: i64) -> Self {
+    pub(super) fn new(claim: &'c ClaimRequest, session: i64) -> Self {
         Self { claim, session, budget: ClaimBudget::new(claim) }
     }
 
@@ -42,10 +42,10 @@ impl<'c> Selection<'c> {
     ) -> Result<bool> {
         let open = lanes.iter().zip(&stride.shares).filter(|(_, share)| share.available > 0);
         for stream in open.flat_map(|(lane, _)| &lane.streams) {
-            for candidate in candidates(tx.db, stream.num, ALONE, Candidate::FIRST, SCAN_SLACK)? {
+            for candidate in candidates(tx.db, stream.num, READY_ALONE, Candidate::FIRST, SCAN_SLACK)? {
                 let id = UnitId::from_bytes(candidate.id);
                 let full = FullRow::load(tx.prepared(PreparedSql::FindFull)?, id)?;
-                let spec = Spec::parse(full.row.spec.as_deref())?;
+                let spec = UnitAttributes::parse(full.row.spec.as_deref())?;
                 let needs = UnitNeeds::from_columns(&spec, full.row.deadline);
                 let leased = || count_leased_with_key(tx.db, &full.row);
                 match self.budget.admit_alone(&needs, tx.now, leased)? {
@@ -105,7 +105,7 @@ impl<'c> Selection<'c> {
             )?,
         };
         let fit = if full.row.has(flag::SPECIAL) {
-            let spec = Spec::parse(full.row.spec.as_deref())?;
+            let spec = UnitAttributes::parse(full.row.spec.as_deref())?;
             let needs = UnitNeeds::from_columns(&spec, full.row.deadline);
             let leased = || count_leased_with_key(tx.db, &full.row);
             self.budget.admit(&needs, lane_capped, tx.now, leased)?
@@ -146,14 +146,14 @@ impl<'c> Selection<'c> {
         tx.count_transition(row.stream, Some(UnitState::Ready), Some(UnitState::Leased), row.bytes);
         tx.claim_cache.insert(row.id, CachedUnit { stream: row.stream, bytes: row.bytes });
         load_overflow(tx.db, &row, &mut parts)?;
-        row.code = code(UnitState::Leased);
+        row.code = state_code(UnitState::Leased);
         row.sort_key = now;
         row.fence += 1;
         row.attempt += u32::from(started);
         row.started_at = started.then_some(now);
         let lease = Lease { unit: row.id, fence: row.fence };
         let unit = unit(row, parts, &stream.names, Some(self.claim.session))?;
-        self.budget.claimed.units.push(HeldUnit { lease, started, alone, unit });
+        self.budget.claimed.units.push(LeasedUnit { lease, started, alone, unit });
         Ok(())
     }
 }
@@ -175,7 +175,7 @@ fn load_fresh(tx: &mut Tx<'_>, stream: &Stream, candidate: Candidate) -> Result<
     let row = UnitRow {
         id: UnitId::from_bytes(candidate.id),
         stream: stream.num,
-        code: code(UnitState::Ready),
+        code: state_code(UnitState::Ready),
         sort_key: candidate.place,
         priority: Priority::new(row.get(0).or_translate()?).map_err(damaged)?,
         attempt: 0,
@@ -195,7 +195,7 @@ fn load_fresh(tx: &mut Tx<'_>, stream: &Stream, candidate: Candidate) -> Result<
 
 /// Fails a unit past its deadline.
 fn expire(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
-    let step = next(&row.transition_input()?, &Event::Expired, &Policy::default(), tx.now)?;
+    let step = transition(&row.transition_input()?, &Event::Expired, &Policy::default(), tx.now)?;
     apply(tx, row, &step, row.fence, None)
 }
 
@@ -215,7 +215,7 @@ fn park(tx: &Tx<'_>, row: &UnitRow) -> Result<()> {
     tx.db
         .prepare_cached("UPDATE longshore_unit SET state = ?2 WHERE id = ?1")
         .or_translate()?
-        .execute((row.id.as_bytes(), PARKED))
+        .execute((row.id.as_bytes(), READY_CAPPED))
         .or_translate()?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Operations collect changes in [`MonthDeltas`], which are written once per operation.
 
 use longshore_accounts::{Budget, BudgetState, CallEnd, NewCall};
-use longshore_core::store::in_charge_of_tenants;
+use longshore_core::store::require_admin_scope;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -64,7 +64,7 @@ impl MonthDeltas {
     }
 
     /// Subtracts what [`Self::count`] added.
-    pub(crate) fn discount(
+    pub(crate) fn subtract(
         &mut self,
         tenant: &TenantId,
         opened_at: Timestamp,
@@ -130,7 +130,7 @@ pub(crate) fn put(
     tenant: &TenantId,
     budget: Option<Budget>,
 ) -> Result<BudgetState> {
-    in_charge_of_tenants(scope, tenant)?;
+    require_admin_scope(scope, tenant)?;
     budget.as_ref().map_or(Ok(()), Budget::check)?;
     match budget {
         Some(Budget { tokens, cost_picos, warn_at }) => tx

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use longshore_accounts::budget::Verdict;
+use longshore_accounts::budget::BudgetDecision;
 use longshore_accounts::rows::{call_status_code, read_call};
 use longshore_accounts::{
-    Admission, BudgetState, Call, CallEnd, CallRecord, CallStatus, NewCall, Recost,
+    CallAdmission, BudgetState, Call, CallEnd, CallRecord, CallStatus, NewCall, CostCorrection,
 };
 use longshore_core::{CallId, Error, Result, Scope, SessionId, TenantId, Timestamp, UnitId};
 
@@ -18,7 +18,7 @@ use crate::session;
 use crate::tx::Tx;
 
 /// Writes intents and reserves what the calls may use, each call seeing the ones before it.
-pub(crate) fn admit(tx: &mut Tx<'_>, calls: &[NewCall]) -> Result<Vec<Admission>> {
+pub(crate) fn admit(tx: &mut Tx<'_>, calls: &[NewCall]) -> Result<Vec<CallAdmission>> {
     let mut checked = None;
     for call in calls {
         call.check()?;
@@ -32,20 +32,20 @@ pub(crate) fn admit(tx: &mut Tx<'_>, calls: &[NewCall]) -> Result<Vec<Admission>
     calls.iter().map(|call| admit_one(tx, &mut months, call)).collect()
 }
 
-fn admit_one(tx: &mut Tx<'_>, months: &mut BudgetCache, call: &NewCall) -> Result<Admission> {
+fn admit_one(tx: &mut Tx<'_>, months: &mut BudgetCache, call: &NewCall) -> Result<CallAdmission> {
     if !matches!(find(tx, call.id)?, StoredCall::Missing) {
-        return Ok(Admission::Admitted);
+        return Ok(CallAdmission::Admitted);
     }
     if let Some(found) = find_duplicate(tx, call)? {
-        return Ok(Admission::Duplicate(Box::new(found)));
+        return Ok(CallAdmission::Duplicate(Box::new(found)));
     }
     let NewCall { reserve_tokens, reserve_picos, .. } = *call;
-    let mut admission = Admission::Admitted;
+    let mut admission = CallAdmission::Admitted;
     if let Some(month) = months.of(tx, &call.tenant)? {
         match month.admit(reserve_tokens, reserve_picos) {
-            Verdict::Over => return Ok(Admission::OverBudget(month.clone())),
-            Verdict::FitsNearly(part) => admission = Admission::NearBudget(part),
-            Verdict::Fits => {}
+            BudgetDecision::Exceeded => return Ok(CallAdmission::OverBudget(month.clone())),
+            BudgetDecision::NearLimit(part) => admission = CallAdmission::NearBudget(part),
+            BudgetDecision::Within => {}
         }
         month.reserved_tokens = month.reserved_tokens.saturating_add(reserve_tokens);
         month.reserved_picos = month.reserved_picos.saturating_add(reserve_picos);
@@ -136,13 +136,13 @@ fn settle(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> 
     match find(tx, call.id)? {
         StoredCall::Missing => {
             let lost = end.is_none() && session_ended(tx, call.session)?;
-            let billed = lost.then(|| call.maybe_billed());
+            let billed = lost.then(|| call.lost_end());
             open(tx, call, billed.as_ref().or(end)).map(drop)
         }
         StoredCall::Open { tenant, opened_at, amounts } => {
             call_row::update(tx, call, end)?;
             // The tenant of the first write pays.
-            tx.months.discount(&tenant, opened_at, amounts);
+            tx.months.subtract(&tenant, opened_at, amounts);
             tx.months.count(&tenant, opened_at, MonthAmounts::of(call, end));
             Ok(())
         }
@@ -185,22 +185,22 @@ pub(crate) fn mark_lost(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
     let rest = "INDEXED BY longshore_call_open WHERE session = ?1 AND status = 0
         AND session IS NOT NULL";
     for open in call_row::select(tx.db, rest, [session.as_bytes()])? {
-        settle(tx, &open.call, Some(&open.call.maybe_billed()))?;
+        settle(tx, &open.call, Some(&open.call.lost_end()))?;
     }
     Ok(())
 }
 
 /// Corrects the cost of calls, and their months.
-pub(crate) fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -> Result<()> {
+pub(crate) fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[CostCorrection]) -> Result<()> {
     for recost in recosts {
         recost.check()?;
         let found = call_row::select(tx.db, "WHERE id = ?1", [recost.id.as_bytes()])?.pop();
         let found = found.filter(|call| scope.covers(&call.call.tenant));
         let Call { call, end, opened_at, .. } =
             found.ok_or_else(|| Error::not_found("call", recost.id))?;
-        let before = end.ok_or_else(|| recost.is_open())?;
+        let before = end.ok_or_else(|| recost.open_call_error())?;
         let after = CallEnd { cost_picos: recost.cost_picos, ..before.clone() };
-        tx.months.discount(&call.tenant, opened_at, MonthAmounts::of(&call, Some(&before)));
+        tx.months.subtract(&call.tenant, opened_at, MonthAmounts::of(&call, Some(&before)));
         tx.months.count(&call.tenant, opened_at, MonthAmounts::of(&call, Some(&after)));
         tx.db
             .prepare_cached("UPDATE longshore_call SET cost_picos = ?2 WHERE id = ?1")

@@ -1,7 +1,7 @@
 //! Encrypted keys, by tenant, name and version.
 
 use longshore_accounts::rows::{KEY_COLUMNS, read_key};
-use longshore_accounts::{KeyChange, KeyRecord, NewKey, cursor};
+use longshore_accounts::{KeyChange, KeyRecord, NewKey, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -38,7 +38,7 @@ fn add(tx: &mut Tx<'_>, scope: &Scope, key: &NewKey, retires_at: Option<Timestam
         .query_row(place, |row| row.get(0))
         .or_translate()?;
     if key.version != next {
-        return Err(key.not_the_next(next));
+        return Err(key.version_conflict(next));
     }
     tx.db
         .prepare_cached(
@@ -135,7 +135,7 @@ pub(crate) fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
-    let after = after.map(cursor::key).transpose()?;
+    let after = after.map(page_cursor::key).transpose()?;
     let (tenant, name, version) =
         after.as_ref().map_or(("", "", 0), |(t, n, v)| (t.as_str(), n.as_str(), *v));
     let (own, only) = (tenant_filter(scope), only.map(KeyName::as_str));
@@ -157,5 +157,5 @@ pub(crate) fn list(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_key(&Columns(row))?);
     }
-    Ok(Page::first(items, limit, cursor::after_key))
+    Ok(Page::first(items, limit, page_cursor::after_key))
 }

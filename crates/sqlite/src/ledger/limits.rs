@@ -1,7 +1,7 @@
 //! Token buckets: one row each, updated under the write lock.
 
-use longshore_accounts::bucket::{self, Level};
-use longshore_accounts::{Draw, Drawn};
+use longshore_accounts::token_bucket::{self, BucketLevel};
+use longshore_accounts::{BucketRequest, DrawResult};
 use longshore_core::{Result, Timestamp};
 use rusqlite::OptionalExtension;
 
@@ -9,22 +9,22 @@ use crate::error::Translate;
 use crate::tx::Tx;
 
 /// Takes from buckets and returns to them, in order.
-pub(crate) fn draw(tx: &mut Tx<'_>, draws: &[Draw]) -> Result<Vec<Drawn>> {
-    draws.iter().try_for_each(Draw::check)?;
+pub(crate) fn draw(tx: &mut Tx<'_>, draws: &[BucketRequest]) -> Result<Vec<DrawResult>> {
+    draws.iter().try_for_each(BucketRequest::check)?;
     draws.iter().map(|draw| draw_one(tx, draw)).collect()
 }
 
-fn draw_one(tx: &Tx<'_>, draw: &Draw) -> Result<Drawn> {
+fn draw_one(tx: &Tx<'_>, draw: &BucketRequest) -> Result<DrawResult> {
     let kept = tx
         .db
         .prepare_cached("SELECT level, updated_at FROM longshore_token_bucket WHERE name = ?1")
         .or_translate()?
         .query_row([&draw.bucket], |row| {
-            Ok(Level { level: row.get(0)?, at: Timestamp::from_micros(row.get(1)?) })
+            Ok(BucketLevel { level: row.get(0)?, at: Timestamp::from_micros(row.get(1)?) })
         })
         .optional()
         .or_translate()?;
-    let (drawn, left) = bucket::draw(kept, tx.now, draw);
+    let (drawn, left) = token_bucket::draw(kept, tx.now, draw);
     if kept != Some(left) {
         tx.db
             .prepare_cached(

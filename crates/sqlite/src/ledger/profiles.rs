@@ -1,7 +1,7 @@
 //! Profiles, by tenant and name.
 
 use longshore_accounts::rows::{PROFILE_COLUMNS, read_profile};
-use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, cursor};
+use longshore_accounts::{ProfileChange, ProfileRecord, PutProfile, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 use rusqlite::Connection;
@@ -88,7 +88,7 @@ pub(crate) fn list(
         let items = find(db, tenant, name)?.into_iter().collect();
         return Ok(Page { items, next: None });
     }
-    let after = after.map(cursor::profile).transpose()?;
+    let after = after.map(page_cursor::profile).transpose()?;
     let (tenant, name) = after.as_ref().map_or(("", ""), |(t, n)| (t.as_str(), n.as_str()));
     let mut statement = db
         .prepare_cached(&format!(
@@ -104,5 +104,5 @@ pub(crate) fn list(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_profile(&Columns(row))?);
     }
-    Ok(Page::first(items, limit, cursor::after_profile))
+    Ok(Page::first(items, limit, page_cursor::after_profile))
 }

@@ -4,8 +4,8 @@ use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
 use longshore_accounts::{
-    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
-    Return, Shipment,
+    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    CloseReason, ProviderBatch,
 };
 use longshore_core::{BatchId, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
@@ -29,9 +29,9 @@ pub(crate) fn change(
 }
 
 /// Parks requests that are not parked yet.
-fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
+fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewPendingRequest]) -> Result<()> {
     for item in items {
-        let NewParked { custom_id, unit, prompt } = item;
+        let NewPendingRequest { custom_id, unit, prompt } = item;
         execute(
             tx.db,
             "INSERT INTO longshore_pending_request (batch, custom_id, unit, prompt, created_at)
@@ -48,7 +48,7 @@ pub(crate) fn list(
     batch: &BatchId,
     filter: &PendingFilter,
     limit: u32,
-) -> Result<Vec<Parked>> {
+) -> Result<Vec<PendingRequest>> {
     let (condition, name) = match filter {
         PendingFilter::CustomId(id) => ("custom_id = ?3", Some(id)),
         PendingFilter::Waiting => {
@@ -101,7 +101,7 @@ fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<
 }
 
 /// The open shipments, and the number of requests.
-pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)> {
+pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
     let sql = format!(
         "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = ?1
          ORDER BY num"
@@ -117,9 +117,9 @@ fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()
 }
 
 /// Stores the first answer to each request.
-fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> Result<Vec<UnitId>> {
+fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[BatchAnswer]) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
-    for Delivery { custom_id, reply } in deliveries {
+    for BatchAnswer { custom_id, reply } in deliveries {
         let unit = tx
             .db
             .prepare_cached(
@@ -137,8 +137,8 @@ fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[Delivery]) -> Result<
 }
 
 /// Deletes a shipment; its unanswered requests wait again.
-fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
-    let tried = i64::from(how == Return::Tried);
+fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: CloseReason) -> Result<()> {
+    let tried = i64::from(how == CloseReason::NoAnswer);
     execute(
         tx.db,
         "UPDATE longshore_pending_request SET provider_batch = NULL, attempts = attempts + ?3
@@ -150,12 +150,12 @@ fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()
 }
 
 /// The number of requests that wait, were sent, and were answered.
-fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
+fn counts(db: &Connection, batch: &BatchId) -> Result<PendingCounts> {
     let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
                  count(provider_batch), count(answer)
                FROM longshore_pending_request WHERE batch = ?1";
     let read = |row: &Row<'_>| {
-        Ok(ParkedCounts { waiting: row.get(0)?, out: row.get(1)?, answered: row.get(2)? })
+        Ok(PendingCounts { waiting: row.get(0)?, out: row.get(1)?, answered: row.get(2)? })
     };
     db.prepare_cached(sql).or_translate()?.query_row([batch.as_str()], read).or_translate()
 }

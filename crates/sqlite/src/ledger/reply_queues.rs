@@ -1,6 +1,6 @@
 //! Reply queues: opened for a session's lifetime.
 
-use longshore_core::store::{Sent, UnitAction};
+use longshore_core::store::{SendResult, UnitAction};
 use longshore_core::{Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, UnitState};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -53,7 +53,7 @@ fn owner(db: &Connection, tenant: &TenantId, queue: &QueueName) -> Result<Option
 }
 
 /// Sends a unit into it, if it is open.
-pub(crate) fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
+pub(crate) fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<SendResult>> {
     if owner(tx.db, &unit.tenant, &unit.queue)?.is_none() {
         return Ok(None);
     }

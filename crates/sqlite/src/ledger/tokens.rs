@@ -1,7 +1,7 @@
 //! API tokens by their hashes, and the audit log.
 
 use longshore_accounts::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
-use longshore_accounts::{Deed, NewDeed, NewToken, TokenChange, TokenHash, TokenRecord, cursor};
+use longshore_accounts::{AuditEntry, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use rusqlite::Connection;
@@ -90,7 +90,7 @@ pub(crate) fn list(
 }
 
 /// Appends an entry to the audit log.
-pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
+pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, deed: &NewAuditEntry) -> Result<()> {
     tx.db
         .prepare_cached(
             "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
@@ -117,8 +117,8 @@ pub(crate) fn audit_entries(
     scope: &Scope,
     after: Option<&str>,
     limit: u32,
-) -> Result<Page<Deed>> {
-    let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX);
+) -> Result<Page<AuditEntry>> {
+    let before = after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX);
     // Two statements, so that each can use an index.
     let tenant_condition =
         if tenant_filter(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
@@ -133,5 +133,5 @@ pub(crate) fn audit_entries(
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_audit_entry(&Columns(row))?);
     }
-    Ok(Page::first(items, limit, cursor::after_deed))
+    Ok(Page::first(items, limit, page_cursor::after_audit_entry))
 }

@@ -1,6 +1,6 @@
 //! Usage: lists and sums of calls.
 
-use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
+use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, page_cursor, total_cost};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use rusqlite::types::Value;
@@ -63,14 +63,14 @@ pub(crate) fn list(
     limit: u32,
 ) -> Result<Page<Call>> {
     let mut conditions = SqlConditions::of(scope, filter);
-    if let Some((opened_at, id)) = after.map(cursor::call).transpose()? {
+    if let Some((opened_at, id)) = after.map(page_cursor::call).transpose()? {
         let place = [Value::from(opened_at.as_micros()), Value::from(id.as_bytes().to_vec())];
         conditions.push("(opened_at, id) < (?, ?)", place);
     }
     let rest = conditions.sql + " ORDER BY opened_at DESC, id DESC LIMIT ?";
     conditions.values.push(Value::from(i64::from(limit) + 1));
     let items = call_row::select(db, &rest, params_from_iter(conditions.values))?;
-    Ok(Page::first(items, limit, cursor::after_call))
+    Ok(Page::first(items, limit, page_cursor::after_call))
 }
 
 fn group(by: UsageBy) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Otherwise, PoolChange};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, IfFull, PoolChange};
 use longshore_core::{Error, PermitId, PoolName, Result, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
@@ -13,13 +13,13 @@ use crate::tx::Tx;
 
 /// The stored state of a permit.
 enum PermitState {
-    Held(Grant),
+    Held(PermitGrant),
     Waiting(QueuePosition),
     Absent,
 }
 
 /// Asks for a permit.
-pub(crate) fn ask(tx: &mut Tx<'_>, name: &PoolName, ask: &Ask) -> Result<Answer> {
+pub(crate) fn ask(tx: &mut Tx<'_>, name: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
     if ask.weight == 0 {
         return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
     }
@@ -29,10 +29,10 @@ pub(crate) fn ask(tx: &mut Tx<'_>, name: &PoolName, ask: &Ask) -> Result<Answer>
     let state = permit_state(tx, &pool, ask.id)?;
     if let PermitState::Held(grant) = state {
         set_end(tx, &mut pool, ask.id, now + ask.ttl)?;
-        return save(tx, pool, Answer::Granted(grant));
+        return save(tx, pool, AcquireResult::Granted(grant));
     }
     if ask.weight > pool.max {
-        let answer = Answer::TooHeavy { max: pool.max };
+        let answer = AcquireResult::TooHeavy { max: pool.max };
         return leave_without_permit(tx, pool, ask.id, answer, expired);
     }
     let position = match state {
@@ -42,11 +42,11 @@ pub(crate) fn ask(tx: &mut Tx<'_>, name: &PoolName, ask: &Ask) -> Result<Answer>
     let is_first = pool.head()?.is_none_or(|first| position <= first);
     if is_first && ask.weight <= pool.free() {
         let grant = grant(tx, &mut pool, ask, position, now)?;
-        return save(tx, pool, Answer::Granted(grant));
+        return save(tx, pool, AcquireResult::Granted(grant));
     }
-    match ask.otherwise {
-        Otherwise::GoAway => leave_without_permit(tx, pool, ask.id, Answer::Full, expired),
-        Otherwise::Wait(queue_ttl) => {
+    match ask.if_full {
+        IfFull::Fail => leave_without_permit(tx, pool, ask.id, AcquireResult::Full, expired),
+        IfFull::Wait(queue_ttl) => {
             let answer = wait(tx, &mut pool, ask, position, now, queue_ttl)?;
             save(tx, pool, answer)
         }
@@ -64,7 +64,7 @@ fn permit_state(tx: &Tx<'_>, pool: &Pool<'_>, id: PermitId) -> Result<PermitStat
         .query_row((pool.num, id.as_bytes()), |row| {
             let (arrived_at, fence): (_, Option<u64>) = (read_timestamp(row, 0)?, row.get(2)?);
             Ok(match fence {
-                Some(fence) => PermitState::Held(Grant {
+                Some(fence) => PermitState::Held(PermitGrant {
                     fence,
                     waited: read_timestamp(row, 3)?.since(arrived_at),
                 }),
@@ -91,9 +91,9 @@ fn leave_without_permit(
     tx: &mut Tx<'_>,
     mut pool: Pool<'_>,
     id: PermitId,
-    answer: Answer,
+    answer: AcquireResult,
     expired: bool,
-) -> Result<Answer> {
+) -> Result<AcquireResult> {
     let left = pool.remove(id)?;
     if left {
         pool.notify_next()?;
@@ -106,10 +106,10 @@ fn leave_without_permit(
 fn grant(
     tx: &Tx<'_>,
     pool: &mut Pool<'_>,
-    ask: &Ask,
+    ask: &AcquireRequest,
     position: QueuePosition,
     now: Timestamp,
-) -> Result<Grant> {
+) -> Result<PermitGrant> {
     // At least the time: a power failure may lose the last fences.
     let wall = u64::try_from(tx.now.as_micros()).unwrap_or(0);
     pool.fence = wall.max(pool.fence + 1);
@@ -140,17 +140,17 @@ fn grant(
             now.as_micros(),
         ])
         .or_translate()?;
-    Ok(Grant { fence: pool.fence, waited })
+    Ok(PermitGrant { fence: pool.fence, waited })
 }
 
 fn wait(
     tx: &Tx<'_>,
     pool: &mut Pool<'_>,
-    ask: &Ask,
+    ask: &AcquireRequest,
     position: QueuePosition,
     now: Timestamp,
     queue_ttl: Duration,
-) -> Result<Answer> {
+) -> Result<AcquireResult> {
     pool.record_arrival(position);
     let expires_at = now + queue_ttl;
     pool.next_expiry = pool.next_expiry.min(expires_at);
@@ -176,7 +176,7 @@ fn wait(
     let (before, ahead_expires_at) = pool.count_before(position)?;
     // The first waiter watches leases; waiters behind it watch the places before them.
     let ask_again = ahead_expires_at.unwrap_or(pool.next_expiry);
-    Ok(Answer::Waiting { before, look_again: ask_again.since(now) })
+    Ok(AcquireResult::Waiting { before, look_again: ask_again.since(now) })
 }
 
 fn set_end(tx: &Tx<'_>, pool: &mut Pool<'_>, id: PermitId, expires_at: Timestamp) -> Result<bool> {
@@ -271,7 +271,7 @@ fn reset(tx: &mut Tx<'_>, name: &PoolName) -> Result<()> {
     let sql = "DELETE FROM longshore_permit WHERE pool = ?1 AND ?2 = 0 RETURNING id";
     delete_and_wake(tx, &mut pool, sql, 0)?;
     (pool.in_use, pool.acquired, pool.timeouts, pool.expired) = (0, 0, 0, 0);
-    pool.waits = longshore_core::permits::Waits::default();
+    pool.waits = longshore_core::permits::WaitHistogram::default();
     save(tx, pool, ())
 }
 

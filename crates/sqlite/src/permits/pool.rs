@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{Waits, rank};
+use longshore_core::permits::{WaitHistogram, wait_rank};
 use longshore_core::{PermitId, PoolName, Priority, Result, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -20,7 +20,7 @@ pub(super) struct Pool<'c> {
     pub(super) acquired: u64,
     pub(super) timeouts: u64,
     pub(super) expired: u64,
-    pub(super) waits: Waits,
+    pub(super) waits: WaitHistogram,
     /// Waiters that the operation notified to ask again.
     pub(super) woken: Vec<PermitId>,
 }
@@ -52,8 +52,8 @@ impl<'c> Pool<'c> {
     }
 
     fn read(db: &'c Connection, row: &Row<'_>) -> rusqlite::Result<Self> {
-        let bytes: [u8; 8 * Waits::STEPS] = row.get(9)?;
-        let mut waits = Waits::default();
+        let bytes: [u8; 8 * WaitHistogram::STEPS] = row.get(9)?;
+        let mut waits = WaitHistogram::default();
         for (count, bytes) in waits.0.iter_mut().zip(bytes.as_chunks().0) {
             *count = u64::from_le_bytes(*bytes);
         }
@@ -77,7 +77,7 @@ impl<'c> Pool<'c> {
         if let Some(pool) = Self::find(db, name)? {
             return Ok(pool);
         }
-        let none = [0_u8; 8 * Waits::STEPS];
+        let none = [0_u8; 8 * WaitHistogram::STEPS];
         db.execute(
             "INSERT INTO longshore_bounded_pool (name, max_weight, wait_histogram) VALUES (?1, ?2,
              ?3)",
@@ -120,7 +120,7 @@ impl<'c> Pool<'c> {
     /// The position of a request that arrives now.
     pub(super) fn next_position(&self, priority: Priority, now: Timestamp) -> QueuePosition {
         let arrived_at = now.max(self.last_arrival + Duration::from_micros(1));
-        QueuePosition { rank: rank(priority, arrived_at), arrived_at }
+        QueuePosition { rank: wait_rank(priority, arrived_at), arrived_at }
     }
 
     /// Records an arrival.

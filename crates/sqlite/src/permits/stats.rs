@@ -51,8 +51,8 @@ fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()
                 owner,
                 weight,
                 fence,
-                held,
-                left: expires_at.since(now),
+                held_for: held,
+                expires_in: expires_at.since(now),
             });
         }
         None => {

@@ -1,12 +1,12 @@
 //! Implements the traits of [`longshore_accounts`] and [`Replies`].
 
 use longshore_accounts::{
-    Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Draw, Drawn, KeyChange,
-    KeyRecord, Keys, Limits, NewCall, NewDeed, Parked, ParkedCounts, Parking, PendingChange,
-    PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange, Recost, Shipment,
+    CallAdmission, AuditLog, Budget, BudgetState, Call, CallRecord, Calls, AuditEntry, BucketRequest, DrawResult, KeyChange,
+    KeyRecord, Keys, Limits, NewCall, NewAuditEntry, PendingRequest, PendingCounts, PendingRequests, PendingChange,
+    PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange, CostCorrection, ProviderBatch,
     TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
-use longshore_core::store::{Page, Replies, Sent};
+use longshore_core::store::{Page, ReplyQueues, SendResult};
 use longshore_core::{
     BatchId, KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, UnitId,
 };
@@ -30,15 +30,15 @@ operations! { Keys {
 }}
 
 operations! { Calls {
-    Relaxed admit_calls[](new: Vec<NewCall>) -> Vec<Admission> = calls::admit(&new);
+    Relaxed admit_calls[](new: Vec<NewCall>) -> Vec<CallAdmission> = calls::admit(&new);
     Durable record_calls[](records: Vec<CallRecord>) -> () = calls::record(&records);
     Read calls[scope: Scope, filter: UsageFilter; after]() -> Page<Call> = usage::list();
     Read usage[scope: Scope, filter: UsageFilter](by: UsageBy) -> Vec<Usage> = usage::sums(by);
-    Durable recost[scope: Scope](recosts: Vec<Recost>) -> () = calls::recost(&recosts);
+    Durable correct_costs[scope: Scope](recosts: Vec<CostCorrection>) -> () = calls::recost(&recosts);
 }}
 
 operations! { Limits {
-    Relaxed draw[](draws: Vec<Draw>) -> Vec<Drawn> = limits::draw(&draws);
+    Relaxed draw[](draws: Vec<BucketRequest>) -> Vec<DrawResult> = limits::draw(&draws);
     Durable put_budget[scope: Scope, tenant: TenantId](budget: Option<Budget>) -> BudgetState
         = budgets::put(budget);
     {
@@ -49,19 +49,19 @@ operations! { Limits {
     }
 }}
 
-operations! { Replies {
+operations! { ReplyQueues {
     Durable assign_reply_queue[scope: Scope, tenant: TenantId, queue: QueueName](
         session: Option<SessionId>
     ) -> () = reply_queues::assign(session);
-    Durable reply[scope: Scope](unit: NewUnit) -> Option<Sent> = reply_queues::reply(&unit);
+    Durable send_reply[scope: Scope](unit: NewUnit) -> Option<SendResult> = reply_queues::reply(&unit);
 }}
 
-operations! { Parking {
+operations! { PendingRequests {
     Durable change_pending[batch: BatchId](change: PendingChange) -> Vec<UnitId>
         = provider_batches::change(&change);
-    Read pending_requests[batch: BatchId, filter: PendingFilter](limit: u32) -> Vec<Parked>
+    Read pending_requests[batch: BatchId, filter: PendingFilter](limit: u32) -> Vec<PendingRequest>
         = provider_batches::list(limit);
-    Read provider_batches[batch: BatchId]() -> (Vec<Shipment>, ParkedCounts)
+    Read provider_batches[batch: BatchId]() -> (Vec<ProviderBatch>, PendingCounts)
         = provider_batches::shipments();
     Durable change_provider_batch[batch: BatchId, mark: str](change: ProviderBatchChange) -> ()
         = provider_batches::change_provider_batch(&change);
@@ -74,7 +74,7 @@ operations! { Tokens {
         = tokens::list(hash, limit);
 }}
 
-operations! { Audit {
-    Durable note[](deed: NewDeed) -> () = tokens::append_audit_entry(&deed);
-    Read deeds[scope: Scope; after]() -> Page<Deed> = tokens::audit_entries();
+operations! { AuditLog {
+    Durable append[](deed: NewAuditEntry) -> () = tokens::append_audit_entry(&deed);
+    Read audit_entries[scope: Scope; after]() -> Page<AuditEntry> = tokens::audit_entries();
 }}

@@ -1,12 +1,12 @@
 //! Implements [`Operate`] and [`Tenants`].
 
 use longshore_core::batch::BatchAction;
-use longshore_core::session::Order;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::store::{
-    Operated, SettingsChange, Tenant, TenantChange, UnitAction, UnitSelection,
+    UnitActionResult, SettingsChange, Tenant, TenantChange, UnitAction, UnitSelection,
 };
 use longshore_core::{
-    Batch, BatchId, Inspect, Operate, QueueName, Result, Scope, SessionId, TenantId, Tenants,
+    Batch, BatchId, Queries, Admin, QueueName, Result, Scope, SessionId, TenantId, Tenants,
 };
 
 use super::{SqliteStore, operations};
@@ -21,17 +21,17 @@ operations! { Tenants {
     Read tenants[scope: Scope]() -> Vec<Tenant> = tenants::list();
 }}
 
-operations! { Operate {
+operations! { Admin {
     Durable change_settings[scope: Scope, queue: QueueName](change: SettingsChange) -> ()
         = admin::settings(&change);
-    Durable order[](id: SessionId, order: Order) -> () = session::set_command(id, order);
+    Durable command_worker[](id: SessionId, order: WorkerCommand) -> () = session::set_command(id, order);
     {
-        async fn operate_units(
+        async fn apply_unit_action(
             &self,
             scope: &Scope,
             units: UnitSelection,
             action: UnitAction,
-        ) -> Result<Operated> {
+        ) -> Result<UnitActionResult> {
             let ids = match units {
                 UnitSelection::Ids(ids) => {
                     let scope = scope.clone();
@@ -43,7 +43,7 @@ operations! { Operate {
                     self.read(move |db| admin::units_in_queue(db, &scope, &queue, state)).await?
                 }
             };
-            let mut all = Operated::default();
+            let mut all = UnitActionResult::default();
             for chunk in ids.chunks(admin::MAX_CHUNK as usize) {
                 let chunk = chunk.to_vec();
                 let op = move |tx: &mut Tx<'_>| admin::apply_to_existing(tx, &chunk, action);
@@ -55,7 +55,7 @@ operations! { Operate {
             Ok(all)
         }
 
-        async fn operate_batch(
+        async fn apply_batch_action(
             &self,
             scope: &Scope,
             id: &BatchId,
@@ -64,7 +64,7 @@ operations! { Operate {
             let (own, name) = (scope.clone(), id.clone());
             let op = move |tx: &mut Tx<'_>| admin::batch(tx, &own, &name, &action);
             let batch = self.writer.call(Durable, op).await?;
-            if batch.status.is_given_up() {
+            if batch.status.is_aborted() {
                 self.cancel_given_up().await?;
                 return self.batch(scope, id).await;
             }

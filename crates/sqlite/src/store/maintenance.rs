@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use longshore_core::stall::Dead;
-use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention};
-use longshore_core::{Result, SessionId, Upkeep};
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
+use longshore_core::{Result, SessionId, Maintenance};
 
 use super::operations;
 use crate::maintenance;
 use crate::writer::Durability::Durable;
 
-operations! { Upkeep {
-    Durable promote[](limit: u32) -> Promoted = maintenance::promote(limit);
-    Durable prune[](retention: Retention, limit: u32) -> Pruned
+operations! { Maintenance {
+    Durable promote[](limit: u32) -> PromoteResult = maintenance::promote(limit);
+    Durable prune[](retention: Retention, limit: u32) -> PruneResult
         = maintenance::prune(retention, limit);
-    Relaxed lead[role: str](id: SessionId, ttl: Duration) -> bool = maintenance::lead(id, ttl);
+    Relaxed acquire_leadership[role: str](id: SessionId, ttl: Duration) -> bool = maintenance::lead(id, ttl);
     {
-        async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed> {
-            let mut all = Reclaimed::default();
+        async fn reclaim(&self, dead: &[StalledSession]) -> Result<ReclaimResult> {
+            let mut all = ReclaimResult::default();
             // One transaction each: many dead sessions do not block the live ones.
             for &dead in dead {
                 let one =
@@ -32,7 +32,7 @@ operations! { Upkeep {
                         }
                     };
                 all.sessions += one.sessions;
-                all.rescued += one.rescued;
+                all.requeued += one.requeued;
                 all.failed += one.failed;
             }
             Ok(all)

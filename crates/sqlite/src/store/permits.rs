@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
 use longshore_core::{PermitId, Permits, PoolName, Result};
 
 use super::operations;
@@ -10,17 +10,17 @@ use crate::permits::{self, ops};
 use crate::writer::Durability::Relaxed;
 
 operations! { Permits {
-    Relaxed extend[pool: PoolName, ids: [PermitId]](ttl: Duration) -> Vec<PermitId>
+    Relaxed renew[pool: PoolName, ids: [PermitId]](ttl: Duration) -> Vec<PermitId>
         = ops::extend(ttl);
     Durable change_pool[pool: PoolName](change: PoolChange) -> Option<u32> = ops::change(change);
-    Relaxed may_alert[pool: PoolName, alert: str](every: Duration) -> bool = ops::may_alert(every);
+    Relaxed acquire_alert[pool: PoolName, alert: str](every: Duration) -> bool = ops::may_alert(every);
     {
-        async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+        async fn acquire(&self, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
             let (pool, ask, id) = (pool.clone(), ask.clone(), ask.id);
             // Before the request: a wake-up may come before the answer.
             self.signals.wakeups.register(id);
             let answer = self.writer.call(Relaxed, move |tx| ops::ask(tx, &pool, &ask)).await;
-            if !matches!(answer, Ok(Answer::Waiting { .. })) {
+            if !matches!(answer, Ok(AcquireResult::Waiting { .. })) {
                 self.signals.wakeups.remove(&[id]);
             }
             answer
@@ -31,7 +31,7 @@ operations! { Permits {
             self.read(move |db| permits::list(db, name.as_ref())).await
         }
 
-        async fn turn(&self, _: &PoolName, id: PermitId) {
+        async fn wait_for_wakeup(&self, _: &PoolName, id: PermitId) {
             if let Some(wakeup) = self.signals.wakeups.get(id) {
                 wakeup.notified().await;
             }

@@ -3,17 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore_core::session::Session;
+use longshore_core::worker_session::Session;
 use longshore_core::store::{
     ChangeSet, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
-use longshore_core::{Batch, BatchId, BatchStatus, Inspect, Payload, Result, Scope, Unit, UnitId};
+use longshore_core::{Batch, BatchId, BatchStatus, Queries, Payload, Result, Scope, Unit, UnitId};
 use tokio::sync::watch;
 
 use super::operations;
 use crate::{batch, listing, queries, session, verify};
 
-operations! { Inspect {
+operations! { Queries {
     Read unit[scope: Scope](id: UnitId) -> Unit = queries::one_unit(id);
     Read units[scope: Scope, filter: UnitFilter; after]() -> Page<Unit> = listing::units();
     Read failures[scope: Scope](id: UnitId) -> Vec<UnitFailure> = queries::failures(id);
@@ -51,7 +51,7 @@ operations! { Inspect {
             }
         }
 
-        async fn wake(&self, seen: u64, wait: Duration) -> u64 {
+        async fn wait_for_ready(&self, seen: u64, wait: Duration) -> u64 {
             let mut ready: watch::Receiver<u64> = self.signals.ready.subscribe();
             // A timeout is a valid result.
             let _ = tokio::time::timeout(wait, ready.wait_for(|count| *count != seen)).await;

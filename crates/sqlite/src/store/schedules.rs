@@ -2,7 +2,7 @@
 
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::store::{
-    Fired, Firing, IfThere, Placed, ScheduleFilter, ScheduleList, ScheduleSwitch,
+    FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
 };
 use longshore_core::{Result, ScheduleName, Schedules, Scope, TenantId};
 
@@ -10,12 +10,12 @@ use super::operations;
 use crate::schedules;
 
 operations! { Schedules {
-    Durable put_schedule[scope: Scope](new: NewSchedule, if_there: IfThere) -> Placed
+    Durable put_schedule[scope: Scope](new: NewSchedule, if_there: IfExists) -> PutScheduleResult
         = schedules::put(&new, if_there);
     Durable switch_schedule[scope: Scope, tenant: TenantId, name: ScheduleName](
         switch: ScheduleSwitch
     ) -> Schedule = schedules::switch(switch);
-    Durable fire_schedule[scope: Scope](firing: Firing) -> Fired = schedules::fire(&firing);
+    Durable fire_schedule[scope: Scope](firing: Firing) -> FireResult = schedules::fire(&firing);
     {
         async fn schedules(
             &self,

@@ -1,20 +1,20 @@
 //! Implements [`Leases`], each operation as one transaction.
 
-use longshore_core::session::{Lease, NewSession, SessionEnd};
-use longshore_core::store::{Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Kept};
-use longshore_core::{Leases, Result, SessionId, Timestamp};
+use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
+use longshore_core::store::{Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, CheckpointRequest};
+use longshore_core::{WorkerApi, Result, SessionId, Timestamp};
 
 use super::operations;
 use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
 use crate::{checkpoint, claim, finish, session};
 
-operations! { Leases {
+operations! { WorkerApi {
     Relaxed open_session[](new: NewSession) -> () = session::open(&new);
-    Relaxed beat[](id: SessionId, beat: Beat) -> BeatAnswer = session::beat(id, &beat);
-    Durable adopt[](from: SessionId, to: SessionId) -> Vec<HeldUnit> = session::adopt(from, to);
-    Relaxed claim[](claim: Claim) -> Claimed = claim::claim(&claim);
-    Durable finish[](id: SessionId, finishes: Vec<Finish>) -> Vec<Finished>
+    Relaxed heartbeat[](id: SessionId, beat: Heartbeat) -> HeartbeatReply = session::beat(id, &beat);
+    Durable adopt[](from: SessionId, to: SessionId) -> Vec<LeasedUnit> = session::adopt(from, to);
+    Relaxed claim[](claim: ClaimRequest) -> ClaimResult = claim::claim(&claim);
+    Durable finish[](id: SessionId, finishes: Vec<FinishRequest>) -> Vec<FinishResult>
         = finish::finish(id, &finishes);
     {
         async fn close_session(&self, id: SessionId) -> Result<()> {
@@ -32,13 +32,13 @@ operations! { Leases {
             self.writer.call(Relaxed, move |tx| session::release(tx, id, &leases)).await
         }
 
-        async fn checkpoint(&self, id: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
+        async fn checkpoint(&self, id: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
             longshore_core::unit::check_size("checkpoint", &kept.state)?;
             let op = move |tx: &mut Tx<'_>| checkpoint::save(tx, id, &lease, &kept);
             self.writer.call(Durable, op).await
         }
 
-        async fn held(&self, id: SessionId) -> Result<Vec<Lease>> {
+        async fn leases_of(&self, id: SessionId) -> Result<Vec<Lease>> {
             self.read(move |db| session::leases(db, session::number(db, id)?)).await
         }
     }

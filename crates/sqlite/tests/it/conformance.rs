@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use longshore::MemoryStore;
 use longshore_sqlite::rusqlite::Connection;
-use longshore_testkit::{ManualClock, SqlWorld, World};
+use longshore_testkit::{ManualClock, SqlStoreFixture, StoreFixture};
 
 use crate::helpers::{world, world_at};
 
 longshore_testkit::conformance_suite!(world);
 
 struct Bank {
-    world: World,
+    world: StoreFixture,
     path: PathBuf,
 }
 
-impl SqlWorld for Bank {
-    fn world(&self) -> &World {
+impl SqlStoreFixture for Bank {
+    fn fixture(&self) -> &StoreFixture {
         &self.world
     }
 
@@ -53,7 +53,7 @@ fn a_storm_of_random_histories_ends_as_in_the_oracle() {
     let cases = if std::env::var_os("LONGSHORE_SOAK").is_some() { 2_000 } else { 40 };
     longshore_testkit::model::compare_stores(cases, || async {
         let clock = Arc::new(ManualClock::default());
-        let oracle = World::new(Arc::new(MemoryStore::new(clock.clone())), clock);
+        let oracle = StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock);
         (oracle, world().await)
     });
 }
@@ -63,7 +63,7 @@ fn a_storm_of_random_ledgers_ends_as_in_the_oracle() {
     let cases = if std::env::var_os("LONGSHORE_SOAK").is_some() { 2_000 } else { 40 };
     longshore_testkit::model::compare_ledgers(cases, || async {
         let clock = Arc::new(ManualClock::default());
-        let oracle = World::new(Arc::new(MemoryStore::new(clock.clone())), clock);
+        let oracle = StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock);
         (oracle, world().await)
     });
 }

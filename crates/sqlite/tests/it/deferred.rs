@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longshore::outcome::Params;
 use longshore::{
-    Client, Context, Effect, Inspect as _, Kind, NewUnit, Policy, Reply, Scope, SqlValue, Unit,
+    Client, Context, Effect, Queries as _, Kind, NewUnit, Policy, HandlerReply, Scope, SqlValue, Unit,
     UnitState, Worker,
 };
 use longshore_sqlite::rusqlite::Connection;
@@ -37,7 +37,7 @@ fn cards(path: &Path) -> i64 {
 async fn give(_: Context, account: i64) -> longshore::HandlerResult<()> {
     let sql = "INSERT INTO card VALUES (?1)".to_owned();
     let params = Params::Ordered(vec![SqlValue::Int(account)]);
-    Ok(Reply::new(()).with_effects([Effect { sql, params, expected_rows: Some(1) }]))
+    Ok(HandlerReply::new(()).with_effects([Effect { sql, params, expected_rows: Some(1) }]))
 }
 
 /// Works until no unit is left. If the store hung, it would never end.

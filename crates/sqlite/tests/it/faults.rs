@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::store::Sent;
-use longshore::{Error, Inspect as _, Intake as _, Kind, NewUnit, Scope, UnitId};
+use longshore::store::SendResult;
+use longshore::{Error, Queries as _, Enqueue as _, Kind, NewUnit, Scope, UnitId};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
@@ -51,7 +51,7 @@ async fn a_full_disk_loses_nothing_that_was_confirmed() {
     let error = loop {
         match store.send(&Scope::All, vec![unit(10_000)]).await {
             Ok(sent) => match sent[0] {
-                Sent::Created(id) => confirmed.push(id),
+                SendResult::Created(id) => confirmed.push(id),
                 _ => panic!("{sent:?}"),
             },
             Err(error) => break error,
@@ -79,7 +79,7 @@ async fn a_database_behind_a_link_is_the_database_itself() {
         SqliteStore::open(&link, SqliteOptions::default()).unwrap(),
     );
     let sent = linked.send(&Scope::All, vec![unit(1)]).await.unwrap();
-    let Sent::Created(id) = sent[0] else { panic!("{sent:?}") };
+    let SendResult::Created(id) = sent[0] else { panic!("{sent:?}") };
     assert!(direct.unit(&Scope::All, id).await.is_ok());
 }
 

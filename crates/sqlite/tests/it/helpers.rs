@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longshore_sqlite::{SqliteOptions, SqliteStore};
-use longshore_testkit::{ManualClock, World};
+use longshore_testkit::{ManualClock, StoreFixture};
 
 /// A new store with a clock that tests move.
-pub(crate) async fn world() -> World {
+pub(crate) async fn world() -> StoreFixture {
     let (world, _) = world_at().await;
     world
 }
 
 /// A new store, and the path of its file.
-pub(crate) async fn world_at() -> (World, PathBuf) {
+pub(crate) async fn world_at() -> (StoreFixture, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");
     let clock = Arc::new(ManualClock::default());
     let options = SqliteOptions { clock: clock.clone(), ..SqliteOptions::default() };
     let store = Arc::new(SqliteStore::open(&path, options).unwrap());
-    (World::new(store, clock).keeping(folder), path)
+    (StoreFixture::new(store, clock).with_guard(folder), path)
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore::accounts::{
-    Admission, Budget, CallRecord, Calls as _, Limits as _, NewCall, UsageBy, UsageFilter,
+    CallAdmission, Budget, CallRecord, Calls as _, Limits as _, NewCall, UsageBy, UsageFilter,
 };
-use longshore::{Inspect as _, ProfileName, Scope, TenantId};
+use longshore::{Queries as _, ProfileName, Scope, TenantId};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ async fn books_are_exact() {
     let store = open(&path);
     let (ended, under_way) = (call(), call());
     store.admit_calls(vec![ended.clone(), under_way]).await.unwrap();
-    let end = Some(ended.maybe_billed());
+    let end = Some(ended.lost_end());
     store.record_calls(vec![CallRecord { call: ended, end }]).await.unwrap();
     assert_eq!(store.verify().await.unwrap(), []);
     let db = Connection::open(&path).unwrap();
@@ -66,7 +66,7 @@ async fn calls_that_come_together_are_written_once_each_whoever_was_there_before
     let store = open(&folder.path().join("longshore.db"));
     let other = open(&folder.path().join("longshore.db"));
     let calls: Vec<NewCall> = (0..70).map(|_| call()).collect();
-    let ended = |call: &NewCall| CallRecord { call: call.clone(), end: Some(call.maybe_billed()) };
+    let ended = |call: &NewCall| CallRecord { call: call.clone(), end: Some(call.lost_end()) };
     // One has ended, one was written by this store, one by another store.
     store.record_calls(vec![ended(&calls[5])]).await.unwrap();
     store.admit_calls(vec![calls[20].clone()]).await.unwrap();
@@ -111,7 +111,7 @@ async fn processes_share_a_budget_to_the_last_token() {
         callers.spawn(async move {
             let calls = (0..4).map(|_| call()).collect();
             let answers = store.admit_calls(calls).await.unwrap();
-            let over = |answer: &&Admission| matches!(answer, Admission::OverBudget(_));
+            let over = |answer: &&CallAdmission| matches!(answer, CallAdmission::OverBudget(_));
             answers.len() - answers.iter().filter(over).count()
         });
     }

@@ -7,16 +7,16 @@ use std::time::Duration;
 use longshore::{BoundedPool, Permits, PoolName};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
-use longshore_testkit::{ManualClock, PermitsWorld};
+use longshore_testkit::{ManualClock, PermitsFixture};
 
 fn open(path: &Path) -> Arc<dyn Permits> {
     Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
 }
 
-async fn world() -> PermitsWorld {
+async fn world() -> PermitsFixture {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");
-    PermitsWorld::new(open(&path), open(&path)).keeping(folder)
+    PermitsFixture::new(open(&path), open(&path)).keeping(folder)
 }
 
 longshore_testkit::permits_suite!(world);

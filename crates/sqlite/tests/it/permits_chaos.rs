@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use longshore_sqlite::{SqliteOptions, SqliteStore};
-use longshore_testkit::storm::{Orders, Storm, member};
+use longshore_testkit::chaos::{ChaosProcessConfig, ChaosTest, run_process};
 
 fn open(path: &Path) -> Arc<SqliteStore> {
     Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
@@ -21,16 +21,16 @@ async fn a_storm_on_the_permits_of_a_file() {
         Ok(command)
     };
     // There is no server to restart.
-    let storm = Storm { restarts: 0, ..Storm::sized() };
+    let storm = ChaosTest { restarts: 0, ..ChaosTest::from_env() };
     let place = path.to_str().unwrap();
-    let report = storm.rage(open(&path), place, &start, &mut || ()).await.unwrap();
+    let report = storm.run(open(&path), place, &start, &mut || ()).await.unwrap();
     report.check();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "a process of the storm above, which starts it"]
 async fn one_of_many() {
-    let orders = Orders::ours().unwrap();
-    let store = open(Path::new(&orders.place_of_pool));
-    member(orders, store).await;
+    let orders = ChaosProcessConfig::from_env().unwrap();
+    let store = open(Path::new(&orders.pool_address));
+    run_process(orders, store).await;
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::session::NewSession;
-use longshore::store::Claim;
+use longshore::worker_session::NewSession;
+use longshore::store::ClaimRequest;
 use longshore::{
-    Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Policy, Scope, SessionId, UnitId,
+    Queries as _, Enqueue as _, Kind, WorkerApi as _, NewUnit, Policy, Scope, SessionId, UnitId,
 };
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
@@ -31,7 +31,7 @@ async fn session(store: &SqliteStore) -> SessionId {
 }
 
 async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId> {
-    let claim = Claim { free, ..Claim::new(session, vec![Kind::new("k").unwrap()], 100) };
+    let claim = ClaimRequest { free_slots: free, ..ClaimRequest::new(session, vec![Kind::new("k").unwrap()], 100) };
     let claimed = store.claim(claim).await.unwrap();
     claimed.units.into_iter().map(|held| held.lease.unit).collect()
 }
@@ -41,10 +41,10 @@ async fn a_send_in_one_store_wakes_a_worker_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");
     let (sender, worker) = (open(&path), open(&path));
-    let mut seen = worker.wake(0, Duration::ZERO).await;
+    let mut seen = worker.wait_for_ready(0, Duration::ZERO).await;
     for _ in 0..3 {
         sender.send(&Scope::All, units(1)).await.unwrap();
-        let woken = worker.wake(seen, Duration::from_secs(20)).await;
+        let woken = worker.wait_for_ready(seen, Duration::from_secs(20)).await;
         assert_ne!(woken, seen, "woken by the send, not by the limit");
         seen = woken;
     }

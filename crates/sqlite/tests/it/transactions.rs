@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::outcome::Params;
-use longshore::session::{Lease, NewSession};
-use longshore::store::{Claim, Finish, Finished, Queues, Sent};
+use longshore::worker_session::{Lease, NewSession};
+use longshore::store::{ClaimRequest, FinishRequest, FinishResult, Queues, SendResult};
 use longshore::{
-    Effect, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, Scope, SessionId,
+    Effect, Queries as _, Enqueue as _, Kind, WorkerApi as _, NewUnit, Outcome, Scope, SessionId,
     SqlValue, UnitState,
 };
 use longshore_sqlite::rusqlite::{Connection, TransactionBehavior};
@@ -58,12 +58,12 @@ async fn shop() -> Shop {
 
 impl Shop {
     async fn take(&self) -> Lease {
-        let claim = Claim { free: 1, ..Claim::new(self.session, vec![kind()], 9) };
+        let claim = ClaimRequest { free_slots: 1, ..ClaimRequest::new(self.session, vec![kind()], 9) };
         self.store.claim(claim).await.unwrap().units[0].lease
     }
 
-    async fn finish(&self, lease: Lease, effects: Vec<Effect>) -> Finished {
-        let end = Finish { effects, ..Finish::new(lease, Outcome::Done(None)) };
+    async fn finish(&self, lease: Lease, effects: Vec<Effect>) -> FinishResult {
+        let end = FinishRequest { effects, ..FinishRequest::new(lease, Outcome::Done(None)) };
         self.store.finish(self.session, vec![end]).await.unwrap().remove(0)
     }
 
@@ -102,11 +102,11 @@ async fn effects_exactly_once() {
             expected_rows: None,
         },
     ];
-    assert_eq!(shop.finish(lease, effects.clone()).await, Finished::Recorded(UnitState::Done));
+    assert_eq!(shop.finish(lease, effects.clone()).await, FinishResult::Recorded(UnitState::Done));
     assert_eq!(shop.state_of(1), "checked");
     // The same finish again, as after a lost answer: recognised, and no effect runs twice.
     shop.own.execute("UPDATE orders SET state = 'shipped' WHERE id = 1", []).unwrap();
-    assert_eq!(shop.finish(lease, effects).await, Finished::Recorded(UnitState::Done));
+    assert_eq!(shop.finish(lease, effects).await, FinishResult::Recorded(UnitState::Done));
     assert_eq!(shop.state_of(1), "shipped");
 }
 
@@ -117,7 +117,7 @@ async fn an_effect_that_changes_another_number_of_rows_leaves_nothing() {
     let lease = shop.take().await;
     let effects = vec![set_state(1, "checked", Some(1)), set_state(99, "checked", Some(1))];
     match shop.finish(lease, effects).await {
-        Finished::EffectFailed(failure) => {
+        FinishResult::EffectFailed(failure) => {
             assert_eq!(failure.code, "effect-rows");
             assert!(failure.message.contains("0 rows instead of 1"), "{failure}");
         }
@@ -134,12 +134,12 @@ async fn bad_sql_in_one_effect_does_not_touch_its_neighbours() {
     shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
     let (bad, good) = (shop.take().await, shop.take().await);
     let end =
-        |lease, effect| Finish { effects: vec![effect], ..Finish::new(lease, Outcome::Done(None)) };
+        |lease, effect| FinishRequest { effects: vec![effect], ..FinishRequest::new(lease, Outcome::Done(None)) };
     let broken = Effect { sql: "UPDATE nowhere SET x = 1".to_owned(), ..set_state(1, "x", None) };
     let ends = vec![end(bad, broken), end(good, set_state(2, "checked", Some(1)))];
     let answers = shop.store.finish(shop.session, ends).await.unwrap();
-    assert!(matches!(&answers[0], Finished::EffectFailed(failure) if failure.code == "effect"));
-    assert_eq!(answers[1], Finished::Recorded(UnitState::Done));
+    assert!(matches!(&answers[0], FinishResult::EffectFailed(failure) if failure.code == "effect"));
+    assert_eq!(answers[1], FinishResult::Recorded(UnitState::Done));
     assert_eq!(shop.state_of(2), "checked");
 }
 
@@ -151,7 +151,7 @@ async fn units_sent_in_a_callers_transaction_share_its_fate() {
         let tx = shop.own.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", []).unwrap();
         let sent = store.send_in(&tx, &Scope::All, &[unit()]).unwrap();
-        let Sent::Created(id) = sent[0] else { panic!("{sent:?}") };
+        let SendResult::Created(id) = sent[0] else { panic!("{sent:?}") };
         if commit {
             tx.commit().unwrap();
         } else {
@@ -191,15 +191,15 @@ async fn an_effect_that_rolls_everything_back_harms_nobody_else() {
     shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
     let (good, bad) = (shop.take().await, shop.take().await);
     let end =
-        |lease, effect| Finish { effects: vec![effect], ..Finish::new(lease, Outcome::Done(None)) };
+        |lease, effect| FinishRequest { effects: vec![effect], ..FinishRequest::new(lease, Outcome::Done(None)) };
     let both =
         vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
     let error = shop.store.finish(shop.session, both).await.unwrap_err();
     assert!(error.to_string().contains("rolled"), "{error}");
     assert_eq!(shop.state_of(2), "new", "all or nothing");
     let alone = shop.finish(good, vec![set_state(2, "checked", None)]).await;
-    assert_eq!(alone, Finished::Recorded(UnitState::Done));
-    assert_eq!(shop.finish(bad, vec![]).await, Finished::Recorded(UnitState::Done));
+    assert_eq!(alone, FinishResult::Recorded(UnitState::Done));
+    assert_eq!(shop.finish(bad, vec![]).await, FinishResult::Recorded(UnitState::Done));
     assert_eq!(shop.store.verify().await.unwrap(), []);
 }
 
@@ -215,7 +215,7 @@ async fn verbs_that_gather_behind_a_broken_deferred_key_go_through() {
     shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lease = shop.take().await;
     let card = Effect { sql: "INSERT INTO card VALUES (:id)".into(), ..set_state(99, "", None) };
-    let end = Finish { effects: vec![card], ..Finish::new(lease, Outcome::Done(None)) };
+    let end = FinishRequest { effects: vec![card], ..FinishRequest::new(lease, Outcome::Done(None)) };
     // The lock is held, so that all operations queue behind one commit, the bad one last.
     shop.own.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut sends: Vec<_> = (0..20).map(|_| shop.store.send(&Scope::All, vec![unit()])).collect();
@@ -230,11 +230,11 @@ async fn verbs_that_gather_behind_a_broken_deferred_key_go_through() {
     let error = bad.await.unwrap_err();
     assert!(matches!(error, longshore::Error::Invalid(_)), "{error:?}");
     for send in sends {
-        assert!(matches!(send.await.unwrap()[..], [Sent::Created(_)]), "once and for all");
+        assert!(matches!(send.await.unwrap()[..], [SendResult::Created(_)]), "once and for all");
     }
     let counts = shop.store.totals(&Scope::All, &Queues::All).await.unwrap().counts;
     assert_eq!((counts.ready, counts.leased), (20, 1));
-    assert_eq!(shop.finish(lease, vec![]).await, Finished::Recorded(UnitState::Done));
+    assert_eq!(shop.finish(lease, vec![]).await, FinishResult::Recorded(UnitState::Done));
     assert_eq!(shop.store.verify().await.unwrap(), []);
 }
 
@@ -242,11 +242,11 @@ async fn verbs_that_gather_behind_a_broken_deferred_key_go_through() {
 async fn a_worker_hears_of_units_sent_in_a_callers_transaction() {
     let mut shop = shop().await;
     let store = Arc::clone(&shop.store);
-    let seen = store.wake(0, Duration::ZERO).await;
+    let seen = store.wait_for_ready(0, Duration::ZERO).await;
     let tx = shop.own.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     store.send_in(&tx, &Scope::All, &[unit()]).unwrap();
     tx.commit().unwrap();
-    let woken = store.wake(seen, Duration::from_secs(20)).await;
+    let woken = store.wait_for_ready(seen, Duration::from_secs(20)).await;
     assert_ne!(woken, seen);
 }
 
@@ -255,12 +255,12 @@ async fn a_finish_in_a_callers_transaction_shares_its_fate() {
     let mut shop = shop().await;
     shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lease = shop.take().await;
-    let end = [Finish::new(lease, Outcome::Done(None))];
+    let end = [FinishRequest::new(lease, Outcome::Done(None))];
     for (commit, expected) in [(false, UnitState::Leased), (true, UnitState::Done)] {
         let (store, session) = (Arc::clone(&shop.store), shop.session);
         let tx = shop.own.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         let answers = store.finish_in(&tx, session, &end).unwrap();
-        assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(answers, [FinishResult::Recorded(UnitState::Done)]);
         if commit {
             tx.commit().unwrap();
         } else {

@@ -1,33 +1,33 @@
 //! Administration: cancel, retry and purge by id and by queue; settings of queues.
 
 use longshore_core::store::{
-    Capacity, LaneChange, Operated, QueueChange, UnitAction, UnitSelection,
+    Capacity, LaneChange, UnitActionResult, QueueChange, UnitAction, UnitSelection,
 };
 use longshore_core::{Error, NewUnit, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-pub(super) async fn a_retried_unit_has_fresh_attempts(world: &World) {
+pub(super) async fn a_retried_unit_has_fresh_attempts(world: &StoreFixture) {
     let session = world.session_with(attempts(1)).await;
     let id = world.send_and_finish(session, retry_after(secs(0))).await;
     assert_eq!(world.state(id).await, UnitState::Failed);
     world.clock.advance(secs(5));
-    assert_eq!(world.retry(id).await, Operated { changed: 1, ..Operated::default() });
+    assert_eq!(world.retry(id).await, UnitActionResult { changed: 1, ..UnitActionResult::default() });
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.attempt, unit.lost), (UnitState::Ready, 0, 0));
     assert_eq!(unit.since, world.now());
     assert_eq!(world.claim_one(session).await.unit.attempt, 1);
 }
 
-pub(super) async fn a_retried_scheduled_unit_need_not_wait(world: &World) {
+pub(super) async fn a_retried_scheduled_unit_need_not_wait(world: &StoreFixture) {
     let id = world.send(NewUnit { not_before: Some(world.now() + secs(60)), ..unit() }).await;
     assert_eq!(world.retry(id).await.changed, 1);
     let session = world.session().await;
     assert_eq!(world.claim_one(session).await.unit.id, id);
 }
 
-pub(super) async fn a_retry_after_a_cancel_request_runs(world: &World) {
+pub(super) async fn a_retry_after_a_cancel_request_runs(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     let held = world.claim_one(session).await;
@@ -36,52 +36,52 @@ pub(super) async fn a_retry_after_a_cancel_request_runs(world: &World) {
     world.retry(id).await;
     let again = world.claim_one(session).await;
     assert!(!again.unit.cancel_requested, "the old cancel request is cleared");
-    assert!(world.store.beat(session, Default::default()).await.unwrap().cancel.is_empty());
+    assert!(world.store.heartbeat(session, Default::default()).await.unwrap().cancel.is_empty());
 }
 
-pub(super) async fn one_unknown_id_leaves_all_units_alone(world: &World) {
+pub(super) async fn one_unknown_id_leaves_all_units_alone(world: &StoreFixture) {
     let known = world.send(unit()).await;
     let ids = UnitSelection::Ids(vec![known, unit().id]);
-    let answer = world.store.operate_units(&ALL, ids, UnitAction::Cancel).await;
+    let answer = world.store.apply_unit_action(&ALL, ids, UnitAction::Cancel).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     assert_eq!(world.state(known).await, UnitState::Ready);
 }
 
-pub(super) async fn a_queue_is_purged_by_cancelling_what_is_ready(world: &World) {
+pub(super) async fn a_queue_is_purged_by_cancelling_what_is_ready(world: &StoreFixture) {
     world.send_many(3).await;
     let elsewhere = world.send(NewUnit { queue: queue("other"), ..unit() }).await;
     let later = NewUnit { not_before: Some(world.now() + secs(60)), ..unit() };
     let later = world.send(later).await;
     let select = UnitSelection::Queue(queue("default"), UnitState::Ready);
-    let done = world.store.operate_units(&ALL, select, UnitAction::Cancel).await.unwrap();
-    assert_eq!(done, Operated { changed: 3, ..Operated::default() });
+    let done = world.store.apply_unit_action(&ALL, select, UnitAction::Cancel).await.unwrap();
+    assert_eq!(done, UnitActionResult { changed: 3, ..UnitActionResult::default() });
     assert_eq!(world.state(elsewhere).await, UnitState::Ready);
     assert_eq!(world.state(later).await, UnitState::Scheduled);
 }
 
-pub(super) async fn leased_units_of_a_queue_are_asked_to_stop(world: &World) {
+pub(super) async fn leased_units_of_a_queue_are_asked_to_stop(world: &StoreFixture) {
     world.send_many(2).await;
     let session = world.session().await;
     world.claim(session, 2).await;
     let select = UnitSelection::Queue(queue("default"), UnitState::Leased);
-    let done = world.store.operate_units(&ALL, select, UnitAction::Cancel).await.unwrap();
-    assert_eq!(done, Operated { requested: 2, ..Operated::default() });
-    let beat = world.store.beat(session, Default::default()).await.unwrap();
+    let done = world.store.apply_unit_action(&ALL, select, UnitAction::Cancel).await.unwrap();
+    assert_eq!(done, UnitActionResult { requested: 2, ..UnitActionResult::default() });
+    let beat = world.store.heartbeat(session, Default::default()).await.unwrap();
     assert_eq!(beat.cancel.len(), 2);
 }
 
-pub(super) async fn failed_units_of_a_queue_are_retried_together(world: &World) {
+pub(super) async fn failed_units_of_a_queue_are_retried_together(world: &StoreFixture) {
     let session = world.session().await;
     world.send_many(3).await;
     let held = world.claim(session, 3).await;
     world.finish_all(session, &held, failed()).await;
     let select = UnitSelection::Queue(queue("default"), UnitState::Failed);
-    let done = world.store.operate_units(&ALL, select, UnitAction::Retry).await.unwrap();
+    let done = world.store.apply_unit_action(&ALL, select, UnitAction::Retry).await.unwrap();
     assert_eq!(done.changed, 3);
     assert_eq!(world.claim(session, 9).await.len(), 3);
 }
 
-pub(super) async fn settings_that_are_not_named_stay(world: &World) {
+pub(super) async fn settings_that_are_not_named_stay(world: &StoreFixture) {
     let (name, capacity) = (queue("default"), Capacity { units: Some(9), bytes: Some(99) });
     let change = async |change| world.store.change_queue(&ALL, &name, change).await.unwrap();
     change(QueueChange { paused: None, capacity: Some(capacity) }).await;
@@ -94,13 +94,13 @@ pub(super) async fn settings_that_are_not_named_stay(world: &World) {
     assert_eq!((lane.paused, lane.capacity), (false, capacity));
 }
 
-pub(super) async fn a_lane_of_no_weight_is_refused(world: &World) {
+pub(super) async fn a_lane_of_no_weight_is_refused(world: &StoreFixture) {
     let change = LaneChange { weight: Some(0), ..LaneChange::default() };
     let (name, who) = (queue("default"), tenant("default"));
     assert!(world.store.change_lane(&ALL, &name, &who, change).await.is_err());
 }
 
-pub(super) async fn totals_add_up_over_the_named_queues(world: &World) {
+pub(super) async fn totals_add_up_over_the_named_queues(world: &StoreFixture) {
     use longshore_core::store::Queues;
     world.send_many(3).await;
     world.send(NewUnit { queue: queue("other"), ..unit() }).await;

@@ -1,12 +1,12 @@
 //! The definition of a batch, and the sums that the checkpoints of its units add to.
 
 use longshore_core::batch::Sums;
-use longshore_core::store::Kept;
+use longshore_core::store::CheckpointRequest;
 use longshore_core::store::Retention;
 use longshore_core::{NewBatch, NewUnit, Payload, SessionId};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn state(text: &str) -> Payload {
     Payload::from(text.as_bytes())
@@ -16,16 +16,16 @@ fn sums(tokens: i64) -> Sums {
     Sums::from([("answers".to_owned(), 1), ("tokens".to_owned(), tokens)])
 }
 
-async fn save_checkpoint(world: &World, session: SessionId, at: &str, tokens: i64) -> bool {
-    let leases = world.store.held(session).await.unwrap();
+async fn save_checkpoint(world: &StoreFixture, session: SessionId, at: &str, tokens: i64) -> bool {
+    let leases = world.store.leases_of(session).await.unwrap();
     world
         .store
-        .checkpoint(session, leases[0], Kept { sums: sums(tokens), ..Kept::new(state(at)) })
+        .checkpoint(session, leases[0], CheckpointRequest { sums: sums(tokens), ..CheckpointRequest::new(state(at)) })
         .await
         .unwrap()
 }
 
-pub(super) async fn a_definition_is_kept_with_its_batch(world: &World) {
+pub(super) async fn a_definition_is_kept_with_its_batch(world: &StoreFixture) {
     let (plain, told) = (batch_id("plain"), batch_id("told"));
     world.open_batch(NewBatch::new(plain.clone())).await;
     let definition = Some(state("{\"a\":1}"));
@@ -39,7 +39,7 @@ pub(super) async fn a_definition_is_kept_with_its_batch(world: &World) {
     assert!(world.store.definition(&ALL, &batch_id("none")).await.is_err());
 }
 
-pub(super) async fn a_checkpoint_moves_the_sums_of_its_batch(world: &World) {
+pub(super) async fn a_checkpoint_moves_the_sums_of_its_batch(world: &StoreFixture) {
     let id = batch_id("b");
     world.send_sealed_batch(NewBatch::new(id.clone()), 2).await;
     let session = world.session().await;
@@ -57,7 +57,7 @@ pub(super) async fn a_checkpoint_moves_the_sums_of_its_batch(world: &World) {
     assert_eq!(listed[0].sums["tokens"], 42);
 }
 
-pub(super) async fn a_state_kept_twice_is_summed_once(world: &World) {
+pub(super) async fn a_state_kept_twice_is_summed_once(world: &StoreFixture) {
     let id = batch_id("b");
     world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
     let session = world.session().await;
@@ -69,7 +69,7 @@ pub(super) async fn a_state_kept_twice_is_summed_once(world: &World) {
     assert_eq!(world.batch(&id).await.sums["tokens"], 10, "two checkpoints, each sent twice");
 }
 
-pub(super) async fn a_lost_lease_adds_nothing(world: &World) {
+pub(super) async fn a_lost_lease_adds_nothing(world: &StoreFixture) {
     let id = batch_id("b");
     world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
     let session = world.session().await;
@@ -77,14 +77,14 @@ pub(super) async fn a_lost_lease_adds_nothing(world: &World) {
     world.kill(session).await;
     let kept = world
         .store
-        .checkpoint(session, held.lease, Kept { sums: sums(5), ..Kept::new(state("here")) })
+        .checkpoint(session, held.lease, CheckpointRequest { sums: sums(5), ..CheckpointRequest::new(state("here")) })
         .await
         .unwrap();
     assert!(!kept);
     assert!(world.batch(&id).await.sums.is_empty());
 }
 
-pub(super) async fn a_sum_stops_at_the_largest_number(world: &World) {
+pub(super) async fn a_sum_stops_at_the_largest_number(world: &StoreFixture) {
     let id = batch_id("b");
     world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
     let session = world.session().await;
@@ -94,7 +94,7 @@ pub(super) async fn a_sum_stops_at_the_largest_number(world: &World) {
         assert!(
             world
                 .store
-                .checkpoint(session, lease, Kept { sums, ..Kept::new(state(at)) })
+                .checkpoint(session, lease, CheckpointRequest { sums, ..CheckpointRequest::new(state(at)) })
                 .await
                 .unwrap()
         );
@@ -105,14 +105,14 @@ pub(super) async fn a_sum_stops_at_the_largest_number(world: &World) {
     assert_eq!(listed[0].sums, bounds, "it can still be listed");
 }
 
-pub(super) async fn a_unit_of_no_batch_has_nothing_to_add_to(world: &World) {
+pub(super) async fn a_unit_of_no_batch_has_nothing_to_add_to(world: &StoreFixture) {
     world.send(NewUnit { ..unit() }).await;
     let session = world.session().await;
     world.claim_one(session).await;
     assert!(save_checkpoint(world, session, "here", 5).await);
 }
 
-pub(super) async fn a_pruned_batch_leaves_no_sums_to_its_namesake(world: &World) {
+pub(super) async fn a_pruned_batch_leaves_no_sums_to_its_namesake(world: &StoreFixture) {
     let id = batch_id("b");
     world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
     let session = world.session().await;

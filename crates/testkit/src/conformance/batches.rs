@@ -1,7 +1,7 @@
 //! Batches: cursor, seal, exact counts, pauses and completion.
 
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
-use longshore_core::store::{Added, BatchChunk, Claim, Opened, Refusal, Sent};
+use longshore_core::store::{AddChunkResult, BatchChunk, ClaimRequest, OpenBatchResult, SendRejection, SendResult};
 use longshore_core::unit::Dedup;
 use longshore_core::{
     Batch, BatchId, BatchStatus, Callback, Counts, FailureThreshold, NewBatch, NewUnit, Outcome,
@@ -9,7 +9,7 @@ use longshore_core::{
 };
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn named(name: &str) -> (BatchId, NewBatch) {
     (batch_id(name), NewBatch::new(batch_id(name)))
@@ -19,7 +19,7 @@ fn chunk(expected: &str, next: &str, units: Vec<NewUnit>) -> BatchChunk {
     BatchChunk { expected: expected.to_owned(), next: next.to_owned(), units }
 }
 
-pub(super) async fn an_opened_batch_is_kept_whole(world: &World) {
+pub(super) async fn an_opened_batch_is_kept_whole(world: &StoreFixture) {
     let callback = Callback { queue: queue("after"), kind: kind(), data: 7.into() };
     let limit = FailureLimit::Percent(12.5);
     let new = NewBatch {
@@ -41,42 +41,42 @@ pub(super) async fn an_opened_batch_is_kept_whole(world: &World) {
     assert_eq!((batch.cursor.as_str(), batch.counts), ("", Counts::default()));
 }
 
-pub(super) async fn opening_again_finds_the_batch_and_its_cursor(world: &World) {
+pub(super) async fn opening_again_finds_the_batch_and_its_cursor(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new.clone()).await;
     world.add_chunk(&id, "", "line 10", units(10)).await;
-    let Opened::Existing(batch) = world.store.open_batch(&ALL, new).await.unwrap() else {
+    let OpenBatchResult::Existing(batch) = world.store.open_batch(&ALL, new).await.unwrap() else {
         unreachable!("it was there")
     };
     assert_eq!((batch.cursor.as_str(), batch.counts.ready), ("line 10", 10));
 }
 
-pub(super) async fn a_chunk_and_its_cursor_go_in_together(world: &World) {
+pub(super) async fn a_chunk_and_its_cursor_go_in_together(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new).await;
     let first = units(3);
-    let expected: Vec<Sent> = first.iter().map(|unit| Sent::Created(unit.id)).collect();
+    let expected: Vec<SendResult> = first.iter().map(|unit| SendResult::Created(unit.id)).collect();
     let unit_id = first[0].id;
     let added = world.store.add_to_batch(&ALL, &id, chunk("", "3", first)).await.unwrap();
-    assert_eq!(added, Added::Committed(expected));
+    assert_eq!(added, AddChunkResult::Committed(expected));
     assert_eq!(world.unit(unit_id).await.batch, Some(id.clone()));
     let batch = world.batch(&id).await;
     assert_eq!((batch.cursor.as_str(), batch.counts.ready, batch.counts.total()), ("3", 3, 3));
 }
 
-pub(super) async fn a_chunk_sent_twice_is_taken_once(world: &World) {
+pub(super) async fn a_chunk_sent_twice_is_taken_once(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new).await;
     let part = chunk("", "3", units(3));
     world.store.add_to_batch(&ALL, &id, part.clone()).await.unwrap();
     let again = world.store.add_to_batch(&ALL, &id, part).await.unwrap();
-    assert_eq!(again, Added::CursorMoved("3".into()));
+    assert_eq!(again, AddChunkResult::CursorMoved("3".into()));
     let late = world.store.add_to_batch(&ALL, &id, chunk("1", "2", units(1))).await.unwrap();
-    assert_eq!(late, Added::CursorMoved("3".into()));
+    assert_eq!(late, AddChunkResult::CursorMoved("3".into()));
     assert_eq!(world.batch(&id).await.counts.total(), 3);
 }
 
-pub(super) async fn a_duplicate_in_a_chunk_is_not_counted_twice(world: &World) {
+pub(super) async fn a_duplicate_in_a_chunk_is_not_counted_twice(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new).await;
     let dedup = || {
@@ -87,23 +87,23 @@ pub(super) async fn a_duplicate_in_a_chunk_is_not_counted_twice(world: &World) {
     let (taken, again) = (first.id, NewUnit { dedup: dedup(), ..unit() });
     let part = chunk("", "2", vec![first, again]);
     let added = world.store.add_to_batch(&ALL, &id, part).await.unwrap();
-    assert_eq!(added, Added::Committed(vec![Sent::Created(taken), Sent::Existing(taken)]));
+    assert_eq!(added, AddChunkResult::Committed(vec![SendResult::Created(taken), SendResult::Existing(taken)]));
     assert_eq!(world.batch(&id).await.counts.total(), 1);
 }
 
-pub(super) async fn a_chunk_that_finds_no_room_leaves_nothing_behind(world: &World) {
+pub(super) async fn a_chunk_that_finds_no_room_leaves_nothing_behind(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new).await;
     let capacity = longshore_core::store::Capacity { units: Some(2), bytes: None };
     let change = longshore_core::store::QueueChange { paused: None, capacity: Some(capacity) };
     world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
     let part = chunk("", "3", units(3));
-    let Added::Committed(answers) =
+    let AddChunkResult::Committed(answers) =
         world.store.add_to_batch(&ALL, &id, part.clone()).await.unwrap()
     else {
         unreachable!("the cursor was right")
     };
-    assert!(matches!(answers[2], Sent::Refused(Refusal::Full { .. })), "{answers:?}");
+    assert!(matches!(answers[2], SendResult::Refused(SendRejection::Full { .. })), "{answers:?}");
     let batch = world.batch(&id).await;
     assert_eq!((batch.cursor.as_str(), batch.counts.total()), ("", 0));
     for unit in &part.units {
@@ -112,7 +112,7 @@ pub(super) async fn a_chunk_that_finds_no_room_leaves_nothing_behind(world: &Wor
     world.add_chunk(&id, "", "2", part.units[..2].to_vec()).await;
 }
 
-pub(super) async fn a_sealed_batch_takes_no_more(world: &World) {
+pub(super) async fn a_sealed_batch_takes_no_more(world: &StoreFixture) {
     let (id, new) = named("b");
     world.send_sealed_batch(new, 1).await;
     let added = world.store.add_to_batch(&ALL, &id, chunk("end", "more", units(1))).await;
@@ -121,22 +121,22 @@ pub(super) async fn a_sealed_batch_takes_no_more(world: &World) {
     assert_eq!(world.batch(&id).await.counts.total(), 1);
 }
 
-pub(super) async fn an_unknown_batch_is_not_found(world: &World) {
+pub(super) async fn an_unknown_batch_is_not_found(world: &StoreFixture) {
     let id = batch_id("nothing");
     assert!(world.store.batch(&ALL, &id).await.is_err());
     assert!(world.store.seal_batch(&ALL, &id).await.is_err());
     assert!(world.store.add_to_batch(&ALL, &id, chunk("", "1", units(1))).await.is_err());
-    assert!(world.store.operate_batch(&ALL, &id, BatchAction::Cancel).await.is_err());
+    assert!(world.store.apply_batch_action(&ALL, &id, BatchAction::Cancel).await.is_err());
 }
 
-pub(super) async fn an_empty_batch_is_complete_when_sealed(world: &World) {
+pub(super) async fn an_empty_batch_is_complete_when_sealed(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new).await;
     let batch = world.store.seal_batch(&ALL, &id).await.unwrap();
     assert_eq!((batch.status, batch.completed_at), (BatchStatus::Complete, Some(world.now())));
 }
 
-pub(super) async fn a_batch_goes_from_queued_to_running_to_complete(world: &World) {
+pub(super) async fn a_batch_goes_from_queued_to_running_to_complete(world: &StoreFixture) {
     let (id, new) = named("b");
     world.send_sealed_batch(new, 2).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Queued);
@@ -153,7 +153,7 @@ pub(super) async fn a_batch_goes_from_queued_to_running_to_complete(world: &Worl
     assert_eq!(batch.completed_at, Some(world.now()));
 }
 
-pub(super) async fn a_batch_does_not_end_before_it_is_sealed(world: &World) {
+pub(super) async fn a_batch_does_not_end_before_it_is_sealed(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new).await;
     world.add_chunk(&id, "", "1", units(1)).await;
@@ -163,7 +163,7 @@ pub(super) async fn a_batch_does_not_end_before_it_is_sealed(world: &World) {
     assert_eq!(world.store.seal_batch(&ALL, &id).await.unwrap().status, BatchStatus::Complete);
 }
 
-pub(super) async fn tally_is_exact(world: &World) {
+pub(super) async fn tally_is_exact(world: &StoreFixture) {
     let (id, new) = named("b");
     let sent = world.send_sealed_batch(new, 12).await;
     let session = world.session_with(attempts(2)).await;
@@ -190,7 +190,7 @@ pub(super) async fn tally_is_exact(world: &World) {
     assert_eq!((counts.done, counts.failed, counts.cancelled, total), (6, 4, 2, 12));
 }
 
-pub(super) async fn a_paused_batch_gives_nothing_until_resumed(world: &World) {
+pub(super) async fn a_paused_batch_gives_nothing_until_resumed(world: &StoreFixture) {
     let (id, new) = named("b");
     world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
@@ -205,7 +205,7 @@ pub(super) async fn a_paused_batch_gives_nothing_until_resumed(world: &World) {
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
 }
 
-pub(super) async fn a_cancelled_batch_ends_what_waits_and_asks_what_runs(world: &World) {
+pub(super) async fn a_cancelled_batch_ends_what_waits_and_asks_what_runs(world: &StoreFixture) {
     let (id, new) = named("b");
     let sent = world.send_sealed_batch(new, 5).await;
     let session = world.session().await;
@@ -215,7 +215,7 @@ pub(super) async fn a_cancelled_batch_ends_what_waits_and_asks_what_runs(world: 
     world.promote().await;
     assert_eq!(world.batch(&id).await.counts.cancelled, 3);
     assert_eq!(world.state(sent[4]).await, UnitState::Cancelled);
-    let beat = world.store.beat(session, Default::default()).await.unwrap();
+    let beat = world.store.heartbeat(session, Default::default()).await.unwrap();
     assert_eq!(beat.cancel.len(), 2);
     assert_eq!(world.batch(&id).await.completed_at, None, "two still run");
     world.finish(session, held[0].lease, done()).await;
@@ -225,7 +225,7 @@ pub(super) async fn a_cancelled_batch_ends_what_waits_and_asks_what_runs(world: 
     assert_eq!((batch.counts.done, batch.counts.cancelled), (1, 4));
 }
 
-pub(super) async fn a_batch_given_up_takes_no_more(world: &World) {
+pub(super) async fn a_batch_given_up_takes_no_more(world: &StoreFixture) {
     let (id, new) = named("b");
     world.open_batch(new).await;
     world.add_chunk(&id, "", "1", units(1)).await;
@@ -240,28 +240,28 @@ pub(super) async fn a_batch_given_up_takes_no_more(world: &World) {
     assert_eq!(world.batch(&id).await.counts.cancelled, 1);
 }
 
-pub(super) async fn an_ended_batch_refuses_what_makes_no_sense(world: &World) {
+pub(super) async fn an_ended_batch_refuses_what_makes_no_sense(world: &StoreFixture) {
     let (id, new) = named("b");
     world.send_sealed_batch(new, 0).await;
-    let refused = async |action| world.store.operate_batch(&ALL, &id, action).await.is_err();
+    let refused = async |action| world.store.apply_batch_action(&ALL, &id, action).await.is_err();
     assert!(refused(BatchAction::Pause { reason: String::new() }).await);
     assert!(refused(BatchAction::Resume).await);
     assert!(refused(BatchAction::Cancel).await);
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
 }
 
-pub(super) async fn claims_ahead_start_a_batch_too(world: &World) {
+pub(super) async fn claims_ahead_start_a_batch_too(world: &StoreFixture) {
     let (id, new) = named("b");
     world.send_sealed_batch(new, 1).await;
     let session = world.session().await;
-    let ahead = Claim { ahead: 1, ..claim(session, 0) };
+    let ahead = ClaimRequest { prefetch: 1, ..claim(session, 0) };
     let held = world.claim_with(ahead).await.units;
     let batch: Batch = world.batch(&id).await;
     assert_eq!((batch.status, batch.counts.leased), (BatchStatus::Running, 1));
     world.act_on_batch(&id, BatchAction::Pause { reason: String::new() }).await;
     assert_eq!(world.store.start(session, &leases(&held)).await.unwrap(), [None], "paused");
-    let beat = world.store.beat(session, Default::default()).await.unwrap();
-    assert_eq!(beat.unwanted, ids(&held));
+    let beat = world.store.heartbeat(session, Default::default()).await.unwrap();
+    assert_eq!(beat.to_release, ids(&held));
     world.store.release(session, &leases(&held)).await.unwrap();
     assert_eq!(world.batch(&id).await.counts.ready, 1);
 }

@@ -1,33 +1,33 @@
 //! Capacity: a queue never holds more than its bound.
 
-use longshore_core::store::{Capacity, LaneChange, QueueChange, Refusal, Sent};
+use longshore_core::store::{Capacity, LaneChange, QueueChange, SendRejection, SendResult};
 use longshore_core::{NewUnit, Outcome, Payload};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-async fn bound(world: &World, units: Option<u64>, bytes: Option<u64>) {
+async fn bound(world: &StoreFixture, units: Option<u64>, bytes: Option<u64>) {
     let capacity = Some(Capacity { units, bytes });
     let change = QueueChange { paused: None, capacity };
     world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
 }
 
-fn is_full(sent: &Sent) -> bool {
-    matches!(sent, Sent::Refused(Refusal::Full { .. }))
+fn is_full(sent: &SendResult) -> bool {
+    matches!(sent, SendResult::Refused(SendRejection::Full { .. }))
 }
 
-pub(super) async fn bounded(world: &World) {
+pub(super) async fn bounded(world: &StoreFixture) {
     bound(world, Some(3), None).await;
     let answers = world.store.send(&ALL, units(5)).await.unwrap();
     assert_eq!(answers.iter().filter(|sent| is_full(sent)).count(), 2);
     assert!(answers[..3].iter().all(|sent| !is_full(sent)), "in order: {answers:?}");
-    let Sent::Refused(Refusal::Full { live, .. }) = &answers[4] else { unreachable!() };
+    let SendResult::Refused(SendRejection::Full { live, .. }) = &answers[4] else { unreachable!() };
     assert_eq!(*live, 3);
     let lane = world.store.queues(&ALL).await.unwrap().remove(0);
     assert_eq!((lane.counts.live(), lane.capacity.units), (3, Some(3)));
 }
 
-pub(super) async fn leased_and_scheduled_units_take_up_room(world: &World) {
+pub(super) async fn leased_and_scheduled_units_take_up_room(world: &StoreFixture) {
     bound(world, Some(2), None).await;
     world.send_many(2).await;
     let session = world.session().await;
@@ -39,7 +39,7 @@ pub(super) async fn leased_and_scheduled_units_take_up_room(world: &World) {
     assert!(is_full(&world.try_send(unit()).await), "ready again");
 }
 
-pub(super) async fn an_ended_unit_makes_room(world: &World) {
+pub(super) async fn an_ended_unit_makes_room(world: &StoreFixture) {
     bound(world, Some(1), None).await;
     let session = world.session().await;
     for outcome in [done(), failed(), Outcome::Cancel] {
@@ -50,7 +50,7 @@ pub(super) async fn an_ended_unit_makes_room(world: &World) {
     world.send(unit()).await;
 }
 
-pub(super) async fn bytes_are_bounded_too(world: &World) {
+pub(super) async fn bytes_are_bounded_too(world: &StoreFixture) {
     bound(world, None, Some(10)).await;
     let of = |bytes: usize| NewUnit { payload: Payload::from(vec![b'x'; bytes]), ..unit() };
     world.send(of(6)).await;
@@ -60,7 +60,7 @@ pub(super) async fn bytes_are_bounded_too(world: &World) {
     assert_eq!(world.store.queues(&ALL).await.unwrap()[0].bytes, 10);
 }
 
-pub(super) async fn a_lanes_bound_leaves_the_others_alone(world: &World) {
+pub(super) async fn a_lanes_bound_leaves_the_others_alone(world: &StoreFixture) {
     let capacity = Some(Capacity { units: Some(1), bytes: None });
     let change = LaneChange { capacity, ..LaneChange::default() };
     let (queue, acme) = (queue("default"), tenant("acme"));
@@ -71,7 +71,7 @@ pub(super) async fn a_lanes_bound_leaves_the_others_alone(world: &World) {
     world.send_many(3).await;
 }
 
-pub(super) async fn a_queues_bound_is_for_all_its_lanes(world: &World) {
+pub(super) async fn a_queues_bound_is_for_all_its_lanes(world: &StoreFixture) {
     bound(world, Some(2), None).await;
     world.send(unit()).await;
     world.send(NewUnit { tenant: tenant("acme"), ..unit() }).await;
@@ -80,7 +80,7 @@ pub(super) async fn a_queues_bound_is_for_all_its_lanes(world: &World) {
     world.send(NewUnit { queue: queue("other"), ..unit() }).await;
 }
 
-pub(super) async fn one_send_into_two_lanes_keeps_to_the_queues_bound(world: &World) {
+pub(super) async fn one_send_into_two_lanes_keeps_to_the_queues_bound(world: &StoreFixture) {
     bound(world, Some(3), None).await;
     let theirs = || NewUnit { tenant: tenant("acme"), ..unit() };
     let both = vec![theirs(), unit(), theirs(), unit(), theirs()];
@@ -90,7 +90,7 @@ pub(super) async fn one_send_into_two_lanes_keeps_to_the_queues_bound(world: &Wo
     assert_eq!(lanes.iter().map(|lane| lane.counts.live()).sum::<u64>(), 3);
 }
 
-pub(super) async fn lifting_the_bound_lets_units_in_again(world: &World) {
+pub(super) async fn lifting_the_bound_lets_units_in_again(world: &StoreFixture) {
     bound(world, Some(1), None).await;
     world.send(unit()).await;
     assert!(is_full(&world.try_send(unit()).await));
@@ -100,19 +100,19 @@ pub(super) async fn lifting_the_bound_lets_units_in_again(world: &World) {
     assert!(is_full(&world.try_send(unit()).await), "more than fit are already in");
 }
 
-pub(super) async fn sending_the_same_id_again_needs_no_room(world: &World) {
+pub(super) async fn sending_the_same_id_again_needs_no_room(world: &StoreFixture) {
     bound(world, Some(1), None).await;
     let only = unit();
     let id = world.send(only.clone()).await;
-    assert_eq!(world.try_send(only).await, Sent::Created(id));
+    assert_eq!(world.try_send(only).await, SendResult::Created(id));
 }
 
-pub(super) async fn a_unit_that_ends_as_soon_as_it_is_in_leaves_its_room(world: &World) {
+pub(super) async fn a_unit_that_ends_as_soon_as_it_is_in_leaves_its_room(world: &StoreFixture) {
     let session = world.session().await;
     let failed = world.send_and_finish(session, failed()).await;
     bound(world, Some(1), None).await;
     let mut doomed = unit();
-    doomed.after.units = vec![failed];
+    doomed.dependencies.units = vec![failed];
     let answers = world.store.send(&ALL, vec![doomed, unit(), unit()]).await.unwrap();
     let full: Vec<bool> = answers.iter().map(is_full).collect();
     assert_eq!(full, [false, false, true], "{answers:?}");

@@ -1,17 +1,17 @@
 //! Cap keys: how many units with the same key may be leased at once.
 
-use longshore_core::store::Claim;
-use longshore_core::unit::Cap;
+use longshore_core::store::ClaimRequest;
+use longshore_core::unit::ConcurrencyCap;
 use longshore_core::{NewUnit, Outcome};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn capped(key: &str, limit: u32) -> NewUnit {
-    NewUnit { cap: Some(Cap { key: key.to_owned(), limit }), ..unit() }
+    NewUnit { cap: Some(ConcurrencyCap { key: key.to_owned(), limit }), ..unit() }
 }
 
-pub(super) async fn units_of_a_key_at_its_limit_are_passed_over(world: &World) {
+pub(super) async fn units_of_a_key_at_its_limit_are_passed_over(world: &StoreFixture) {
     for _ in 0..3 {
         world.send(capped("host", 2)).await;
     }
@@ -25,7 +25,7 @@ pub(super) async fn units_of_a_key_at_its_limit_are_passed_over(world: &World) {
     assert!(world.claim(stranger, 9).await.is_empty(), "the limit is the store's, not a worker's");
 }
 
-pub(super) async fn every_end_of_a_lease_frees_its_key(world: &World) {
+pub(super) async fn every_end_of_a_lease_frees_its_key(world: &StoreFixture) {
     for _ in 0..5 {
         world.send(capped("host", 1)).await;
     }
@@ -41,15 +41,15 @@ pub(super) async fn every_end_of_a_lease_frees_its_key(world: &World) {
     world.claim_one(session).await;
 }
 
-pub(super) async fn capped_units_are_never_claimed_ahead(world: &World) {
+pub(super) async fn capped_units_are_never_claimed_ahead(world: &StoreFixture) {
     world.send(capped("host", 5)).await;
     let plain = world.send(unit()).await;
     let session = world.session().await;
-    let ahead = Claim { ahead: 5, ..claim(session, 0) };
+    let ahead = ClaimRequest { prefetch: 5, ..claim(session, 0) };
     assert_eq!(ids(&world.claim_with(ahead).await.units), [plain]);
 }
 
-pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(world: &World) {
+pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(world: &StoreFixture) {
     world.send(capped("host", 1)).await;
     world.send(NewUnit { tenant: tenant("acme"), ..capped("host", 1) }).await;
     world.send(NewUnit { queue: queue("other"), ..capped("host", 1) }).await;

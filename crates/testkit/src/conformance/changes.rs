@@ -2,23 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_core::session::Order;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::store::{BatchChunk, Capacity, LaneChange, QueueChange, Topic};
 use longshore_core::{NewBatch, NewUnit, Outcome};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 /// Longer than any case should take: a call that waits this long was not woken.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
-async fn topics(world: &World, since: u64) -> (Vec<Topic>, u64) {
+async fn topics(world: &StoreFixture, since: u64) -> (Vec<Topic>, u64) {
     let set = world.store.changes(&ALL, since, secs(0)).await.unwrap();
     assert!(!set.missed);
     (set.changes.into_iter().map(|change| change.topic).collect(), set.cursor)
 }
 
-pub(super) async fn a_change_is_told_once_per_topic_and_call(world: &World) {
+pub(super) async fn a_change_is_told_once_per_topic_and_call(world: &StoreFixture) {
     let (_, start) = topics(world, 0).await;
     world.send_many(20).await;
     let (changed, cursor) = topics(world, start).await;
@@ -26,7 +26,7 @@ pub(super) async fn a_change_is_told_once_per_topic_and_call(world: &World) {
     assert_eq!(topics(world, cursor).await, (vec![], cursor), "no change is reported twice");
 }
 
-pub(super) async fn changes_come_in_order(world: &World) {
+pub(super) async fn changes_come_in_order(world: &StoreFixture) {
     world.send(unit()).await;
     world.send(NewUnit { queue: queue("mail"), ..unit() }).await;
     let set = world.store.changes(&ALL, 0, secs(0)).await.unwrap();
@@ -37,7 +37,7 @@ pub(super) async fn changes_come_in_order(world: &World) {
     assert_eq!(changed, order);
 }
 
-pub(super) async fn batches_queues_and_sessions_are_topics(world: &World) {
+pub(super) async fn batches_queues_and_sessions_are_topics(world: &StoreFixture) {
     let id = batch_id("b");
     let (_, cursor) = topics(world, 0).await;
     world.send_sealed_batch(NewBatch::new(id.clone()), 1).await;
@@ -46,7 +46,7 @@ pub(super) async fn batches_queues_and_sessions_are_topics(world: &World) {
     let session = world.session().await;
     let (changed, cursor) = topics(world, cursor).await;
     assert!(changed.contains(&Topic::Session(session)), "{changed:?}");
-    world.store.order(session, Order::Quiet).await.unwrap();
+    world.store.command_worker(session, WorkerCommand::Quiet).await.unwrap();
     let (changed, cursor) = topics(world, cursor).await;
     assert!(changed.contains(&Topic::Session(session)), "{changed:?}");
     let held = world.claim_one(session).await;
@@ -62,7 +62,7 @@ pub(super) async fn batches_queues_and_sessions_are_topics(world: &World) {
     assert!(changed.contains(&Topic::Queue(queue("default"))), "{changed:?}");
 }
 
-pub(super) async fn who_waits_for_a_change_is_woken_by_it(world: &World) {
+pub(super) async fn who_waits_for_a_change_is_woken_by_it(world: &StoreFixture) {
     let start = Instant::now();
     let wait = world.store.changes(&ALL, u64::MAX, WAKE_TIMEOUT);
     let (set, _) = tokio::join!(wait, world.send(unit()));
@@ -71,7 +71,7 @@ pub(super) async fn who_waits_for_a_change_is_woken_by_it(world: &World) {
     assert!(start.elapsed() < WAKE_TIMEOUT / 2);
 }
 
-pub(super) async fn from_now_on_leaves_out_what_was(world: &World) {
+pub(super) async fn from_now_on_leaves_out_what_was(world: &StoreFixture) {
     world.send(unit()).await;
     let set = world.store.changes(&ALL, u64::MAX, secs(0)).await.unwrap();
     assert!(set.changes.is_empty() && !set.missed);
@@ -79,7 +79,7 @@ pub(super) async fn from_now_on_leaves_out_what_was(world: &World) {
     assert_eq!(topics(world, set.cursor).await.0.len(), 1);
 }
 
-pub(super) async fn waiting_for_changes_ends_in_time(world: &World) {
+pub(super) async fn waiting_for_changes_ends_in_time(world: &StoreFixture) {
     let start = Instant::now();
     let wait = Duration::from_millis(50);
     let set = world.store.changes(&ALL, u64::MAX, wait).await.unwrap();
@@ -88,10 +88,10 @@ pub(super) async fn waiting_for_changes_ends_in_time(world: &World) {
 }
 
 /// Reads the wake counter until it stops changing.
-async fn settle_wake_counter(world: &World) -> u64 {
-    let mut version = world.store.wake(0, secs(0)).await;
+async fn settle_wake_counter(world: &StoreFixture) -> u64 {
+    let mut version = world.store.wait_for_ready(0, secs(0)).await;
     loop {
-        let next = world.store.wake(version, Duration::from_millis(20)).await;
+        let next = world.store.wait_for_ready(version, Duration::from_millis(20)).await;
         if next == version {
             return version;
         }
@@ -99,23 +99,23 @@ async fn settle_wake_counter(world: &World) -> u64 {
     }
 }
 
-pub(super) async fn a_worker_is_woken_by_a_send(world: &World) {
+pub(super) async fn a_worker_is_woken_by_a_send(world: &StoreFixture) {
     let version = settle_wake_counter(world).await;
     let start = Instant::now();
-    let (next, _) = tokio::join!(world.store.wake(version, WAKE_TIMEOUT), world.send(unit()));
+    let (next, _) = tokio::join!(world.store.wait_for_ready(version, WAKE_TIMEOUT), world.send(unit()));
     assert!(start.elapsed() < WAKE_TIMEOUT / 2);
     assert_ne!(next, version);
 }
 
-pub(super) async fn a_send_before_the_wait_is_not_missed(world: &World) {
+pub(super) async fn a_send_before_the_wait_is_not_missed(world: &StoreFixture) {
     let version = settle_wake_counter(world).await;
     world.send(unit()).await;
     let start = Instant::now();
-    world.store.wake(version, WAKE_TIMEOUT).await;
+    world.store.wait_for_ready(version, WAKE_TIMEOUT).await;
     assert!(start.elapsed() < WAKE_TIMEOUT / 2);
 }
 
-pub(super) async fn whatever_makes_a_unit_claimable_wakes(world: &World) {
+pub(super) async fn whatever_makes_a_unit_claimable_wakes(world: &StoreFixture) {
     let pause = |paused| QueueChange { paused: Some(paused), capacity: None };
     let default = queue("default");
     world.store.change_queue(&ALL, &default, pause(true)).await.unwrap();
@@ -124,38 +124,38 @@ pub(super) async fn whatever_makes_a_unit_claimable_wakes(world: &World) {
     let start = Instant::now();
     let version = settle_wake_counter(world).await;
     world.store.change_queue(&ALL, &default, pause(false)).await.unwrap();
-    world.store.wake(version, WAKE_TIMEOUT).await;
+    world.store.wait_for_ready(version, WAKE_TIMEOUT).await;
     let version = settle_wake_counter(world).await;
     world.clock.advance(secs(5));
     world.promote().await;
-    world.store.wake(version, WAKE_TIMEOUT).await;
+    world.store.wait_for_ready(version, WAKE_TIMEOUT).await;
     let session = world.session().await;
     let held = world.claim(session, 1).await;
     let version = settle_wake_counter(world).await;
     world.finish_all(session, &held, retry_after(secs(0))).await;
-    world.store.wake(version, WAKE_TIMEOUT).await;
+    world.store.wait_for_ready(version, WAKE_TIMEOUT).await;
     world.claim(session, 9).await;
     let version = settle_wake_counter(world).await;
     world.kill(session).await;
-    world.store.wake(version, WAKE_TIMEOUT).await;
+    world.store.wait_for_ready(version, WAKE_TIMEOUT).await;
     assert!(start.elapsed() < WAKE_TIMEOUT / 2);
 }
 
-pub(super) async fn waiting_for_work_ends_in_time(world: &World) {
+pub(super) async fn waiting_for_work_ends_in_time(world: &StoreFixture) {
     let version = settle_wake_counter(world).await;
     let start = Instant::now();
-    world.store.wake(version, Duration::from_millis(50)).await;
+    world.store.wait_for_ready(version, Duration::from_millis(50)).await;
     assert!(start.elapsed() < WAKE_TIMEOUT / 2);
 }
 
-pub(super) async fn the_end_of_an_awaited_unit_is_a_topic(world: &World) {
+pub(super) async fn the_end_of_an_awaited_unit_is_a_topic(world: &StoreFixture) {
     let awaited = || NewUnit { awaited: true, ..unit() };
     let session = world.session().await;
     let plain = world.send(unit()).await;
     world.claim_and_finish(session, 1, done()).await;
     let first = world.send(awaited()).await;
     let mut waiting = awaited();
-    waiting.after.units = vec![first];
+    waiting.dependencies.units = vec![first];
     let waiting = world.send(waiting).await;
     let cancelled = world.send(awaited()).await;
     let (_, cursor) = topics(world, 0).await;
@@ -178,7 +178,7 @@ pub(super) async fn the_end_of_an_awaited_unit_is_a_topic(world: &World) {
     assert!(!all.contains(&Topic::Unit(plain)), "no unit depends on it");
 }
 
-pub(super) async fn the_end_of_a_unit_of_a_capped_lane_wakes(world: &World) {
+pub(super) async fn the_end_of_a_unit_of_a_capped_lane_wakes(world: &StoreFixture) {
     let cap = LaneChange { cap: Some(Some(1)), ..LaneChange::default() };
     world.store.change_lane(&ALL, &queue("default"), &tenant("default"), cap).await.unwrap();
     world.send_many(3).await;
@@ -187,13 +187,13 @@ pub(super) async fn the_end_of_a_unit_of_a_capped_lane_wakes(world: &World) {
         let held = world.claim_one(session).await;
         let (start, version) = (Instant::now(), settle_wake_counter(world).await);
         world.finish(session, held.lease, end).await;
-        world.store.wake(version, WAKE_TIMEOUT).await;
+        world.store.wait_for_ready(version, WAKE_TIMEOUT).await;
         assert!(start.elapsed() < WAKE_TIMEOUT / 2);
     }
     assert_eq!(world.claim(session, 9).await.len(), 1);
 }
 
-pub(super) async fn a_chunk_that_found_no_room_is_not_announced(world: &World) {
+pub(super) async fn a_chunk_that_found_no_room_is_not_announced(world: &StoreFixture) {
     let capacity = Some(Capacity { units: Some(2), bytes: None });
     let change = QueueChange { paused: None, capacity };
     world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();

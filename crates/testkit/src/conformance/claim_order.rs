@@ -1,16 +1,16 @@
 //! Claim order: which ready unit is claimed first, and by which claims.
 
-use longshore_core::store::{Claim, Queues};
+use longshore_core::store::{ClaimRequest, Queues};
 use longshore_core::{Kind, NewBatch, NewUnit, Priority};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn unit_with_priority(priority: Priority) -> NewUnit {
     NewUnit { priority, ..unit() }
 }
 
-pub(super) async fn units_of_one_sender_go_in_the_order_of_sending(world: &World) {
+pub(super) async fn units_of_one_sender_go_in_the_order_of_sending(world: &StoreFixture) {
     let sent = world.send_many(20).await;
     let session = world.session().await;
     let mut got = ids(&world.claim(session, 7).await);
@@ -18,7 +18,7 @@ pub(super) async fn units_of_one_sender_go_in_the_order_of_sending(world: &World
     assert_eq!(got, sent);
 }
 
-pub(super) async fn older_units_go_before_newer_ones(world: &World) {
+pub(super) async fn older_units_go_before_newer_ones(world: &StoreFixture) {
     let mut newest_id_first = units(3);
     newest_id_first.reverse();
     let mut sent = vec![];
@@ -30,7 +30,7 @@ pub(super) async fn older_units_go_before_newer_ones(world: &World) {
     assert_eq!(ids(&world.claim(session, 3).await), sent);
 }
 
-pub(super) async fn high_goes_before_normal_before_low(world: &World) {
+pub(super) async fn high_goes_before_normal_before_low(world: &StoreFixture) {
     let low = world.send(unit_with_priority(Priority::LOW)).await;
     let normal = world.send(unit_with_priority(Priority::NORMAL)).await;
     let high = world.send(unit_with_priority(Priority::HIGH)).await;
@@ -38,7 +38,7 @@ pub(super) async fn high_goes_before_normal_before_low(world: &World) {
     assert_eq!(ids(&world.claim(session, 3).await), [high, normal, low]);
 }
 
-pub(super) async fn a_low_unit_that_has_aged_passes_a_new_high_one(world: &World) {
+pub(super) async fn a_low_unit_that_has_aged_passes_a_new_high_one(world: &StoreFixture) {
     let low = world.send(unit_with_priority(Priority::LOW)).await;
     world.clock.advance(secs(7 * 3600));
     let early = world.send(unit_with_priority(Priority::HIGH)).await;
@@ -48,7 +48,7 @@ pub(super) async fn a_low_unit_that_has_aged_passes_a_new_high_one(world: &World
     assert_eq!(ids(&world.claim(session, 3).await), [early, low, late]);
 }
 
-pub(super) async fn a_unit_ranks_by_when_it_became_ready(world: &World) {
+pub(super) async fn a_unit_ranks_by_when_it_became_ready(world: &StoreFixture) {
     let scheduled =
         world.send(NewUnit { not_before: Some(world.now() + secs(60)), ..unit() }).await;
     world.clock.advance(secs(30));
@@ -59,24 +59,24 @@ pub(super) async fn a_unit_ranks_by_when_it_became_ready(world: &World) {
     assert_eq!(ids(&world.claim(session, 2).await), [sent_later, scheduled]);
 }
 
-pub(super) async fn only_the_asked_kinds_are_claimed(world: &World) {
+pub(super) async fn only_the_asked_kinds_are_claimed(world: &StoreFixture) {
     let other = Kind::new("other").unwrap();
     let theirs = world.send(NewUnit { kind: other.clone(), ..unit() }).await;
     let ours = world.send(unit()).await;
     let session = world.session().await;
     assert_eq!(ids(&world.claim(session, 10).await), [ours]);
-    let both = Claim { kinds: vec![kind(), other], ..claim(session, 10) };
+    let both = ClaimRequest { kinds: vec![kind(), other], ..claim(session, 10) };
     assert_eq!(ids(&world.claim_with(both).await.units), [theirs]);
 }
 
-pub(super) async fn only_the_asked_queues_are_claimed(world: &World) {
+pub(super) async fn only_the_asked_queues_are_claimed(world: &StoreFixture) {
     let mail = world.send(NewUnit { queue: queue("mail"), ..unit() }).await;
     let own = world.send(NewUnit { queue: queue("default/x"), ..unit() }).await;
     let plain = world.send(unit()).await;
     let session = world.session().await;
     let named = |names: &[&str]| {
         let names = names.iter().map(queue_of).collect();
-        Claim { queues: Queues::Named(names), ..claim(session, 10) }
+        ClaimRequest { queues: Queues::Named(names), ..claim(session, 10) }
     };
     assert!(world.claim_with(named(&["nothing"])).await.units.is_empty());
     assert_eq!(ids(&world.claim_with(named(&["mail"])).await.units), [mail]);
@@ -89,19 +89,19 @@ fn queue_of(name: &&str) -> longshore_core::QueueName {
     queue(name)
 }
 
-pub(super) async fn only_the_asked_batch_is_claimed(world: &World) {
+pub(super) async fn only_the_asked_batch_is_claimed(world: &StoreFixture) {
     world.send(unit()).await;
     let a = world.send_sealed_batch(NewBatch::new(batch_id("a")), 2).await;
     world.send_sealed_batch(NewBatch::new(batch_id("b")), 2).await;
     let session = world.session().await;
-    let only = Claim { batch: Some(batch_id("a")), ..claim(session, 10) };
+    let only = ClaimRequest { batch: Some(batch_id("a")), ..claim(session, 10) };
     assert_eq!(ids(&world.claim_with(only).await.units), a);
 }
 
-pub(super) async fn a_claim_for_nothing_gets_nothing(world: &World) {
+pub(super) async fn a_claim_for_nothing_gets_nothing(world: &StoreFixture) {
     world.send_many(3).await;
     let session = world.session().await;
     assert!(world.claim(session, 0).await.is_empty());
-    let no_kinds = Claim { kinds: vec![], ..claim(session, 5) };
+    let no_kinds = ClaimRequest { kinds: vec![], ..claim(session, 5) };
     assert!(world.claim_with(no_kinds).await.units.is_empty());
 }

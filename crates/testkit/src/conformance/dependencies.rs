@@ -1,21 +1,21 @@
 //! Dependencies: units that wait until others have ended.
 
-use longshore_core::store::{Finished, Refusal, Retention, Sent};
-use longshore_core::unit::{After, OnDependencyFailure};
+use longshore_core::store::{FinishResult, SendRejection, Retention, SendResult};
+use longshore_core::unit::{Dependencies, OnDependencyFailure};
 use longshore_core::{NewUnit, Outcome, UnitId, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn after(units: &[UnitId], on_failure: OnDependencyFailure) -> NewUnit {
-    NewUnit { after: After { units: units.to_vec(), on_failure }, ..unit() }
+    NewUnit { dependencies: Dependencies { units: units.to_vec(), on_failure }, ..unit() }
 }
 
 fn strictly_after(units: &[UnitId]) -> NewUnit {
     after(units, OnDependencyFailure::Cancel)
 }
 
-pub(super) async fn a_blocked_unit_is_ready_when_all_it_waits_for_are_done(world: &World) {
+pub(super) async fn a_blocked_unit_is_ready_when_all_it_waits_for_are_done(world: &StoreFixture) {
     let (a, b) = (world.send(unit()).await, world.send(unit()).await);
     let blocked = world.send(strictly_after(&[a, b])).await;
     let session = world.session().await;
@@ -31,7 +31,7 @@ pub(super) async fn a_blocked_unit_is_ready_when_all_it_waits_for_are_done(world
     assert_eq!(world.claim_one(session).await.unit.id, blocked);
 }
 
-pub(super) async fn a_retry_of_a_dependency_unblocks_nothing(world: &World) {
+pub(super) async fn a_retry_of_a_dependency_unblocks_nothing(world: &StoreFixture) {
     let first = world.send(unit()).await;
     let blocked = world.send(strictly_after(&[first])).await;
     let session = world.session().await;
@@ -40,7 +40,7 @@ pub(super) async fn a_retry_of_a_dependency_unblocks_nothing(world: &World) {
     assert_eq!(world.state(blocked).await, UnitState::Blocked);
 }
 
-pub(super) async fn a_failed_dependency_cancels_down_the_chain(world: &World) {
+pub(super) async fn a_failed_dependency_cancels_down_the_chain(world: &StoreFixture) {
     let first = world.send(unit()).await;
     let second = world.send(strictly_after(&[first])).await;
     let third = world.send(strictly_after(&[second])).await;
@@ -54,14 +54,14 @@ pub(super) async fn a_failed_dependency_cancels_down_the_chain(world: &World) {
     }
 }
 
-pub(super) async fn a_cancelled_dependency_cancels_too(world: &World) {
+pub(super) async fn a_cancelled_dependency_cancels_too(world: &StoreFixture) {
     let first = world.send(unit()).await;
     let second = world.send(strictly_after(&[first])).await;
     world.cancel(first).await;
     assert_eq!(world.state(second).await, UnitState::Cancelled);
 }
 
-pub(super) async fn a_released_unit_runs_whatever_became_of_the_others(world: &World) {
+pub(super) async fn a_released_unit_runs_whatever_became_of_the_others(world: &StoreFixture) {
     let (a, b) = (world.send(unit()).await, world.send(unit()).await);
     let cleanup = world.send(after(&[a, b], OnDependencyFailure::Release)).await;
     let session = world.session().await;
@@ -72,7 +72,7 @@ pub(super) async fn a_released_unit_runs_whatever_became_of_the_others(world: &W
     assert_eq!(world.state(cleanup).await, UnitState::Ready);
 }
 
-pub(super) async fn what_has_ended_before_is_seen_at_once(world: &World) {
+pub(super) async fn what_has_ended_before_is_seen_at_once(world: &StoreFixture) {
     let session = world.session().await;
     let good = world.send_and_finish(session, done()).await;
     let bad = world.send_and_finish(session, failed()).await;
@@ -84,22 +84,22 @@ pub(super) async fn what_has_ended_before_is_seen_at_once(world: &World) {
     assert_eq!(world.state(released).await, UnitState::Ready);
 }
 
-pub(super) async fn an_unknown_dependency_is_refused(world: &World) {
+pub(super) async fn an_unknown_dependency_is_refused(world: &StoreFixture) {
     let stranger = unit().id;
-    let refused = Sent::Refused(Refusal::UnknownDependency(stranger));
+    let refused = SendResult::Refused(SendRejection::UnknownDependency(stranger));
     assert_eq!(world.try_send(strictly_after(&[stranger])).await, refused);
 }
 
-pub(super) async fn a_dependency_in_the_same_send_counts(world: &World) {
+pub(super) async fn a_dependency_in_the_same_send_counts(world: &StoreFixture) {
     let first = unit();
     let second = strictly_after(&[first.id]);
     let (a, b) = (first.id, second.id);
     let answers = world.store.send(&ALL, vec![first, second]).await.unwrap();
-    assert_eq!(answers, [Sent::Created(a), Sent::Created(b)]);
+    assert_eq!(answers, [SendResult::Created(a), SendResult::Created(b)]);
     assert_eq!(world.state(b).await, UnitState::Blocked);
 }
 
-pub(super) async fn a_blocked_unit_still_waits_for_its_time(world: &World) {
+pub(super) async fn a_blocked_unit_still_waits_for_its_time(world: &StoreFixture) {
     let first = world.send(unit()).await;
     let due = world.now() + secs(60);
     let second = world.send(NewUnit { not_before: Some(due), ..strictly_after(&[first]) }).await;
@@ -110,7 +110,7 @@ pub(super) async fn a_blocked_unit_still_waits_for_its_time(world: &World) {
     assert_eq!((unit.state, unit.since), (UnitState::Scheduled, due));
 }
 
-pub(super) async fn a_blocked_unit_can_be_cancelled_and_is_not_woken_again(world: &World) {
+pub(super) async fn a_blocked_unit_can_be_cancelled_and_is_not_woken_again(world: &StoreFixture) {
     let first = world.send(unit()).await;
     let second = world.send(strictly_after(&[first])).await;
     world.cancel(second).await;
@@ -120,7 +120,7 @@ pub(super) async fn a_blocked_unit_can_be_cancelled_and_is_not_woken_again(world
     assert_eq!(world.state(second).await, UnitState::Cancelled);
 }
 
-pub(super) async fn a_pruned_dependant_does_not_hinder_what_it_waited_for(world: &World) {
+pub(super) async fn a_pruned_dependant_does_not_hinder_what_it_waited_for(world: &StoreFixture) {
     let first = world.send(unit()).await;
     let second = world.send(strictly_after(&[first])).await;
     world.cancel(second).await;
@@ -132,5 +132,5 @@ pub(super) async fn a_pruned_dependant_does_not_hinder_what_it_waited_for(world:
     let session = world.session().await;
     let held = world.claim_one(session).await;
     let recorded = world.finish(session, held.lease, done()).await;
-    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
+    assert_eq!(recorded, FinishResult::Recorded(UnitState::Done));
 }

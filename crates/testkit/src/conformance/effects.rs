@@ -2,13 +2,13 @@
 //! each case has a table `account(id, amount)` with a row `(1, 100)`.
 
 use longshore_core::outcome::Params;
-use longshore_core::session::Lease;
-use longshore_core::store::{Finish, Finished, HeldUnit};
+use longshore_core::worker_session::Lease;
+use longshore_core::store::{FinishRequest, FinishResult, LeasedUnit};
 use longshore_core::{Effect, Error, NewBatch, Outcome, Result, SessionId, SqlValue, UnitState};
 use tokio::task::JoinSet;
 
 use super::helpers::*;
-use crate::{SqlWorld, World};
+use crate::{SqlStoreFixture, StoreFixture};
 
 fn effect(sql: &str, values: Vec<SqlValue>, expected_rows: Option<u64>) -> Effect {
     Effect { sql: sql.to_owned(), params: Params::Ordered(values), expected_rows }
@@ -20,74 +20,74 @@ fn add_to_amount(amount: i64) -> Effect {
 }
 
 async fn finish(
-    world: &World,
+    world: &StoreFixture,
     session: SessionId,
     lease: Lease,
     outcome: Outcome,
     effects: Vec<Effect>,
-) -> Finished {
-    let finish = Finish { effects, ..Finish::new(lease, outcome) };
+) -> FinishResult {
+    let finish = FinishRequest { effects, ..FinishRequest::new(lease, outcome) };
     world.store.finish(session, vec![finish]).await.unwrap().remove(0)
 }
 
-fn amount(sql: &dyn SqlWorld) -> i64 {
+fn amount(sql: &dyn SqlStoreFixture) -> i64 {
     sql.query_i64("SELECT amount FROM account WHERE id = 1")
 }
 
-pub(super) async fn effects_exactly_once(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn effects_exactly_once(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     let id = world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
     for _ in 0..3 {
         let answer =
             finish(world, session, lease, done(), vec![add_to_amount(5), add_to_amount(2)]).await;
-        assert_eq!(answer, Finished::Recorded(UnitState::Done));
+        assert_eq!(answer, FinishResult::Recorded(UnitState::Done));
     }
     assert_eq!(world.state(id).await, UnitState::Done);
     assert_eq!(amount(sql), 107, "repeated finishes have no effects");
 }
 
-pub(super) async fn a_stale_holders_effects_do_not_happen(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn a_stale_holders_effects_do_not_happen(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
     world.kill(session).await;
     let answer = finish(world, session, lease, done(), vec![add_to_amount(5)]).await;
-    assert_eq!((answer, amount(sql)), (Finished::LeaseLost, 100));
+    assert_eq!((answer, amount(sql)), (FinishResult::LeaseLost, 100));
 }
 
-pub(super) async fn a_failing_effect_undoes_those_before_it(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn a_failing_effect_undoes_those_before_it(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     let id = world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
     let broken = effect("UPDATE nothing SET x = 1", vec![], None);
     let answer = finish(world, session, lease, done(), vec![add_to_amount(5), broken]).await;
-    assert!(matches!(answer, Finished::EffectFailed(_)), "{answer:?}");
+    assert!(matches!(answer, FinishResult::EffectFailed(_)), "{answer:?}");
     assert_eq!((amount(sql), world.state(id).await), (100, UnitState::Leased));
     let answer = finish(world, session, lease, done(), vec![add_to_amount(1)]).await;
-    assert_eq!(answer, Finished::Recorded(UnitState::Done), "it was still held");
+    assert_eq!(answer, FinishResult::Recorded(UnitState::Done), "it was still held");
     assert_eq!(amount(sql), 101);
 }
 
-pub(super) async fn another_number_of_rows_undoes_the_effects(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn another_number_of_rows_undoes_the_effects(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
     let missing = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], Some(1));
     let answer = finish(world, session, lease, done(), vec![add_to_amount(5), missing]).await;
-    assert!(matches!(answer, Finished::EffectFailed(_)), "{answer:?}");
+    assert!(matches!(answer, FinishResult::EffectFailed(_)), "{answer:?}");
     assert_eq!(amount(sql), 100);
     let unasked = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], None);
     let answer = finish(world, session, lease, done(), vec![add_to_amount(5), unasked]).await;
-    assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Done), 105));
+    assert_eq!((answer, amount(sql)), (FinishResult::Recorded(UnitState::Done), 105));
 }
 
-pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     world.send_sealed_batch(NewBatch::new(batch_id("b")), 3).await;
     let session = world.session().await;
     let held = world.claim(session, 3).await;
@@ -97,18 +97,18 @@ pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlWor
     let finishes = held
         .iter()
         .zip(effects)
-        .map(|(held, effects)| Finish { effects, ..Finish::new(held.lease, done()) });
+        .map(|(held, effects)| FinishRequest { effects, ..FinishRequest::new(held.lease, done()) });
     let answers = world.store.finish(session, finishes.collect()).await.unwrap();
-    let recorded = Finished::Recorded(UnitState::Done);
+    let recorded = FinishResult::Recorded(UnitState::Done);
     assert_eq!((&answers[0], &answers[2]), (&recorded, &recorded));
-    assert!(matches!(answers[1], Finished::EffectFailed(_)), "{answers:?}");
+    assert!(matches!(answers[1], FinishResult::EffectFailed(_)), "{answers:?}");
     assert_eq!(amount(sql), 201);
     let counts = world.batch(&batch_id("b")).await.counts;
     assert_eq!((counts.done, counts.leased), (2, 1));
 }
 
-pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
@@ -123,7 +123,7 @@ pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlWorld) {
     ];
     let insert = effect("INSERT INTO note VALUES (?1, ?2, ?3, ?4, ?5)", values, Some(1));
     let answer = finish(world, session, lease, done(), vec![insert]).await;
-    assert_eq!(answer, Finished::Recorded(UnitState::Done));
+    assert_eq!(answer, FinishResult::Recorded(UnitState::Done));
     assert_eq!(amount(sql), 100);
     let length = i64::try_from(text.len()).unwrap();
     assert_eq!(sql.query_i64("SELECT length(b) FROM note"), length);
@@ -131,8 +131,8 @@ pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlWorld) {
     assert_eq!(sql.query_i64(kept), 1);
 }
 
-pub(super) async fn values_are_bound_by_name_and_unused_ones_ignored(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn values_are_bound_by_name_and_unused_ones_ignored(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
@@ -146,8 +146,8 @@ pub(super) async fn values_are_bound_by_name_and_unused_ones_ignored(sql: &dyn S
     assert_eq!(amount(sql), 7);
 }
 
-pub(super) async fn effects_go_with_any_outcome(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn effects_go_with_any_outcome(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     let session = world.session().await;
     for outcome in [failed(), retry_after(secs(60)), Outcome::Snooze(secs(60))] {
         world.send(unit()).await;
@@ -157,8 +157,8 @@ pub(super) async fn effects_go_with_any_outcome(sql: &dyn SqlWorld) {
     assert_eq!(amount(sql), 103);
 }
 
-pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
@@ -166,15 +166,15 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlWor
         let ending = effect(statement, vec![], None);
         let broken = effect("UPDATE nothing SET x = 1", vec![], None);
         let effects = vec![add_to_amount(5), ending, broken];
-        let finishes = vec![Finish { effects, ..Finish::new(lease, done()) }];
+        let finishes = vec![FinishRequest { effects, ..FinishRequest::new(lease, done()) }];
         match world.store.finish(session, finishes).await {
-            Ok(answers) => assert!(matches!(answers[0], Finished::EffectFailed(_)), "{answers:?}"),
+            Ok(answers) => assert!(matches!(answers[0], FinishResult::EffectFailed(_)), "{answers:?}"),
             Err(error) => assert!(!error.is_retryable(), "{error}"),
         }
         assert_eq!(amount(sql), 100, "{statement} let a part of the effects through");
     }
     let answer = finish(world, session, lease, done(), vec![add_to_amount(1)]).await;
-    assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Done), 101));
+    assert_eq!((answer, amount(sql)), (FinishResult::Recorded(UnitState::Done), 101));
 }
 
 /// A table with a foreign key that is checked when the transaction commits.
@@ -186,21 +186,21 @@ const CREATE_CARD_TABLE: &str =
 const INVALID_INDEX: usize = 13;
 
 /// Finishes of twenty units, each of which inserts a card.
-fn card_finishes(held: &[HeldUnit]) -> Vec<Finish> {
-    let finish_with_card = |(index, held): (usize, &HeldUnit)| {
+fn card_finishes(held: &[LeasedUnit]) -> Vec<FinishRequest> {
+    let finish_with_card = |(index, held): (usize, &LeasedUnit)| {
         let (id, account) =
             (i64::try_from(index).unwrap(), if index == INVALID_INDEX { 99 } else { 1 });
         let values = vec![SqlValue::Int(id), SqlValue::Int(account)];
         let effects = vec![effect("INSERT INTO card VALUES (?1, ?2)", values, Some(1))];
-        Finish { effects, ..Finish::new(held.lease, done()) }
+        FinishRequest { effects, ..FinishRequest::new(held.lease, done()) }
     };
     held.iter().enumerate().map(finish_with_card).collect()
 }
 
 /// Whether the store recorded a finish. Otherwise its error must blame the foreign key.
-fn is_recorded(answer: &Result<Vec<Finished>>) -> bool {
+fn is_recorded(answer: &Result<Vec<FinishResult>>) -> bool {
     match answer {
-        Ok(answers) => answers[0] == Finished::Recorded(UnitState::Done),
+        Ok(answers) => answers[0] == FinishResult::Recorded(UnitState::Done),
         Err(error) => {
             assert!(matches!(error, Error::Invalid(_)), "{error:?}");
             assert!(error.to_string().to_lowercase().contains("foreign key"), "{error}");
@@ -210,19 +210,19 @@ fn is_recorded(answer: &Result<Vec<Finished>>) -> bool {
 }
 
 /// Asserts that nineteen cards exist, and that the invalid unit can still be finished differently.
-async fn assert_only_invalid_left(sql: &dyn SqlWorld, session: SessionId, held: &[HeldUnit]) {
-    let world = sql.world();
+async fn assert_only_invalid_left(sql: &dyn SqlStoreFixture, session: SessionId, held: &[LeasedUnit]) {
+    let world = sql.fixture();
     assert_eq!(sql.query_i64("SELECT count(*) FROM card WHERE account = 1"), 19);
     assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 19);
     let counts = world.batch(&batch_id("b")).await.counts;
     assert_eq!((counts.done, counts.leased), (19, 1));
     let answer =
         finish(world, session, held[INVALID_INDEX].lease, failed(), vec![add_to_amount(1)]).await;
-    assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Failed), 101));
+    assert_eq!((answer, amount(sql)), (FinishResult::Recorded(UnitState::Failed), 101));
 }
 
-pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     sql.execute(CREATE_CARD_TABLE);
     world.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
     let session = world.session().await;
@@ -239,8 +239,8 @@ pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlW
     assert_only_invalid_left(sql, session, &held).await;
 }
 
-pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlWorld) {
-    let world = sql.world();
+pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlStoreFixture) {
+    let world = sql.fixture();
     sql.execute(CREATE_CARD_TABLE);
     world.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
     let session = world.session().await;
@@ -248,7 +248,7 @@ pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlW
     // All in one call: the store reports the invalid finish, or rejects all of them.
     match world.store.finish(session, card_finishes(&held)).await {
         Ok(answers) => {
-            assert!(matches!(answers[INVALID_INDEX], Finished::EffectFailed(_)), "{answers:?}");
+            assert!(matches!(answers[INVALID_INDEX], FinishResult::EffectFailed(_)), "{answers:?}");
         }
         rejected => {
             assert!(!is_recorded(&rejected));

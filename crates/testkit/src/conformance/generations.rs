@@ -7,7 +7,7 @@ use longshore_core::{
 };
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn named(name: &str) -> (BatchId, NewBatch) {
     (batch_id(name), NewBatch::new(batch_id(name)))
@@ -19,7 +19,7 @@ fn failing_at(name: &str, units: u64, then: OnThreshold) -> (BatchId, NewBatch) 
     (id, NewBatch { threshold: Some(FailureThreshold { limit, then }), ..new })
 }
 
-pub(super) async fn a_threshold_pauses_its_batch(world: &World) {
+pub(super) async fn a_threshold_pauses_its_batch(world: &StoreFixture) {
     let (id, new) = failing_at("b", 2, OnThreshold::Pause);
     world.send_sealed_batch(new, 6).await;
     let session = world.session().await;
@@ -38,7 +38,7 @@ pub(super) async fn a_threshold_pauses_its_batch(world: &World) {
 }
 
 pub(super) async fn a_batch_stopped_by_its_threshold_says_so_when_its_last_units_have_ended(
-    world: &World,
+    world: &StoreFixture,
 ) {
     let (id, new) = named("b");
     let (limit, then) = (FailureLimit::Percent(2.0), OnThreshold::Pause);
@@ -59,7 +59,7 @@ pub(super) async fn a_batch_stopped_by_its_threshold_says_so_when_its_last_units
     assert!(!stopped_by_threshold(&world.batch(&id).await));
 }
 
-pub(super) async fn a_threshold_fails_its_batch_and_ends_what_waits(world: &World) {
+pub(super) async fn a_threshold_fails_its_batch_and_ends_what_waits(world: &StoreFixture) {
     let (id, new) = failing_at("b", 1, OnThreshold::Fail);
     world.send_sealed_batch(new, 4).await;
     let session = world.session().await;
@@ -68,7 +68,7 @@ pub(super) async fn a_threshold_fails_its_batch_and_ends_what_waits(world: &Worl
     assert_eq!(world.batch(&id).await.status, BatchStatus::Failed);
     assert!(world.claim(session, 9).await.is_empty());
     world.promote().await;
-    let beat = world.store.beat(session, Default::default()).await.unwrap();
+    let beat = world.store.heartbeat(session, Default::default()).await.unwrap();
     assert_eq!(beat.cancel, [held[1].unit.id]);
     world.finish(session, held[1].lease, Outcome::Cancel).await;
     let batch = world.batch(&id).await;
@@ -76,7 +76,7 @@ pub(super) async fn a_threshold_fails_its_batch_and_ends_what_waits(world: &Worl
     assert!(batch.status == BatchStatus::Failed && batch.completed_at.is_some());
 }
 
-async fn callbacks(world: &World) -> Vec<Unit> {
+async fn callbacks(world: &StoreFixture) -> Vec<Unit> {
     let filter = UnitFilter { queue: Some(queue("after")), ..UnitFilter::default() };
     world.store.units(&ALL, &filter, None, 100).await.unwrap().items
 }
@@ -88,7 +88,7 @@ fn calling_back(name: &str) -> (BatchId, NewBatch) {
     (id, NewBatch { callback: Some(Callback { queue, kind, data }), ..new })
 }
 
-pub(super) async fn the_callback_is_sent_once_when_the_batch_ends(world: &World) {
+pub(super) async fn the_callback_is_sent_once_when_the_batch_ends(world: &StoreFixture) {
     let (id, new) = calling_back("b");
     let bound = longshore_core::store::Capacity { units: Some(0), bytes: None };
     let change = longshore_core::store::QueueChange { paused: None, capacity: Some(bound) };
@@ -110,7 +110,7 @@ pub(super) async fn the_callback_is_sent_once_when_the_batch_ends(world: &World)
     assert_eq!((&payload["counts"]["done"], &payload["counts"]["failed"]), (&1.into(), &1.into()));
 }
 
-pub(super) async fn a_cancelled_batch_calls_back_too(world: &World) {
+pub(super) async fn a_cancelled_batch_calls_back_too(world: &StoreFixture) {
     let (id, new) = calling_back("b");
     world.send_sealed_batch(new, 3).await;
     world.act_on_batch(&id, BatchAction::Cancel).await;
@@ -118,7 +118,7 @@ pub(super) async fn a_cancelled_batch_calls_back_too(world: &World) {
     assert_eq!(callbacks(world).await.len(), 1);
 }
 
-pub(super) async fn retrying_failures_opens_a_new_generation(world: &World) {
+pub(super) async fn retrying_failures_opens_a_new_generation(world: &StoreFixture) {
     let (id, new) = calling_back("b");
     world.send_sealed_batch(new, 3).await;
     let session = world.session().await;
@@ -135,7 +135,7 @@ pub(super) async fn retrying_failures_opens_a_new_generation(world: &World) {
     assert_eq!(callbacks(world).await.len(), 2, "once per generation");
 }
 
-pub(super) async fn retrying_failures_before_the_end_opens_none(world: &World) {
+pub(super) async fn retrying_failures_before_the_end_opens_none(world: &StoreFixture) {
     let (id, new) = named("b");
     world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
@@ -145,7 +145,7 @@ pub(super) async fn retrying_failures_before_the_end_opens_none(world: &World) {
     assert_eq!((batch.counts.ready, batch.counts.failed), (2, 0));
 }
 
-pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(world: &World) {
+pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(world: &StoreFixture) {
     let (id, new) = calling_back("b");
     let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
@@ -159,7 +159,7 @@ pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(w
     assert_eq!(callbacks(world).await.len(), 2);
 }
 
-pub(super) async fn retrying_a_cancelled_unit_reopens_its_ended_batch(world: &World) {
+pub(super) async fn retrying_a_cancelled_unit_reopens_its_ended_batch(world: &StoreFixture) {
     let (id, new) = calling_back("b");
     let sent = world.send_sealed_batch(new, 1).await;
     world.cancel(sent[0]).await;
@@ -173,20 +173,20 @@ pub(super) async fn retrying_a_cancelled_unit_reopens_its_ended_batch(world: &Wo
     assert_eq!(callbacks(world).await.len(), 2);
 }
 
-pub(super) async fn a_batch_given_up_is_not_retried_while_its_last_units_run(world: &World) {
+pub(super) async fn a_batch_given_up_is_not_retried_while_its_last_units_run(world: &StoreFixture) {
     let (id, new) = failing_at("b", 1, OnThreshold::Fail);
     let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
     let held = world.claim(session, 2).await;
     world.finish(session, held[0].lease, failed()).await;
-    let refused = world.store.operate_batch(&ALL, &id, BatchAction::RetryFailed).await;
+    let refused = world.store.apply_batch_action(&ALL, &id, BatchAction::RetryFailed).await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(world.state(sent[0]).await, UnitState::Failed, "nothing was changed");
     world.finish(session, held[1].lease, Outcome::Cancel).await;
     assert_eq!(world.act_on_batch(&id, BatchAction::RetryFailed).await.generation, 2);
 }
 
-pub(super) async fn retrying_one_unit_after_the_threshold_lets_it_run(world: &World) {
+pub(super) async fn retrying_one_unit_after_the_threshold_lets_it_run(world: &StoreFixture) {
     let (id, new) = failing_at("b", 2, OnThreshold::Fail);
     let sent = world.send_sealed_batch(new, 3).await;
     let session = world.session().await;
@@ -203,7 +203,7 @@ pub(super) async fn retrying_one_unit_after_the_threshold_lets_it_run(world: &Wo
     assert_eq!((batch.status, batch.counts.failed), (BatchStatus::Complete, 1));
 }
 
-pub(super) async fn new_failures_count_although_old_ones_were_forgiven(world: &World) {
+pub(super) async fn new_failures_count_although_old_ones_were_forgiven(world: &StoreFixture) {
     let (id, new) = failing_at("b", 1, OnThreshold::Fail);
     let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
@@ -214,7 +214,7 @@ pub(super) async fn new_failures_count_although_old_ones_were_forgiven(world: &W
     assert_eq!(world.batch(&id).await.status, BatchStatus::Failed, "it failed again");
 }
 
-pub(super) async fn two_units_are_retried_at_once(world: &World) {
+pub(super) async fn two_units_are_retried_at_once(world: &StoreFixture) {
     let (id, new) = named("b");
     let sent = world.send_sealed_batch(new, 3).await;
     let session = world.session().await;
@@ -228,7 +228,7 @@ pub(super) async fn two_units_are_retried_at_once(world: &World) {
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
 }
 
-pub(super) async fn a_batch_whose_failures_are_gone_is_not_retried(world: &World) {
+pub(super) async fn a_batch_whose_failures_are_gone_is_not_retried(world: &StoreFixture) {
     let (id, new) = calling_back("b");
     world.send_sealed_batch(new, 1).await;
     let session = world.session().await;
@@ -239,7 +239,7 @@ pub(super) async fn a_batch_whose_failures_are_gone_is_not_retried(world: &World
         Retention { done, failed, batches: secs(90 * 24 * 3600), ..Retention::default() };
     world.store.prune(retention, 100).await.unwrap();
     let before = world.batch(&id).await;
-    let refused = world.store.operate_batch(&ALL, &id, BatchAction::RetryFailed).await;
+    let refused = world.store.apply_batch_action(&ALL, &id, BatchAction::RetryFailed).await;
     assert!(refused.unwrap_err().to_string().contains("none of its failed units"));
     assert_eq!(world.batch(&id).await, before);
 }

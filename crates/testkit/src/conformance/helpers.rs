@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore_core::batch::BatchAction;
-use longshore_core::session::{Lease, NewSession};
-use longshore_core::stall::Dead;
+use longshore_core::worker_session::{Lease, NewSession};
+use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::{
-    Added, BatchChunk, Claim, Claimed, Finish, Finished, HeldUnit, Opened, Operated, Reclaimed,
-    Sent, UnitAction, UnitSelection,
+    AddChunkResult, BatchChunk, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, OpenBatchResult, UnitActionResult, ReclaimResult,
+    SendResult, UnitAction, UnitSelection,
 };
 use longshore_core::{
     Batch, BatchId, Failure, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, QueueName,
     RetryPolicy, Scope, SessionId, TenantId, Unit, UnitId, UnitState,
 };
 
-use crate::World;
+use crate::StoreFixture;
 
 pub(super) const ALL: Scope = Scope::All;
 
@@ -70,21 +70,21 @@ pub(super) fn attempts(max_attempts: u32) -> Policy {
     Policy { retry: RetryPolicy { max_attempts, ..RetryPolicy::default() }, ..Policy::default() }
 }
 
-pub(super) fn leases(held: &[HeldUnit]) -> Vec<Lease> {
+pub(super) fn leases(held: &[LeasedUnit]) -> Vec<Lease> {
     held.iter().map(|held| held.lease).collect()
 }
 
-pub(super) fn ids(held: &[HeldUnit]) -> Vec<UnitId> {
+pub(super) fn ids(held: &[LeasedUnit]) -> Vec<UnitId> {
     held.iter().map(|held| held.unit.id).collect()
 }
 
 /// Batches.
-impl World {
+impl StoreFixture {
     /// Opens a batch, which must be new.
     pub(super) async fn open_batch(&self, new: NewBatch) -> Batch {
         match self.store.open_batch(&ALL, new).await.unwrap() {
-            Opened::Created(batch) => batch,
-            Opened::Existing(batch) => unreachable!("batch {} was there already", batch.id),
+            OpenBatchResult::Created(batch) => batch,
+            OpenBatchResult::Existing(batch) => unreachable!("batch {} was there already", batch.id),
         }
     }
 
@@ -92,7 +92,7 @@ impl World {
     pub(super) async fn add_chunk(&self, id: &BatchId, from: &str, to: &str, units: Vec<NewUnit>) {
         let chunk = BatchChunk { expected: from.to_owned(), next: to.to_owned(), units };
         let added = self.store.add_to_batch(&ALL, id, chunk).await.unwrap();
-        assert!(matches!(added, Added::Committed(_)), "{added:?}");
+        assert!(matches!(added, AddChunkResult::Committed(_)), "{added:?}");
     }
 
     /// Sends and seals a batch of `count` default units.
@@ -110,34 +110,34 @@ impl World {
     }
 
     pub(super) async fn act_on_batch(&self, id: &BatchId, action: BatchAction) -> Batch {
-        self.store.operate_batch(&ALL, id, action).await.unwrap()
+        self.store.apply_batch_action(&ALL, id, action).await.unwrap()
     }
 }
 
 /// Maintenance and administration.
-impl World {
+impl StoreFixture {
     /// Promotes until no unit is left to promote.
     pub(super) async fn promote(&self) {
         while self.store.promote(100).await.unwrap().more {}
     }
 
     /// Reclaims a session, as a failure detector does when its heartbeat stalls.
-    pub(super) async fn kill(&self, session: SessionId) -> Reclaimed {
+    pub(super) async fn kill(&self, session: SessionId) -> ReclaimResult {
         let sessions = self.store.sessions().await.unwrap();
         let beats = sessions.iter().find(|found| found.id == session).unwrap().beats;
-        self.store.reclaim(&[Dead { session, beats }]).await.unwrap()
+        self.store.reclaim(&[StalledSession { session, beats }]).await.unwrap()
     }
 
-    pub(super) async fn act_on_units(&self, ids: &[UnitId], action: UnitAction) -> Operated {
+    pub(super) async fn act_on_units(&self, ids: &[UnitId], action: UnitAction) -> UnitActionResult {
         let ids = UnitSelection::Ids(ids.to_vec());
-        self.store.operate_units(&ALL, ids, action).await.unwrap()
+        self.store.apply_unit_action(&ALL, ids, action).await.unwrap()
     }
 
-    pub(super) async fn cancel(&self, id: UnitId) -> Operated {
+    pub(super) async fn cancel(&self, id: UnitId) -> UnitActionResult {
         self.act_on_units(&[id], UnitAction::Cancel).await
     }
 
-    pub(super) async fn retry(&self, id: UnitId) -> Operated {
+    pub(super) async fn retry(&self, id: UnitId) -> UnitActionResult {
         self.act_on_units(&[id], UnitAction::Retry).await
     }
 
@@ -156,16 +156,16 @@ impl World {
 }
 
 /// Sending and working.
-impl World {
+impl StoreFixture {
     /// Sends one unit, which must be accepted.
     pub(super) async fn send(&self, unit: NewUnit) -> UnitId {
         let id = unit.id;
-        assert_eq!(self.store.send(&ALL, vec![unit]).await.unwrap(), [Sent::Created(id)]);
+        assert_eq!(self.store.send(&ALL, vec![unit]).await.unwrap(), [SendResult::Created(id)]);
         id
     }
 
     /// Sends one unit and returns the answer.
-    pub(super) async fn try_send(&self, unit: NewUnit) -> Sent {
+    pub(super) async fn try_send(&self, unit: NewUnit) -> SendResult {
         self.store.send(&ALL, vec![unit]).await.unwrap().remove(0)
     }
 
@@ -192,17 +192,17 @@ impl World {
     }
 
     /// Executes a claim and returns the whole answer.
-    pub(super) async fn claim_with(&self, claim: Claim) -> Claimed {
+    pub(super) async fn claim_with(&self, claim: ClaimRequest) -> ClaimResult {
         self.store.claim(claim).await.unwrap()
     }
 
     /// Claims and starts up to `free` units.
-    pub(super) async fn claim(&self, session: SessionId, free: u32) -> Vec<HeldUnit> {
+    pub(super) async fn claim(&self, session: SessionId, free: u32) -> Vec<LeasedUnit> {
         self.claim_with(claim(session, free)).await.units
     }
 
     /// Claims exactly one unit.
-    pub(super) async fn claim_one(&self, session: SessionId) -> HeldUnit {
+    pub(super) async fn claim_one(&self, session: SessionId) -> LeasedUnit {
         let mut held = self.claim(session, 1).await;
         assert_eq!(held.len(), 1, "exactly one unit was expected");
         held.remove(0)
@@ -214,8 +214,8 @@ impl World {
         session: SessionId,
         lease: Lease,
         outcome: Outcome,
-    ) -> Finished {
-        let finish = Finish::new(lease, outcome);
+    ) -> FinishResult {
+        let finish = FinishRequest::new(lease, outcome);
         self.store.finish(session, vec![finish]).await.unwrap().remove(0)
     }
 
@@ -223,12 +223,12 @@ impl World {
     pub(super) async fn finish_all(
         &self,
         session: SessionId,
-        held: &[HeldUnit],
+        held: &[LeasedUnit],
         outcome: Outcome,
-    ) -> Vec<Finished> {
+    ) -> Vec<FinishResult> {
         let finishes = held.iter().map(|held| {
             let (lease, outcome) = (held.lease, outcome.clone());
-            Finish::new(lease, outcome)
+            FinishRequest::new(lease, outcome)
         });
         self.store.finish(session, finishes.collect()).await.unwrap()
     }
@@ -247,6 +247,6 @@ impl World {
 }
 
 /// A claim for all kinds, queues and tenants that starts up to `free` units.
-pub(super) fn claim(session: SessionId, free: u32) -> Claim {
-    Claim { free, ..Claim::new(session, vec![kind()], 1000) }
+pub(super) fn claim(session: SessionId, free: u32) -> ClaimRequest {
+    ClaimRequest { free_slots: free, ..ClaimRequest::new(session, vec![kind()], 1000) }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::store::{Claim, LaneChange, QueueChange, Queues};
+use longshore_core::store::{ClaimRequest, LaneChange, QueueChange, Queues};
 use longshore_core::{NewUnit, SessionId, TenantId, UnitId};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-async fn fill(world: &World, tenant_name: &str, count: usize) -> Vec<UnitId> {
+async fn fill(world: &StoreFixture, tenant_name: &str, count: usize) -> Vec<UnitId> {
     let units: Vec<NewUnit> =
         (0..count).map(|_| NewUnit { tenant: tenant(tenant_name), ..unit() }).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
@@ -16,11 +16,11 @@ async fn fill(world: &World, tenant_name: &str, count: usize) -> Vec<UnitId> {
     ids
 }
 
-async fn change(world: &World, tenant_name: &str, change: LaneChange) {
+async fn change(world: &StoreFixture, tenant_name: &str, change: LaneChange) {
     world.store.change_lane(&ALL, &queue("default"), &tenant(tenant_name), change).await.unwrap();
 }
 
-async fn shares(world: &World, session: SessionId, count: u32) -> BTreeMap<TenantId, u64> {
+async fn shares(world: &StoreFixture, session: SessionId, count: u32) -> BTreeMap<TenantId, u64> {
     let mut shares = BTreeMap::new();
     for held in world.claim(session, count).await {
         *shares.entry(held.unit.tenant).or_default() += 1;
@@ -28,7 +28,7 @@ async fn shares(world: &World, session: SessionId, count: u32) -> BTreeMap<Tenan
     shares
 }
 
-pub(super) async fn nobody_starves(world: &World) {
+pub(super) async fn nobody_starves(world: &StoreFixture) {
     fill(world, "large", 200).await;
     world.clock.advance(secs(60));
     fill(world, "small", 30).await;
@@ -38,7 +38,7 @@ pub(super) async fn nobody_starves(world: &World) {
     assert!((18..=22).contains(&small), "two equal lanes share a claim of 40: {shares:?}");
 }
 
-pub(super) async fn small_claims_are_shared_too(world: &World) {
+pub(super) async fn small_claims_are_shared_too(world: &StoreFixture) {
     fill(world, "large", 200).await;
     fill(world, "small", 30).await;
     let session = world.session().await;
@@ -50,7 +50,7 @@ pub(super) async fn small_claims_are_shared_too(world: &World) {
     assert!((18..=22).contains(&small), "the turns are remembered between claims: {small}");
 }
 
-pub(super) async fn shares_follow_the_weights(world: &World) {
+pub(super) async fn shares_follow_the_weights(world: &StoreFixture) {
     fill(world, "a", 100).await;
     fill(world, "b", 100).await;
     change(world, "b", LaneChange { weight: Some(3), ..LaneChange::default() }).await;
@@ -60,7 +60,7 @@ pub(super) async fn shares_follow_the_weights(world: &World) {
     assert!((57..=63).contains(&heavy), "three quarters of 80: {shares:?}");
 }
 
-pub(super) async fn what_one_lane_leaves_goes_to_the_others(world: &World) {
+pub(super) async fn what_one_lane_leaves_goes_to_the_others(world: &StoreFixture) {
     fill(world, "a", 3).await;
     fill(world, "b", 50).await;
     let session = world.session().await;
@@ -68,7 +68,7 @@ pub(super) async fn what_one_lane_leaves_goes_to_the_others(world: &World) {
     assert_eq!((shares[&tenant("a")], shares[&tenant("b")]), (3, 37));
 }
 
-pub(super) async fn a_lane_that_was_silent_earned_no_credit(world: &World) {
+pub(super) async fn a_lane_that_was_silent_earned_no_credit(world: &StoreFixture) {
     fill(world, "busy", 100).await;
     fill(world, "quiet", 1).await;
     let session = world.session().await;
@@ -80,24 +80,24 @@ pub(super) async fn a_lane_that_was_silent_earned_no_credit(world: &World) {
     assert!((8..=12).contains(&quiet), "{shares:?}");
 }
 
-pub(super) async fn a_tenant_that_is_passed_over_keeps_its_turn(world: &World) {
+pub(super) async fn a_tenant_that_is_passed_over_keeps_its_turn(world: &StoreFixture) {
     for tenant_name in ["a", "b", "c"] {
         fill(world, tenant_name, 40).await;
     }
     let session = world.session().await;
     assert_eq!(shares(world, session, 3).await.len(), 3, "all of them have had a turn");
     let except = vec![tenant("a")];
-    let held = world.claim_with(Claim { except, ..claim(session, 20) }).await.units;
+    let held = world.claim_with(ClaimRequest { excluded_tenants: except, ..claim(session, 20) }).await.units;
     let count =
         |tenant_name| held.iter().filter(|held| held.unit.tenant == tenant(tenant_name)).count();
     assert_eq!((count("a"), count("b"), count("c")), (0, 10, 10));
     let next = shares(world, session, 10).await;
     assert_eq!(next.get(&tenant("a")), Some(&10), "what the others had meanwhile: {next:?}");
     let except = ["a", "b", "c"].map(tenant).to_vec();
-    assert!(world.claim_with(Claim { except, ..claim(session, 20) }).await.units.is_empty());
+    assert!(world.claim_with(ClaimRequest { excluded_tenants, ..claim(session, 20) }).await.units.is_empty());
 }
 
-pub(super) async fn a_lanes_cap_bounds_what_is_leased(world: &World) {
+pub(super) async fn a_lanes_cap_bounds_what_is_leased(world: &StoreFixture) {
     fill(world, "a", 10).await;
     change(world, "a", LaneChange { cap: Some(Some(3)), ..LaneChange::default() }).await;
     let session = world.session().await;
@@ -110,16 +110,16 @@ pub(super) async fn a_lanes_cap_bounds_what_is_leased(world: &World) {
     assert_eq!(world.claim(session, 9).await.len(), 6);
 }
 
-pub(super) async fn nothing_is_claimed_ahead_from_a_capped_lane(world: &World) {
+pub(super) async fn nothing_is_claimed_ahead_from_a_capped_lane(world: &StoreFixture) {
     fill(world, "a", 10).await;
     change(world, "a", LaneChange { cap: Some(Some(5)), ..LaneChange::default() }).await;
     let session = world.session().await;
-    let held = world.claim_with(Claim { ahead: 5, ..claim(session, 2) }).await.units;
+    let held = world.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 2) }).await.units;
     assert_eq!(held.len(), 2);
     assert!(held.iter().all(|held| held.started));
 }
 
-pub(super) async fn a_paused_lane_is_passed_by(world: &World) {
+pub(super) async fn a_paused_lane_is_passed_by(world: &StoreFixture) {
     fill(world, "a", 2).await;
     let b = fill(world, "b", 2).await;
     change(world, "a", LaneChange { paused: Some(true), ..LaneChange::default() }).await;
@@ -129,7 +129,7 @@ pub(super) async fn a_paused_lane_is_passed_by(world: &World) {
     assert_eq!(world.claim(session, 9).await.len(), 2);
 }
 
-pub(super) async fn a_queues_pause_and_a_lanes_are_told_apart(world: &World) {
+pub(super) async fn a_queues_pause_and_a_lanes_are_told_apart(world: &StoreFixture) {
     fill(world, "a", 1).await;
     fill(world, "b", 1).await;
     let paused = async || {
@@ -147,23 +147,23 @@ pub(super) async fn a_queues_pause_and_a_lanes_are_told_apart(world: &World) {
     assert_eq!(paused().await, [(false, false, false); 2]);
 }
 
-pub(super) async fn a_paused_queue_is_passed_by(world: &World) {
+pub(super) async fn a_paused_queue_is_passed_by(world: &StoreFixture) {
     fill(world, "a", 2).await;
     let session = world.session().await;
-    let ahead = world.claim_with(Claim { ahead: 1, ..claim(session, 0) }).await.units;
+    let ahead = world.claim_with(ClaimRequest { prefetch: 1, ..claim(session, 0) }).await.units;
     let pause = |paused| QueueChange { paused: Some(paused), capacity: None };
     world.store.change_queue(&ALL, &queue("default"), pause(true)).await.unwrap();
     assert!(world.claim(session, 9).await.is_empty());
     assert_eq!(world.store.start(session, &leases(&ahead)).await.unwrap(), [None]);
-    let beat = world.store.beat(session, Default::default()).await.unwrap();
-    assert_eq!(beat.unwanted, ids(&ahead), "the worker is told to release them");
+    let beat = world.store.heartbeat(session, Default::default()).await.unwrap();
+    assert_eq!(beat.to_release, ids(&ahead), "the worker is told to release them");
     world.store.release(session, &leases(&ahead)).await.unwrap();
     fill(world, "a", 1).await;
     world.store.change_queue(&ALL, &queue("default"), pause(false)).await.unwrap();
     assert_eq!(world.claim(session, 9).await.len(), 3, "sends are accepted during the pause");
 }
 
-pub(super) async fn a_lane_shows_its_settings_and_counts(world: &World) {
+pub(super) async fn a_lane_shows_its_settings_and_counts(world: &StoreFixture) {
     fill(world, "a", 4).await;
     let change_to = LaneChange {
         paused: None,
@@ -188,7 +188,7 @@ pub(super) async fn a_lane_shows_its_settings_and_counts(world: &World) {
 
 /// Claims one unit at a time from one queue, and counts the units of each tenant.
 async fn shares_of(
-    world: &World,
+    world: &StoreFixture,
     session: SessionId,
     from: &str,
     rounds: u32,
@@ -196,19 +196,19 @@ async fn shares_of(
     let mut shares = BTreeMap::new();
     for _ in 0..rounds {
         let queues = Queues::Named(vec![queue(from)]);
-        for held in world.claim_with(Claim { queues, ..claim(session, 1) }).await.units {
+        for held in world.claim_with(ClaimRequest { queues, ..claim(session, 1) }).await.units {
             *shares.entry(held.unit.tenant).or_default() += 1;
         }
     }
     shares
 }
 
-async fn fill_queue(world: &World, name: &str, tenant_name: &str, count: usize) {
+async fn fill_queue(world: &StoreFixture, name: &str, tenant_name: &str, count: usize) {
     let one = |_| NewUnit { queue: queue(name), tenant: tenant(tenant_name), ..unit() };
     world.store.send(&ALL, (0..count).map(one).collect()).await.unwrap();
 }
 
-pub(super) async fn shares_hold_beside_a_group_that_is_served_much_faster(world: &World) {
+pub(super) async fn shares_hold_beside_a_group_that_is_served_much_faster(world: &StoreFixture) {
     for tenant_name in ["a", "b"] {
         fill_queue(world, "slow", tenant_name, 60).await;
         fill_queue(world, "fast", tenant_name, 300).await;
@@ -228,7 +228,7 @@ pub(super) async fn shares_hold_beside_a_group_that_is_served_much_faster(world:
     assert_eq!(slow.values().sum::<u64>(), 40);
 }
 
-pub(super) async fn who_joins_a_fast_group_starts_level_with_it(world: &World) {
+pub(super) async fn who_joins_a_fast_group_starts_level_with_it(world: &StoreFixture) {
     for tenant_name in ["a", "b"] {
         fill_queue(world, "slow", tenant_name, 10).await;
         fill_queue(world, "fast", tenant_name, 200).await;

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use longshore_accounts::{Admission, Budget, CallRecord, NewCall};
+use longshore_accounts::{CallAdmission, Budget, CallRecord, NewCall};
 use longshore_core::{Error, Timestamp};
 use tokio::task::JoinSet;
 
 use super::helpers::*;
 use super::ledger_helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn ten_token_call() -> NewCall {
     NewCall { reserve_tokens: 10, ..call() }
 }
 
-pub(super) async fn a_budget_is_used_up_exactly_however_many_call(world: &World) {
+pub(super) async fn a_budget_is_used_up_exactly_however_many_call(world: &StoreFixture) {
     world.set_budget(Some(token_budget(1_000))).await;
     let mut callers = JoinSet::new();
     for _ in 0..32 {
@@ -23,7 +23,7 @@ pub(super) async fn a_budget_is_used_up_exactly_however_many_call(world: &World)
             let mut admitted = 0;
             for _ in 0..10 {
                 let answers = ledger.admit_calls(vec![ten_token_call()]).await.unwrap();
-                admitted += usize::from(!matches!(answers[0], Admission::OverBudget(_)));
+                admitted += usize::from(!matches!(answers[0], CallAdmission::OverBudget(_)));
             }
             admitted
         });
@@ -33,7 +33,7 @@ pub(super) async fn a_budget_is_used_up_exactly_however_many_call(world: &World)
     assert_eq!(world.month_sums().await, (0, 0, 1_000, 100_000));
 }
 
-pub(super) async fn calls_that_end_make_room_for_others(world: &World) {
+pub(super) async fn calls_that_end_make_room_for_others(world: &StoreFixture) {
     world.set_budget(Some(token_budget(1_000))).await;
     let mut callers = JoinSet::new();
     for _ in 0..32 {
@@ -42,7 +42,7 @@ pub(super) async fn calls_that_end_make_room_for_others(world: &World) {
             loop {
                 let call = ten_token_call();
                 let answers = ledger.admit_calls(vec![call.clone()]).await.unwrap();
-                if matches!(answers[0], Admission::OverBudget(_)) {
+                if matches!(answers[0], CallAdmission::OverBudget(_)) {
                     return;
                 }
                 let record = CallRecord { call, end: Some(successful_end(3, 1)) };
@@ -56,26 +56,26 @@ pub(super) async fn calls_that_end_make_room_for_others(world: &World) {
     assert_eq!(picos, 166);
 }
 
-pub(super) async fn money_is_a_budget_too(world: &World) {
+pub(super) async fn money_is_a_budget_too(world: &StoreFixture) {
     let budget = Budget { tokens: None, cost_picos: Some(2_500), warn_at: 1.0 };
     assert_eq!(world.set_budget(Some(budget)).await.budget, Some(budget));
     world.admit(&call()).await;
     world.admit(&call()).await;
-    assert!(matches!(world.try_admit(&call()).await, Admission::OverBudget(_)));
+    assert!(matches!(world.try_admit(&call()).await, CallAdmission::OverBudget(_)));
     world.admit(&NewCall { reserve_picos: 499, ..call() }).await;
     world.admit(&NewCall { tenant: tenant("other"), ..call() }).await;
 }
 
-pub(super) async fn callers_are_warned_near_the_end_of_a_budget(world: &World) {
+pub(super) async fn callers_are_warned_near_the_end_of_a_budget(world: &StoreFixture) {
     world.set_budget(Some(Budget { warn_at: 0.5, ..token_budget(400) })).await;
     world.admit(&call()).await;
-    assert_eq!(world.try_admit(&call()).await, Admission::NearBudget(0.5));
+    assert_eq!(world.try_admit(&call()).await, CallAdmission::NearBudget(0.5));
     let month = world.ledger.budget(&tenant_scope("acme"), &acme()).await.unwrap();
     assert_eq!(month.budget.unwrap().warn_at, 0.5);
     assert_eq!((month.month.as_str(), month.tenant), ("2026-01", acme()));
 }
 
-pub(super) async fn a_call_is_counted_in_the_month_it_was_opened_in(world: &World) {
+pub(super) async fn a_call_is_counted_in_the_month_it_was_opened_in(world: &StoreFixture) {
     world.clock.set(Timestamp::parse("2026-01-31T23:59:59.999999Z").unwrap());
     world.set_budget(Some(token_budget(100))).await;
     let session = world.session().await;
@@ -83,7 +83,7 @@ pub(super) async fn a_call_is_counted_in_the_month_it_was_opened_in(world: &Worl
     let lost = NewCall { reserve_tokens: 40, ..lost };
     world.admit(&old).await;
     world.admit(&lost).await;
-    assert!(matches!(world.try_admit(&call()).await, Admission::OverBudget(_)));
+    assert!(matches!(world.try_admit(&call()).await, CallAdmission::OverBudget(_)));
     world.clock.set(Timestamp::parse("2026-02-01T00:00:00Z").unwrap());
     assert_eq!(world.month_sums().await, (0, 0, 0, 0), "a new month is empty");
     let new = call();
@@ -97,18 +97,18 @@ pub(super) async fn a_call_is_counted_in_the_month_it_was_opened_in(world: &Worl
     assert_eq!(world.month_sums().await, (50, 1_009, 0, 0));
 }
 
-pub(super) async fn a_lifted_budget_leaves_the_month_counted(world: &World) {
+pub(super) async fn a_lifted_budget_leaves_the_month_counted(world: &StoreFixture) {
     world.admit(&call()).await;
     let set = world.set_budget(Some(token_budget(100))).await;
     assert_eq!((set.budget, budget_sums(&set)), (Some(token_budget(100)), (0, 0, 100, 1_000)));
-    assert!(matches!(world.try_admit(&call()).await, Admission::OverBudget(_)));
+    assert!(matches!(world.try_admit(&call()).await, CallAdmission::OverBudget(_)));
     let lifted = world.set_budget(None).await;
     assert_eq!((lifted.budget, budget_sums(&lifted)), (None, (0, 0, 100, 1_000)));
     world.admit(&call()).await;
     assert_eq!(world.month_sums().await, (0, 0, 200, 2_000));
 }
 
-pub(super) async fn a_budget_is_not_its_tenants_to_lift(world: &World) {
+pub(super) async fn a_budget_is_not_its_tenants_to_lift(world: &StoreFixture) {
     world.set_budget(Some(token_budget(1))).await;
     for scope in [tenant_scope("acme"), tenant_scope("other")] {
         let answer = world.ledger.put_budget(&scope, &acme(), None).await;
@@ -123,7 +123,7 @@ pub(super) async fn a_budget_is_not_its_tenants_to_lift(world: &World) {
     }
 }
 
-pub(super) async fn a_month_beyond_all_counting_holds_nobody_up(world: &World) {
+pub(super) async fn a_month_beyond_all_counting_holds_nobody_up(world: &StoreFixture) {
     let dear = || NewCall { reserve_picos: i64::MAX / 2 + 1, ..call() };
     let calls = [dear(), dear(), dear()];
     for call in &calls {

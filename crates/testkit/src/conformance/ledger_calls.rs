@@ -1,15 +1,15 @@
 //! Calls: admitted before the request, recorded after it, one row each.
 
 use longshore_accounts::{
-    Admission, CallEnd, CallRecord, CallStatus, NewCall, Recost, UsageFilter,
+    CallAdmission, CallEnd, CallRecord, CallStatus, NewCall, CostCorrection, UsageFilter,
 };
 use longshore_core::{Error, SessionId, UnitId};
 
 use super::helpers::*;
 use super::ledger_helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-pub(super) async fn an_admitted_call_is_open_and_reserved(world: &World) {
+pub(super) async fn an_admitted_call_is_open_and_reserved(world: &StoreFixture) {
     let batch = Some(batch_id("b"));
     let session = world.session().await;
     let call = NewCall { batch, unit: Some(UnitId::new()), ..session_call(session) };
@@ -20,7 +20,7 @@ pub(super) async fn an_admitted_call_is_open_and_reserved(world: &World) {
     assert_eq!(world.month_sums().await, (0, 0, 100, 1_000));
 }
 
-pub(super) async fn a_call_admitted_twice_is_reserved_once(world: &World) {
+pub(super) async fn a_call_admitted_twice_is_reserved_once(world: &StoreFixture) {
     world.set_budget(Some(token_budget(100))).await;
     let call = call();
     world.admit(&call).await;
@@ -29,12 +29,12 @@ pub(super) async fn a_call_admitted_twice_is_reserved_once(world: &World) {
     assert_eq!(world.calls().await.len(), 1);
 }
 
-pub(super) async fn the_same_request_of_another_unit_is_a_duplicate(world: &World) {
+pub(super) async fn the_same_request_of_another_unit_is_a_duplicate(world: &StoreFixture) {
     let (one, two) = (Some(UnitId::new()), Some(UnitId::new()));
     let first = call_for("r", one);
     world.admit(&first).await;
     let is_duplicate = async |call: &NewCall| match world.try_admit(call).await {
-        Admission::Duplicate(of) => of.call.id == first.id,
+        CallAdmission::Duplicate(of) => of.call.id == first.id,
         _ => false,
     };
     assert!(is_duplicate(&call_for("r", two)).await, "while it is being answered");
@@ -48,7 +48,7 @@ pub(super) async fn the_same_request_of_another_unit_is_a_duplicate(world: &Worl
     assert_eq!(calls.len(), 4, "duplicates leave nothing behind");
 }
 
-pub(super) async fn a_request_that_came_to_nothing_may_be_asked_again(world: &World) {
+pub(super) async fn a_request_that_came_to_nothing_may_be_asked_again(world: &StoreFixture) {
     let (first, second) = (call_for("r", Some(UnitId::new())), call_for("r", Some(UnitId::new())));
     world.admit(&first).await;
     let broken = CallEnd { status: CallStatus::Error, ..successful_end(1, 1) };
@@ -58,19 +58,19 @@ pub(super) async fn a_request_that_came_to_nothing_may_be_asked_again(world: &Wo
     world.admit(&call_for("free", None)).await;
 }
 
-pub(super) async fn calls_of_one_list_see_those_before_them(world: &World) {
+pub(super) async fn calls_of_one_list_see_those_before_them(world: &StoreFixture) {
     world.set_budget(Some(token_budget(250))).await;
     let first = call_for("r", Some(UnitId::new()));
     let list = vec![first.clone(), call_for("r", Some(UnitId::new())), call(), call()];
     let answers = world.ledger.admit_calls(list).await.unwrap();
-    assert_eq!((&answers[0], &answers[2]), (&Admission::Admitted, &Admission::Admitted));
-    assert!(matches!(&answers[1], Admission::Duplicate(of) if of.call == first), "{answers:?}");
-    let Admission::OverBudget(state) = &answers[3] else { unreachable!("{answers:?}") };
+    assert_eq!((&answers[0], &answers[2]), (&CallAdmission::Admitted, &CallAdmission::Admitted));
+    assert!(matches!(&answers[1], CallAdmission::Duplicate(of) if of.call == first), "{answers:?}");
+    let CallAdmission::OverBudget(state) = &answers[3] else { unreachable!("{answers:?}") };
     assert_eq!(budget_sums(state), (0, 0, 200, 2_000));
     assert_eq!(world.calls().await.len(), 2);
 }
 
-pub(super) async fn an_end_settles_what_was_reserved(world: &World) {
+pub(super) async fn an_end_settles_what_was_reserved(world: &StoreFixture) {
     let call = call();
     world.admit(&call).await;
     world.clock.advance(secs(5));
@@ -81,7 +81,7 @@ pub(super) async fn an_end_settles_what_was_reserved(world: &World) {
     assert_eq!(world.month_sums().await, (60, 700, 0, 0));
 }
 
-pub(super) async fn an_end_stays(world: &World) {
+pub(super) async fn an_end_stays(world: &StoreFixture) {
     let call = call();
     world.admit(&call).await;
     world.record(finished_call(&call, successful_end(30, 700))).await;
@@ -94,7 +94,7 @@ pub(super) async fn an_end_stays(world: &World) {
     assert_eq!(world.month_sums().await, (60, 700, 0, 0));
 }
 
-pub(super) async fn a_call_may_be_written_without_a_journal(world: &World) {
+pub(super) async fn a_call_may_be_written_without_a_journal(world: &StoreFixture) {
     world.set_budget(Some(token_budget(10))).await;
     let (over, open) = (call(), call());
     let broken = CallEnd {
@@ -117,7 +117,7 @@ pub(super) async fn a_call_may_be_written_without_a_journal(world: &World) {
     );
 }
 
-pub(super) async fn a_later_word_on_an_open_call_wins(world: &World) {
+pub(super) async fn a_later_word_on_an_open_call_wins(world: &StoreFixture) {
     let first = call();
     world.admit(&first).await;
     let fallback = NewCall {
@@ -139,7 +139,7 @@ pub(super) async fn a_later_word_on_an_open_call_wins(world: &World) {
     assert_eq!(world.month_sums().await, (2, 2, 0, 0));
 }
 
-pub(super) async fn a_session_that_has_ended_opens_no_call(world: &World) {
+pub(super) async fn a_session_that_has_ended_opens_no_call(world: &StoreFixture) {
     let session = SessionId::new();
     let call = session_call(session);
     let refused = world.ledger.admit_calls(vec![session_call(session)]).await;
@@ -157,7 +157,7 @@ pub(super) async fn a_session_that_has_ended_opens_no_call(world: &World) {
     );
 }
 
-pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &World) {
+pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &StoreFixture) {
     let refused = |answer: Result<(), Error>| {
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     };
@@ -179,7 +179,7 @@ pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &World) {
     assert!(world.calls().await.is_empty(), "an invalid list writes nothing");
 }
 
-pub(super) async fn calls_are_listed_newest_first_in_pages(world: &World) {
+pub(super) async fn calls_are_listed_newest_first_in_pages(world: &StoreFixture) {
     let mut expected = Vec::new();
     for at in 0..7 {
         let call = call();
@@ -205,7 +205,7 @@ pub(super) async fn calls_are_listed_newest_first_in_pages(world: &World) {
     assert!(matches!(bad, Err(Error::Invalid(_))), "{bad:?}");
 }
 
-pub(super) async fn another_tenants_calls_do_not_exist(world: &World) {
+pub(super) async fn another_tenants_calls_do_not_exist(world: &StoreFixture) {
     let ours = call();
     world.admit(&ours).await;
     world.record(finished_call(&ours, successful_end(1, 5))).await;
@@ -214,8 +214,8 @@ pub(super) async fn another_tenants_calls_do_not_exist(world: &World) {
         let filter = UsageFilter { tenant, ..UsageFilter::default() };
         assert!(world.ledger.calls(&other, &filter, None, 10).await.unwrap().items.is_empty());
     }
-    let recost = vec![Recost { id: ours.id, cost_picos: 0 }];
-    let answer = world.ledger.recost(&other, recost).await;
+    let recost = vec![CostCorrection { id: ours.id, cost_picos: 0 }];
+    let answer = world.ledger.correct_costs(&other, recost).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     let answer = world.ledger.budget(&other, &acme()).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
@@ -226,21 +226,21 @@ pub(super) async fn another_tenants_calls_do_not_exist(world: &World) {
     );
 }
 
-pub(super) async fn a_corrected_price_corrects_its_month(world: &World) {
+pub(super) async fn a_corrected_price_corrects_its_month(world: &StoreFixture) {
     let (one, two, open) = (call(), call(), call());
     for call in [&one, &two, &open] {
         world.admit(call).await;
     }
     world.record(finished_call(&one, successful_end(1, 500))).await;
     world.record(finished_call(&two, successful_end(1, 600))).await;
-    let corrected = |id| Recost { id, cost_picos: 50 };
+    let corrected = |id| CostCorrection { id, cost_picos: 50 };
     for bad in [open.id, longshore_core::CallId::new()] {
-        let answer = world.ledger.recost(&ALL, vec![corrected(one.id), corrected(bad)]).await;
+        let answer = world.ledger.correct_costs(&ALL, vec![corrected(one.id), corrected(bad)]).await;
         assert!(matches!(answer, Err(Error::Invalid(_) | Error::NotFound { .. })), "{answer:?}");
     }
     assert_eq!(world.month_sums().await, (4, 1_100, 100, 1_000), "all or nothing");
     for _ in 0..2 {
-        world.ledger.recost(&tenant_scope("acme"), vec![corrected(one.id)]).await.unwrap();
+        world.ledger.correct_costs(&tenant_scope("acme"), vec![corrected(one.id)]).await.unwrap();
     }
     assert_eq!(world.stored_call(one.id).await.end, Some(successful_end(1, 50)));
     assert_eq!(world.month_sums().await, (4, 650, 100, 1_000));

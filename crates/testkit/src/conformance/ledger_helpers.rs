@@ -1,13 +1,13 @@
 //! Helpers of the ledger cases.
 
 use longshore_accounts::{
-    Admission, Budget, BudgetState, Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall,
+    CallAdmission, Budget, BudgetState, Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall,
     UsageFilter,
 };
 use longshore_core::{CallId, NewUnit, ProfileName, SessionId, TenantId, UnitId};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 pub(super) fn profile_name(name: &str) -> ProfileName {
     ProfileName::new(name).unwrap()
@@ -62,16 +62,16 @@ pub(super) fn budget_sums(month: &BudgetState) -> (u64, i64, u64, i64) {
     (month.spent_tokens, month.spent_picos, month.reserved_tokens, month.reserved_picos)
 }
 
-impl World {
+impl StoreFixture {
     /// Admits one call and returns the answer.
-    pub(super) async fn try_admit(&self, call: &NewCall) -> Admission {
+    pub(super) async fn try_admit(&self, call: &NewCall) -> CallAdmission {
         self.ledger.admit_calls(vec![call.clone()]).await.unwrap().remove(0)
     }
 
     /// Admits one call, which must succeed.
     pub(super) async fn admit(&self, call: &NewCall) {
         let answer = self.try_admit(call).await;
-        let taken = matches!(answer, Admission::Admitted | Admission::NearBudget(_));
+        let taken = matches!(answer, CallAdmission::Admitted | CallAdmission::NearBudget(_));
         assert!(taken, "{answer:?}");
     }
 
@@ -104,7 +104,7 @@ impl World {
     /// Claims a unit and returns its session, its lease and a call for it.
     pub(super) async fn claim_unit_for_call(
         &self,
-    ) -> (SessionId, longshore_core::session::Lease, NewCall) {
+    ) -> (SessionId, longshore_core::worker_session::Lease, NewCall) {
         let session = self.session().await;
         let id = self.send(NewUnit { tenant: acme(), ..unit() }).await;
         let held = self.claim_one(session).await;

@@ -6,7 +6,7 @@ use longshore_core::{Error, KeyName};
 
 use super::helpers::*;
 use super::ledger_helpers::acme;
-use crate::World;
+use crate::StoreFixture;
 
 fn name(name: &str) -> KeyName {
     KeyName::new(name).unwrap()
@@ -36,7 +36,7 @@ fn rewrap(key: NewKey) -> KeyChange {
     KeyChange::Rewrap { from: "first".to_owned(), key }
 }
 
-impl World {
+impl StoreFixture {
     async fn add_key(&self, key: NewKey) {
         self.ledger.change_key(&ALL, add(key)).await.unwrap();
     }
@@ -55,7 +55,7 @@ impl World {
     }
 }
 
-pub(super) async fn a_new_version_retires_the_one_before(world: &World) {
+pub(super) async fn a_new_version_retires_the_one_before(world: &StoreFixture) {
     assert!(world.versions("k").await.is_empty());
     world.add_key(key("k", 1)).await;
     let first = world.versions("k").await.remove(0);
@@ -75,7 +75,7 @@ pub(super) async fn a_new_version_retires_the_one_before(world: &World) {
     assert_eq!(record[2].retires_at, Some(until), "a retirement time that is set does not change");
 }
 
-pub(super) async fn a_version_must_be_the_next(world: &World) {
+pub(super) async fn a_version_must_be_the_next(world: &StoreFixture) {
     for wrong in [0, 2] {
         let answer = world.ledger.change_key(&ALL, add(key("k", wrong))).await;
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
@@ -87,7 +87,7 @@ pub(super) async fn a_version_must_be_the_next(world: &World) {
     assert_eq!(world.versions("k").await[0].key, key("k", 1), "the first one stays");
 }
 
-pub(super) async fn a_revoked_version_stays_revoked(world: &World) {
+pub(super) async fn a_revoked_version_stays_revoked(world: &StoreFixture) {
     for version in 1..=3 {
         world.add_key(key("k", version)).await;
     }
@@ -109,7 +109,7 @@ pub(super) async fn a_revoked_version_stays_revoked(world: &World) {
     assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
 }
 
-pub(super) async fn a_data_key_is_wrapped_anew_once(world: &World) {
+pub(super) async fn a_data_key_is_wrapped_anew_once(world: &StoreFixture) {
     world.add_key(key("k", 1)).await;
     let anew = |wrapped: u8| NewKey {
         wrapped: vec![wrapped],
@@ -126,7 +126,7 @@ pub(super) async fn a_data_key_is_wrapped_anew_once(world: &World) {
     assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
 }
 
-pub(super) async fn keys_are_listed_in_pages(world: &World) {
+pub(super) async fn keys_are_listed_in_pages(world: &StoreFixture) {
     for (key_name, version) in [("b", 1), ("a", 1), ("a", 2)] {
         world.add_key(key(key_name, version)).await;
     }
@@ -149,7 +149,7 @@ pub(super) async fn keys_are_listed_in_pages(world: &World) {
     assert!(seen.is_sorted(), "version 10 comes after version 9: {seen:?}");
 }
 
-pub(super) async fn another_tenants_key_does_not_exist(world: &World) {
+pub(super) async fn another_tenants_key_does_not_exist(world: &StoreFixture) {
     world.add_key(key("k", 1)).await;
     let (other, key_name) = (tenant_scope("other"), name("k"));
     let keys: &dyn Keys = &*world.ledger;

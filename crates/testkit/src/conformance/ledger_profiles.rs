@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::helpers::*;
 use super::ledger_helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn put(name: &str) -> PutProfile {
     PutProfile {
@@ -23,7 +23,7 @@ fn remove(name: &ProfileName) -> ProfileChange {
     ProfileChange::Remove(acme(), name.clone())
 }
 
-pub(super) async fn a_profile_is_kept_and_its_revision_moves(world: &World) {
+pub(super) async fn a_profile_is_kept_and_its_revision_moves(world: &StoreFixture) {
     let made = world.ledger.put_profile(&ALL, put("main")).await.unwrap();
     assert_eq!((made.body["rate"].as_f64(), made.suspended), (Some(0.1), false));
     assert_eq!((made.created_at, made.updated_at), (world.now(), world.now()));
@@ -42,7 +42,7 @@ pub(super) async fn a_profile_is_kept_and_its_revision_moves(world: &World) {
     assert!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
 }
 
-pub(super) async fn a_profile_is_written_only_as_expected(world: &World) {
+pub(super) async fn a_profile_is_written_only_as_expected(world: &StoreFixture) {
     let only_new = || PutProfile { expected: Some(0), ..put("main") };
     let early = PutProfile { expected: Some(1), ..put("main") };
     assert!(matches!(world.ledger.put_profile(&ALL, early).await, Err(Error::Invalid(_))));
@@ -57,7 +57,7 @@ pub(super) async fn a_profile_is_written_only_as_expected(world: &World) {
     assert_eq!(found, changed);
 }
 
-pub(super) async fn a_suspended_profile_keeps_what_it_says(world: &World) {
+pub(super) async fn a_suspended_profile_keeps_what_it_says(world: &StoreFixture) {
     let switch = |suspended| PutProfile { body: None, suspended, ..put("main") };
     let empty = world.ledger.put_profile(&ALL, switch(Some(true))).await;
     assert!(matches!(empty, Err(Error::Invalid(_))), "there is nothing to suspend: {empty:?}");
@@ -71,7 +71,7 @@ pub(super) async fn a_suspended_profile_keeps_what_it_says(world: &World) {
     assert!(!resumed.suspended);
 }
 
-pub(super) async fn profiles_are_listed_in_pages(world: &World) {
+pub(super) async fn profiles_are_listed_in_pages(world: &StoreFixture) {
     for (owner, name) in [("b", "x"), ("acme", "z"), ("acme", "a"), ("acme", "m")] {
         let put = PutProfile { tenant: tenant(owner), ..put(name) };
         world.ledger.put_profile(&ALL, put).await.unwrap();
@@ -89,7 +89,7 @@ pub(super) async fn profiles_are_listed_in_pages(world: &World) {
     assert_eq!(seen, ["acme/a", "acme/m", "acme/z", "b/x"]);
 }
 
-pub(super) async fn another_tenants_profile_does_not_exist(world: &World) {
+pub(super) async fn another_tenants_profile_does_not_exist(world: &StoreFixture) {
     world.ledger.put_profile(&ALL, put("main")).await.unwrap();
     let (other, name) = (tenant_scope("other"), profile_name("main"));
     let not_there = |answer: Result<(), Error>| {
@@ -107,7 +107,7 @@ pub(super) async fn another_tenants_profile_does_not_exist(world: &World) {
     assert_eq!(ours.revision, own[0].revision, "another tenant's profile of this name is separate");
 }
 
-pub(super) async fn a_tenant_that_is_suspended_may_use_no_profile(world: &World) {
+pub(super) async fn a_tenant_that_is_suspended_may_use_no_profile(world: &StoreFixture) {
     let own = tenant_scope("acme");
     assert!(!world.ledger.is_suspended(&own, &acme()).await.unwrap(), "without a record too");
     for suspended in [true, false] {
@@ -120,7 +120,7 @@ pub(super) async fn a_tenant_that_is_suspended_may_use_no_profile(world: &World)
     assert!(matches!(theirs, Err(Error::NotFound { .. })), "{theirs:?}");
 }
 
-pub(super) async fn settings_are_announced_to_their_tenant(world: &World) {
+pub(super) async fn settings_are_announced_to_their_tenant(world: &StoreFixture) {
     let key = || NewKey {
         tenant: acme(),
         name: KeyName::new("openai").unwrap(),

@@ -1,33 +1,33 @@
 //! Requests for provider batches: waiting, in a provider batch, answered. Each step is idempotent.
 
 use longshore_accounts::{
-    Delivery, NewParked, Parked, ParkedCounts, PendingChange, PendingFilter, ProviderBatchChange,
-    Return, Shipment,
+    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingChange, PendingFilter, ProviderBatchChange,
+    CloseReason, ProviderBatch,
 };
 use longshore_core::{BatchId, Payload, UnitId};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn batch() -> BatchId {
     batch_id("parked")
 }
 
-fn item(id: &str) -> NewParked {
-    NewParked { custom_id: id.into(), unit: UnitId::new(), prompt: format!("about {id} \0 é") }
+fn item(id: &str) -> NewPendingRequest {
+    NewPendingRequest { custom_id: id.into(), unit: UnitId::new(), prompt: format!("about {id} \0 é") }
 }
 
-fn delivery(id: &str, reply: &str) -> Delivery {
-    Delivery { custom_id: id.into(), reply: Payload::from(reply.as_bytes().to_vec()) }
+fn delivery(id: &str, reply: &str) -> BatchAnswer {
+    BatchAnswer { custom_id: id.into(), reply: Payload::from(reply.as_bytes().to_vec()) }
 }
 
-fn ids(items: &[Parked]) -> Vec<&str> {
+fn ids(items: &[PendingRequest]) -> Vec<&str> {
     items.iter().map(|item| item.new.custom_id.as_str()).collect()
 }
 
-impl World {
-    async fn park(&self, ids: &[&str]) -> Vec<NewParked> {
-        let items: Vec<NewParked> = ids.iter().map(|id| item(id)).collect();
+impl StoreFixture {
+    async fn park(&self, ids: &[&str]) -> Vec<NewPendingRequest> {
+        let items: Vec<NewPendingRequest> = ids.iter().map(|id| item(id)).collect();
         let parked = self.ledger.change_pending(&batch(), PendingChange::Add(items.clone())).await;
         assert_eq!(parked.unwrap(), []);
         items
@@ -49,15 +49,15 @@ impl World {
         self.ledger.change_pending(&batch(), remove).await.unwrap();
     }
 
-    async fn parked(&self, filter: PendingFilter) -> Vec<Parked> {
+    async fn parked(&self, filter: PendingFilter) -> Vec<PendingRequest> {
         self.ledger.pending_requests(&batch(), &filter, 100).await.unwrap()
     }
 
-    async fn waiting(&self) -> Vec<Parked> {
+    async fn waiting(&self) -> Vec<PendingRequest> {
         self.parked(PendingFilter::Waiting).await
     }
 
-    async fn contents(&self, mark: &str) -> Vec<Parked> {
+    async fn contents(&self, mark: &str) -> Vec<PendingRequest> {
         self.parked(PendingFilter::ProviderBatch(mark.to_owned())).await
     }
 
@@ -76,12 +76,12 @@ impl World {
         self.change_provider_batch(mark, ProviderBatchChange::Create(ids)).await;
     }
 
-    async fn shipments(&self) -> (Vec<Shipment>, ParkedCounts) {
+    async fn shipments(&self) -> (Vec<ProviderBatch>, PendingCounts) {
         self.ledger.provider_batches(&batch()).await.unwrap()
     }
 }
 
-pub(super) async fn parked_questions_wait_in_their_order(world: &World) {
+pub(super) async fn parked_questions_wait_in_their_order(world: &StoreFixture) {
     let items = world.park(&["b", "a"]).await;
     world.park_in_other_batch().await;
     // A repeat changes nothing.
@@ -96,7 +96,7 @@ pub(super) async fn parked_questions_wait_in_their_order(world: &World) {
     );
 }
 
-pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &World) {
+pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &StoreFixture) {
     world.park(&["a", "b", "c"]).await;
     world.seal("m-1", &["a", "b"]).await;
     world.seal("m-2", &["b", "c", "unknown"]).await;
@@ -111,12 +111,12 @@ pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &Worl
             .await;
     }
     let (shipments, _) = world.shipments().await;
-    let told: Vec<_> = shipments.iter().map(|s| (s.mark.as_str(), s.ticket.as_deref())).collect();
+    let told: Vec<_> = shipments.iter().map(|s| (s.name.as_str(), s.provider_id.as_deref())).collect();
     assert_eq!(told, [("m-1", None), ("m-2", Some("ticket"))]);
     assert_eq!(shipments[0].sealed_at, world.now());
 }
 
-pub(super) async fn the_first_answer_to_a_question_stays(world: &World) {
+pub(super) async fn the_first_answer_to_a_question_stays(world: &StoreFixture) {
     let items = world.park(&["a", "b"]).await;
     world.seal("m-1", &["a", "b"]).await;
     let woken = world.deliver(&[("a", "one"), ("nobody", "x"), ("a", "two")]).await;
@@ -128,23 +128,23 @@ pub(super) async fn the_first_answer_to_a_question_stays(world: &World) {
     assert_eq!(world.reply_to("b").await, Some(None));
 }
 
-pub(super) async fn what_a_closed_shipment_leaves_waits_again(world: &World) {
+pub(super) async fn what_a_closed_shipment_leaves_waits_again(world: &StoreFixture) {
     world.park(&["a", "b", "c"]).await;
     world.seal("m-1", &["a", "b"]).await;
     world.deliver(&[("a", "one")]).await;
     for _ in 0..2 {
-        world.change_provider_batch("m-1", ProviderBatchChange::Close(Return::Tried)).await;
+        world.change_provider_batch("m-1", ProviderBatchChange::Close(CloseReason::NoAnswer)).await;
     }
     assert!(world.shipments().await.0.is_empty());
     let waiting = world.waiting().await;
     assert_eq!(ids(&waiting), ["b", "c"], "an answered request is not waiting");
     assert_eq!((waiting[0].tries, waiting[1].tries), (1, 0));
     world.seal("m-2", &["b"]).await;
-    world.change_provider_batch("m-2", ProviderBatchChange::Close(Return::Untried)).await;
+    world.change_provider_batch("m-2", ProviderBatchChange::Close(CloseReason::NotProcessed)).await;
     assert_eq!(world.waiting().await[0].tries, 1);
 }
 
-pub(super) async fn an_unparked_question_is_forgotten(world: &World) {
+pub(super) async fn an_unparked_question_is_forgotten(world: &StoreFixture) {
     world.park(&["a"]).await;
     world.deliver(&[("a", "one")]).await;
     for _ in 0..2 {
@@ -154,7 +154,7 @@ pub(super) async fn an_unparked_question_is_forgotten(world: &World) {
     assert!(world.deliver(&[("a", "x")]).await.is_empty());
 }
 
-pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(world: &World) {
+pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(world: &StoreFixture) {
     let items = world.park(&["a", "b", "c", "d"]).await;
     world.park_in_other_batch().await;
     world.seal("m-1", &["b", "c", "d"]).await;
@@ -162,7 +162,7 @@ pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(wo
     let (_, counts) = world.shipments().await;
     assert_eq!((counts.waiting, counts.out, counts.answered, counts.total()), (1, 1, 2, 4));
     let answered = world.parked(PendingFilter::Answered).await;
-    let reply = |parked: &Parked| parked.reply.as_ref().unwrap().as_bytes().to_vec();
+    let reply = |parked: &PendingRequest| parked.reply.as_ref().unwrap().as_bytes().to_vec();
     let told: Vec<_> = answered.iter().map(|parked| (&parked.new, reply(parked))).collect();
     assert_eq!(told, [(&items[1], b"two".to_vec()), (&items[3], b"four".to_vec())]);
     let first = world.ledger.pending_requests(&batch(), &PendingFilter::Answered, 1).await.unwrap();

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use longshore_core::store::Sent;
+use longshore_core::store::SendResult;
 use longshore_core::{Error, NewUnit, QueueName, SessionId, UnitId, UnitState};
 use tokio::task::JoinSet;
 
 use super::helpers::*;
 use super::ledger_helpers::acme;
-use crate::World;
+use crate::StoreFixture;
 
 fn replies() -> QueueName {
     queue("acme/replies-1")
 }
 
-impl World {
+impl StoreFixture {
     async fn open_replies(&self, session: SessionId) -> Result<(), Error> {
         self.ledger.assign_reply_queue(&ALL, &acme(), &replies(), Some(session)).await
     }
@@ -36,7 +36,7 @@ impl World {
     }
 }
 
-pub(super) async fn a_reply_queue_is_one_sessions(world: &World) {
+pub(super) async fn a_reply_queue_is_one_sessions(world: &StoreFixture) {
     let (one, two) = (world.session().await, world.session().await);
     assert!(!world.are_open().await);
     world.open_replies(one).await.unwrap();
@@ -51,7 +51,7 @@ pub(super) async fn a_reply_queue_is_one_sessions(world: &World) {
     world.open_replies(two).await.unwrap();
 }
 
-pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(world: &World) {
+pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(world: &StoreFixture) {
     let session = world.session().await;
     world.open_replies(session).await.unwrap();
     let (left, elsewhere) = (world.reply().await, world.send(unit()).await);
@@ -60,28 +60,28 @@ pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(world: &Wo
     assert_eq!(world.state(elsewhere).await, UnitState::Ready);
 }
 
-pub(super) async fn a_reply_to_a_queue_that_nobody_reads_is_not_taken(world: &World) {
+pub(super) async fn a_reply_to_a_queue_that_nobody_reads_is_not_taken(world: &StoreFixture) {
     let reply = || NewUnit { tenant: acme(), queue: replies(), ..unit() };
-    assert_eq!(world.ledger.reply(&ALL, reply()).await.unwrap(), None);
+    assert_eq!(world.ledger.send_reply(&ALL, reply()).await.unwrap(), None);
     let session = world.session().await;
     world.open_replies(session).await.unwrap();
     let (taken, elsewhere) = (reply(), tenant_scope("other"));
     for _ in 0..2 {
-        let sent = world.ledger.reply(&tenant_scope("acme"), taken.clone()).await.unwrap();
-        assert_eq!(sent, Some(Sent::Created(taken.id)));
+        let sent = world.ledger.send_reply(&tenant_scope("acme"), taken.clone()).await.unwrap();
+        assert_eq!(sent, Some(SendResult::Created(taken.id)));
     }
-    world.ledger.reply(&elsewhere, reply()).await.unwrap_err();
+    world.ledger.send_reply(&elsewhere, reply()).await.unwrap_err();
     world.close_replies().await;
     let (state, late) = (world.state(taken.id).await, reply());
     assert_eq!(
-        (state, world.ledger.reply(&ALL, late.clone()).await.unwrap()),
+        (state, world.ledger.send_reply(&ALL, late.clone()).await.unwrap()),
         (UnitState::Cancelled, None)
     );
     let found = world.store.unit(&ALL, late.id).await;
     assert!(matches!(found, Err(Error::NotFound { .. })), "{found:?}");
 }
 
-pub(super) async fn no_reply_is_left_in_a_queue_that_was_closed_meanwhile(world: &World) {
+pub(super) async fn no_reply_is_left_in_a_queue_that_was_closed_meanwhile(world: &StoreFixture) {
     for _ in 0..20 {
         let session = world.session().await;
         world.open_replies(session).await.unwrap();
@@ -91,7 +91,7 @@ pub(super) async fn no_reply_is_left_in_a_queue_that_was_closed_meanwhile(world:
             senders.spawn(async move {
                 let reply = NewUnit { tenant: acme(), queue: replies(), ..unit() };
                 let id = reply.id;
-                ledger.reply(&ALL, reply).await.unwrap().map(|_| id)
+                ledger.send_reply(&ALL, reply).await.unwrap().map(|_| id)
             });
         }
         world.store.close_session(session).await.unwrap();
@@ -101,7 +101,7 @@ pub(super) async fn no_reply_is_left_in_a_queue_that_was_closed_meanwhile(world:
     }
 }
 
-pub(super) async fn a_reply_queue_goes_with_its_session(world: &World) {
+pub(super) async fn a_reply_queue_goes_with_its_session(world: &StoreFixture) {
     let (dead, closed) = (world.session().await, world.session().await);
     for session in [dead, closed] {
         world.open_replies(session).await.unwrap();
@@ -123,7 +123,7 @@ pub(super) async fn a_reply_queue_goes_with_its_session(world: &World) {
     }
 }
 
-pub(super) async fn a_reply_queue_goes_over_to_the_next_life(world: &World) {
+pub(super) async fn a_reply_queue_goes_over_to_the_next_life(world: &StoreFixture) {
     let (former, session) = (world.session().await, world.session().await);
     world.open_replies(former).await.unwrap();
     let waiting = world.reply().await;
@@ -135,7 +135,7 @@ pub(super) async fn a_reply_queue_goes_over_to_the_next_life(world: &World) {
     assert!(!world.are_open().await);
 }
 
-pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(world: &World) {
+pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(world: &StoreFixture) {
     let session = world.session().await;
     world.store.close_session(session).await.unwrap();
     let answer = world.open_replies(session).await;
@@ -143,7 +143,7 @@ pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(world: &World)
     assert!(!world.are_open().await);
 }
 
-pub(super) async fn another_tenants_reply_queue_does_not_exist(world: &World) {
+pub(super) async fn another_tenants_reply_queue_does_not_exist(world: &StoreFixture) {
     let session = world.session().await;
     world.open_replies(session).await.unwrap();
     let (other, other_tenant) = (tenant_scope("other"), tenant("other"));

@@ -1,76 +1,76 @@
 //! Calls at the end of a unit or a session: finishes, checkpoints, and dead workers.
 
 use longshore_accounts::{CallStatus, NewCall};
-use longshore_core::store::{Finish, Finished, Kept};
+use longshore_core::store::{FinishRequest, FinishResult, CheckpointRequest};
 use longshore_core::{Payload, UnitState};
 
 use super::helpers::*;
 use super::ledger_helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn state(text: &str) -> Payload {
     Payload::from(text.as_bytes())
 }
 
-pub(super) async fn a_finish_writes_what_its_calls_came_to(world: &World) {
+pub(super) async fn a_finish_writes_what_its_calls_came_to(world: &StoreFixture) {
     let (session, lease, asked) = world.claim_unit_for_call().await;
     world.admit(&asked).await;
     let calls = vec![
         finished_call(&asked, successful_end(10, 70)),
         finished_call(&call(), successful_end(1, 1)),
     ];
-    let finish = Finish { calls, ..Finish::new(lease, done()) };
+    let finish = FinishRequest { calls, ..FinishRequest::new(lease, done()) };
     let answer = world.store.finish(session, vec![finish]).await.unwrap();
-    assert_eq!(answer, [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(answer, [FinishResult::Recorded(UnitState::Done)]);
     assert_eq!(world.stored_call(asked.id).await.end, Some(successful_end(10, 70)));
     assert_eq!(world.month_sums().await, (22, 71, 0, 0));
 }
 
-pub(super) async fn calls_go_with_any_end(world: &World) {
+pub(super) async fn calls_go_with_any_end(world: &StoreFixture) {
     for outcome in [failed(), retry_after(secs(60))] {
         let (session, lease, asked) = world.claim_unit_for_call().await;
         world.admit(&asked).await;
         let calls = vec![finished_call(&asked, successful_end(10, 70))];
         let checkpoint = Some(state("kept"));
-        let finish = Finish { calls, checkpoint, ..Finish::new(lease, outcome) };
+        let finish = FinishRequest { calls, checkpoint, ..FinishRequest::new(lease, outcome) };
         world.store.finish(session, vec![finish]).await.unwrap();
         assert_eq!(world.stored_call(asked.id).await.status, CallStatus::Success);
     }
     assert_eq!(world.month_sums().await, (40, 140, 0, 0));
 }
 
-pub(super) async fn a_finish_heard_twice_counts_its_calls_once(world: &World) {
+pub(super) async fn a_finish_heard_twice_counts_its_calls_once(world: &StoreFixture) {
     let (session, lease, asked) = world.claim_unit_for_call().await;
     for _ in 0..3 {
         // The call was not admitted before, so only its own row can identify a repeat.
         let calls = vec![finished_call(&asked, successful_end(10, 70))];
-        let finish = Finish { calls, ..Finish::new(lease, done()) };
+        let finish = FinishRequest { calls, ..FinishRequest::new(lease, done()) };
         world.store.finish(session, vec![finish]).await.unwrap();
     }
     let late = finished_call(&call(), successful_end(5, 5));
-    let finish = Finish { calls: vec![late], ..Finish::new(lease, done()) };
+    let finish = FinishRequest { calls: vec![late], ..FinishRequest::new(lease, done()) };
     world.store.finish(session, vec![finish]).await.unwrap();
     assert_eq!(world.calls().await.len(), 1, "a repeated finish writes no calls");
     assert_eq!(world.month_sums().await, (20, 70, 0, 0));
 }
 
-pub(super) async fn a_lost_lease_writes_no_call(world: &World) {
+pub(super) async fn a_lost_lease_writes_no_call(world: &StoreFixture) {
     let (session, lease, asked) = world.claim_unit_for_call().await;
     world.kill(session).await;
     let calls = || vec![finished_call(&asked, successful_end(10, 70))];
-    let finish = Finish { calls: calls(), ..Finish::new(lease, done()) };
+    let finish = FinishRequest { calls: calls(), ..FinishRequest::new(lease, done()) };
     let answer = world.store.finish(session, vec![finish]).await.unwrap();
-    assert_eq!(answer, [Finished::LeaseLost]);
-    let kept = Kept { calls: calls(), ..Kept::new(state("late")) };
+    assert_eq!(answer, [FinishResult::LeaseLost]);
+    let kept = CheckpointRequest { calls: calls(), ..CheckpointRequest::new(state("late")) };
     assert!(!world.store.checkpoint(session, lease, kept).await.unwrap());
     assert!(world.calls().await.is_empty());
     assert_eq!(world.month_sums().await, (0, 0, 0, 0));
 }
 
-pub(super) async fn a_checkpoint_writes_what_its_calls_came_to(world: &World) {
+pub(super) async fn a_checkpoint_writes_what_its_calls_came_to(world: &StoreFixture) {
     let (session, lease, asked) = world.claim_unit_for_call().await;
     world.admit(&asked).await;
-    let keep = |calls| Kept { calls, ..Kept::new(state("answer")) };
+    let keep = |calls| CheckpointRequest { calls, ..CheckpointRequest::new(state("answer")) };
     for _ in 0..2 {
         let kept = keep(vec![finished_call(&asked, successful_end(10, 70))]);
         assert!(world.store.checkpoint(session, lease, kept).await.unwrap());
@@ -84,7 +84,7 @@ pub(super) async fn a_checkpoint_writes_what_its_calls_came_to(world: &World) {
 }
 
 /// Asserts that an open call of an ended session counts as maybe billed.
-async fn assert_maybe_billed(world: &World, call: &NewCall) {
+async fn assert_maybe_billed(world: &StoreFixture, call: &NewCall) {
     let kept = world.stored_call(call.id).await;
     assert_eq!((kept.status, kept.logged_at), (CallStatus::MaybeBilled, Some(world.now())));
     let end = kept.end.unwrap();
@@ -92,7 +92,7 @@ async fn assert_maybe_billed(world: &World, call: &NewCall) {
     assert_eq!((end.tokens_in + end.tokens_out, end.cost_picos), (100, 1_000));
 }
 
-pub(super) async fn a_dead_sessions_open_calls_may_have_been_billed(world: &World) {
+pub(super) async fn a_dead_sessions_open_calls_may_have_been_billed(world: &StoreFixture) {
     let (session, _, open) = world.claim_unit_for_call().await;
     let settled = session_call(session);
     let others = session_call(world.session().await);
@@ -110,7 +110,7 @@ pub(super) async fn a_dead_sessions_open_calls_may_have_been_billed(world: &Worl
     assert_maybe_billed(world, &open).await;
 }
 
-pub(super) async fn a_closed_sessions_open_calls_may_have_been_billed(world: &World) {
+pub(super) async fn a_closed_sessions_open_calls_may_have_been_billed(world: &StoreFixture) {
     let session = world.session().await;
     let open = session_call(session);
     world.admit(&open).await;
@@ -119,7 +119,7 @@ pub(super) async fn a_closed_sessions_open_calls_may_have_been_billed(world: &Wo
     assert_eq!(world.month_sums().await, (100, 1_000, 0, 0));
 }
 
-pub(super) async fn a_former_lifes_open_calls_may_have_been_billed(world: &World) {
+pub(super) async fn a_former_lifes_open_calls_may_have_been_billed(world: &StoreFixture) {
     let (former, _, open) = world.claim_unit_for_call().await;
     world.admit(&open).await;
     let session = world.session().await;
@@ -127,12 +127,12 @@ pub(super) async fn a_former_lifes_open_calls_may_have_been_billed(world: &World
     assert_maybe_billed(world, &open).await;
 }
 
-pub(super) async fn a_session_that_beats_keeps_its_calls_open(world: &World) {
+pub(super) async fn a_session_that_beats_keeps_its_calls_open(world: &StoreFixture) {
     let session = world.session().await;
     let open = session_call(session);
     world.admit(&open).await;
-    world.store.beat(session, Default::default()).await.unwrap();
-    let stale = longshore_core::stall::Dead { session, beats: 0 };
+    world.store.heartbeat(session, Default::default()).await.unwrap();
+    let stale = longshore_core::failure_detector::StalledSession { session, beats: 0 };
     world.store.reclaim(&[stale]).await.unwrap();
     assert_eq!(world.stored_call(open.id).await.status, CallStatus::Open);
 }

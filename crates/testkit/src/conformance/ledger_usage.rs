@@ -4,10 +4,10 @@ use longshore_accounts::{CallEnd, CallStatus, NewCall, Usage, UsageBy, UsageFilt
 
 use super::helpers::*;
 use super::ledger_helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 /// Records five calls of two tenants on two days: succeeded, failed, lost, estimated and open.
-async fn history(world: &World) {
+async fn history(world: &StoreFixture) {
     let session = world.session().await;
     let first = NewCall { batch: Some(batch_id("b")), ..call() };
     world.record(finished_call(&first, successful_end(10, 100))).await;
@@ -26,7 +26,7 @@ async fn history(world: &World) {
     world.admit(&NewCall { model: "large".to_owned(), ..call() }).await;
 }
 
-async fn usage(world: &World, by: UsageBy) -> Vec<Usage> {
+async fn usage(world: &StoreFixture, by: UsageBy) -> Vec<Usage> {
     world.ledger.usage(&ALL, &UsageFilter::default(), by).await.unwrap()
 }
 
@@ -34,7 +34,7 @@ fn summary(usage: &[Usage]) -> Vec<(&str, u64, u64)> {
     usage.iter().map(|sum| (sum.name.as_str(), sum.calls, sum.tokens_in)).collect()
 }
 
-pub(super) async fn usage_is_summed_by_each_group(world: &World) {
+pub(super) async fn usage_is_summed_by_each_group(world: &StoreFixture) {
     history(world).await;
     let by_tenant = usage(world, UsageBy::Tenant).await;
     let ours = Usage {
@@ -69,7 +69,7 @@ pub(super) async fn usage_is_summed_by_each_group(world: &World) {
     assert_eq!(summary(&usage(world, UsageBy::Profile).await), expected);
 }
 
-pub(super) async fn usage_and_calls_are_filtered_alike(world: &World) {
+pub(super) async fn usage_and_calls_are_filtered_alike(world: &StoreFixture) {
     history(world).await;
     let of_request = world.calls().await[0].call.request_id.clone();
     let night = world.now();
@@ -94,7 +94,7 @@ pub(super) async fn usage_and_calls_are_filtered_alike(world: &World) {
     assert_eq!(summary(&own), [("other", 1, 1)], "a tenant sees its own");
 }
 
-pub(super) async fn a_sum_that_cannot_be_told_is_an_error(world: &World) {
+pub(super) async fn a_sum_that_cannot_be_told_is_an_error(world: &StoreFixture) {
     for _ in 0..3 {
         let dear = NewCall { tenant: tenant(&format!("t{}", world.calls().await.len())), ..call() };
         world.record(finished_call(&dear, successful_end(1, i64::MAX / 2))).await;

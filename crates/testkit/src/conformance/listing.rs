@@ -5,9 +5,9 @@ use longshore_core::store::UnitFilter;
 use longshore_core::{BatchStatus, Kind, NewBatch, NewUnit, Payload, UnitId, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-async fn list_all_pages(world: &World, filter: &UnitFilter, limit: u32) -> Vec<UnitId> {
+async fn list_all_pages(world: &StoreFixture, filter: &UnitFilter, limit: u32) -> Vec<UnitId> {
     let (mut found, mut after) = (vec![], None::<String>);
     loop {
         let page = world.store.units(&ALL, filter, after.as_deref(), limit).await.unwrap();
@@ -20,7 +20,7 @@ async fn list_all_pages(world: &World, filter: &UnitFilter, limit: u32) -> Vec<U
     }
 }
 
-pub(super) async fn units_are_listed_newest_first_without_gap_or_repeat(world: &World) {
+pub(super) async fn units_are_listed_newest_first_without_gap_or_repeat(world: &StoreFixture) {
     let mut sent = world.send_many(25).await;
     sent.reverse();
     assert_eq!(list_all_pages(world, &UnitFilter::default(), 10).await, sent);
@@ -28,7 +28,7 @@ pub(super) async fn units_are_listed_newest_first_without_gap_or_repeat(world: &
     assert_eq!(list_all_pages(world, &UnitFilter::default(), 1).await, sent);
 }
 
-pub(super) async fn new_units_do_not_disturb_a_walk(world: &World) {
+pub(super) async fn new_units_do_not_disturb_a_walk(world: &StoreFixture) {
     let sent = world.send_many(4).await;
     let filter = UnitFilter::default();
     let first = world.store.units(&ALL, &filter, None, 2).await.unwrap();
@@ -39,7 +39,7 @@ pub(super) async fn new_units_do_not_disturb_a_walk(world: &World) {
     assert_eq!(ids, [sent[1], sent[0]]);
 }
 
-pub(super) async fn filters_choose_by_state_queue_kind_and_batch(world: &World) {
+pub(super) async fn filters_choose_by_state_queue_kind_and_batch(world: &StoreFixture) {
     let session = world.session().await;
     let ended = world.send_and_finish(session, failed()).await;
     let mail = world.send(NewUnit { queue: queue("mail"), ..unit() }).await;
@@ -63,7 +63,7 @@ pub(super) async fn filters_choose_by_state_queue_kind_and_batch(world: &World) 
     assert!(list_all_pages(world, &both, 10).await.is_empty());
 }
 
-pub(super) async fn lists_leave_out_what_may_be_large(world: &World) {
+pub(super) async fn lists_leave_out_what_may_be_large(world: &StoreFixture) {
     let session = world.session().await;
     let result = Payload::from(b"\"answer\"".as_slice());
     world.send_and_finish(session, longshore_core::Outcome::Done(Some(result))).await;
@@ -73,7 +73,7 @@ pub(super) async fn lists_leave_out_what_may_be_large(world: &World) {
     assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1));
 }
 
-pub(super) async fn batches_are_listed_newest_first(world: &World) {
+pub(super) async fn batches_are_listed_newest_first(world: &StoreFixture) {
     for name in ["c", "a", "b"] {
         world.open_batch(NewBatch::new(batch_id(name))).await;
         world.clock.advance(secs(1));
@@ -90,7 +90,7 @@ pub(super) async fn batches_are_listed_newest_first(world: &World) {
     assert_eq!(names(&paused.items), ["a"]);
 }
 
-pub(super) async fn a_cursor_that_is_none_is_refused(world: &World) {
+pub(super) async fn a_cursor_that_is_none_is_refused(world: &StoreFixture) {
     world.send(unit()).await;
     let filter = UnitFilter::default();
     assert!(world.store.units(&ALL, &filter, Some("no cursor"), 9).await.is_err());

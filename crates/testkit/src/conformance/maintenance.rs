@@ -1,12 +1,12 @@
 //! Maintenance: promotion, expiry, pruning, leader election.
 
-use longshore_core::store::{Finished, Retention};
+use longshore_core::store::{FinishResult, Retention};
 use longshore_core::{BatchStatus, NewBatch, NewUnit, SessionId, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-pub(super) async fn promotion_is_bounded_and_says_if_there_is_more(world: &World) {
+pub(super) async fn promotion_is_bounded_and_says_if_there_is_more(world: &StoreFixture) {
     let due = Some(world.now() + secs(1));
     for _ in 0..5 {
         world.send(NewUnit { not_before: due, ..unit() }).await;
@@ -19,7 +19,7 @@ pub(super) async fn promotion_is_bounded_and_says_if_there_is_more(world: &World
     assert_eq!(world.store.promote(3).await.unwrap().due, 0);
 }
 
-pub(super) async fn next_due_is_the_time_to_the_first_scheduled_unit(world: &World) {
+pub(super) async fn next_due_is_the_time_to_the_first_scheduled_unit(world: &StoreFixture) {
     let next_due = async || world.store.promote(10).await.unwrap().next_due;
     assert_eq!(next_due().await, None);
     world.send(unit()).await;
@@ -35,13 +35,13 @@ pub(super) async fn next_due_is_the_time_to_the_first_scheduled_unit(world: &Wor
     assert_eq!(next_due().await, Some(secs(20)), "the first unit is promoted");
 }
 
-pub(super) async fn a_waiting_unit_fails_at_its_deadline(world: &World) {
+pub(super) async fn a_waiting_unit_fails_at_its_deadline(world: &StoreFixture) {
     let deadline = Some(world.now() + secs(10));
     let ready = world.send(NewUnit { deadline, ..unit() }).await;
     let scheduled = NewUnit { deadline, not_before: Some(world.now() + secs(5)), ..unit() };
     let scheduled = world.send(scheduled).await;
     let mut blocked = NewUnit { deadline, ..unit() };
-    blocked.after.units = vec![world.send(unit()).await];
+    blocked.dependencies.units = vec![world.send(unit()).await];
     let blocked = world.send(blocked).await;
     world.clock.advance(secs(9));
     assert_eq!(world.store.promote(100).await.unwrap().expired, 0);
@@ -56,7 +56,7 @@ pub(super) async fn a_waiting_unit_fails_at_its_deadline(world: &World) {
     }
 }
 
-pub(super) async fn an_expired_unit_is_not_claimed(world: &World) {
+pub(super) async fn an_expired_unit_is_not_claimed(world: &StoreFixture) {
     let deadline = Some(world.now() + secs(10));
     let late = world.send(NewUnit { deadline, ..unit() }).await;
     let fine = world.send(unit()).await;
@@ -67,12 +67,12 @@ pub(super) async fn an_expired_unit_is_not_claimed(world: &World) {
     assert_eq!(world.state(late).await, UnitState::Failed);
 }
 
-pub(super) async fn expiry_reaches_batch_and_dependants(world: &World) {
+pub(super) async fn expiry_reaches_batch_and_dependants(world: &StoreFixture) {
     let id = batch_id("b");
     world.open_batch(NewBatch::new(id.clone())).await;
     let first = NewUnit { deadline: Some(world.now() + secs(10)), ..unit() };
     let mut second = unit();
-    second.after.units = vec![first.id];
+    second.dependencies.units = vec![first.id];
     world.add_chunk(&id, "", "2", vec![first, second]).await;
     world.store.seal_batch(&ALL, &id).await.unwrap();
     world.clock.advance(secs(10));
@@ -91,7 +91,7 @@ fn retention(done: u64, failed: u64, batches: u64) -> Retention {
     }
 }
 
-pub(super) async fn ended_units_are_kept_as_long_as_they_should(world: &World) {
+pub(super) async fn ended_units_are_kept_as_long_as_they_should(world: &StoreFixture) {
     let session = world.session().await;
     let good = world.send_and_finish(session, done()).await;
     let bad = world.send_and_finish(session, failed()).await;
@@ -107,7 +107,7 @@ pub(super) async fn ended_units_are_kept_as_long_as_they_should(world: &World) {
     assert!(!there(bad).await && there(live).await);
 }
 
-pub(super) async fn pruning_is_bounded_and_says_if_there_is_more(world: &World) {
+pub(super) async fn pruning_is_bounded_and_says_if_there_is_more(world: &StoreFixture) {
     world.send_many(5).await;
     let session = world.session().await;
     let held = world.claim(session, 5).await;
@@ -122,7 +122,7 @@ pub(super) async fn pruning_is_bounded_and_says_if_there_is_more(world: &World) 
     assert_eq!(units, 5);
 }
 
-pub(super) async fn a_batch_still_counts_its_pruned_units(world: &World) {
+pub(super) async fn a_batch_still_counts_its_pruned_units(world: &StoreFixture) {
     let id = batch_id("b");
     world.send_sealed_batch(NewBatch::new(id.clone()), 4).await;
     let session = world.session().await;
@@ -134,11 +134,11 @@ pub(super) async fn a_batch_still_counts_its_pruned_units(world: &World) {
     assert_eq!((batch.counts.done, batch.counts.total()), (3, 4));
     let last = world.claim_one(session).await;
     let recorded = world.finish(session, last.lease, done()).await;
-    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
+    assert_eq!(recorded, FinishResult::Recorded(UnitState::Done));
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
 }
 
-pub(super) async fn ended_batches_are_pruned_and_open_ones_kept(world: &World) {
+pub(super) async fn ended_batches_are_pruned_and_open_ones_kept(world: &StoreFixture) {
     let (ended, open) = (batch_id("ended"), batch_id("open"));
     world.send_sealed_batch(NewBatch::new(ended.clone()), 1).await;
     let session = world.session().await;
@@ -154,10 +154,10 @@ pub(super) async fn ended_batches_are_pruned_and_open_ones_kept(world: &World) {
     world.open_batch(NewBatch::new(ended)).await;
 }
 
-pub(super) async fn one_session_leads_at_a_time(world: &World) {
+pub(super) async fn one_session_leads_at_a_time(world: &StoreFixture) {
     let (a, b) = (world.session().await, world.session().await);
     let lead =
-        async |role: &str, who: SessionId| world.store.lead(role, who, secs(10)).await.unwrap();
+        async |role: &str, who: SessionId| world.store.acquire_leadership(role, who, secs(10)).await.unwrap();
     assert!(lead("pruner", a).await);
     assert!(!lead("pruner", b).await);
     assert!(lead("reclaimer", b).await, "each role has its own leader");
@@ -170,9 +170,9 @@ pub(super) async fn one_session_leads_at_a_time(world: &World) {
     assert!(!lead("pruner", a).await);
 }
 
-pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_ever(world: &World) {
+pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_ever(world: &StoreFixture) {
     let (old, new) = (world.session().await, world.session().await);
-    let lead = async |who| world.store.lead("promoter", who, secs(5)).await.unwrap();
+    let lead = async |who| world.store.acquire_leadership("promoter", who, secs(5)).await.unwrap();
     assert!(lead(old).await);
     assert!(!lead(new).await);
     world.clock.set(world.now() - secs(3600));
@@ -182,10 +182,10 @@ pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_e
     assert!(lead(old).await);
 }
 
-pub(super) async fn a_session_that_ended_leads_no_more(world: &World) {
+pub(super) async fn a_session_that_ended_leads_no_more(world: &StoreFixture) {
     let (closed, killed, heir) =
         (world.session().await, world.session().await, world.session().await);
-    let lead = async |session| world.store.lead("r", session, secs(60)).await.unwrap();
+    let lead = async |session| world.store.acquire_leadership("r", session, secs(60)).await.unwrap();
     assert!(lead(closed).await);
     assert!(!lead(killed).await);
     world.store.close_session(closed).await.unwrap();

@@ -50,7 +50,7 @@ mod weights;
 
 use std::pin::Pin;
 
-use crate::{PermitsWorld, SqlWorld, World};
+use crate::{PermitsFixture, SqlStoreFixture, StoreFixture};
 
 /// Calls `$then!` with `$args` and the list of all cases.
 #[doc(hidden)]
@@ -612,37 +612,37 @@ type Case<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 __with_cases!(dispatcher,
     /// Every case, as `topic::case`.
-    CASES, find, World;
+    CASES, find, StoreFixture;
 );
 __with_sql_cases!(dispatcher,
     /// The cases for stores that run SQL effects, as `topic::case`.
-    SQL_CASES, find_sql, dyn SqlWorld;
+    SQL_CASES, find_sql, dyn SqlStoreFixture;
 );
 __with_permit_cases!(dispatcher,
     /// The cases for bounded pools, as `topic::case`.
-    PERMIT_CASES, find_permits, PermitsWorld;
+    PERMIT_CASES, find_permits, PermitsFixture;
 );
 
 /// Runs one case by its name in [`CASES`], then checks the store with `verify`.
-pub async fn run(name: &str, world: &World) {
+pub async fn run(name: &str, world: &StoreFixture) {
     find(name, world).await;
     verify(world).await;
 }
 
 /// Runs one case by its name in [`SQL_CASES`], on a table `account` that it creates first.
-pub async fn run_sql(name: &str, sql: &dyn SqlWorld) {
+pub async fn run_sql(name: &str, sql: &dyn SqlStoreFixture) {
     sql.execute("CREATE TABLE account (id INTEGER PRIMARY KEY, amount INTEGER NOT NULL)");
     sql.execute("INSERT INTO account VALUES (1, 100)");
     find_sql(name, sql).await;
-    verify(sql.world()).await;
+    verify(sql.fixture()).await;
 }
 
 /// Runs one case by its name in [`PERMIT_CASES`].
-pub async fn run_permits(name: &str, world: &PermitsWorld) {
+pub async fn run_permits(name: &str, world: &PermitsFixture) {
     find_permits(name, world).await;
 }
 
-async fn verify(world: &World) {
+async fn verify(world: &StoreFixture) {
     let violations = world.store.verify().await.unwrap();
     assert!(violations.is_empty(), "verify found {violations:#?}");
 }

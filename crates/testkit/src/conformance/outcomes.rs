@@ -1,16 +1,16 @@
 //! Outcomes: the state after each outcome of a handler, and every action on every state.
 
-use longshore_core::store::{Finished, UnitAction};
+use longshore_core::store::{FinishResult, UnitAction};
 use longshore_core::{Failure, NewUnit, Outcome, Payload, Policy, RetryPolicy, UnitId, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn retry() -> Outcome {
     Outcome::Retry { failure: Failure::new("again", "not yet"), after: None }
 }
 
-pub(super) async fn done_keeps_its_result(world: &World) {
+pub(super) async fn done_keeps_its_result(world: &StoreFixture) {
     let session = world.session().await;
     let result = Payload::from(b"[42]".as_slice());
     let id = world.send_and_finish(session, Outcome::Done(Some(result.clone()))).await;
@@ -19,7 +19,7 @@ pub(super) async fn done_keeps_its_result(world: &World) {
     assert_eq!((unit.session, unit.failure, unit.since), (None, None, world.now()));
 }
 
-pub(super) async fn fail_ends_a_unit_at_once(world: &World) {
+pub(super) async fn fail_ends_a_unit_at_once(world: &StoreFixture) {
     let session = world.session().await;
     let id = world.send_and_finish(session, failed()).await;
     let unit = world.unit(id).await;
@@ -27,13 +27,13 @@ pub(super) async fn fail_ends_a_unit_at_once(world: &World) {
     assert_eq!(unit.failure, Some(Failure::new("broken", "it broke")));
 }
 
-pub(super) async fn cancel_ends_a_unit_at_once(world: &World) {
+pub(super) async fn cancel_ends_a_unit_at_once(world: &StoreFixture) {
     let session = world.session().await;
     let id = world.send_and_finish(session, Outcome::Cancel).await;
     assert_eq!(world.state(id).await, UnitState::Cancelled);
 }
 
-pub(super) async fn retry_waits_as_long_as_it_was_told(world: &World) {
+pub(super) async fn retry_waits_as_long_as_it_was_told(world: &StoreFixture) {
     let session = world.session().await;
     let id = world.send_and_finish(session, retry_after(secs(30))).await;
     let unit = world.unit(id).await;
@@ -47,13 +47,13 @@ pub(super) async fn retry_waits_as_long_as_it_was_told(world: &World) {
     assert_eq!(world.claim_one(session).await.unit.attempt, 2);
 }
 
-pub(super) async fn retry_without_a_delay_is_ready_at_once(world: &World) {
+pub(super) async fn retry_without_a_delay_is_ready_at_once(world: &StoreFixture) {
     let session = world.session().await;
     let id = world.send_and_finish(session, retry_after(secs(0))).await;
     assert_eq!(world.state(id).await, UnitState::Ready);
 }
 
-pub(super) async fn retry_waits_by_policy_if_it_was_not_told(world: &World) {
+pub(super) async fn retry_waits_by_policy_if_it_was_not_told(world: &StoreFixture) {
     let base = secs(100);
     let slow = RetryPolicy { base, ..RetryPolicy::default() };
     let session = world.session_with(Policy { retry: slow, ..Policy::default() }).await;
@@ -63,17 +63,17 @@ pub(super) async fn retry_waits_by_policy_if_it_was_not_told(world: &World) {
     assert_eq!((unit.state, unit.since), (UnitState::Scheduled, world.now() + expected));
 }
 
-pub(super) async fn the_last_attempt_fails_the_unit(world: &World) {
+pub(super) async fn the_last_attempt_fails_the_unit(world: &StoreFixture) {
     let session = world.session_with(attempts(2)).await;
     let id = world.send_and_finish(session, retry_after(secs(0))).await;
     let second = world.claim_one(session).await;
     let end = world.finish(session, second.lease, retry_after(secs(0))).await;
-    assert_eq!(end, Finished::Recorded(UnitState::Failed));
+    assert_eq!(end, FinishResult::Recorded(UnitState::Failed));
     let unit = world.unit(id).await;
     assert_eq!((unit.attempt, unit.failure.unwrap().code.as_str()), (2, "again"));
 }
 
-pub(super) async fn the_senders_policy_goes_before_the_kinds(world: &World) {
+pub(super) async fn the_senders_policy_goes_before_the_kinds(world: &StoreFixture) {
     let session = world.session_with(attempts(9)).await;
     let id = world.send(NewUnit { policy: Some(attempts(1)), ..unit() }).await;
     let held = world.claim_one(session).await;
@@ -81,14 +81,14 @@ pub(super) async fn the_senders_policy_goes_before_the_kinds(world: &World) {
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
-pub(super) async fn age_ends_retries(world: &World) {
+pub(super) async fn age_ends_retries(world: &StoreFixture) {
     let retry = RetryPolicy { max_age: Some(secs(60)), ..RetryPolicy::default() };
     let session = world.session_with(Policy { retry, ..Policy::default() }).await;
     let id = world.send_and_finish(session, retry_after(secs(61))).await;
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
-pub(super) async fn a_retry_that_would_miss_its_deadline_fails_now(world: &World) {
+pub(super) async fn a_retry_that_would_miss_its_deadline_fails_now(world: &StoreFixture) {
     let deadline = Some(world.now() + secs(10));
     let id = world.send(NewUnit { deadline, ..unit() }).await;
     let session = world.session().await;
@@ -97,7 +97,7 @@ pub(super) async fn a_retry_that_would_miss_its_deadline_fails_now(world: &World
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
-pub(super) async fn snooze_uses_no_attempt(world: &World) {
+pub(super) async fn snooze_uses_no_attempt(world: &StoreFixture) {
     let session = world.session_with(attempts(1)).await;
     let id = world.send_and_finish(session, Outcome::Snooze(secs(5))).await;
     let unit = world.unit(id).await;
@@ -105,7 +105,7 @@ pub(super) async fn snooze_uses_no_attempt(world: &World) {
     assert_eq!(unit.since, world.now() + secs(5));
 }
 
-pub(super) async fn an_interruption_uses_no_attempt(world: &World) {
+pub(super) async fn an_interruption_uses_no_attempt(world: &StoreFixture) {
     let session = world.session_with(attempts(1)).await;
     let id = world.send_and_finish(session, Outcome::Interrupted).await;
     let unit = world.unit(id).await;
@@ -114,7 +114,7 @@ pub(super) async fn an_interruption_uses_no_attempt(world: &World) {
 }
 
 pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too_often(
-    world: &World,
+    world: &StoreFixture,
 ) {
     let policy = Policy { max_lost: 2, ..attempts(1) };
     let session = world.session_with(policy).await;
@@ -129,7 +129,7 @@ pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too
     assert_eq!((code.as_str(), message.as_str()), ("lost", "node n8 is gone (2 of 2 allowed)"));
 }
 
-pub(super) async fn a_unit_that_its_holder_lost_twice_runs_alone(world: &World) {
+pub(super) async fn a_unit_that_its_holder_lost_twice_runs_alone(world: &StoreFixture) {
     let session = world.session().await;
     let id = world.send_and_finish(session, Outcome::Lost("gone".into())).await;
     let again = world.claim_one(session).await;
@@ -140,7 +140,7 @@ pub(super) async fn a_unit_that_its_holder_lost_twice_runs_alone(world: &World) 
     assert_eq!(world.unit(id).await.lost, 0, "a run that comes to an end clears it");
 }
 
-pub(super) async fn failures_are_listed_oldest_first(world: &World) {
+pub(super) async fn failures_are_listed_oldest_first(world: &StoreFixture) {
     let session = world.session_with(attempts(3)).await;
     let id = world.send_and_finish(session, retry_after(secs(0))).await;
     world.clock.advance(secs(1));
@@ -152,7 +152,7 @@ pub(super) async fn failures_are_listed_oldest_first(world: &World) {
     assert_eq!((listed[1].at, listed[1].session), (world.now(), Some(session)));
 }
 
-pub(super) async fn done_in_spite_of_a_cancel_request_is_done(world: &World) {
+pub(super) async fn done_in_spite_of_a_cancel_request_is_done(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     let held = world.claim_one(session).await;
@@ -161,7 +161,7 @@ pub(super) async fn done_in_spite_of_a_cancel_request_is_done(world: &World) {
     assert_eq!(world.state(id).await, UnitState::Done);
 }
 
-pub(super) async fn no_other_run_follows_a_cancel_request(world: &World) {
+pub(super) async fn no_other_run_follows_a_cancel_request(world: &StoreFixture) {
     let session = world.session().await;
     for outcome in [retry_after(secs(0)), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
         let id = world.send(unit()).await;
@@ -173,13 +173,13 @@ pub(super) async fn no_other_run_follows_a_cancel_request(world: &World) {
 }
 
 /// A unit in `state`. The dependency of a blocked unit is on the queue `aside`, so that other cases do not claim it.
-async fn unit_in_state(world: &World, state: UnitState) -> UnitId {
+async fn unit_in_state(world: &StoreFixture, state: UnitState) -> UnitId {
     let session = world.session().await;
     match state {
         UnitState::Blocked => {
             let other = world.send(NewUnit { queue: queue("aside"), ..unit() }).await;
             let mut blocked = unit();
-            blocked.after.units = vec![other];
+            blocked.dependencies.units = vec![other];
             world.send(blocked).await
         }
         UnitState::Scheduled => world.send_and_finish(session, retry_after(secs(60))).await,
@@ -195,7 +195,7 @@ async fn unit_in_state(world: &World, state: UnitState) -> UnitId {
 }
 
 async fn check_action(
-    world: &World,
+    world: &StoreFixture,
     action: UnitAction,
     table: [(UnitState, (u64, u64, u64), UnitState); 7],
 ) {
@@ -211,7 +211,7 @@ async fn check_action(
     }
 }
 
-pub(super) async fn cancelling_every_state(world: &World) {
+pub(super) async fn cancelling_every_state(world: &StoreFixture) {
     use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
     let table = [
         (Blocked, (1, 0, 0), Cancelled),
@@ -228,7 +228,7 @@ pub(super) async fn cancelling_every_state(world: &World) {
     check_action(world, UnitAction::Cancel, table).await;
 }
 
-pub(super) async fn retrying_every_state(world: &World) {
+pub(super) async fn retrying_every_state(world: &StoreFixture) {
     use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
     let table = [
         (Blocked, (0, 0, 1), Blocked),
@@ -244,7 +244,7 @@ pub(super) async fn retrying_every_state(world: &World) {
     check_action(world, UnitAction::Retry, table).await;
 }
 
-pub(super) async fn waking_every_state(world: &World) {
+pub(super) async fn waking_every_state(world: &StoreFixture) {
     use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
     let table = [
         (Blocked, (0, 0, 1), Blocked),
@@ -260,7 +260,7 @@ pub(super) async fn waking_every_state(world: &World) {
     check_action(world, UnitAction::Wake, table).await;
 }
 
-pub(super) async fn a_woken_unit_keeps_its_attempts_and_what_it_reached(world: &World) {
+pub(super) async fn a_woken_unit_keeps_its_attempts_and_what_it_reached(world: &StoreFixture) {
     let session = world.session().await;
     let id = world.send_and_finish(session, retry_after(secs(60))).await;
     assert_eq!(world.act_on_units(&[id], UnitAction::Wake).await.changed, 1);
@@ -271,7 +271,7 @@ pub(super) async fn a_woken_unit_keeps_its_attempts_and_what_it_reached(world: &
     assert_eq!(world.claim_one(session).await.unit.attempt, 2, "and a snooze uses none");
 }
 
-pub(super) async fn finishing_works_on_leased_units_only(world: &World) {
+pub(super) async fn finishing_works_on_leased_units_only(world: &StoreFixture) {
     let session = world.session().await;
     for (outcome, state) in [
         (done(), UnitState::Done),
@@ -282,8 +282,8 @@ pub(super) async fn finishing_works_on_leased_units_only(world: &World) {
         let id = world.send(unit()).await;
         let held = world.claim_one(session).await;
         world.finish(session, held.lease, outcome).await;
-        let wrong = longshore_core::session::Lease { fence: held.lease.fence + 1, ..held.lease };
-        assert_eq!(world.finish(session, wrong, done()).await, Finished::LeaseLost);
+        let wrong = longshore_core::worker_session::Lease { fence: held.lease.fence + 1, ..held.lease };
+        assert_eq!(world.finish(session, wrong, done()).await, FinishResult::LeaseLost);
         assert_eq!(world.state(id).await, state);
     }
 }

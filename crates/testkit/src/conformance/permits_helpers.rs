@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Otherwise, PoolStats};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, IfFull, PoolStats};
 use longshore_core::{PermitId, PoolName, Priority};
 
-use crate::PermitsWorld;
+use crate::PermitsFixture;
 
 /// Longer than any case takes.
 pub(super) const LONG_TTL: Duration = Duration::from_secs(600);
@@ -28,42 +28,42 @@ pub(super) fn pool_named(name: &str) -> PoolName {
 }
 
 /// A request for one permit of a pool of `max`, with a long lease; waits if the pool is full.
-pub(super) fn permit_request(max: u32) -> Ask {
-    Ask {
+pub(super) fn permit_request(max: u32) -> AcquireRequest {
+    AcquireRequest {
         id: PermitId::new(),
         max,
         weight: 1,
         priority: Priority::NORMAL,
         owner: "case".into(),
         ttl: LONG_TTL,
-        otherwise: Otherwise::Wait(LONG_TTL),
+        if_full: IfFull::Wait(LONG_TTL),
     }
 }
 
 /// A request for `weight` of a pool of `max`.
-pub(super) fn weighted_request(weight: u32, max: u32) -> Ask {
-    Ask { weight, ..permit_request(max) }
+pub(super) fn weighted_request(weight: u32, max: u32) -> AcquireRequest {
+    AcquireRequest { weight, ..permit_request(max) }
 }
 
 /// The same request, which fails if the pool is full.
-pub(super) fn without_waiting(ask: &Ask) -> Ask {
-    Ask { otherwise: Otherwise::GoAway, ..ask.clone() }
+pub(super) fn without_waiting(ask: &AcquireRequest) -> AcquireRequest {
+    AcquireRequest { if_full: IfFull::Fail, ..ask.clone() }
 }
 
 /// A request for one permit with a short lease.
-pub(super) fn short_request(max: u32) -> Ask {
-    Ask { ttl: SHORT_TTL, ..permit_request(max) }
+pub(super) fn short_request(max: u32) -> AcquireRequest {
+    AcquireRequest { ttl: SHORT_TTL, ..permit_request(max) }
 }
 
-impl PermitsWorld {
-    pub(super) async fn request(&self, ask: &Ask) -> Answer {
-        self.permits.ask(&pool(), ask).await.unwrap()
+impl PermitsFixture {
+    pub(super) async fn request(&self, ask: &AcquireRequest) -> AcquireResult {
+        self.permits.acquire(&pool(), ask).await.unwrap()
     }
 
     /// Sends a request that must be granted.
-    pub(super) async fn acquire(&self, ask: &Ask) -> Grant {
+    pub(super) async fn acquire(&self, ask: &AcquireRequest) -> PermitGrant {
         match self.request(ask).await {
-            Answer::Granted(grant) => grant,
+            AcquireResult::Granted(grant) => grant,
             other => panic!("not granted but {other:?}: {:#?}", self.stats().await),
         }
     }
@@ -76,9 +76,9 @@ impl PermitsWorld {
     }
 
     /// Sends a request that must be queued, and returns how many are before it.
-    pub(super) async fn join_queue(&self, ask: &Ask) -> u32 {
+    pub(super) async fn join_queue(&self, ask: &AcquireRequest) -> u32 {
         match self.request(ask).await {
-            Answer::Waiting { before, look_again } => {
+            AcquireResult::Waiting { before, look_again } => {
                 assert!(look_again > Duration::ZERO, "the client would poll without a pause");
                 before
             }
@@ -87,7 +87,7 @@ impl PermitsWorld {
     }
 
     /// Queues a request for one permit.
-    pub(super) async fn queued_request(&self, max: u32) -> Ask {
+    pub(super) async fn queued_request(&self, max: u32) -> AcquireRequest {
         let ask = permit_request(max);
         self.join_queue(&ask).await;
         ask
@@ -96,16 +96,16 @@ impl PermitsWorld {
     /// Waits for a wake-up, which must come.
     pub(super) async fn await_wakeup(&self, id: PermitId) {
         let name = pool();
-        let turn = self.permits.turn(&name, id);
+        let turn = self.permits.wait_for_wakeup(&name, id);
         assert!(tokio::time::timeout(WAKEUP_TIMEOUT, turn).await.is_ok(), "no wake-up came");
     }
 
     /// Waits for the permit as a client does: repeats the request after each wake-up.
-    pub(super) async fn wait_and_acquire(&self, ask: &Ask) -> Grant {
+    pub(super) async fn wait_and_acquire(&self, ask: &AcquireRequest) -> PermitGrant {
         loop {
             match self.request(ask).await {
-                Answer::Granted(grant) => return grant,
-                Answer::Waiting { .. } => self.await_wakeup(ask.id).await,
+                AcquireResult::Granted(grant) => return grant,
+                AcquireResult::Waiting { .. } => self.await_wakeup(ask.id).await,
                 other => panic!("not queued but {other:?}"),
             }
         }
@@ -125,7 +125,7 @@ impl PermitsWorld {
     }
 
     pub(super) async fn extend(&self, ids: &[PermitId], ttl: Duration) -> Vec<PermitId> {
-        self.permits.extend(&pool(), ids, ttl).await.unwrap()
+        self.permits.renew(&pool(), ids, ttl).await.unwrap()
     }
 
     /// The statistics of a pool that exists.

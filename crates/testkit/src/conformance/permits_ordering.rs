@@ -1,12 +1,12 @@
 //! Ordering: which queued request is granted next.
 
-use longshore_core::permits::{Answer, Ask, Otherwise, STEP};
+use longshore_core::permits::{AcquireResult, AcquireRequest, IfFull, PERMIT_AGING_PER_LEVEL};
 use longshore_core::{Error, Priority};
 
 use super::permits_helpers::*;
-use crate::PermitsWorld;
+use crate::PermitsFixture;
 
-pub(super) async fn first_come_first_served(world: &PermitsWorld) {
+pub(super) async fn first_come_first_served(world: &PermitsFixture) {
     let mut holder = world.acquire_one(1).await;
     let line = [permit_request(1), permit_request(1), permit_request(1), permit_request(1)];
     for (before, ask) in line.iter().enumerate() {
@@ -22,21 +22,21 @@ pub(super) async fn first_come_first_served(world: &PermitsWorld) {
     }
 }
 
-pub(super) async fn one_who_comes_does_not_overtake_those_who_wait(world: &PermitsWorld) {
+pub(super) async fn one_who_comes_does_not_overtake_those_who_wait(world: &PermitsFixture) {
     let holders = [world.acquire_one(2).await, world.acquire_one(2).await];
     let waiter = world.queued_request(2).await;
     world.release(holders[0]).await;
     let newcomer = permit_request(2);
-    assert_eq!(world.request(&without_waiting(&newcomer)).await, Answer::Full);
+    assert_eq!(world.request(&without_waiting(&newcomer)).await, AcquireResult::Full);
     assert_eq!(world.join_queue(&newcomer).await, 1);
     world.acquire(&waiter).await;
     assert_eq!(world.join_queue(&newcomer).await, 0);
 }
 
-pub(super) async fn high_goes_before_normal_before_low(world: &PermitsWorld) {
+pub(super) async fn high_goes_before_normal_before_low(world: &PermitsFixture) {
     let mut holder = world.acquire_one(1).await;
     let classes = [Priority::LOW, Priority::NORMAL, Priority::HIGH];
-    let [low, normal, high] = classes.map(|priority| Ask { priority, ..permit_request(1) });
+    let [low, normal, high] = classes.map(|priority| AcquireRequest { priority, ..permit_request(1) });
     for ask in [&low, &normal, &high] {
         assert_eq!(world.join_queue(ask).await, 0, "{ask:?}");
     }
@@ -49,21 +49,21 @@ pub(super) async fn high_goes_before_normal_before_low(world: &PermitsWorld) {
 }
 
 /// Only with a manual clock: the aging step takes seconds.
-pub(super) async fn whoever_waited_long_enough_is_passed_by_nobody(world: &PermitsWorld) {
+pub(super) async fn whoever_waited_long_enough_is_passed_by_nobody(world: &PermitsFixture) {
     let Some(clock) = &world.clock else { return };
     world.acquire_one(1).await;
     world.queued_request(1).await;
-    clock.advance(STEP * 5);
-    let high = Ask { priority: Priority::HIGH, ..permit_request(1) };
+    clock.advance(PERMIT_AGING_PER_LEVEL * 5);
+    let high = AcquireRequest { priority: Priority::HIGH, ..permit_request(1) };
     assert_eq!(world.join_queue(&high).await, 1);
 }
 
-pub(super) async fn a_light_one_does_not_overtake_a_heavy_one(world: &PermitsWorld) {
+pub(super) async fn a_light_one_does_not_overtake_a_heavy_one(world: &PermitsFixture) {
     let holder = weighted_request(2, 3);
     world.acquire(&holder).await;
     let (all, light) = (weighted_request(3, 3), permit_request(3));
     world.join_queue(&all).await;
-    assert_eq!(world.request(&without_waiting(&light)).await, Answer::Full, "although one is free");
+    assert_eq!(world.request(&without_waiting(&light)).await, AcquireResult::Full, "although one is free");
     assert_eq!(world.join_queue(&light).await, 1);
     world.release(holder.id).await;
     assert_eq!(world.join_queue(&light).await, 1);
@@ -72,7 +72,7 @@ pub(super) async fn a_light_one_does_not_overtake_a_heavy_one(world: &PermitsWor
     world.acquire(&light).await;
 }
 
-pub(super) async fn a_repeated_ask_keeps_its_place(world: &PermitsWorld) {
+pub(super) async fn a_repeated_ask_keeps_its_place(world: &PermitsFixture) {
     world.acquire_one(1).await;
     let (first, second) = (world.queued_request(1).await, world.queued_request(1).await);
     assert_eq!(world.join_queue(&first).await, 0);
@@ -80,7 +80,7 @@ pub(super) async fn a_repeated_ask_keeps_its_place(world: &PermitsWorld) {
     assert_eq!(world.usage().await, (1, 2));
 }
 
-pub(super) async fn a_repeated_ask_is_given_the_same_permit(world: &PermitsWorld) {
+pub(super) async fn a_repeated_ask_is_given_the_same_permit(world: &PermitsFixture) {
     let ask = permit_request(2);
     let grant = world.acquire(&ask).await;
     assert_eq!(world.acquire(&ask).await, grant);
@@ -89,29 +89,29 @@ pub(super) async fn a_repeated_ask_is_given_the_same_permit(world: &PermitsWorld
     assert_eq!((stats.in_use, stats.acquired), (1, 1));
 }
 
-pub(super) async fn one_that_goes_away_leaves_nothing_behind(world: &PermitsWorld) {
+pub(super) async fn one_that_goes_away_leaves_nothing_behind(world: &PermitsFixture) {
     world.acquire_one(1).await;
-    assert_eq!(world.request(&without_waiting(&permit_request(1))).await, Answer::Full);
+    assert_eq!(world.request(&without_waiting(&permit_request(1))).await, AcquireResult::Full);
     let waiter = world.queued_request(1).await;
-    assert_eq!(world.request(&without_waiting(&waiter)).await, Answer::Full);
+    assert_eq!(world.request(&without_waiting(&waiter)).await, AcquireResult::Full);
     assert_eq!(world.usage().await, (1, 0));
 }
 
-pub(super) async fn one_heavier_than_the_pool_is_told_so(world: &PermitsWorld) {
+pub(super) async fn one_heavier_than_the_pool_is_told_so(world: &PermitsFixture) {
     let ask = weighted_request(3, 2);
-    assert_eq!(world.request(&ask).await, Answer::TooHeavy { max: 2 });
+    assert_eq!(world.request(&ask).await, AcquireResult::TooHeavy { max: 2 });
     assert_eq!(world.usage().await, (0, 0), "it does not wait");
     world.resize(3).await;
     world.acquire(&ask).await;
     assert_eq!(world.stats().await.in_use, 3);
 }
 
-pub(super) async fn a_permit_of_no_weight_is_refused(world: &PermitsWorld) {
-    let answer = world.permits.ask(&pool(), &weighted_request(0, 1)).await;
+pub(super) async fn a_permit_of_no_weight_is_refused(world: &PermitsFixture) {
+    let answer = world.permits.acquire(&pool(), &weighted_request(0, 1)).await;
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
 }
 
-pub(super) async fn whoever_leaves_lets_the_next_go(world: &PermitsWorld) {
+pub(super) async fn whoever_leaves_lets_the_next_go(world: &PermitsFixture) {
     world.acquire_one(3).await;
     let (all, light) = (weighted_request(3, 3), permit_request(3));
     world.join_queue(&all).await;
@@ -121,29 +121,29 @@ pub(super) async fn whoever_leaves_lets_the_next_go(world: &PermitsWorld) {
     world.acquire(&light).await;
 }
 
-pub(super) async fn one_who_waits_and_gives_back_leaves_the_line(world: &PermitsWorld) {
+pub(super) async fn one_who_waits_and_gives_back_leaves_the_line(world: &PermitsFixture) {
     world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
     world.release(waiter.id).await;
     assert_eq!(world.usage().await, (1, 0));
 }
 
-pub(super) async fn a_dead_waiter_is_in_the_way_no_longer_than_its_place(world: &PermitsWorld) {
+pub(super) async fn a_dead_waiter_is_in_the_way_no_longer_than_its_place(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
-    let dead = Ask { otherwise: Otherwise::Wait(SHORT_TTL), ..permit_request(1) };
+    let dead = AcquireRequest { if_full: IfFull::Wait(SHORT_TTL), ..permit_request(1) };
     world.join_queue(&dead).await;
     let waiter = world.queued_request(1).await;
-    world.pass(SHORT_TTL).await;
+    world.advance(SHORT_TTL).await;
     world.release(holder).await;
     world.acquire(&waiter).await;
     assert_eq!(world.usage().await, (1, 0));
 }
 
-pub(super) async fn a_lost_place_is_taken_anew_at_the_end(world: &PermitsWorld) {
+pub(super) async fn a_lost_place_is_taken_anew_at_the_end(world: &PermitsFixture) {
     world.acquire_one(1).await;
-    let slow = Ask { otherwise: Otherwise::Wait(SHORT_TTL), ..permit_request(1) };
+    let slow = AcquireRequest { if_full: IfFull::Wait(SHORT_TTL), ..permit_request(1) };
     world.join_queue(&slow).await;
     world.queued_request(1).await;
-    world.pass(SHORT_TTL).await;
-    assert_eq!(world.join_queue(&Ask { otherwise: Otherwise::Wait(LONG_TTL), ..slow }).await, 1);
+    world.advance(SHORT_TTL).await;
+    assert_eq!(world.join_queue(&AcquireRequest { if_full: IfFull::Wait(LONG_TTL), ..slow }).await, 1);
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use longshore_core::permits::Answer;
+use longshore_core::permits::AcquireResult;
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;
-use crate::PermitsWorld;
+use crate::PermitsFixture;
 
-pub(super) async fn a_larger_pool_has_more_at_once(world: &PermitsWorld) {
+pub(super) async fn a_larger_pool_has_more_at_once(world: &PermitsFixture) {
     world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
     world.resize(2).await;
@@ -17,7 +17,7 @@ pub(super) async fn a_larger_pool_has_more_at_once(world: &PermitsWorld) {
     assert_eq!(world.stats().await.max, 2);
 }
 
-pub(super) async fn a_smaller_pool_shrinks_as_permits_return(world: &PermitsWorld) {
+pub(super) async fn a_smaller_pool_shrinks_as_permits_return(world: &PermitsFixture) {
     let ids = [world.acquire_one(3).await, world.acquire_one(3).await, world.acquire_one(3).await];
     world.resize(1).await;
     let stats = world.stats().await;
@@ -30,10 +30,10 @@ pub(super) async fn a_smaller_pool_shrinks_as_permits_return(world: &PermitsWorl
     }
     world.release(ids[2]).await;
     world.acquire(&waiter).await;
-    assert_eq!(world.request(&without_waiting(&permit_request(3))).await, Answer::Full);
+    assert_eq!(world.request(&without_waiting(&permit_request(3))).await, AcquireResult::Full);
 }
 
-pub(super) async fn a_resize_makes_a_pool_known(world: &PermitsWorld) {
+pub(super) async fn a_resize_makes_a_pool_known(world: &PermitsFixture) {
     world.resize(2).await;
     assert_eq!(world.stats().await.max, 2);
     world.acquire_one(50).await;
@@ -42,11 +42,11 @@ pub(super) async fn a_resize_makes_a_pool_known(world: &PermitsWorld) {
     assert_eq!(world.stats().await.max, 2, "a request does not change the maximum");
 }
 
-pub(super) async fn of_many_inits_the_first_counts(world: &PermitsWorld) {
+pub(super) async fn of_many_inits_the_first_counts(world: &PermitsFixture) {
     let mut callers = JoinSet::new();
     for max in 1..=8 {
-        let permits = Arc::clone(if max % 2 == 0 { &world.permits } else { &world.other });
-        callers.spawn(async move { (max, permits.init(&pool(), max).await.unwrap()) });
+        let permits = Arc::clone(if max % 2 == 0 { &world.permits } else { &world.second_process });
+        callers.spawn(async move { (max, permits.create(&pool(), max).await.unwrap()) });
     }
     let (made, known): (Vec<_>, Vec<_>) =
         callers.join_all().await.into_iter().partition(|(_, known)| known.is_none());
@@ -55,25 +55,25 @@ pub(super) async fn of_many_inits_the_first_counts(world: &PermitsWorld) {
     assert_eq!(world.stats().await.max, first);
     world.resize(2).await;
     let held = world.acquire_one(9).await;
-    assert_eq!(world.permits.init(&pool(), 9).await.unwrap(), Some(2));
+    assert_eq!(world.permits.create(&pool(), 9).await.unwrap(), Some(2));
     let stats = world.stats().await;
     assert_eq!((stats.max, stats.in_use, stats.acquired), (2, 1, 1), "it changes nothing");
     world.release(held).await;
 }
 
-pub(super) async fn those_whom_a_smaller_pool_cannot_serve_hear_of_it(world: &PermitsWorld) {
+pub(super) async fn those_whom_a_smaller_pool_cannot_serve_hear_of_it(world: &PermitsFixture) {
     world.acquire_one(3).await;
     let (large, small) = (weighted_request(3, 3), permit_request(3));
     world.join_queue(&large).await;
     world.join_queue(&small).await;
     world.resize(2).await;
     world.await_wakeup(large.id).await;
-    assert_eq!(world.request(&large).await, Answer::TooHeavy { max: 2 });
+    assert_eq!(world.request(&large).await, AcquireResult::TooHeavy { max: 2 });
     world.wait_and_acquire(&small).await;
     assert_eq!(world.usage().await, (2, 0));
 }
 
-pub(super) async fn a_reset_forgets_all_but_the_maximum(world: &PermitsWorld) {
+pub(super) async fn a_reset_forgets_all_but_the_maximum(world: &PermitsFixture) {
     world.resize(2).await;
     let held = [world.acquire_one(9).await, world.acquire_one(9).await];
     let waiter = world.queued_request(9).await;
@@ -94,10 +94,10 @@ pub(super) async fn a_reset_forgets_all_but_the_maximum(world: &PermitsWorld) {
     assert_eq!(pools.iter().map(|(name, _)| name).collect::<Vec<_>>(), [&pool()]);
 }
 
-pub(super) async fn a_pool_of_nothing_gives_nothing(world: &PermitsWorld) {
+pub(super) async fn a_pool_of_nothing_gives_nothing(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
     world.resize(0).await;
-    assert_eq!(world.request(&permit_request(1)).await, Answer::TooHeavy { max: 0 });
+    assert_eq!(world.request(&permit_request(1)).await, AcquireResult::TooHeavy { max: 0 });
     assert_eq!(world.extend(&[holder], LONG_TTL).await, []);
     world.resize(1).await;
     world.queued_request(1).await;

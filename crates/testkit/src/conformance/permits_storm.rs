@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use longshore_core::permits::Answer;
+use longshore_core::permits::AcquireResult;
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;
-use crate::PermitsWorld;
+use crate::PermitsFixture;
 
 const MAX: u32 = 4;
 
@@ -30,13 +30,13 @@ impl HoldCounter {
     }
 }
 
-pub(super) async fn bounded(world: &PermitsWorld) {
+pub(super) async fn bounded(world: &PermitsFixture) {
     let counter = Arc::new(HoldCounter::default());
     let mut tasks = JoinSet::new();
     for n in 0..24_u32 {
         let (mut world, counter) = (world.clone(), Arc::clone(&counter));
         if n % 2 == 1 {
-            std::mem::swap(&mut world.permits, &mut world.other);
+            std::mem::swap(&mut world.permits, &mut world.second_process);
         }
         tasks.spawn(async move {
             for round in 0..6 {
@@ -52,7 +52,7 @@ pub(super) async fn bounded(world: &PermitsWorld) {
 }
 
 /// Acquires, holds and releases a permit. Some variants give up, some do not wait, some release twice.
-async fn use_permit(world: &PermitsWorld, counter: &HoldCounter, variant: u32) {
+async fn use_permit(world: &PermitsFixture, counter: &HoldCounter, variant: u32) {
     let ask = weighted_request(variant % 3 + 1, MAX);
     match variant % 5 {
         0 => {
@@ -62,7 +62,7 @@ async fn use_permit(world: &PermitsWorld, counter: &HoldCounter, variant: u32) {
             }
         }
         1 => {
-            let Answer::Granted(_) = world.request(&without_waiting(&ask)).await else { return };
+            let AcquireResult::Granted(_) = world.request(&without_waiting(&ask)).await else { return };
         }
         _ => {
             world.wait_and_acquire(&ask).await;

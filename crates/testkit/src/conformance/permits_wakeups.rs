@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;
-use crate::PermitsWorld;
+use crate::PermitsFixture;
 
-pub(super) async fn a_release_is_heard(world: &PermitsWorld) {
+pub(super) async fn a_release_is_heard(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
     world.release(holder).await;
@@ -15,23 +15,23 @@ pub(super) async fn a_release_is_heard(world: &PermitsWorld) {
     world.acquire(&waiter).await;
 }
 
-pub(super) async fn a_release_is_heard_by_another_process(world: &PermitsWorld) {
+pub(super) async fn a_release_is_heard_by_another_process(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
-    world.other.release(&pool(), &[holder], false).await.unwrap();
+    world.second_process.release(&pool(), &[holder], false).await.unwrap();
     world.await_wakeup(waiter.id).await;
     world.acquire(&waiter).await;
 }
 
-pub(super) async fn a_larger_pool_is_heard_of_by_another_process(world: &PermitsWorld) {
+pub(super) async fn a_larger_pool_is_heard_of_by_another_process(world: &PermitsFixture) {
     world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
-    world.other.resize(&pool(), 2).await.unwrap();
+    world.second_process.resize(&pool(), 2).await.unwrap();
     world.await_wakeup(waiter.id).await;
     world.acquire(&waiter).await;
 }
 
-pub(super) async fn a_hint_waits_for_whoever_listens_later(world: &PermitsWorld) {
+pub(super) async fn a_hint_waits_for_whoever_listens_later(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
     world.release(holder).await;
@@ -39,12 +39,12 @@ pub(super) async fn a_hint_waits_for_whoever_listens_later(world: &PermitsWorld)
     world.await_wakeup(waiter.id).await;
 }
 
-pub(super) async fn whoever_stops_listening_loses_no_hint(world: &PermitsWorld) {
+pub(super) async fn whoever_stops_listening_loses_no_hint(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
     for _ in 0..3 {
         let name = pool();
-        let listen = world.permits.turn(&name, waiter.id);
+        let listen = world.permits.wait_for_wakeup(&name, waiter.id);
         // Spurious wake-ups are allowed; the case is about dropping the future.
         let _ = tokio::time::timeout(Duration::from_millis(1), listen).await;
     }
@@ -52,18 +52,18 @@ pub(super) async fn whoever_stops_listening_loses_no_hint(world: &PermitsWorld) 
     world.wait_and_acquire(&waiter).await;
 }
 
-pub(super) async fn the_end_of_a_lease_is_heard_when_somebody_looks(world: &PermitsWorld) {
+pub(super) async fn the_end_of_a_lease_is_heard_when_somebody_looks(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
     let waiter = world.queued_request(1).await;
     world.extend(&[holder], SHORT_TTL).await;
-    world.pass(SHORT_TTL).await;
+    world.advance(SHORT_TTL).await;
     // A new request finds the expired lease, and so wakes the queued one.
     world.queued_request(1).await;
     world.await_wakeup(waiter.id).await;
     world.acquire(&waiter).await;
 }
 
-pub(super) async fn every_one_that_fits_is_told(world: &PermitsWorld) {
+pub(super) async fn every_one_that_fits_is_told(world: &PermitsFixture) {
     let all = weighted_request(3, 3);
     world.acquire(&all).await;
     let waiters = [
@@ -77,7 +77,7 @@ pub(super) async fn every_one_that_fits_is_told(world: &PermitsWorld) {
     }
 }
 
-pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(world: &PermitsWorld) {
+pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(world: &PermitsFixture) {
     let holder = world.acquire_one(1).await;
     let (first, second) = (world.queued_request(1).await, world.queued_request(1).await);
     world.release(holder).await;
@@ -88,12 +88,12 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(world: &PermitsWor
 }
 
 /// The clients do not poll: without a wake-up for each request the case would not end.
-pub(super) async fn a_line_is_served_by_hints_alone(world: &PermitsWorld) {
+pub(super) async fn a_line_is_served_by_hints_alone(world: &PermitsFixture) {
     let mut tasks = JoinSet::new();
     for n in 0..12 {
         let mut world = world.clone();
         if n % 2 == 1 {
-            std::mem::swap(&mut world.permits, &mut world.other);
+            std::mem::swap(&mut world.permits, &mut world.second_process);
         }
         tasks.spawn(async move {
             let ask = weighted_request(n % 2 + 1, 2);

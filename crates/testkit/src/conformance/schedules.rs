@@ -1,35 +1,35 @@
 //! Schedules: stored whole, fired once, changed by their tenant only.
 
 use longshore_core::schedule::{
-    Missed, NewSchedule, Overlap, Plan, Schedule, Starts, Step, Template, batch_of, unit_of,
+    MissedPolicy, NewSchedule, OverlapPolicy, SchedulePlan, Schedule, FiringScope, ScheduleStep, UnitTemplate, firing_batch_id, firing_unit_id,
 };
 use longshore_core::store::{
-    Capacity, Fired, Firing, IfThere, Placed, QueueChange, Queues, Refusal, ScheduleFilter,
-    ScheduleList, ScheduleSwitch, Sent,
+    Capacity, FireResult, Firing, IfExists, PutScheduleResult, QueueChange, Queues, SendRejection, ScheduleFilter,
+    ScheduleList, ScheduleSwitch, SendResult,
 };
 use longshore_core::{Error, Payload, ScheduleName, Scope, TenantId, Timestamp, UnitState};
 
 use super::helpers::{ALL, done, kind, queue, secs, tenant, tenant_scope};
-use crate::World;
+use crate::StoreFixture;
 
 fn name(name: &str) -> ScheduleName {
     ScheduleName::new(name).unwrap()
 }
 
-fn plan() -> Plan {
-    let mut template = Template::new(kind(), Payload::from(b"\xff not JSON".as_slice()));
+fn plan() -> SchedulePlan {
+    let mut template = UnitTemplate::new(kind(), Payload::from(b"\xff not JSON".as_slice()));
     template.deadline = Some(secs(3600));
-    Plan {
+    SchedulePlan {
         cron: "0 2 * * *".into(),
         zone: "Europe/Berlin".into(),
-        missed: Missed::All(3),
-        overlap: Overlap::Wait,
+        missed: MissedPolicy::All(3),
+        overlap: OverlapPolicy::Wait,
         template,
     }
 }
 
 /// A schedule with its first firing `after` seconds from now.
-fn nightly(world: &World, after: u64) -> NewSchedule {
+fn nightly(world: &StoreFixture, after: u64) -> NewSchedule {
     NewSchedule {
         name: name("nightly"),
         tenant: TenantId::default(),
@@ -39,29 +39,29 @@ fn nightly(world: &World, after: u64) -> NewSchedule {
     }
 }
 
-fn created(placed: Placed) -> Schedule {
+fn created(placed: PutScheduleResult) -> Schedule {
     match placed {
-        Placed::Created(schedule) => schedule,
+        PutScheduleResult::Created(schedule) => schedule,
         other => unreachable!("not created but {other:?}"),
     }
 }
 
 /// A firing for the schedule's next time; the following one is `next`.
 fn firing(schedule: &Schedule, next: Option<Timestamp>, now: Timestamp) -> Firing {
-    let step = Step { at: schedule.next_fire, next, ..Step::default() };
+    let step = ScheduleStep { at: schedule.next_fire, next, ..ScheduleStep::default() };
     Firing::of(schedule, step, now)
 }
 
-impl World {
+impl StoreFixture {
     async fn put(&self, new: NewSchedule) -> Schedule {
-        created(self.store.put_schedule(&ALL, new, IfThere::Keep).await.unwrap())
+        created(self.store.put_schedule(&ALL, new, IfExists::Keep).await.unwrap())
     }
 
     async fn nightly(&self) -> Schedule {
         self.store.schedule(&ALL, &TenantId::default(), &name("nightly")).await.unwrap()
     }
 
-    async fn fire(&self, firing: &Firing) -> Fired {
+    async fn fire(&self, firing: &Firing) -> FireResult {
         self.store.fire_schedule(&ALL, firing.clone()).await.unwrap()
     }
 
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-pub(super) async fn a_schedule_is_kept_whole(world: &World) {
+pub(super) async fn a_schedule_is_kept_whole(world: &StoreFixture) {
     let new = nightly(world, 60);
     let put = world.put(new.clone()).await;
     let kept = world.nightly().await;
@@ -90,22 +90,22 @@ pub(super) async fn a_schedule_is_kept_whole(world: &World) {
     assert_eq!((kept.created_at, kept.last_fire, kept.paused), (world.now(), None, false));
 }
 
-pub(super) async fn a_name_that_is_taken_is_kept_or_replaced_as_told(world: &World) {
+pub(super) async fn a_name_that_is_taken_is_kept_or_replaced_as_told(world: &StoreFixture) {
     let first = world.put(nightly(world, 60)).await;
     world.fire(&firing(&first, Some(world.now() + secs(90)), world.now())).await;
     let mut other = nightly(world, 120);
     other.plan.cron = "0 3 * * *".into();
-    let kept = world.store.put_schedule(&ALL, other.clone(), IfThere::Keep).await.unwrap();
-    assert_eq!(kept, Placed::Kept(world.nightly().await));
+    let kept = world.store.put_schedule(&ALL, other.clone(), IfExists::Keep).await.unwrap();
+    assert_eq!(kept, PutScheduleResult::Unchanged(world.nightly().await));
     assert_eq!(world.nightly().await.plan.cron, "0 2 * * *");
-    let placed = world.store.put_schedule(&ALL, other.clone(), IfThere::Replace).await.unwrap();
+    let placed = world.store.put_schedule(&ALL, other.clone(), IfExists::Replace).await.unwrap();
     let now = world.nightly().await;
-    assert_eq!(placed, Placed::Replaced(now.clone()));
+    assert_eq!(placed, PutScheduleResult::Replaced(now.clone()));
     assert_eq!((&now.plan, now.next_fire), (&other.plan, other.next_fire));
     assert_eq!((now.fired, now.created_at), (1, first.created_at), "the history stays");
 }
 
-pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &World) {
+pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &StoreFixture) {
     let tenant = TenantId::default();
     world.store.put_tenant(&ALL, &tenant, Default::default()).await.unwrap();
     world.put(nightly(world, 60)).await;
@@ -122,14 +122,14 @@ pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &World) {
     world.store.remove_tenant(&ALL, &tenant).await.unwrap();
 }
 
-pub(super) async fn a_firing_moves_the_schedule_and_sends_its_unit(world: &World) {
+pub(super) async fn a_firing_moves_the_schedule_and_sends_its_unit(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 60)).await;
     world.clock.advance(secs(60));
     let next = Some(world.now() + secs(86_400));
     let at = schedule.next_fire.unwrap();
-    let id = unit_of(&schedule.tenant, &schedule.name, at);
+    let id = firing_unit_id(&schedule.tenant, &schedule.name, at);
     let fired = world.fire(&firing(&schedule, next, world.now())).await;
-    assert_eq!(fired, Fired::Committed(vec![Sent::Created(id)]));
+    assert_eq!(fired, FireResult::Committed(vec![SendResult::Created(id)]));
     let unit = world.unit(id).await;
     assert_eq!((unit.state, &unit.payload), (UnitState::Ready, &schedule.plan.template.payload));
     assert_eq!(unit.deadline, Some(world.now() + secs(3600)));
@@ -137,7 +137,7 @@ pub(super) async fn a_firing_moves_the_schedule_and_sends_its_unit(world: &World
     assert_eq!((now.last_fire, now.next_fire, now.fired), (Some(at), next, 1));
 }
 
-pub(super) async fn one_firing_per_time_however_many_try(world: &World) {
+pub(super) async fn one_firing_per_time_however_many_try(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 0)).await;
     let next = Some(world.now() + secs(60));
     let firing = firing(&schedule, next, world.now());
@@ -147,56 +147,56 @@ pub(super) async fn one_firing_per_time_however_many_try(world: &World) {
         tries.spawn(async move { store.fire_schedule(&ALL, firing).await.unwrap() });
     }
     let answers = tries.join_all().await;
-    let committed = answers.iter().filter(|fired| matches!(fired, Fired::Committed(_))).count();
+    let committed = answers.iter().filter(|fired| matches!(fired, FireResult::Committed(_))).count();
     assert_eq!(committed, 1, "{answers:?}");
     assert_eq!(world.nightly().await.fired, 1);
     assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.ready, 1);
 }
 
-pub(super) async fn a_firing_by_hand_that_is_repeated_counts_once(world: &World) {
+pub(super) async fn a_firing_by_hand_that_is_repeated_counts_once(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 60)).await;
-    let by_hand = Step { at: Some(world.now()), next: schedule.next_fire, ..Step::default() };
+    let by_hand = ScheduleStep { at: Some(world.now()), next: schedule.next_fire, ..ScheduleStep::default() };
     let firing = Firing::of(&schedule, by_hand, world.now());
     let first = world.fire(&firing).await;
-    assert!(matches!(first, Fired::Committed(_)));
+    assert!(matches!(first, FireResult::Committed(_)));
     assert_eq!(world.fire(&firing).await, first, "its answer was lost");
     let now = world.nightly().await;
     assert_eq!((now.fired, now.next_fire), (1, schedule.next_fire));
 }
 
-pub(super) async fn times_that_are_left_out_are_counted(world: &World) {
+pub(super) async fn times_that_are_left_out_are_counted(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 0)).await;
     let next = Some(world.now() + secs(60));
-    let step = Step { at: None, next, missed: 3, skipped: 2 };
+    let step = ScheduleStep { at: None, next, missed: 3, skipped: 2 };
     let fired = world.fire(&Firing::of(&schedule, step, world.now())).await;
-    assert_eq!(fired, Fired::Committed(Vec::new()));
+    assert_eq!(fired, FireResult::Committed(Vec::new()));
     let now = world.nightly().await;
     assert_eq!((now.missed_times, now.skipped, now.fired, now.last_fire), (3, 2, 0, None));
 }
 
-pub(super) async fn a_firing_that_finds_no_room_leaves_everything_as_it_was(world: &World) {
+pub(super) async fn a_firing_that_finds_no_room_leaves_everything_as_it_was(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 0)).await;
     let full = Capacity { units: Some(0), bytes: None };
     let change = QueueChange { capacity: Some(full), ..QueueChange::default() };
     world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
     let firing = firing(&schedule, Some(world.now() + secs(60)), world.now());
     let fired = world.fire(&firing).await;
-    assert!(matches!(fired, Fired::Refused(Refusal::Full { .. })), "{fired:?}");
+    assert!(matches!(fired, FireResult::Refused(SendRejection::Full { .. })), "{fired:?}");
     assert_eq!(world.nightly().await, schedule);
     let room = QueueChange { capacity: Some(Capacity::default()), ..QueueChange::default() };
     world.store.change_queue(&ALL, &queue("default"), room).await.unwrap();
-    assert!(matches!(world.fire(&firing).await, Fired::Committed(_)));
+    assert!(matches!(world.fire(&firing).await, FireResult::Committed(_)));
 }
 
 pub(super) async fn a_paused_schedule_is_not_due_and_what_was_decided_before_is_refused(
-    world: &World,
+    world: &StoreFixture,
 ) {
     let schedule = world.put(nightly(world, 0)).await;
     assert_eq!(world.due().await, [name("nightly")]);
     assert!(world.switch(ScheduleSwitch::Pause).await.paused);
     assert!(world.due().await.is_empty());
     let fired = world.fire(&firing(&schedule, None, world.now())).await;
-    assert_eq!(fired, Fired::Moved, "it was read before the pause");
+    assert_eq!(fired, FireResult::Conflict, "it was read before the pause");
     let next = Some(world.now() + secs(60));
     let resumed = world.switch(ScheduleSwitch::Resume { next }).await;
     assert_eq!((resumed.paused, resumed.next_fire), (false, next));
@@ -205,7 +205,7 @@ pub(super) async fn a_paused_schedule_is_not_due_and_what_was_decided_before_is_
     assert_eq!(again, resumed, "it was not paused");
 }
 
-pub(super) async fn a_removed_schedule_does_not_fire(world: &World) {
+pub(super) async fn a_removed_schedule_does_not_fire(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 0)).await;
     let (own, night) = (TenantId::default(), name("nightly"));
     world.store.switch_schedule(&ALL, &own, &night, ScheduleSwitch::Remove).await.unwrap();
@@ -216,7 +216,7 @@ pub(super) async fn a_removed_schedule_does_not_fire(world: &World) {
     assert!(matches!(twice, Err(Error::NotFound { .. })));
 }
 
-pub(super) async fn a_schedule_put_again_does_not_send_the_same_time_twice(world: &World) {
+pub(super) async fn a_schedule_put_again_does_not_send_the_same_time_twice(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 0)).await;
     let send = firing(&schedule, None, world.now());
     world.fire(&send).await;
@@ -231,7 +231,7 @@ pub(super) async fn a_schedule_put_again_does_not_send_the_same_time_twice(world
     assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.ready, 1);
 }
 
-pub(super) async fn due_schedules_come_in_pages_with_the_time_to_the_next(world: &World) {
+pub(super) async fn due_schedules_come_in_pages_with_the_time_to_the_next(world: &StoreFixture) {
     for (label, after) in [("a", 0), ("b", 10), ("c", 0), ("d", 20), ("e", 0)] {
         world.put(NewSchedule { name: name(label), ..nightly(world, after) }).await;
     }
@@ -245,12 +245,12 @@ pub(super) async fn due_schedules_come_in_pages_with_the_time_to_the_next(world:
     assert_eq!(names.collect::<Vec<_>>(), ["a", "c", "e"]);
 }
 
-pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &World) {
+pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &StoreFixture) {
     let acmes = NewSchedule { tenant: tenant("acme"), ..nightly(world, 0) };
     let other = tenant_scope("other");
-    assert!(world.store.put_schedule(&other, acmes.clone(), IfThere::Keep).await.is_err());
+    assert!(world.store.put_schedule(&other, acmes.clone(), IfExists::Keep).await.is_err());
     let acmes = created(
-        world.store.put_schedule(&tenant_scope("acme"), acmes, IfThere::Keep).await.unwrap(),
+        world.store.put_schedule(&tenant_scope("acme"), acmes, IfExists::Keep).await.unwrap(),
     );
     world.put(nightly(world, 0)).await;
     let (acme, night) = (tenant("acme"), name("nightly"));
@@ -274,7 +274,7 @@ pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &Worl
     assert!(world.store.fire_schedule(&ALL, forged).await.is_err(), "another tenant's unit");
 }
 
-pub(super) async fn lists_are_in_order_without_gap_or_repeat(world: &World) {
+pub(super) async fn lists_are_in_order_without_gap_or_repeat(world: &StoreFixture) {
     for label in ["c", "a", "d", "b", "e"] {
         world.put(NewSchedule { name: name(label), ..nightly(world, 0) }).await;
     }
@@ -292,24 +292,24 @@ pub(super) async fn lists_are_in_order_without_gap_or_repeat(world: &World) {
     assert!(world.store.schedules(&ALL, &all, Some("none"), 2).await.is_err());
 }
 
-pub(super) async fn what_opens_a_batch_is_told_its_name(world: &World) {
+pub(super) async fn what_opens_a_batch_is_told_its_name(world: &StoreFixture) {
     let mut new = nightly(world, 0);
-    new.plan.template.starts = Starts::Batch;
-    let refused = world.store.put_schedule(&ALL, new.clone(), IfThere::Keep).await;
+    new.plan.template.starts = FiringScope::Batch;
+    let refused = world.store.put_schedule(&ALL, new.clone(), IfExists::Keep).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "its payload is not an object");
     new.plan.template.payload = Payload::from(br#"{"file": "nightly.toml"}"#.as_slice());
     let schedule = world.put(new).await;
     world.fire(&firing(&schedule, None, world.now())).await;
     let at = schedule.next_fire.unwrap();
-    let unit = world.unit(unit_of(&schedule.tenant, &schedule.name, at)).await;
+    let unit = world.unit(firing_unit_id(&schedule.tenant, &schedule.name, at)).await;
     let payload: serde_json::Value = unit.payload.parse().unwrap();
     assert_eq!(payload["file"], "nightly.toml");
-    let batch = batch_of(&schedule.tenant, &schedule.name, at);
+    let batch = firing_batch_id(&schedule.tenant, &schedule.name, at);
     assert_eq!(payload["batch"], batch.as_str());
     assert_eq!(batch.as_str(), "nightly-20260101T000000Z");
 }
 
-pub(super) async fn a_fired_unit_runs_like_any_other(world: &World) {
+pub(super) async fn a_fired_unit_runs_like_any_other(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 0)).await;
     world.fire(&firing(&schedule, None, world.now())).await;
     let session = world.session().await;

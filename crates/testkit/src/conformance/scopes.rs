@@ -2,13 +2,13 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{
-    BatchChunk, Capacity, Claim, LaneChange, QueueChange, Queues, Refusal, Sent, Topic, UnitAction,
+    BatchChunk, Capacity, ClaimRequest, LaneChange, QueueChange, Queues, SendRejection, SendResult, Topic, UnitAction,
     UnitFilter, UnitSelection,
 };
 use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn acme_unit() -> NewUnit {
     NewUnit { tenant: tenant("acme"), ..unit() }
@@ -18,7 +18,7 @@ fn acme_batch() -> NewBatch {
     NewBatch { tenant: tenant("acme"), ..NewBatch::new(batch_id("b")) }
 }
 
-pub(super) async fn a_tenant_sends_for_itself_only(world: &World) {
+pub(super) async fn a_tenant_sends_for_itself_only(world: &StoreFixture) {
     let own = world.store.send(&tenant_scope("acme"), vec![acme_unit()]).await;
     assert!(own.is_ok());
     let foreign = acme_unit();
@@ -27,7 +27,7 @@ pub(super) async fn a_tenant_sends_for_itself_only(world: &World) {
     assert!(world.store.unit(&ALL, id).await.is_err(), "it was not taken");
 }
 
-pub(super) async fn a_tenant_reads_its_own_units_only(world: &World) {
+pub(super) async fn a_tenant_reads_its_own_units_only(world: &StoreFixture) {
     let id = world.send(acme_unit()).await;
     assert!(world.store.unit(&tenant_scope("acme"), id).await.is_ok());
     let unit = world.store.unit(&tenant_scope("other"), id).await;
@@ -42,28 +42,28 @@ pub(super) async fn a_tenant_reads_its_own_units_only(world: &World) {
     );
 }
 
-pub(super) async fn a_tenant_claims_its_own_units_only(world: &World) {
+pub(super) async fn a_tenant_claims_its_own_units_only(world: &StoreFixture) {
     let mine = world.send(acme_unit()).await;
     world.send(unit()).await;
     let session = world.session().await;
-    let other_tenant = Claim { scope: tenant_scope("nobody"), ..claim(session, 9) };
+    let other_tenant = ClaimRequest { scope: tenant_scope("nobody"), ..claim(session, 9) };
     assert!(world.claim_with(other_tenant).await.units.is_empty());
-    let acme = Claim { scope: tenant_scope("acme"), ..claim(session, 9) };
+    let acme = ClaimRequest { scope: tenant_scope("acme"), ..claim(session, 9) };
     assert_eq!(ids(&world.claim_with(acme).await.units), [mine]);
 }
 
-pub(super) async fn a_tenant_operates_on_its_own_units_only(world: &World) {
+pub(super) async fn a_tenant_operates_on_its_own_units_only(world: &StoreFixture) {
     let id = world.send(acme_unit()).await;
     let ids = UnitSelection::Ids(vec![id]);
-    let answer = world.store.operate_units(&tenant_scope("other"), ids, UnitAction::Cancel).await;
+    let answer = world.store.apply_unit_action(&tenant_scope("other"), ids, UnitAction::Cancel).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     let all = UnitSelection::Queue(queue("default"), UnitState::Ready);
-    let answer = world.store.operate_units(&tenant_scope("other"), all, UnitAction::Cancel).await;
+    let answer = world.store.apply_unit_action(&tenant_scope("other"), all, UnitAction::Cancel).await;
     assert_eq!(answer.map_or(0, |done| done.changed), 0);
     assert_eq!(world.state(id).await, UnitState::Ready);
 }
 
-pub(super) async fn a_batch_belongs_to_its_tenant(world: &World) {
+pub(super) async fn a_batch_belongs_to_its_tenant(world: &StoreFixture) {
     let id = batch_id("b");
     world.store.open_batch(&tenant_scope("acme"), acme_batch()).await.unwrap();
     let other = tenant_scope("other");
@@ -73,7 +73,7 @@ pub(super) async fn a_batch_belongs_to_its_tenant(world: &World) {
     let units = vec![NewUnit { tenant: tenant("other"), ..unit() }];
     let chunk = BatchChunk { expected, next, units };
     assert!(world.store.add_to_batch(&other, &id, chunk).await.is_err());
-    assert!(world.store.operate_batch(&other, &id, BatchAction::Cancel).await.is_err());
+    assert!(world.store.apply_batch_action(&other, &id, BatchAction::Cancel).await.is_err());
     assert!(world.store.batches(&other, None, None, 10).await.unwrap().items.is_empty());
     assert_eq!(
         world.store.batches(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(),
@@ -82,7 +82,7 @@ pub(super) async fn a_batch_belongs_to_its_tenant(world: &World) {
     assert!(world.store.batch(&tenant_scope("acme"), &id).await.is_ok());
 }
 
-pub(super) async fn a_batch_takes_its_own_tenants_units_only(world: &World) {
+pub(super) async fn a_batch_takes_its_own_tenants_units_only(world: &StoreFixture) {
     let id = batch_id("b");
     world.open_batch(acme_batch()).await;
     let (expected, next) = (String::new(), "2".to_owned());
@@ -91,14 +91,14 @@ pub(super) async fn a_batch_takes_its_own_tenants_units_only(world: &World) {
     assert_eq!(world.batch(&id).await.counts.total(), 0, "no unit of the send is stored");
 }
 
-pub(super) async fn a_batchs_name_does_not_open_anothers_batch(world: &World) {
+pub(super) async fn a_batchs_name_does_not_open_anothers_batch(world: &StoreFixture) {
     world.store.open_batch(&tenant_scope("acme"), acme_batch()).await.unwrap();
     let theirs = NewBatch { tenant: tenant("other"), ..acme_batch() };
     assert!(world.store.open_batch(&tenant_scope("other"), theirs).await.is_err());
     assert!(world.store.open_batch(&tenant_scope("other"), acme_batch()).await.is_err());
 }
 
-pub(super) async fn a_tenant_sees_its_own_lanes_and_totals_only(world: &World) {
+pub(super) async fn a_tenant_sees_its_own_lanes_and_totals_only(world: &StoreFixture) {
     world.send(acme_unit()).await;
     world.send_many(2).await;
     let lanes = world.store.queues(&tenant_scope("acme")).await.unwrap();
@@ -109,7 +109,7 @@ pub(super) async fn a_tenant_sees_its_own_lanes_and_totals_only(world: &World) {
     assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.total(), 3);
 }
 
-pub(super) async fn a_tenant_steers_its_own_queues_only(world: &World) {
+pub(super) async fn a_tenant_steers_its_own_queues_only(world: &StoreFixture) {
     let pause = QueueChange { paused: Some(true), capacity: None };
     let acme = tenant_scope("acme");
     assert!(world.store.change_queue(&acme, &queue("acme/mail"), pause).await.is_ok());
@@ -120,17 +120,17 @@ pub(super) async fn a_tenant_steers_its_own_queues_only(world: &World) {
     assert!(world.store.change_lane(&acme, &queue("shared"), &others, lane).await.is_err());
 }
 
-pub(super) async fn a_tenant_cannot_wait_for_anothers_unit(world: &World) {
+pub(super) async fn a_tenant_cannot_wait_for_anothers_unit(world: &StoreFixture) {
     let theirs = world.send(acme_unit()).await;
     let mut mine = NewUnit { tenant: tenant("other"), ..unit() };
-    mine.after.units = vec![theirs];
+    mine.dependencies.units = vec![theirs];
     for scope in [tenant_scope("other"), ALL] {
         let answers = world.store.send(&scope, vec![mine.clone()]).await.unwrap();
-        assert_eq!(answers, [Sent::Refused(Refusal::UnknownDependency(theirs))]);
+        assert_eq!(answers, [SendResult::Refused(SendRejection::UnknownDependency(theirs))]);
     }
 }
 
-pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &World) {
+pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &StoreFixture) {
     world.store.open_batch(&ALL, acme_batch()).await.unwrap();
     let heard = async |who: &str| {
         let changes = world.store.changes(&tenant_scope(who), 0, secs(0)).await.unwrap().changes;
@@ -140,7 +140,7 @@ pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &World) {
     assert!(!heard("other").await);
 }
 
-pub(super) async fn a_callback_to_another_tenants_queue_is_refused(world: &World) {
+pub(super) async fn a_callback_to_another_tenants_queue_is_refused(world: &StoreFixture) {
     let to = |name: &str| {
         let (queue, kind) = (queue(name), kind());
         let callback = Some(Callback { queue, kind, data: serde_json::Value::Null });
@@ -154,7 +154,7 @@ pub(super) async fn a_callback_to_another_tenants_queue_is_refused(world: &World
     assert!(world.store.open_batch(&tenant_scope("acme"), to("acme/mail")).await.is_ok());
 }
 
-pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &World) {
+pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &StoreFixture) {
     for size in [10, 5_000] {
         let bytes = |byte: u8| Payload::from(vec![byte; size]);
         let theirs = NewUnit { payload: bytes(b'a'), ..acme_unit() };
@@ -177,7 +177,7 @@ pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &World) {
     }
 }
 
-pub(super) async fn a_tenant_pauses_its_lane_but_does_not_set_its_share(world: &World) {
+pub(super) async fn a_tenant_pauses_its_lane_but_does_not_set_its_share(world: &StoreFixture) {
     let (acme, shared, own) = (tenant_scope("acme"), queue("shared"), queue("acme/mail"));
     let capacity = Some(Capacity { units: Some(1), bytes: None });
     let none = LaneChange::default;
@@ -203,7 +203,7 @@ pub(super) async fn a_tenant_pauses_its_lane_but_does_not_set_its_share(world: &
     }
 }
 
-pub(super) async fn a_tenant_hears_of_its_own_awaited_units_only(world: &World) {
+pub(super) async fn a_tenant_hears_of_its_own_awaited_units_only(world: &StoreFixture) {
     let id = world.send(NewUnit { awaited: true, ..acme_unit() }).await;
     world.cancel(id).await;
     let heard = async |who: &str| {

@@ -1,20 +1,20 @@
 //! Sending: accepted units are stored whole and once; invalid units are rejected.
 
-use longshore_core::store::{Refusal, Sent};
-use longshore_core::unit::{Cap, Dedup, DedupWindow, MAX_PAYLOAD, OnDuplicate, Weight};
+use longshore_core::store::{SendRejection, SendResult};
+use longshore_core::unit::{ConcurrencyCap, Dedup, DedupWindow, MAX_PAYLOAD, OnDuplicate, Weight};
 use longshore_core::{NewUnit, Payload, Policy, Priority, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-pub(super) async fn a_sent_unit_is_ready_and_whole(world: &World) {
+pub(super) async fn a_sent_unit_is_ready_and_whole(world: &StoreFixture) {
     let sent = NewUnit {
         payload: Payload::from(b"hello".as_slice()),
         priority: Priority::HIGH,
         dedup: Some(dedup_key("row-1")),
         deadline: Some(world.now() + secs(60)),
         weight: Weight { slots: 2, resources: [("gpu".to_owned(), 1)].into() },
-        cap: Some(Cap { key: "host".into(), limit: 3 }),
+        cap: Some(ConcurrencyCap { key: "host".into(), limit: 3 }),
         policy: Some(Policy { max_lost: 7, ..attempts(9) }),
         trace: Some("00-abc-def-01".into()),
         ..unit()
@@ -32,41 +32,41 @@ pub(super) async fn a_sent_unit_is_ready_and_whole(world: &World) {
     assert_eq!((unit.result, unit.checkpoint, unit.started_at), (None, None, None));
 }
 
-pub(super) async fn sending_the_same_id_again_changes_nothing(world: &World) {
+pub(super) async fn sending_the_same_id_again_changes_nothing(world: &StoreFixture) {
     let first = unit();
     let id = world.send(first.clone()).await;
     let other = NewUnit { payload: Payload::from(b"other".as_slice()), ..first };
-    assert_eq!(world.try_send(other.clone()).await, Sent::Created(id));
+    assert_eq!(world.try_send(other.clone()).await, SendResult::Created(id));
     assert_eq!(world.unit(id).await.payload.as_bytes(), b"{}");
     let session = world.session().await;
     let held = world.claim_one(session).await;
     world.finish(session, held.lease, done()).await;
-    assert_eq!(world.try_send(other).await, Sent::Created(id), "even after its end");
+    assert_eq!(world.try_send(other).await, SendResult::Created(id), "even after its end");
     assert_eq!(world.state(id).await, UnitState::Done);
 }
 
-pub(super) async fn answers_come_in_the_order_of_the_units(world: &World) {
+pub(super) async fn answers_come_in_the_order_of_the_units(world: &StoreFixture) {
     let units = units(50);
-    let expected: Vec<Sent> = units.iter().map(|unit| Sent::Created(unit.id)).collect();
+    let expected: Vec<SendResult> = units.iter().map(|unit| SendResult::Created(unit.id)).collect();
     assert_eq!(world.store.send(&ALL, units).await.unwrap(), expected);
 }
 
-pub(super) async fn a_refused_unit_does_not_hold_up_its_neighbours(world: &World) {
+pub(super) async fn a_refused_unit_does_not_hold_up_its_neighbours(world: &StoreFixture) {
     let taken = NewUnit { dedup: Some(dedup_key("taken")), ..unit() };
     let first = world.send(taken.clone()).await;
     let mut again = NewUnit { dedup: Some(dedup_key("taken")), ..unit() };
-    again.dedup.as_mut().unwrap().on_duplicate = OnDuplicate::Refused;
+    again.dedup.as_mut().unwrap().on_duplicate = OnDuplicate::Rejected;
     let (before, after) = (unit(), unit());
     let expected = [
-        Sent::Created(before.id),
-        Sent::Refused(Refusal::Duplicate(first)),
-        Sent::Created(after.id),
+        SendResult::Created(before.id),
+        SendResult::Refused(SendRejection::Duplicate(first)),
+        SendResult::Created(after.id),
     ];
     let answers = world.store.send(&ALL, vec![before, again, after]).await.unwrap();
     assert_eq!(answers, expected);
 }
 
-pub(super) async fn an_invalid_unit_fails_the_whole_send(world: &World) {
+pub(super) async fn an_invalid_unit_fails_the_whole_send(world: &StoreFixture) {
     let good = unit();
     let bad = NewUnit { weight: Weight { slots: 0, ..Weight::default() }, ..unit() };
     let id = good.id;
@@ -74,17 +74,17 @@ pub(super) async fn an_invalid_unit_fails_the_whole_send(world: &World) {
     assert!(world.store.unit(&ALL, id).await.is_err(), "no unit of the send is stored");
 }
 
-pub(super) async fn an_oversized_payload_is_refused(world: &World) {
+pub(super) async fn an_oversized_payload_is_refused(world: &StoreFixture) {
     let large = NewUnit { payload: Payload::from(vec![b'x'; MAX_PAYLOAD + 1]), ..unit() };
     assert!(world.store.send(&ALL, vec![large]).await.is_err());
 }
 
-pub(super) async fn a_unit_for_another_tenants_queue_is_refused(world: &World) {
+pub(super) async fn a_unit_for_another_tenants_queue_is_refused(world: &StoreFixture) {
     let bad = NewUnit { tenant: tenant("acme"), queue: queue("other/mail"), ..unit() };
     assert!(world.store.send(&ALL, vec![bad]).await.is_err());
 }
 
-pub(super) async fn a_unit_for_later_waits_for_its_time(world: &World) {
+pub(super) async fn a_unit_for_later_waits_for_its_time(world: &StoreFixture) {
     let due = world.now() + secs(60);
     let id = world.send(NewUnit { not_before: Some(due), ..unit() }).await;
     let session = world.session().await;
@@ -97,19 +97,19 @@ pub(super) async fn a_unit_for_later_waits_for_its_time(world: &World) {
     assert_eq!(world.claim_one(session).await.unit.id, id);
 }
 
-pub(super) async fn a_unit_for_the_past_is_ready_at_once(world: &World) {
+pub(super) async fn a_unit_for_the_past_is_ready_at_once(world: &StoreFixture) {
     let id = world.send(NewUnit { not_before: Some(world.now()), ..unit() }).await;
     assert_eq!(world.state(id).await, UnitState::Ready);
 }
 
-pub(super) async fn bytes_survive_whatever_they_are(world: &World) {
+pub(super) async fn bytes_survive_whatever_they_are(world: &StoreFixture) {
     for bytes in [vec![], vec![0, 255, 254, 0], "ünïcode \u{1f600}'\"\\".as_bytes().to_vec()] {
         let id = world.send(NewUnit { payload: Payload::from(bytes.clone()), ..unit() }).await;
         assert_eq!(world.unit(id).await.payload.as_bytes(), bytes);
     }
 }
 
-pub(super) async fn an_empty_send_is_harmless(world: &World) {
+pub(super) async fn an_empty_send_is_harmless(world: &StoreFixture) {
     assert_eq!(world.store.send(&ALL, vec![]).await.unwrap(), []);
 }
 

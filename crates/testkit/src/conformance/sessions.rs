@@ -1,105 +1,105 @@
 //! Worker sessions: heartbeats, commands, closing, adoption, and reclaiming the units of dead sessions.
 
-use longshore_core::session::Order;
-use longshore_core::stall::Dead;
-use longshore_core::store::Kept;
-use longshore_core::store::{Beat, Claim, Finished, ProgressNote};
+use longshore_core::worker_session::WorkerCommand;
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::store::CheckpointRequest;
+use longshore_core::store::{Heartbeat, ClaimRequest, FinishResult, ProgressNote};
 use longshore_core::unit::Progress;
 use longshore_core::{Error, NewUnit, OnLost, Policy, SessionId, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
-fn beat() -> Beat {
-    Beat::default()
+fn beat() -> Heartbeat {
+    Heartbeat::default()
 }
 
-pub(super) async fn an_open_session_is_listed(world: &World) {
+pub(super) async fn an_open_session_is_listed(world: &StoreFixture) {
     let id = world.session().await;
     world.send_many(2).await;
     world.claim(id, 2).await;
     world.clock.advance(secs(3));
-    world.store.beat(id, beat()).await.unwrap();
+    world.store.heartbeat(id, beat()).await.unwrap();
     let sessions = world.store.sessions().await.unwrap();
     assert_eq!(sessions.len(), 1);
     let session = &sessions[0];
     assert_eq!((session.id, session.beats, session.held), (id, 1, 2));
     assert_eq!((session.label.as_str(), session.slots, session.ttl), ("case", 1000, secs(15)));
-    assert_eq!((session.kinds.as_slice(), session.order), ([kind()].as_slice(), Order::Work));
+    assert_eq!((session.kinds.as_slice(), session.command), ([kind()].as_slice(), WorkerCommand::Work));
     assert_eq!((session.opened_at + secs(3), session.beat_at), (world.now(), world.now()));
 }
 
-pub(super) async fn every_beat_moves_the_counter(world: &World) {
+pub(super) async fn every_beat_moves_the_counter(world: &StoreFixture) {
     let id = world.session().await;
     for expected in 1..=3 {
-        world.store.beat(id, beat()).await.unwrap();
+        world.store.heartbeat(id, beat()).await.unwrap();
         assert_eq!(world.store.sessions().await.unwrap()[0].beats, expected);
     }
 }
 
-pub(super) async fn a_beat_counts_leases_and_brings_cancel_requests(world: &World) {
+pub(super) async fn a_beat_counts_leases_and_brings_cancel_requests(world: &StoreFixture) {
     let sent = world.send_many(3).await;
     let session = world.session().await;
     let held = world.claim(session, 3).await;
     world.cancel(sent[1]).await;
-    let answer = world.store.beat(session, beat()).await.unwrap();
+    let answer = world.store.heartbeat(session, beat()).await.unwrap();
     assert_eq!((answer.held, answer.cancel), (3, vec![sent[1]]));
-    assert!(answer.unwanted.is_empty() && answer.order == Order::Work);
+    assert!(answer.to_release.is_empty() && answer.order == WorkerCommand::Work);
     world.finish_all(session, &held, done()).await;
-    let answer = world.store.beat(session, beat()).await.unwrap();
+    let answer = world.store.heartbeat(session, beat()).await.unwrap();
     assert!(answer.held == 0 && answer.cancel.is_empty());
 }
 
-pub(super) async fn a_beat_carries_progress(world: &World) {
+pub(super) async fn a_beat_carries_progress(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
     let progress = Progress { fraction: None, message: Some("copying".into()) };
     let note = ProgressNote { lease, progress: progress.clone() };
-    world.store.beat(session, Beat { progress: vec![note], ..beat() }).await.unwrap();
+    world.store.heartbeat(session, Heartbeat { progress: vec![note], ..beat() }).await.unwrap();
     assert_eq!(world.unit(id).await.progress, Some(progress));
 }
 
-pub(super) async fn an_order_is_heard_with_the_next_beat(world: &World) {
+pub(super) async fn an_order_is_heard_with_the_next_beat(world: &StoreFixture) {
     let session = world.session().await;
-    for order in [Order::Quiet, Order::Drain, Order::Stop, Order::Work] {
-        world.store.order(session, order).await.unwrap();
-        assert_eq!(world.store.beat(session, beat()).await.unwrap().order, order);
+    for order in [WorkerCommand::Quiet, WorkerCommand::Drain, WorkerCommand::Stop, WorkerCommand::Work] {
+        world.store.command_worker(session, order).await.unwrap();
+        assert_eq!(world.store.heartbeat(session, beat()).await.unwrap().order, order);
     }
-    let unknown_session = world.store.order(SessionId::new(), Order::Stop).await;
+    let unknown_session = world.store.command_worker(SessionId::new(), WorkerCommand::Stop).await;
     assert!(unknown_session.is_err(), "{unknown_session:?}");
 }
 
-pub(super) async fn a_closed_session_gives_everything_back(world: &World) {
+pub(super) async fn a_closed_session_gives_everything_back(world: &StoreFixture) {
     let sent = world.send_many(3).await;
     let session = world.session_with(attempts(1)).await;
-    let held = world.claim_with(Claim { ahead: 2, ..claim(session, 1) }).await.units;
+    let held = world.claim_with(ClaimRequest { prefetch: 2, ..claim(session, 1) }).await.units;
     world.store.close_session(session).await.unwrap();
     for id in sent {
         let unit = world.unit(id).await;
         assert_eq!((unit.state, unit.attempt, unit.lost), (UnitState::Ready, 0, 0));
     }
-    assert_eq!(world.finish(session, held[0].lease, done()).await, Finished::LeaseLost);
+    assert_eq!(world.finish(session, held[0].lease, done()).await, FinishResult::LeaseLost);
     assert!(world.store.sessions().await.unwrap().is_empty());
     world.store.close_session(session).await.unwrap();
 }
 
-pub(super) async fn an_ended_session_is_told_so(world: &World) {
+pub(super) async fn an_ended_session_is_told_so(world: &StoreFixture) {
     let (closed, killed) = (world.session().await, world.session().await);
     world.store.close_session(closed).await.unwrap();
     world.kill(killed).await;
     for id in [closed, killed, SessionId::new()] {
-        let answer = world.store.beat(id, beat()).await;
+        let answer = world.store.heartbeat(id, beat()).await;
         assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == id), "{answer:?}");
     }
 }
 
-pub(super) async fn the_units_of_the_dead_run_again(world: &World) {
+pub(super) async fn the_units_of_the_dead_run_again(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     world.claim_one(session).await;
     let reclaimed = world.kill(session).await;
-    assert_eq!((reclaimed.sessions, reclaimed.rescued, reclaimed.failed), (1, 1, 0));
+    assert_eq!((reclaimed.sessions, reclaimed.requeued, reclaimed.failed), (1, 1, 0));
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.lost, unit.attempt), (UnitState::Ready, 1, 1));
     assert_eq!(unit.failure.unwrap().code, "lost");
@@ -107,29 +107,29 @@ pub(super) async fn the_units_of_the_dead_run_again(world: &World) {
     assert_eq!((listed.len(), listed[0].session), (1, Some(session)));
 }
 
-pub(super) async fn neighbours_that_had_not_started_are_not_blamed(world: &World) {
+pub(super) async fn neighbours_that_had_not_started_are_not_blamed(world: &StoreFixture) {
     let sent = world.send_many(2).await;
     let session = world.session().await;
-    world.claim_with(Claim { ahead: 1, ..claim(session, 1) }).await;
+    world.claim_with(ClaimRequest { prefetch: 1, ..claim(session, 1) }).await;
     world.kill(session).await;
     let (started, waiting) = (world.unit(sent[0]).await, world.unit(sent[1]).await);
     assert_eq!((started.lost, waiting.lost), (1, 0));
     assert_eq!((waiting.attempt, waiting.failure), (0, None));
 }
 
-pub(super) async fn a_unit_lost_too_often_fails(world: &World) {
+pub(super) async fn a_unit_lost_too_often_fails(world: &StoreFixture) {
     let policy = Policy { max_lost: 2, ..Policy::default() };
     let id = world.send(unit()).await;
     for rescued in [1, 0] {
         let session = world.session_with(policy.clone()).await;
         world.claim_one(session).await;
-        assert_eq!(world.kill(session).await.rescued, rescued);
+        assert_eq!(world.kill(session).await.requeued, rescued);
     }
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.lost), (UnitState::Failed, 2));
 }
 
-pub(super) async fn a_unit_that_must_not_run_twice_fails_when_lost(world: &World) {
+pub(super) async fn a_unit_that_must_not_run_twice_fails_when_lost(world: &StoreFixture) {
     let policy = Policy { on_lost: OnLost::Fail, ..Policy::default() };
     let id = world.send(NewUnit { policy: Some(policy), ..unit() }).await;
     let session = world.session().await;
@@ -138,31 +138,31 @@ pub(super) async fn a_unit_that_must_not_run_twice_fails_when_lost(world: &World
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
-pub(super) async fn a_lost_unit_with_a_cancel_request_is_cancelled(world: &World) {
+pub(super) async fn a_lost_unit_with_a_cancel_request_is_cancelled(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     world.claim_one(session).await;
     world.cancel(id).await;
     let reclaimed = world.kill(session).await;
-    assert_eq!((reclaimed.rescued, reclaimed.failed), (0, 0), "neither rescued nor failed");
+    assert_eq!((reclaimed.requeued, reclaimed.failed), (0, 0), "neither rescued nor failed");
     assert_eq!(world.state(id).await, UnitState::Cancelled);
 }
 
-pub(super) async fn a_session_that_beat_meanwhile_is_not_reclaimed(world: &World) {
+pub(super) async fn a_session_that_beat_meanwhile_is_not_reclaimed(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     let held = world.claim_one(session).await;
-    world.store.beat(session, beat()).await.unwrap();
-    let reclaimed = world.store.reclaim(&[Dead { session, beats: 0 }]).await.unwrap();
+    world.store.heartbeat(session, beat()).await.unwrap();
+    let reclaimed = world.store.reclaim(&[StalledSession { session, beats: 0 }]).await.unwrap();
     assert_eq!(reclaimed.sessions, 0);
     assert_eq!(world.state(id).await, UnitState::Leased);
     assert_eq!(
         world.finish(session, held.lease, done()).await,
-        Finished::Recorded(UnitState::Done)
+        FinishResult::Recorded(UnitState::Done)
     );
 }
 
-pub(super) async fn no_clock_takes_a_lease_away(world: &World) {
+pub(super) async fn no_clock_takes_a_lease_away(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     world.claim_one(session).await;
@@ -170,13 +170,13 @@ pub(super) async fn no_clock_takes_a_lease_away(world: &World) {
     world.promote().await;
     world.store.prune(Default::default(), 100).await.unwrap();
     assert_eq!(world.state(id).await, UnitState::Leased);
-    world.store.beat(session, beat()).await.unwrap();
+    world.store.heartbeat(session, beat()).await.unwrap();
 }
 
-pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &World) {
+pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &StoreFixture) {
     world.send_many(3).await;
     let (from, to) = (world.session().await, world.session().await);
-    let old = world.claim_with(Claim { ahead: 1, ..claim(from, 2) }).await.units;
+    let old = world.claim_with(ClaimRequest { prefetch: 1, ..claim(from, 2) }).await.units;
     let mut new = world.store.adopt(from, to).await.unwrap();
     new.sort_by_key(|held| held.unit.id);
     assert_eq!(ids(&new), ids(&old));
@@ -184,15 +184,15 @@ pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &World) 
     assert_eq!(started, [true, true, false]);
     assert!(new.iter().all(|held| held.unit.session == Some(to)));
     assert!(new.iter().zip(&old).all(|(new, old)| new.lease.fence > old.lease.fence));
-    assert_eq!(world.finish(from, old[0].lease, done()).await, Finished::LeaseLost);
-    assert_eq!(world.finish(to, old[0].lease, done()).await, Finished::LeaseLost);
+    assert_eq!(world.finish(from, old[0].lease, done()).await, FinishResult::LeaseLost);
+    assert_eq!(world.finish(to, old[0].lease, done()).await, FinishResult::LeaseLost);
     let recorded = world.finish(to, new[0].lease, done()).await;
-    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
-    assert!(matches!(world.store.beat(from, beat()).await, Err(Error::SessionGone(_))));
-    assert_eq!(world.store.beat(to, beat()).await.unwrap().held, 2);
+    assert_eq!(recorded, FinishResult::Recorded(UnitState::Done));
+    assert!(matches!(world.store.heartbeat(from, beat()).await, Err(Error::SessionGone(_))));
+    assert_eq!(world.store.heartbeat(to, beat()).await.unwrap().held, 2);
 }
 
-pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &World) {
+pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let (session, idle) = (world.session().await, world.session().await);
     world.claim_one(session).await;
@@ -203,7 +203,7 @@ pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &World) {
     assert_eq!(world.unit(id).await.session, Some(session));
 }
 
-pub(super) async fn a_session_does_not_adopt_itself(world: &World) {
+pub(super) async fn a_session_does_not_adopt_itself(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let session = world.session().await;
     let held = world.claim_one(session).await;
@@ -211,10 +211,10 @@ pub(super) async fn a_session_does_not_adopt_itself(world: &World) {
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     assert_eq!(world.unit(id).await.session, Some(session));
     let recorded = world.finish(session, held.lease, done()).await;
-    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
+    assert_eq!(recorded, FinishResult::Recorded(UnitState::Done));
 }
 
-pub(super) async fn an_adoption_whose_answer_was_lost_is_told_again(world: &World) {
+pub(super) async fn an_adoption_whose_answer_was_lost_is_told_again(world: &StoreFixture) {
     world.send_many(2).await;
     let (from, to) = (world.session().await, world.session().await);
     world.claim(from, 2).await;
@@ -229,7 +229,7 @@ pub(super) async fn an_adoption_whose_answer_was_lost_is_told_again(world: &Worl
     assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == from), "{answer:?}");
 }
 
-pub(super) async fn a_run_that_came_to_its_end_clears_its_unit(world: &World) {
+pub(super) async fn a_run_that_came_to_its_end_clears_its_unit(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let doomed = world.session().await;
     world.claim_one(doomed).await;
@@ -241,34 +241,34 @@ pub(super) async fn a_run_that_came_to_its_end_clears_its_unit(world: &World) {
     assert_eq!(world.unit(id).await.lost, 0);
 }
 
-pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world: &World) {
+pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world: &StoreFixture) {
     let policy = Policy { on_lost: OnLost::Fail, max_lost: 2, ..Policy::default() };
     let id = world.send(NewUnit { policy: Some(policy), ..unit() }).await;
     for rescued in [1, 0] {
         let session = world.session().await;
         let held = world.claim_one(session).await;
         let state = b"paid".as_slice().into();
-        assert!(world.store.checkpoint(session, held.lease, Kept::new(state)).await.unwrap());
-        assert_eq!(world.kill(session).await.rescued, rescued, "as often as it may be lost");
+        assert!(world.store.checkpoint(session, held.lease, CheckpointRequest::new(state)).await.unwrap());
+        assert_eq!(world.kill(session).await.requeued, rescued, "as often as it may be lost");
     }
     assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
-pub(super) async fn opening_a_session_twice_is_harmless(world: &World) {
+pub(super) async fn opening_a_session_twice_is_harmless(world: &StoreFixture) {
     let id = SessionId::new();
-    let session = || longshore_core::session::NewSession::new(id, "");
+    let session = || longshore_core::worker_session::NewSession::new(id, "");
     world.store.open_session(session()).await.unwrap();
-    world.store.beat(id, beat()).await.unwrap();
+    world.store.heartbeat(id, beat()).await.unwrap();
     world.store.open_session(session()).await.unwrap();
     assert_eq!(world.store.sessions().await.unwrap().len(), 1);
 }
 
-pub(super) async fn a_worker_says_how_much_time_it_has_used(world: &World) {
+pub(super) async fn a_worker_says_how_much_time_it_has_used(world: &StoreFixture) {
     let session = world.session().await;
     assert_eq!(world.store.sessions().await.unwrap()[0].cpu, None);
-    let used = |cpu| Beat { cpu, ..beat() };
-    world.store.beat(session, used(Some(secs(90)))).await.unwrap();
-    world.store.beat(session, used(None)).await.unwrap();
+    let used = |cpu| Heartbeat { cpu, ..beat() };
+    world.store.heartbeat(session, used(Some(secs(90)))).await.unwrap();
+    world.store.heartbeat(session, used(None)).await.unwrap();
     let known = world.store.sessions().await.unwrap()[0].cpu;
     assert_eq!(known, Some(secs(90)), "a heartbeat without the field changes nothing");
 }

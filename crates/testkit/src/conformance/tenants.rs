@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore_core::store::{
-    Added, BatchChunk, Bound, Capacity, Claim, LaneChange, QueueChange, Refusal, Sent, Tenant,
+    AddChunkResult, BatchChunk, CapacityScope, Capacity, ClaimRequest, LaneChange, QueueChange, SendRejection, SendResult, Tenant,
     TenantChange, Topic,
 };
 use longshore_core::{
@@ -11,7 +11,7 @@ use longshore_core::{
 };
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 const NO_CHANGE: TenantChange =
     TenantChange { weight: None, cap: None, capacity: None, suspended: None };
@@ -32,7 +32,7 @@ fn suspend(suspended: bool) -> TenantChange {
     TenantChange { suspended: Some(suspended), ..NO_CHANGE }
 }
 
-async fn put(world: &World, tenant_name: &str, change: TenantChange) -> Tenant {
+async fn put(world: &StoreFixture, tenant_name: &str, change: TenantChange) -> Tenant {
     world.store.put_tenant(&ALL, &tenant(tenant_name), change).await.unwrap()
 }
 
@@ -40,14 +40,14 @@ fn unit_of(tenant_name: &str, queue_name: &str) -> NewUnit {
     NewUnit { tenant: tenant(tenant_name), queue: queue(queue_name), ..unit() }
 }
 
-async fn fill(world: &World, tenant_name: &str, queue_name: &str, count: usize) -> Vec<UnitId> {
+async fn fill(world: &StoreFixture, tenant_name: &str, queue_name: &str, count: usize) -> Vec<UnitId> {
     let units: Vec<NewUnit> = (0..count).map(|_| unit_of(tenant_name, queue_name)).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
     world.store.send(&ALL, units).await.unwrap();
     ids
 }
 
-async fn shares(world: &World, session: SessionId, count: u32) -> BTreeMap<TenantId, u64> {
+async fn shares(world: &StoreFixture, session: SessionId, count: u32) -> BTreeMap<TenantId, u64> {
     let mut shares = BTreeMap::new();
     for held in world.claim(session, count).await {
         *shares.entry(held.unit.tenant).or_default() += 1;
@@ -55,11 +55,11 @@ async fn shares(world: &World, session: SessionId, count: u32) -> BTreeMap<Tenan
     shares
 }
 
-fn is_full(sent: &Sent) -> bool {
-    matches!(sent, Sent::Refused(Refusal::Full { bound: Bound::Tenant, .. }))
+fn is_full(sent: &SendResult) -> bool {
+    matches!(sent, SendResult::Refused(SendRejection::Full { bound: CapacityScope::Tenant, .. }))
 }
 
-pub(super) async fn a_tenant_is_made_by_its_first_change(world: &World) {
+pub(super) async fn a_tenant_is_made_by_its_first_change(world: &StoreFixture) {
     assert!(world.store.tenants(&ALL).await.unwrap().is_empty());
     let made_at = world.now();
     let tenant = put(world, "acme", weight(3)).await;
@@ -71,7 +71,7 @@ pub(super) async fn a_tenant_is_made_by_its_first_change(world: &World) {
     assert_eq!(names, ["Zeta", "acme", "beta"], "by name");
 }
 
-pub(super) async fn a_change_of_a_tenant_leaves_the_rest(world: &World) {
+pub(super) async fn a_change_of_a_tenant_leaves_the_rest(world: &StoreFixture) {
     put(world, "acme", weight(3)).await;
     put(world, "acme", cap(4)).await;
     world.clock.advance(secs(60));
@@ -86,7 +86,7 @@ pub(super) async fn a_change_of_a_tenant_leaves_the_rest(world: &World) {
     assert_eq!(world.store.tenants(&ALL).await.unwrap(), [tenant]);
 }
 
-pub(super) async fn a_tenant_of_no_weight_or_cap_is_refused(world: &World) {
+pub(super) async fn a_tenant_of_no_weight_or_cap_is_refused(world: &StoreFixture) {
     for change in [weight(0), cap(0)] {
         let answer = world.store.put_tenant(&ALL, &tenant("acme"), change).await;
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
@@ -94,13 +94,13 @@ pub(super) async fn a_tenant_of_no_weight_or_cap_is_refused(world: &World) {
     assert!(world.store.tenants(&ALL).await.unwrap().is_empty(), "nothing was written");
 }
 
-pub(super) async fn a_tenant_shows_what_it_has_over_all_queues(world: &World) {
+pub(super) async fn a_tenant_shows_what_it_has_over_all_queues(world: &StoreFixture) {
     put(world, "acme", NO_CHANGE).await;
     fill(world, "acme", "one", 2).await;
     fill(world, "acme", "two", 1).await;
     fill(world, "other", "one", 5).await;
     let session = world.session().await;
-    let own = Claim { scope: tenant_scope("acme"), ..claim(session, 2) };
+    let own = ClaimRequest { scope: tenant_scope("acme"), ..claim(session, 2) };
     let held = world.claim_with(own).await.units;
     world.finish(session, held[0].lease, done()).await;
     let acme = world.store.tenants(&ALL).await.unwrap().remove(0);
@@ -108,7 +108,7 @@ pub(super) async fn a_tenant_shows_what_it_has_over_all_queues(world: &World) {
     assert_eq!(acme.bytes, 4, "of live units only");
 }
 
-pub(super) async fn only_who_is_in_charge_steers_tenants(world: &World) {
+pub(super) async fn only_who_is_in_charge_steers_tenants(world: &StoreFixture) {
     put(world, "acme", weight(3)).await;
     for scope in [tenant_scope("acme"), tenant_scope("other")] {
         let answer = world.store.put_tenant(&scope, &tenant("acme"), weight(9)).await;
@@ -118,7 +118,7 @@ pub(super) async fn only_who_is_in_charge_steers_tenants(world: &World) {
     assert_eq!(world.store.tenants(&ALL).await.unwrap()[0].weight, 3);
 }
 
-pub(super) async fn a_tenant_sees_its_own_record_only(world: &World) {
+pub(super) async fn a_tenant_sees_its_own_record_only(world: &StoreFixture) {
     put(world, "acme", weight(3)).await;
     put(world, "other", weight(4)).await;
     let seen = world.store.tenants(&tenant_scope("acme")).await.unwrap();
@@ -127,7 +127,7 @@ pub(super) async fn a_tenant_sees_its_own_record_only(world: &World) {
     assert!(world.store.tenants(&tenant_scope("nobody")).await.unwrap().is_empty());
 }
 
-pub(super) async fn a_tenant_with_live_units_is_not_removed(world: &World) {
+pub(super) async fn a_tenant_with_live_units_is_not_removed(world: &StoreFixture) {
     put(world, "acme", weight(3)).await;
     let id = fill(world, "acme", "one", 1).await[0];
     let refused = world.store.remove_tenant(&ALL, &tenant("acme")).await;
@@ -140,7 +140,7 @@ pub(super) async fn a_tenant_with_live_units_is_not_removed(world: &World) {
     assert!(matches!(gone, Err(Error::NotFound { .. })), "{gone:?}");
 }
 
-pub(super) async fn a_removed_tenant_works_as_if_it_had_never_been_set(world: &World) {
+pub(super) async fn a_removed_tenant_works_as_if_it_had_never_been_set(world: &StoreFixture) {
     let lane = LaneChange {
         paused: Some(true),
         weight: Some(5),
@@ -159,7 +159,7 @@ pub(super) async fn a_removed_tenant_works_as_if_it_had_never_been_set(world: &W
     assert_eq!(seen, (false, 1, None, Capacity::default()));
 }
 
-pub(super) async fn tenants_share_by_weight(world: &World) {
+pub(super) async fn tenants_share_by_weight(world: &StoreFixture) {
     fill(world, "a", "default", 100).await;
     fill(world, "b", "default", 100).await;
     put(world, "b", weight(3)).await;
@@ -171,7 +171,7 @@ pub(super) async fn tenants_share_by_weight(world: &World) {
     assert!((57..=63).contains(&heavy), "three quarters of 80: {heavy}");
 }
 
-pub(super) async fn a_lanes_share_is_its_weight_times_its_tenants(world: &World) {
+pub(super) async fn a_lanes_share_is_its_weight_times_its_tenants(world: &StoreFixture) {
     fill(world, "a", "default", 200).await;
     fill(world, "b", "default", 200).await;
     put(world, "b", weight(3)).await;
@@ -185,7 +185,7 @@ pub(super) async fn a_lanes_share_is_its_weight_times_its_tenants(world: &World)
     assert_eq!(lanes[0].weight, 2, "a lane shows its own weight");
 }
 
-pub(super) async fn a_tenants_cap_is_over_all_its_queues(world: &World) {
+pub(super) async fn a_tenants_cap_is_over_all_its_queues(world: &StoreFixture) {
     fill(world, "acme", "one", 5).await;
     fill(world, "acme", "two", 5).await;
     fill(world, "other", "one", 2).await;
@@ -206,7 +206,7 @@ pub(super) async fn a_tenants_cap_is_over_all_its_queues(world: &World) {
     assert_eq!(world.claim(stranger, 9).await.len(), 6);
 }
 
-pub(super) async fn a_lanes_cap_and_its_tenants_both_hold(world: &World) {
+pub(super) async fn a_lanes_cap_and_its_tenants_both_hold(world: &StoreFixture) {
     fill(world, "acme", "one", 5).await;
     fill(world, "acme", "two", 5).await;
     put(world, "acme", cap(4)).await;
@@ -218,16 +218,16 @@ pub(super) async fn a_lanes_cap_and_its_tenants_both_hold(world: &World) {
     assert_eq!((held.len(), in_one), (4, 1));
 }
 
-pub(super) async fn nothing_is_claimed_ahead_of_a_capped_tenant(world: &World) {
+pub(super) async fn nothing_is_claimed_ahead_of_a_capped_tenant(world: &StoreFixture) {
     fill(world, "acme", "one", 5).await;
     put(world, "acme", cap(4)).await;
     let session = world.session().await;
-    let held = world.claim_with(Claim { ahead: 5, ..claim(session, 2) }).await.units;
+    let held = world.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 2) }).await.units;
     assert_eq!(held.len(), 2);
     assert!(held.iter().all(|held| held.started));
 }
 
-pub(super) async fn a_unit_that_runs_alone_keeps_to_its_tenants_cap(world: &World) {
+pub(super) async fn a_unit_that_runs_alone_keeps_to_its_tenants_cap(world: &StoreFixture) {
     let id = fill(world, "acme", "one", 1).await[0];
     for _ in 0..2 {
         let victim = world.session().await;
@@ -239,7 +239,7 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_tenants_cap(world: &Worl
     put(world, "acme", cap(1)).await;
     fill(world, "acme", "two", 1).await;
     let session = world.session().await;
-    let other = Claim { empty_handed: false, ..claim(session, 1) };
+    let other = ClaimRequest { holds_nothing: false, ..claim(session, 1) };
     let held = world.claim_with(other).await.units;
     assert_eq!(held.len(), 1);
     let empty = world.session().await;
@@ -248,17 +248,17 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_tenants_cap(world: &Worl
     assert_eq!(ids(&world.claim(empty, 1).await), [id]);
 }
 
-pub(super) async fn the_end_of_a_unit_of_a_capped_tenant_wakes(world: &World) {
+pub(super) async fn the_end_of_a_unit_of_a_capped_tenant_wakes(world: &StoreFixture) {
     fill(world, "acme", "one", 2).await;
     put(world, "acme", cap(1)).await;
     let session = world.session().await;
     let held = world.claim_one(session).await;
-    let seen = world.store.wake(0, secs(0)).await;
+    let seen = world.store.wait_for_ready(0, secs(0)).await;
     world.finish(session, held.lease, done()).await;
-    assert_ne!(world.store.wake(seen, secs(60)).await, seen, "another may go now");
+    assert_ne!(world.store.wait_for_ready(seen, secs(60)).await, seen, "another may go now");
 }
 
-pub(super) async fn a_tenants_bound_is_over_all_its_queues(world: &World) {
+pub(super) async fn a_tenants_bound_is_over_all_its_queues(world: &StoreFixture) {
     put(world, "acme", bound(Some(3), None)).await;
     fill(world, "acme", "one", 2).await;
     let first = world.send(unit_of("acme", "two")).await;
@@ -272,7 +272,7 @@ pub(super) async fn a_tenants_bound_is_over_all_its_queues(world: &World) {
     world.send(unit_of("acme", "one")).await;
 }
 
-pub(super) async fn one_send_into_two_queues_keeps_to_the_tenants_bound(world: &World) {
+pub(super) async fn one_send_into_two_queues_keeps_to_the_tenants_bound(world: &StoreFixture) {
     put(world, "acme", bound(Some(3), None)).await;
     let both = ["one", "two", "one", "two", "one"].map(|queue_name| unit_of("acme", queue_name));
     let answers = world.store.send(&ALL, both.to_vec()).await.unwrap();
@@ -280,7 +280,7 @@ pub(super) async fn one_send_into_two_queues_keeps_to_the_tenants_bound(world: &
     assert_eq!(full, [false, false, false, true, true], "{answers:?}");
 }
 
-pub(super) async fn a_tenants_bytes_are_bounded_too(world: &World) {
+pub(super) async fn a_tenants_bytes_are_bounded_too(world: &StoreFixture) {
     put(world, "acme", bound(None, Some(10))).await;
     let of = |queue_name, bytes: usize| {
         let payload = Payload::from(vec![b'x'; bytes]);
@@ -292,14 +292,14 @@ pub(super) async fn a_tenants_bytes_are_bounded_too(world: &World) {
     assert_eq!(world.store.tenants(&ALL).await.unwrap()[0].bytes, 10);
 }
 
-pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world: &World) {
+pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world: &StoreFixture) {
     let known = unit_of("acme", "one");
     world.send(known.clone()).await;
     let other = world.send(unit_of("other", "one")).await;
     put(world, "acme", suspend(true)).await;
     let refused = world.try_send(unit_of("acme", "two")).await;
-    assert_eq!(refused, Sent::Refused(Refusal::Suspended(tenant("acme"))));
-    assert_eq!(world.try_send(known.clone()).await, Sent::Created(known.id), "a repeat");
+    assert_eq!(refused, SendResult::Refused(SendRejection::Suspended(tenant("acme"))));
+    assert_eq!(world.try_send(known.clone()).await, SendResult::Created(known.id), "a repeat");
     let session = world.session().await;
     assert_eq!(ids(&world.claim(session, 9).await), [other]);
     let lanes = world.store.queues(&ALL).await.unwrap();
@@ -311,22 +311,22 @@ pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world:
     world.send(unit_of("acme", "two")).await;
 }
 
-pub(super) async fn what_was_claimed_ahead_of_a_suspended_tenant_is_unwanted(world: &World) {
+pub(super) async fn what_was_claimed_ahead_of_a_suspended_tenant_is_unwanted(world: &StoreFixture) {
     fill(world, "acme", "one", 2).await;
     let session = world.session().await;
-    let held = world.claim_with(Claim { ahead: 1, ..claim(session, 1) }).await.units;
+    let held = world.claim_with(ClaimRequest { prefetch: 1, ..claim(session, 1) }).await.units;
     let (running, ahead) = (&held[..1], &held[1..]);
     put(world, "acme", suspend(true)).await;
     assert_eq!(world.store.start(session, &leases(ahead)).await.unwrap(), [None]);
-    let beat = world.store.beat(session, Default::default()).await.unwrap();
-    assert_eq!(beat.unwanted, ids(ahead), "running units continue");
+    let beat = world.store.heartbeat(session, Default::default()).await.unwrap();
+    assert_eq!(beat.to_release, ids(ahead), "running units continue");
     world.store.release(session, &leases(ahead)).await.unwrap();
     world.finish_all(session, running, done()).await;
     assert_eq!(world.state(running[0].unit.id).await, UnitState::Done);
     assert_eq!(world.state(ahead[0].unit.id).await, UnitState::Ready);
 }
 
-pub(super) async fn a_suspended_tenants_running_units_retry_and_end(world: &World) {
+pub(super) async fn a_suspended_tenants_running_units_retry_and_end(world: &StoreFixture) {
     let id = fill(world, "acme", "one", 1).await[0];
     let session = world.session().await;
     let held = world.claim_one(session).await;
@@ -338,7 +338,7 @@ pub(super) async fn a_suspended_tenants_running_units_retry_and_end(world: &Worl
     assert!(world.claim(session, 9).await.is_empty());
 }
 
-pub(super) async fn callbacks_and_retries_are_never_refused(world: &World) {
+pub(super) async fn callbacks_and_retries_are_never_refused(world: &StoreFixture) {
     let name = batch_id("b");
     let (callback_queue, data) = (queue("calls"), serde_json::Value::Null);
     let callback = Some(Callback { queue: callback_queue, kind: kind(), data });
@@ -357,15 +357,15 @@ pub(super) async fn callbacks_and_retries_are_never_refused(world: &World) {
     assert_eq!(world.state(held.unit.id).await, UnitState::Ready);
 }
 
-pub(super) async fn a_chunk_of_a_suspended_tenant_leaves_nothing_behind(world: &World) {
+pub(super) async fn a_chunk_of_a_suspended_tenant_leaves_nothing_behind(world: &StoreFixture) {
     let name = batch_id("b");
     world.open_batch(NewBatch { tenant: tenant("acme"), ..NewBatch::new(name.clone()) }).await;
     put(world, "acme", suspend(true)).await;
     let units = vec![unit_of("acme", "one"), unit_of("acme", "one")];
     let chunk = BatchChunk { expected: String::new(), next: "2".to_owned(), units };
     let added = world.store.add_to_batch(&ALL, &name, chunk.clone()).await.unwrap();
-    let refused = Sent::Refused(Refusal::Suspended(tenant("acme")));
-    assert_eq!(added, Added::Committed(vec![refused.clone(), refused]));
+    let refused = SendResult::Refused(SendRejection::Suspended(tenant("acme")));
+    assert_eq!(added, AddChunkResult::Committed(vec![refused.clone(), refused]));
     let batch = world.batch(&name).await;
     assert_eq!(
         (batch.cursor.as_str(), batch.counts.total()),
@@ -377,7 +377,7 @@ pub(super) async fn a_chunk_of_a_suspended_tenant_leaves_nothing_behind(world: &
     assert_eq!(world.batch(&name).await.counts.total(), 2);
 }
 
-pub(super) async fn a_suspended_tenant_earned_no_credit(world: &World) {
+pub(super) async fn a_suspended_tenant_earned_no_credit(world: &StoreFixture) {
     fill(world, "a", "default", 100).await;
     fill(world, "b", "default", 100).await;
     let session = world.session().await;
@@ -391,7 +391,7 @@ pub(super) async fn a_suspended_tenant_earned_no_credit(world: &World) {
     assert!((8..=12).contains(&mine), "a third of 30: {shares:?}");
 }
 
-pub(super) async fn a_paused_lane_earned_no_credit(world: &World) {
+pub(super) async fn a_paused_lane_earned_no_credit(world: &StoreFixture) {
     fill(world, "a", "default", 100).await;
     fill(world, "b", "default", 100).await;
     fill(world, "c", "default", 100).await;
@@ -412,21 +412,21 @@ pub(super) async fn a_paused_lane_earned_no_credit(world: &World) {
     assert!(second.values().all(|part| (8..=12).contains(part)), "{second:?}");
 }
 
-pub(super) async fn a_change_of_a_tenant_is_announced_and_wakes(world: &World) {
+pub(super) async fn a_change_of_a_tenant_is_announced_and_wakes(world: &StoreFixture) {
     let heard = async |tenant_name: &str, since| {
         let changes =
             world.store.changes(&tenant_scope(tenant_name), since, secs(0)).await.unwrap();
         let told = Topic::Setting("tenant".to_owned());
         changes.changes.iter().any(|change| change.topic == told)
     };
-    let seen = world.store.wake(0, secs(0)).await;
+    let seen = world.store.wait_for_ready(0, secs(0)).await;
     put(world, "acme", suspend(true)).await;
     assert!(heard("acme", 0).await);
     assert!(!heard("other", 0).await);
-    assert_ne!(world.store.wake(seen, secs(60)).await, seen);
+    assert_ne!(world.store.wait_for_ready(seen, secs(60)).await, seen);
     let cursor = world.store.changes(&ALL, 0, secs(0)).await.unwrap().cursor;
-    let seen = world.store.wake(0, secs(0)).await;
+    let seen = world.store.wait_for_ready(0, secs(0)).await;
     world.store.remove_tenant(&ALL, &tenant("acme")).await.unwrap();
     assert!(heard("acme", cursor).await);
-    assert_ne!(world.store.wake(seen, secs(60)).await, seen);
+    assert_ne!(world.store.wait_for_ready(seen, secs(60)).await, seen);
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::store::{Claim, HeldUnit, LaneChange};
-use longshore_core::unit::{Cap, Weight};
+use longshore_core::store::{ClaimRequest, LeasedUnit, LaneChange};
+use longshore_core::unit::{ConcurrencyCap, Weight};
 use longshore_core::{NewUnit, SessionId, UnitId, UnitState};
 
 use super::helpers::*;
-use crate::World;
+use crate::StoreFixture;
 
 fn heavy_unit(slots: u32) -> NewUnit {
     NewUnit { weight: Weight { slots, ..Weight::default() }, ..unit() }
@@ -19,16 +19,16 @@ fn gpu_unit(gpus: u32) -> NewUnit {
 }
 
 /// A claim of a worker with `all` GPUs, of which `free` are unused.
-fn claim_with_gpus(session: SessionId, free: u32, all: u32) -> Claim {
+fn claim_with_gpus(session: SessionId, free: u32, all: u32) -> ClaimRequest {
     let gpus = |n| BTreeMap::from([("gpu".to_owned(), n)]);
-    Claim { resources: gpus(free), all_resources: gpus(all), ..claim(session, 9) }
+    ClaimRequest { resources: gpus(free), total_resources: gpus(all), ..claim(session, 9) }
 }
 
-fn claim_with_slots(session: SessionId, free: u32, slots: u32) -> Claim {
-    Claim { slots, ..claim(session, free) }
+fn claim_with_slots(session: SessionId, free: u32, slots: u32) -> ClaimRequest {
+    ClaimRequest { slots, ..claim(session, free) }
 }
 
-pub(super) async fn units_fill_the_free_slots_by_weight(world: &World) {
+pub(super) async fn units_fill_the_free_slots_by_weight(world: &StoreFixture) {
     for slots in [2, 1, 3, 1] {
         world.send(heavy_unit(slots)).await;
     }
@@ -38,7 +38,7 @@ pub(super) async fn units_fill_the_free_slots_by_weight(world: &World) {
     assert_eq!(weights, [2, 1, 3]);
 }
 
-pub(super) async fn a_heavy_unit_at_the_head_keeps_slots_free(world: &World) {
+pub(super) async fn a_heavy_unit_at_the_head_keeps_slots_free(world: &StoreFixture) {
     let light = world.send(heavy_unit(1)).await;
     let heavy = world.send(heavy_unit(4)).await;
     let behind = world.send(heavy_unit(1)).await;
@@ -46,14 +46,14 @@ pub(super) async fn a_heavy_unit_at_the_head_keeps_slots_free(world: &World) {
     let claimed = world.claim_with(claim_with_slots(session, 3, 4)).await;
     assert!(claimed.heavy_waiting);
     assert_eq!(ids(&claimed.units), [light], "no unit overtakes the heavy one");
-    let ahead = Claim { ahead: 5, ..claim_with_slots(session, 3, 4) };
+    let ahead = ClaimRequest { prefetch: 5, ..claim_with_slots(session, 3, 4) };
     assert!(world.claim_with(ahead).await.units.is_empty(), "not ahead either");
     let claimed = world.claim_with(claim_with_slots(session, 4, 4)).await;
     assert_eq!(ids(&claimed.units), [heavy]);
     assert_eq!(ids(&world.claim_with(claim_with_slots(session, 1, 4)).await.units), [behind]);
 }
 
-pub(super) async fn a_heavy_unit_is_not_overtaken_for_ever_by_another_lane(world: &World) {
+pub(super) async fn a_heavy_unit_is_not_overtaken_for_ever_by_another_lane(world: &StoreFixture) {
     let light = || NewUnit { tenant: tenant("light"), ..unit() };
     world.store.send(&ALL, (0..50).map(|_| light()).collect()).await.unwrap();
     let session = world.session().await;
@@ -73,7 +73,7 @@ pub(super) async fn a_heavy_unit_is_not_overtaken_for_ever_by_another_lane(world
     unreachable!("the heavy unit's turn never came");
 }
 
-pub(super) async fn a_unit_too_heavy_for_this_worker_is_passed_over(world: &World) {
+pub(super) async fn a_unit_too_heavy_for_this_worker_is_passed_over(world: &StoreFixture) {
     let heavy = world.send(heavy_unit(5)).await;
     let light = world.send(heavy_unit(1)).await;
     let session = world.session().await;
@@ -82,7 +82,7 @@ pub(super) async fn a_unit_too_heavy_for_this_worker_is_passed_over(world: &Worl
     assert_eq!(ids(&world.claim_with(claim_with_slots(session, 8, 8)).await.units), [heavy]);
 }
 
-pub(super) async fn a_resource_that_is_not_there_is_passed_over(world: &World) {
+pub(super) async fn a_resource_that_is_not_there_is_passed_over(world: &StoreFixture) {
     let gpu = world.send(gpu_unit(1)).await;
     let plain = world.send(unit()).await;
     let session = world.session().await;
@@ -91,13 +91,13 @@ pub(super) async fn a_resource_that_is_not_there_is_passed_over(world: &World) {
     assert_eq!(ids(&claimed.units), [gpu]);
 }
 
-pub(super) async fn resources_are_not_given_twice(world: &World) {
+pub(super) async fn resources_are_not_given_twice(world: &StoreFixture) {
     for gpus in [2, 2, 1] {
         world.send(gpu_unit(gpus)).await;
     }
     let session = world.session().await;
     let claimed = world.claim_with(claim_with_gpus(session, 3, 3)).await;
-    let gpus = |units: &[HeldUnit]| -> Vec<u32> {
+    let gpus = |units: &[LeasedUnit]| -> Vec<u32> {
         units.iter().map(|held| held.unit.weight.resources["gpu"]).collect()
     };
     assert_eq!((gpus(&claimed.units), claimed.heavy_waiting), (vec![2], true), "the next needs 2");
@@ -105,12 +105,12 @@ pub(super) async fn resources_are_not_given_twice(world: &World) {
     assert_eq!((gpus(&claimed.units), claimed.heavy_waiting), (vec![2, 1], false));
 }
 
-pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &World) {
+pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &StoreFixture) {
     let greedy = world.send(gpu_unit(2)).await;
     let plain = world.send(unit()).await;
     let session = world.session().await;
     for ahead in [0, 5] {
-        let claimed = world.claim_with(Claim { ahead, ..claim_with_gpus(session, 1, 2) }).await;
+        let claimed = world.claim_with(ClaimRequest { prefetch: ahead, ..claim_with_gpus(session, 1, 2) }).await;
         assert!(claimed.heavy_waiting && claimed.units.is_empty(), "no unit overtakes it");
     }
     let claimed = world.claim_with(claim_with_gpus(session, 1, 1)).await;
@@ -118,9 +118,9 @@ pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &World) {
     assert_eq!(ids(&world.claim_with(claim_with_gpus(session, 2, 2)).await.units), [greedy]);
 }
 
-pub(super) async fn a_unit_that_waits_is_not_overtaken_by_units_claimed_ahead(world: &World) {
+pub(super) async fn a_unit_that_waits_is_not_overtaken_by_units_claimed_ahead(world: &StoreFixture) {
     let session = world.session().await;
-    let ahead = || Claim { ahead: 5, free: 0, slots: 4, ..claim_with_gpus(session, 0, 1) };
+    let ahead = || ClaimRequest { prefetch: 5, free_slots: 0, slots: 4, ..claim_with_gpus(session, 0, 1) };
     for waiting in [heavy_unit(4), gpu_unit(1)] {
         let waiting = world.send(waiting).await;
         let plain = world.send(unit()).await;
@@ -132,11 +132,11 @@ pub(super) async fn a_unit_that_waits_is_not_overtaken_by_units_claimed_ahead(wo
 }
 
 /// A unit that was lost twice with its worker, so that it must run alone.
-async fn suspect(world: &World) -> UnitId {
+async fn suspect(world: &StoreFixture) -> UnitId {
     suspect_like(world, unit()).await
 }
 
-async fn suspect_like(world: &World, unit: NewUnit) -> UnitId {
+async fn suspect_like(world: &StoreFixture, unit: NewUnit) -> UnitId {
     let id = world.send(unit).await;
     for _ in 0..2 {
         let session = world.session().await;
@@ -148,21 +148,21 @@ async fn suspect_like(world: &World, unit: NewUnit) -> UnitId {
     id
 }
 
-pub(super) async fn a_unit_lost_twice_runs_alone(world: &World) {
+pub(super) async fn a_unit_lost_twice_runs_alone(world: &StoreFixture) {
     let suspect = suspect(world).await;
     let others = world.send_many(3).await;
     let session = world.session().await;
-    let busy = Claim { empty_handed: false, ..claim(session, 2) };
+    let busy = ClaimRequest { holds_nothing: false, ..claim(session, 2) };
     let claimed = world.claim_with(busy).await;
     assert_eq!((ids(&claimed.units), claimed.alone_waiting), (others[..2].to_vec(), true));
-    let empty = Claim { ahead: 5, ..claim(session, 9) };
+    let empty = ClaimRequest { prefetch: 5, ..claim(session, 9) };
     let claimed = world.claim_with(empty).await;
     assert_eq!(ids(&claimed.units), [suspect], "no other unit is claimed, also not ahead");
     assert!(claimed.units[0].alone && claimed.units[0].started);
     assert_eq!(claimed.units[0].unit.lost, 2);
 }
 
-pub(super) async fn a_unit_lost_once_runs_among_others(world: &World) {
+pub(super) async fn a_unit_lost_once_runs_among_others(world: &StoreFixture) {
     let lost = world.send(unit()).await;
     let session = world.session().await;
     world.claim_one(session).await;
@@ -175,23 +175,23 @@ pub(super) async fn a_unit_lost_once_runs_among_others(world: &World) {
     assert!(!claimed[0].alone);
 }
 
-pub(super) async fn a_worker_hears_that_one_waits_to_run_alone_without_taking_any(world: &World) {
+pub(super) async fn a_worker_hears_that_one_waits_to_run_alone_without_taking_any(world: &StoreFixture) {
     let suspect = suspect(world).await;
     let (session, other) = (world.session().await, world.session().await);
-    let question = || Claim { empty_handed: false, ..claim(session, 0) };
+    let question = || ClaimRequest { holds_nothing: false, ..claim(session, 0) };
     let answer = world.claim_with(question()).await;
     assert!(answer.alone_waiting && answer.units.is_empty());
     assert_eq!(ids(&world.claim(other, 9).await), [suspect]);
     assert!(!world.claim_with(question()).await.alone_waiting, "another worker claimed it");
 }
 
-pub(super) async fn a_unit_that_runs_alone_needs_its_slots_and_resources(world: &World) {
+pub(super) async fn a_unit_that_runs_alone_needs_its_slots_and_resources(world: &StoreFixture) {
     let resources = BTreeMap::from([("gpu".to_owned(), 2)]);
     let like = NewUnit { weight: Weight { slots: 3, resources }, ..unit() };
     let suspect = suspect_like(world, like).await;
     let other = world.send(unit()).await;
     let session = world.session().await;
-    let tiny = Claim { slots: 2, free: 2, ..claim_with_gpus(session, 9, 9) };
+    let tiny = ClaimRequest { slots: 2, free_slots: 2, ..claim_with_gpus(session, 9, 9) };
     let claimed = world.claim_with(tiny).await;
     assert_eq!((ids(&claimed.units), claimed.alone_waiting), (vec![other], false));
     world.finish_all(session, &claimed.units, done()).await;
@@ -204,14 +204,14 @@ pub(super) async fn a_unit_that_runs_alone_needs_its_slots_and_resources(world: 
     assert!(claimed[0].alone);
 }
 
-pub(super) async fn a_unit_that_runs_alone_keeps_to_its_caps(world: &World) {
-    let cap = Some(Cap { key: "host".to_owned(), limit: 1 });
+pub(super) async fn a_unit_that_runs_alone_keeps_to_its_caps(world: &StoreFixture) {
+    let cap = Some(ConcurrencyCap { key: "host".to_owned(), limit: 1 });
     let like = NewUnit { cap, ..unit() };
     let suspect = suspect_like(world, like.clone()).await;
     let key_held = world.session().await;
     world.send(NewUnit { id: unit().id, ..like }).await;
     // The busy worker may not claim the suspect, so the other unit takes the key.
-    let busy = Claim { empty_handed: false, ..claim(key_held, 1) };
+    let busy = ClaimRequest { holds_nothing: false, ..claim(key_held, 1) };
     let held = world.claim_with(busy).await.units;
     assert_eq!(held.len(), 1);
     let session = world.session().await;
@@ -221,14 +221,14 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_caps(world: &World) {
     let (default, owner) = (queue("default"), tenant("default"));
     world.store.change_lane(&ALL, &default, &owner, lane(Some(1))).await.unwrap();
     world.send(unit()).await;
-    let held = world.claim_with(Claim { empty_handed: false, ..claim(key_held, 1) }).await.units;
+    let held = world.claim_with(ClaimRequest { holds_nothing: false, ..claim(key_held, 1) }).await.units;
     assert_eq!(held.len(), 1);
     assert!(world.claim(session, 9).await.is_empty(), "the lane is at its cap");
     world.store.change_lane(&ALL, &default, &owner, lane(None)).await.unwrap();
     assert_eq!(ids(&world.claim(session, 9).await), [suspect]);
 }
 
-pub(super) async fn an_expired_unit_that_would_run_alone_does_not_empty_the_claim(world: &World) {
+pub(super) async fn an_expired_unit_that_would_run_alone_does_not_empty_the_claim(world: &StoreFixture) {
     let deadline = Some(world.now() + secs(30));
     let expired = suspect_like(world, NewUnit { deadline, ..unit() }).await;
     world.clock.advance(secs(60));

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::store::{
-    Capacity, LaneChange, QueueChange, Refusal, Sent, TenantChange, UnitFilter,
+    Capacity, LaneChange, QueueChange, SendRejection, SendResult, TenantChange, UnitFilter,
 };
 use longshore_core::{NewUnit, Outcome, Payload, QueueName, TenantId, UnitId};
 use tokio::task::JoinSet;
 
 use super::{ALL, claim, finish, queue, session, tenant, unit, verify};
-use crate::World;
+use crate::StoreFixture;
 
 const SENDERS: usize = 32;
 /// Units of each sender; the total is larger than every bound in this file.
@@ -20,7 +20,7 @@ const PAYLOAD_BYTES: u64 = 7;
 
 /// The scope and unit of the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum BoundScope {
     /// A queue, in units.
     Queue,
     /// One tenant's lane, in units.
@@ -35,7 +35,7 @@ pub enum Limit {
 /// without a worker: the store admits exactly as many units as fit, and lists these and no others. Then
 /// a worker makes room while the senders retry: the bound is never exceeded, and at the end all units
 /// were admitted.
-pub async fn thirty_two_senders_never_exceed_a_bound(world: &World, limit: Limit) {
+pub async fn thirty_two_senders_never_exceed_a_bound(world: &StoreFixture, limit: BoundScope) {
     let senders = Arc::new(SenderGroup::new(world, limit).await);
     let sent = senders.send_all(false).await;
     let bound = usize::try_from(senders.bound()).unwrap();
@@ -50,16 +50,16 @@ pub async fn thirty_two_senders_never_exceed_a_bound(world: &World, limit: Limit
 }
 
 struct SenderGroup {
-    world: World,
-    limit: Limit,
+    world: StoreFixture,
+    limit: BoundScope,
     tenant_id: TenantId,
     queues: [QueueName; 2],
 }
 
 impl SenderGroup {
-    async fn new(world: &World, limit: Limit) -> Self {
+    async fn new(world: &StoreFixture, limit: BoundScope) -> Self {
         let tenant_id = tenant("acme");
-        let other = if limit == Limit::Tenant { "two" } else { "one" };
+        let other = if limit == BoundScope::Tenant { "two" } else { "one" };
         let queues = [queue("one"), queue(other)];
         let senders = Self { world: world.clone(), limit, tenant_id, queues };
         senders.configure().await;
@@ -73,14 +73,14 @@ impl SenderGroup {
         let bytes = Some(Capacity { units: None, bytes: Some(5_000) });
         let (paused, of_lane) = (None, LaneChange { capacity: units, ..LaneChange::default() });
         match self.limit {
-            Limit::Queue => {
+            BoundScope::Queue => {
                 store.change_queue(&ALL, one, QueueChange { paused, capacity: units }).await
             }
-            Limit::Bytes => {
+            BoundScope::Bytes => {
                 store.change_queue(&ALL, one, QueueChange { paused, capacity: bytes }).await
             }
-            Limit::Lane => store.change_lane(&ALL, one, tenant_id, of_lane).await,
-            Limit::Tenant => {
+            BoundScope::Lane => store.change_lane(&ALL, one, tenant_id, of_lane).await,
+            BoundScope::Tenant => {
                 let change = TenantChange { capacity: units, ..TenantChange::default() };
                 store.put_tenant(&ALL, tenant_id, change).await.map(drop)
             }
@@ -90,7 +90,7 @@ impl SenderGroup {
 
     /// The bound in units.
     fn bound(&self) -> u64 {
-        if self.limit == Limit::Bytes { 5_000 / PAYLOAD_BYTES } else { 1_000 }
+        if self.limit == BoundScope::Bytes { 5_000 / PAYLOAD_BYTES } else { 1_000 }
     }
 
     /// Runs all senders concurrently and returns the admitted units.
@@ -119,8 +119,8 @@ impl SenderGroup {
             let mut rejected = Vec::new();
             for (unit, answer) in chunk.into_iter().zip(answers) {
                 match answer {
-                    Sent::Created(id) => admitted.push(id),
-                    Sent::Refused(Refusal::Full { .. }) => rejected.push(unit),
+                    SendResult::Created(id) => admitted.push(id),
+                    SendResult::Refused(SendRejection::Full { .. }) => rejected.push(unit),
                     other => unreachable!("{other:?}"),
                 }
             }
@@ -169,7 +169,7 @@ impl SenderGroup {
         while ran < all {
             let held = claim(&self.world, session, 40).await;
             if held.is_empty() {
-                version = self.world.store.wake(version, Duration::from_millis(100)).await;
+                version = self.world.store.wait_for_ready(version, Duration::from_millis(100)).await;
             }
             finish(&self.world, session, &held, &Outcome::Done(None)).await;
             ran += held.len();

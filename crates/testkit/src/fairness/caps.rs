@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longshore_core::store::{HeldUnit, LaneChange, Queues, TenantChange};
-use longshore_core::unit::Cap;
+use longshore_core::store::{LeasedUnit, LaneChange, Queues, TenantChange};
+use longshore_core::unit::ConcurrencyCap;
 use longshore_core::{NewUnit, Outcome};
 use tokio::task::JoinSet;
 
 use super::{ALL, claim, finish, queue, session, tenant, unit, verify};
-use crate::World;
+use crate::StoreFixture;
 
 const CLAIMERS: u32 = 8;
 /// Units for each queue of each tenant.
@@ -20,7 +20,7 @@ const CAPS: [(&str, u32); 4] = [("by-lane", 3), ("by-tenant", 5), ("by-key", 2),
 
 /// Eight claimers claim from lanes with a cap, from a tenant with a cap over three queues, and units
 /// under one cap key. No cap is ever exceeded, and each cap is reached.
-pub async fn caps_are_never_exceeded(world: &World) {
+pub async fn caps_are_never_exceeded(world: &StoreFixture) {
     fill(world).await;
     let leases = Arc::new(LeaseCounts::default());
     // Before the claimers start, so that each cap is certainly reached.
@@ -43,7 +43,7 @@ pub async fn caps_are_never_exceeded(world: &World) {
     verify(world).await;
 }
 
-async fn fill(world: &World) {
+async fn fill(world: &StoreFixture) {
     let lane = LaneChange { cap: Some(Some(3)), ..LaneChange::default() };
     let (shared, by_lane) = (queue("shared"), tenant("by-lane"));
     world.store.change_lane(&ALL, &shared, &by_lane, lane).await.unwrap();
@@ -59,14 +59,14 @@ async fn fill(world: &World) {
         world.store.send(&ALL, many("by-tenant", queue_name)).await.unwrap();
     }
     let keyed = many("by-key", "shared").into_iter().map(|unit| {
-        let cap = Some(Cap { key: "host".to_owned(), limit: 2 });
+        let cap = Some(ConcurrencyCap { key: "host".to_owned(), limit: 2 });
         NewUnit { cap, ..unit }
     });
     world.store.send(&ALL, keyed.collect()).await.unwrap();
 }
 
 /// Claims units, checks the caps, and finishes or interrupts the units, until none is left.
-async fn run_claimer(world: &World, leases: &LeaseCounts, nth: u32) {
+async fn run_claimer(world: &StoreFixture, leases: &LeaseCounts, nth: u32) {
     let session = session(world).await;
     let mut version = 0;
     let mut round = nth;
@@ -74,7 +74,7 @@ async fn run_claimer(world: &World, leases: &LeaseCounts, nth: u32) {
         let held = claim(world, session, 1 + round % 7).await;
         round += 1;
         if held.is_empty() {
-            version = world.store.wake(version, Duration::from_millis(100)).await;
+            version = world.store.wait_for_ready(version, Duration::from_millis(100)).await;
             continue;
         }
         leases.add(&held);
@@ -88,7 +88,7 @@ async fn run_claimer(world: &World, leases: &LeaseCounts, nth: u32) {
 }
 
 /// Asserts the caps on the counts that the store reports.
-async fn assert_caps_in_store(world: &World) {
+async fn assert_caps_in_store(world: &StoreFixture) {
     let mut leased: BTreeMap<String, u64> = BTreeMap::new();
     for lane in world.store.queues(&ALL).await.unwrap() {
         *leased.entry(lane.tenant.to_string()).or_default() += lane.counts.leased;
@@ -108,7 +108,7 @@ async fn assert_caps_in_store(world: &World) {
 struct LeaseCounts(Mutex<BTreeMap<String, u32>>);
 
 impl LeaseCounts {
-    fn add(&self, held: &[HeldUnit]) {
+    fn add(&self, held: &[LeasedUnit]) {
         let mut all = self.0.lock().unwrap();
         for one in held {
             *all.entry(one.unit.tenant.to_string()).or_default() += 1;
@@ -119,7 +119,7 @@ impl LeaseCounts {
         }
     }
 
-    fn remove(&self, held: &[HeldUnit]) {
+    fn remove(&self, held: &[LeasedUnit]) {
         let mut all = self.0.lock().unwrap();
         for one in held {
             *all.get_mut(one.unit.tenant.as_str()).unwrap() -= 1;

@@ -6,7 +6,7 @@ use longshore_core::store::TenantChange;
 use longshore_core::{Outcome, TenantId};
 
 use super::{ALL, claim, finish, queue, session, tenant, unit, verify};
-use crate::World;
+use crate::StoreFixture;
 
 /// Units that are claimed in total.
 const TOTAL_UNITS: u64 = 10_000;
@@ -19,7 +19,7 @@ const CLAIM_SIZES: [u32; 6] = [1, 2, 5, 1, 16, 33];
 /// growing by a constant factor. Over 10,000 claimed units each tenant gets its share within 5 % of its
 /// weight among the tenants with units left. No tenant waits for a larger one: its last unit is claimed
 /// as soon as its weight allows.
-pub async fn shares_follow_weights(world: &World, largest: u64) {
+pub async fn shares_follow_weights(world: &StoreFixture, largest: u64) {
     let mut check = ShareCheck::new(largest);
     check.fill(world).await;
     let session = session(world).await;
@@ -65,7 +65,7 @@ impl ShareCheck {
         Self { shares: shares.collect(), claimed: 0 }
     }
 
-    async fn fill(&self, world: &World) {
+    async fn fill(&self, world: &StoreFixture) {
         let queue_name = queue("shared");
         for (id, share) in &self.shares {
             let weight = TenantChange { weight: Some(share.weight), ..TenantChange::default() };

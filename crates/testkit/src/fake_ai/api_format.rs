@@ -7,7 +7,7 @@ use hyper::http::response::Builder;
 use serde_json::{Value, json};
 
 use super::response_body::{BodyStep, FakeBody};
-use super::{End, Say, openai_responses, respond};
+use super::{AnswerEnd, FakeAnswer, openai_responses, respond};
 
 /// The API format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl ApiFormat {
     }
 
     /// A complete answer.
-    pub(super) fn answer(self, say: &Say, request: &Value) -> Value {
+    pub(super) fn answer(self, say: &FakeAnswer, request: &Value) -> Value {
         let text = self.text(say, request);
         let model = &request["model"];
         match self {
@@ -91,7 +91,7 @@ impl ApiFormat {
     }
 
     /// The answer as framed stream events.
-    pub(super) fn events(self, say: &Say, request: &Value) -> Vec<String> {
+    pub(super) fn events(self, say: &FakeAnswer, request: &Value) -> Vec<String> {
         let text = self.text(say, request);
         let half = text.floor_char_boundary(text.len() / 2);
         let halves = [&text[..half], &text[half..]];
@@ -162,7 +162,7 @@ impl ApiFormat {
         }
     }
 
-    fn text(self, say: &Say, request: &Value) -> String {
+    fn text(self, say: &FakeAnswer, request: &Value) -> String {
         say.text.clone().unwrap_or_else(|| self.last_prompt(request))
     }
 
@@ -178,24 +178,24 @@ impl ApiFormat {
         }
     }
 
-    fn end(self, say: &Say) -> &'static str {
+    fn end(self, say: &FakeAnswer) -> &'static str {
         let tool = say.tool.is_some();
         match (self, say.end) {
-            (Self::Anthropic, End::Stop) if tool => "tool_use",
-            (Self::Openai, End::Stop) if tool => "tool_calls",
-            (Self::Anthropic, End::Stop) => "end_turn",
-            (Self::Anthropic, End::Length) => "max_tokens",
-            (Self::Anthropic, End::Filter) => "refusal",
-            (Self::Gemini, End::Stop) => "STOP",
-            (Self::Gemini, End::Length) => "MAX_TOKENS",
-            (Self::Gemini, End::Filter) => "SAFETY",
-            (_, End::Stop) => "stop",
-            (_, End::Length) => "length",
-            (_, End::Filter) => "content_filter",
+            (Self::Anthropic, AnswerEnd::Stop) if tool => "tool_use",
+            (Self::Openai, AnswerEnd::Stop) if tool => "tool_calls",
+            (Self::Anthropic, AnswerEnd::Stop) => "end_turn",
+            (Self::Anthropic, AnswerEnd::Length) => "max_tokens",
+            (Self::Anthropic, AnswerEnd::Filter) => "refusal",
+            (Self::Gemini, AnswerEnd::Stop) => "STOP",
+            (Self::Gemini, AnswerEnd::Length) => "MAX_TOKENS",
+            (Self::Gemini, AnswerEnd::Filter) => "SAFETY",
+            (_, AnswerEnd::Stop) => "stop",
+            (_, AnswerEnd::Length) => "length",
+            (_, AnswerEnd::Filter) => "content_filter",
         }
     }
 
-    fn usage(self, say: &Say) -> Value {
+    fn usage(self, say: &FakeAnswer) -> Value {
         let (Some(all), Some(out)) = (say.tokens_in, say.tokens_out) else { return json!({}) };
         match self {
             Self::Anthropic => json!({
@@ -211,7 +211,7 @@ impl ApiFormat {
         }
     }
 
-    fn ollama(self, say: &Say, request: &Value, text: &str, part: AnswerPart) -> Value {
+    fn ollama(self, say: &FakeAnswer, request: &Value, text: &str, part: AnswerPart) -> Value {
         let is_last = part != AnswerPart::Some;
         let mut answer = json!({ "model": request["model"], "created_at": "2026-11-01T00:00:00Z",
             "done": is_last });
@@ -235,7 +235,7 @@ impl ApiFormat {
         answer
     }
 
-    fn gemini(self, say: &Say, text: &str, part: AnswerPart) -> Value {
+    fn gemini(self, say: &FakeAnswer, text: &str, part: AnswerPart) -> Value {
         let is_last = part != AnswerPart::Some;
         let mut parts = vec![json!({ "text": text })];
         if let Some((name, input)) = say.tool.as_ref().filter(|_| is_last) {
@@ -258,7 +258,7 @@ enum AnswerPart {
     Last,
 }
 
-fn anthropic_blocks(say: &Say, text: &str) -> Value {
+fn anthropic_blocks(say: &FakeAnswer, text: &str) -> Value {
     let mut blocks = vec![json!({ "type": "text", "text": text })];
     if let Some((name, input)) = &say.tool {
         blocks
@@ -269,7 +269,7 @@ fn anthropic_blocks(say: &Say, text: &str) -> Value {
 
 fn anthropic_events(
     format: ApiFormat,
-    say: &Say,
+    say: &FakeAnswer,
     request: &Value,
     halves: [&str; 2],
 ) -> Vec<Value> {
@@ -310,13 +310,13 @@ fn anthropic_events(
     events
 }
 
-fn openai_call(say: &Say) -> Option<Value> {
+fn openai_call(say: &FakeAnswer) -> Option<Value> {
     let (name, input) = say.tool.as_ref()?;
     let function = json!({ "name": name, "arguments": input.to_string() });
     Some(json!({ "id": TOOL_CALL_ID, "type": "function", "function": function }))
 }
 
-fn openai_events(format: ApiFormat, say: &Say, request: &Value, halves: [&str; 2]) -> Vec<Value> {
+fn openai_events(format: ApiFormat, say: &FakeAnswer, request: &Value, halves: [&str; 2]) -> Vec<Value> {
     let chunk = |choices: Value| {
         json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1,
             "model": request["model"], "choices": choices })

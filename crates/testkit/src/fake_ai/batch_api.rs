@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::api_format::ApiFormat;
 use super::response_body::{BodyStep, FakeBody};
-use super::{Say, respond};
+use super::{FakeAnswer, respond};
 
 /// How the fake provider processes a batch.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,25 +17,25 @@ pub struct BatchPlan {
     /// How often the batch is polled before it has ended.
     pub polls: u32,
     /// The failures of requests, by custom id; the other requests succeed.
-    pub fates: BTreeMap<String, Fate>,
+    pub failures: BTreeMap<String, BatchItemFailure>,
     /// The whole batch fails with this OpenAI error code.
-    pub fails: Option<String>,
+    pub fails_with: Option<String>,
 }
 
 impl BatchPlan {
     /// A batch in which some requests fail.
-    pub fn with(fates: impl IntoIterator<Item = (&'static str, Fate)>) -> Self {
-        let fates = fates.into_iter().map(|(id, fate)| (id.to_owned(), fate)).collect();
-        Self { fates, ..Self::default() }
+    pub fn with(fates: impl IntoIterator<Item = (&'static str, BatchItemFailure)>) -> Self {
+        let failures = fates.into_iter().map(|(id, fate)| (id.to_owned(), fate)).collect();
+        Self { failures, ..Self::default() }
     }
 }
 
 /// How a request in a batch fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fate {
+pub enum BatchItemFailure {
     /// The provider returns an error with this status.
-    Refused(u16),
+    Error(u16),
     /// The batch expires before the request is processed.
     Expired,
     /// The results do not contain the request.
@@ -44,7 +44,7 @@ pub enum Fate {
 
 /// A batch that a client created.
 #[derive(Debug, Clone)]
-pub struct FakeBatch {
+pub struct FakeProviderBatch {
     /// The id given by the fake provider.
     pub id: String,
     /// The custom ids of its requests, in order.
@@ -62,8 +62,8 @@ pub struct FakeBatch {
 pub(super) struct BatchApi {
     pub(super) plans: VecDeque<BatchPlan>,
     /// Failures of requests in the first batch that contains them.
-    pub(super) item_fates: BTreeMap<String, Fate>,
-    pub(super) batches: Vec<FakeBatch>,
+    pub(super) item_fates: BTreeMap<String, BatchItemFailure>,
+    pub(super) batches: Vec<FakeProviderBatch>,
     files: BTreeMap<String, String>,
 }
 
@@ -130,8 +130,8 @@ impl BatchApi {
     fn add(&mut self, format: ApiFormat, requests: Vec<(String, Value)>, metadata: Value) -> Value {
         let mut plan = self.plans.pop_front().unwrap_or_default();
         let item_fates = requests.iter().filter_map(|(id, _)| self.item_fates.remove_entry(id));
-        plan.fates.extend(item_fates);
-        let batch = FakeBatch {
+        plan.failures.extend(item_fates);
+        let batch = FakeProviderBatch {
             id: format!("batch_{}", self.batches.len() + 1),
             ids: requests.iter().map(|(id, _)| id.clone()).collect(),
             plan,
@@ -146,12 +146,12 @@ impl BatchApi {
         status
     }
 
-    fn batch(&mut self, id: &str) -> Option<&mut FakeBatch> {
+    fn batch(&mut self, id: &str) -> Option<&mut FakeProviderBatch> {
         self.batches.iter_mut().find(|batch| batch.id == id)
     }
 
     fn poll(&mut self, id: &str) -> Option<Value> {
-        self.batch(id).map(FakeBatch::poll)
+        self.batch(id).map(FakeProviderBatch::poll)
     }
 
     fn cancel(&mut self, id: &str) -> Option<Value> {
@@ -162,7 +162,7 @@ impl BatchApi {
 
     fn list(&mut self, format: ApiFormat) -> Value {
         let listed = self.batches.iter_mut().rev().filter(|batch| batch.format == format);
-        let data: Vec<Value> = listed.map(FakeBatch::poll).collect();
+        let data: Vec<Value> = listed.map(FakeProviderBatch::poll).collect();
         json!({ "object": "list", "has_more": false, "data": data })
     }
 
@@ -178,7 +178,7 @@ impl BatchApi {
     }
 }
 
-impl FakeBatch {
+impl FakeProviderBatch {
     /// Returns the status and counts the poll, which brings the batch closer to its end.
     fn poll(&mut self) -> Value {
         let status = self.status_json();
@@ -208,8 +208,8 @@ impl FakeBatch {
     }
 
     fn openai_status(&self) -> Value {
-        let expired = self.plan.fates.values().any(|fate| *fate == Fate::Expired);
-        let status = match (self.has_ended(), &self.plan.fails) {
+        let expired = self.plan.failures.values().any(|fate| *fate == BatchItemFailure::Expired);
+        let status = match (self.has_ended(), &self.plan.fails_with) {
             (false, _) => "in_progress",
             (true, Some(_)) => "failed",
             (true, None) if self.cancelled => "cancelled",
@@ -219,7 +219,7 @@ impl FakeBatch {
         let mut batch = json!({ "id": self.id, "object": "batch", "status": status,
             "created_at": 2_110_000_000, "metadata": self.metadata,
             "request_counts": { "total": self.ids.len(), "completed": 0, "failed": 0 } });
-        if let Some(code) = self.plan.fails.as_ref().filter(|_| status == "failed") {
+        if let Some(code) = self.plan.fails_with.as_ref().filter(|_| status == "failed") {
             batch["errors"] = json!({ "data": [{ "code": code, "message": "the fake fails it" }] });
         } else if self.has_ended() {
             batch["output_file_id"] = json!(format!("output-{}", self.id));
@@ -237,11 +237,11 @@ impl FakeBatch {
     }
 
     fn result_line(&self, id: &str, request: &Value) -> Option<Value> {
-        match (self.format, self.plan.fates.get(id)) {
-            (_, Some(Fate::Missing)) => None,
+        match (self.format, self.plan.failures.get(id)) {
+            (_, Some(BatchItemFailure::Missing)) => None,
             (ApiFormat::Anthropic, fate) => {
                 let result = match fate {
-                    Some(Fate::Refused(status)) => {
+                    Some(BatchItemFailure::Error(status)) => {
                         json!({ "type": "errored", "error": self.format.error(*status) })
                     }
                     Some(_) => json!({ "type": "expired" }),
@@ -251,7 +251,7 @@ impl FakeBatch {
             }
             (_, fate) => {
                 let (status, body) = match fate {
-                    Some(Fate::Refused(status)) => (*status, self.format.error(*status)),
+                    Some(BatchItemFailure::Error(status)) => (*status, self.format.error(*status)),
                     Some(_) => {
                         let error = json!({ "code": "batch_expired", "message": "too late" });
                         return Some(json!({ "custom_id": id, "response": null, "error": error }));
@@ -265,7 +265,7 @@ impl FakeBatch {
     }
 
     fn answer(&self, request: &Value) -> Value {
-        let mut answer = self.format.answer(&Say::default(), request);
+        let mut answer = self.format.answer(&FakeAnswer::default(), request);
         if self.format == ApiFormat::Anthropic {
             answer["usage"]["service_tier"] = json!("batch");
         }

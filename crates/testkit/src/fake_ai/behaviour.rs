@@ -7,11 +7,11 @@ use serde_json::Value;
 /// How the fake provider handles one request.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Act {
+pub enum FakeBehaviour {
     /// Answers successfully.
-    Say(Say),
+    Answer(FakeAnswer),
     /// Answers with an error status, headers and a body; by default the error body of the API format.
-    Refuse {
+    Error {
         /// The status.
         status: u16,
         /// Additional headers.
@@ -26,7 +26,7 @@ pub enum Act {
     /// Closes the connection in the middle of an answer, before its Content-Length is reached.
     Truncated,
     /// Ends a stream properly before its last event.
-    Cut,
+    TruncatedStream,
     /// Breaks the connection of a stream before its last event.
     Broken,
     /// Sends an error event in the middle of a stream.
@@ -43,37 +43,37 @@ pub enum Act {
     /// Closes the connection after reading the request.
     ResetRead,
     /// Executes a batch operation, and closes the connection without an answer.
-    Unheard,
+    ExecuteThenClose,
     /// Executes a batch operation, and never answers.
-    Mute,
+    ExecuteThenHang,
 }
 
-impl Default for Act {
+impl Default for FakeBehaviour {
     fn default() -> Self {
-        Self::Say(Say::default())
+        Self::Answer(FakeAnswer::default())
     }
 }
 
-impl Act {
+impl FakeBehaviour {
     /// Answers with this text.
-    pub fn say(text: impl Into<String>) -> Self {
-        Self::Say(Say { text: Some(text.into()), ..Say::default() })
+    pub fn answer(text: impl Into<String>) -> Self {
+        Self::Answer(FakeAnswer { text: Some(text.into()), ..FakeAnswer::default() })
     }
 
     /// Answers with an error status and the error body of the API format.
-    pub fn refuse(status: u16) -> Self {
-        Self::Refuse { status, headers: Vec::new(), body: None }
+    pub fn error(status: u16) -> Self {
+        Self::Error { status, headers: Vec::new(), body: None }
     }
 
     /// Answers with an error status and a header.
-    pub fn refuse_with(status: u16, name: &str, value: &str) -> Self {
-        Self::Refuse { status, headers: vec![(name.to_owned(), value.to_owned())], body: None }
+    pub fn error_with_header(status: u16, name: &str, value: &str) -> Self {
+        Self::Error { status, headers: vec![(name.to_owned(), value.to_owned())], body: None }
     }
 }
 
 /// A successful answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Say {
+pub struct FakeAnswer {
     /// The text; `None` repeats the prompt.
     pub text: Option<String>,
     /// Input tokens in total; `None` omits the usage.
@@ -85,7 +85,7 @@ pub struct Say {
     /// Output tokens; `None` omits the usage.
     pub tokens_out: Option<u64>,
     /// Why the answer ends.
-    pub end: End,
+    pub end: AnswerEnd,
     /// A tool call: the tool's name and input.
     pub tool: Option<(String, Value)>,
     /// The delay before the answer.
@@ -94,7 +94,7 @@ pub struct Say {
     pub headers: Vec<(String, String)>,
 }
 
-impl Default for Say {
+impl Default for FakeAnswer {
     fn default() -> Self {
         Self {
             text: None,
@@ -102,7 +102,7 @@ impl Default for Say {
             cached: 0,
             cache_write: 0,
             tokens_out: Some(7),
-            end: End::Stop,
+            end: AnswerEnd::Stop,
             tool: None,
             delay: Duration::ZERO,
             headers: Vec::new(),
@@ -112,7 +112,7 @@ impl Default for Say {
 
 /// Why an answer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum AnswerEnd {
     /// The answer is complete.
     Stop,
     /// The answer reached the token limit.

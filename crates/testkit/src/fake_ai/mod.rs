@@ -34,8 +34,8 @@ use tokio::task::JoinSet;
 
 use api_format::ApiFormat;
 use batch_api::BatchApi;
-pub use batch_api::{BatchPlan, FakeBatch, Fate};
-pub use behaviour::{Act, End, Say};
+pub use batch_api::{BatchPlan, FakeProviderBatch, BatchItemFailure};
+pub use behaviour::{FakeBehaviour, AnswerEnd, FakeAnswer};
 use response_body::{BodyStep, FakeBody};
 
 /// A fake provider. Stops on drop.
@@ -47,7 +47,7 @@ pub struct FakeAi {
 
 /// A request that the fake provider received.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct RecordedRequest {
     /// The HTTP method.
     pub method: Method,
     /// The path with the query string.
@@ -60,7 +60,7 @@ pub struct Seen {
     pub at: tokio::time::Instant,
 }
 
-impl Seen {
+impl RecordedRequest {
     /// The value of a header; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -69,9 +69,9 @@ impl Seen {
 
 #[derive(Default)]
 struct State {
-    acts: Mutex<VecDeque<Act>>,
-    default_act: Mutex<Act>,
-    seen: Mutex<Vec<Seen>>,
+    acts: Mutex<VecDeque<FakeBehaviour>>,
+    default_act: Mutex<FakeBehaviour>,
+    seen: Mutex<Vec<RecordedRequest>>,
     batch_api: Mutex<BatchApi>,
     connections: AtomicUsize,
 }
@@ -92,7 +92,7 @@ impl FakeAi {
     }
 
     /// Appends to the queue of behaviours, of which each request takes one.
-    pub fn next(&self, acts: impl IntoIterator<Item = Act>) {
+    pub fn push_behaviours(&self, acts: impl IntoIterator<Item = FakeBehaviour>) {
         lock(&self.state.acts).extend(acts);
     }
 
@@ -102,28 +102,28 @@ impl FakeAi {
     }
 
     /// Sets the behaviour when the queue is empty. By default it repeats the prompt.
-    pub fn usually(&self, act: Act) {
+    pub fn set_default(&self, act: FakeBehaviour) {
         *lock(&self.state.default_act) = act;
     }
 
     /// The requests received so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.state.seen).clone()
     }
 
     /// Appends plans, of which each new batch takes one. Without a plan a batch ends immediately, and all requests
     /// succeed.
-    pub fn plan(&self, plans: impl IntoIterator<Item = BatchPlan>) {
+    pub fn push_batch_plans(&self, plans: impl IntoIterator<Item = BatchPlan>) {
         lock(&self.state.batch_api).plans.extend(plans);
     }
 
     /// Makes a request fail in the first batch that contains it.
-    pub fn doom(&self, custom_id: &str, fate: Fate) {
+    pub fn fail_in_batch(&self, custom_id: &str, fate: BatchItemFailure) {
         lock(&self.state.batch_api).item_fates.insert(custom_id.to_owned(), fate);
     }
 
     /// The batches created so far.
-    pub fn batches(&self) -> Vec<FakeBatch> {
+    pub fn batches(&self) -> Vec<FakeProviderBatch> {
         lock(&self.state.batch_api).batches.clone()
     }
 
@@ -147,7 +147,7 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
 }
 
 async fn connection(stream: TcpStream, state: Arc<State>) {
-    if state.take_if_next(&Act::ResetUnread) {
+    if state.take_if_next(&FakeBehaviour::ResetUnread) {
         // Closing a socket with unread bytes makes the kernel reset the connection.
         let _ = stream.peek(&mut [0]).await;
         return;
@@ -180,7 +180,7 @@ async fn answer(
     let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let request_json: Value = serde_json::from_slice(&body).unwrap_or_default();
     let format = ApiFormat::of(&path);
-    lock(&state.seen).push(Seen {
+    lock(&state.seen).push(RecordedRequest {
         method: head.method.clone(),
         path: path.clone(),
         headers: head.headers,
@@ -190,12 +190,12 @@ async fn answer(
     let act = state.act();
     if batch_api::is_batch_path(&path) {
         return match act {
-            Act::Say(_) => Ok(lock(&state.batch_api).answer(&head.method, &path, &body)),
-            Act::Unheard => {
+            FakeBehaviour::Answer(_) => Ok(lock(&state.batch_api).answer(&head.method, &path, &body)),
+            FakeBehaviour::ExecuteThenClose => {
                 lock(&state.batch_api).answer(&head.method, &path, &body);
                 Err(ConnectionClosed)
             }
-            Act::Mute => {
+            FakeBehaviour::ExecuteThenHang => {
                 lock(&state.batch_api).answer(&head.method, &path, &body);
                 std::future::pending().await
             }
@@ -204,18 +204,18 @@ async fn answer(
     }
     match (format, head.method == Method::GET) {
         (Some(format), _) => act.perform(format, &path, &request_json).await,
-        (None, true) if matches!(act, Act::Say(_)) => Ok(api_format::catalogue(&path)),
+        (None, true) if matches!(act, FakeBehaviour::Answer(_)) => Ok(api_format::catalogue(&path)),
         (None, _) => act.perform(ApiFormat::Openai, &path, &request_json).await,
     }
 }
 
 impl State {
-    fn act(&self) -> Act {
+    fn act(&self) -> FakeBehaviour {
         lock(&self.acts).pop_front().unwrap_or_else(|| lock(&self.default_act).clone())
     }
 
     /// Removes the next behaviour from the queue if it is `act`.
-    fn take_if_next(&self, act: &Act) -> bool {
+    fn take_if_next(&self, act: &FakeBehaviour) -> bool {
         let mut acts = lock(&self.acts);
         let is_next = acts.front() == Some(act);
         if is_next {
@@ -225,7 +225,7 @@ impl State {
     }
 }
 
-impl Act {
+impl FakeBehaviour {
     async fn perform(
         self,
         format: ApiFormat,
@@ -234,11 +234,11 @@ impl Act {
     ) -> Result<Response<FakeBody>, ConnectionClosed> {
         let streamed = format.is_streamed(path, request_json);
         Ok(match self {
-            Self::Say(say) => {
+            Self::Answer(say) => {
                 tokio::time::sleep(say.delay).await;
                 answer_response(format, &say, streamed, request_json)
             }
-            Self::Refuse { status, headers, body } => {
+            Self::Error { status, headers, body } => {
                 let body = body.unwrap_or_else(|| format.error(status).to_string());
                 let reply = headers
                     .iter()
@@ -255,7 +255,7 @@ impl Act {
                 respond(Response::builder().status(307).header(LOCATION, to), Vec::new())
             }
             Self::Truncated => truncated_answer(format, request_json),
-            Self::Cut => truncated_stream(format, request_json, None),
+            Self::TruncatedStream => truncated_stream(format, request_json, None),
             Self::Broken => truncated_stream(format, request_json, Some(BodyStep::Break)),
             Self::ErrorInStream => truncated_stream(
                 format,
@@ -268,15 +268,15 @@ impl Act {
                 let steps = (0..size.div_ceil(1 << 20)).map(|_| BodyStep::Bytes(piece.clone()));
                 respond(format.head(streamed), steps.collect())
             }
-            Self::Hang | Self::Mute => std::future::pending::<Response<FakeBody>>().await,
-            Self::ResetUnread | Self::ResetRead | Self::Unheard => return Err(ConnectionClosed),
+            Self::Hang | Self::ExecuteThenHang => std::future::pending::<Response<FakeBody>>().await,
+            Self::ResetUnread | Self::ResetRead | Self::ExecuteThenClose => return Err(ConnectionClosed),
         })
     }
 }
 
 fn answer_response(
     format: ApiFormat,
-    say: &Say,
+    say: &FakeAnswer,
     streamed: bool,
     request_json: &Value,
 ) -> Response<FakeBody> {
@@ -293,7 +293,7 @@ fn answer_response(
 
 /// An answer that is shorter than its Content-Length.
 fn truncated_answer(format: ApiFormat, request_json: &Value) -> Response<FakeBody> {
-    let body = format.answer(&Say::default(), request_json).to_string();
+    let body = format.answer(&FakeAnswer::default(), request_json).to_string();
     let head = format.head(false).header(CONTENT_LENGTH, body.len());
     respond(head, vec![BodyStep::bytes(&body[..body.len() / 2]), BodyStep::Break])
 }
@@ -304,7 +304,7 @@ fn truncated_stream(
     request_json: &Value,
     end: Option<BodyStep>,
 ) -> Response<FakeBody> {
-    let events = format.events(&Say::default(), request_json);
+    let events = format.events(&FakeAnswer::default(), request_json);
     let half = events.into_iter().take(format.events_before_end()).map(BodyStep::bytes);
     respond(format.head(true), half.chain(end).collect())
 }
@@ -316,8 +316,8 @@ fn drip(
     request_json: &Value,
 ) -> Response<FakeBody> {
     let all = match streamed {
-        true => format.events(&Say::default(), request_json).concat(),
-        false => format.answer(&Say::default(), request_json).to_string(),
+        true => format.events(&FakeAnswer::default(), request_json).concat(),
+        false => format.answer(&FakeAnswer::default(), request_json).to_string(),
     };
     let drops = all.into_bytes().into_iter().map(|byte| BodyStep::bytes(vec![byte]));
     respond(format.head(streamed), drops.flat_map(|drop| [drop, BodyStep::Pause(pause)]).collect())

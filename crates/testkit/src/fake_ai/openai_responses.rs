@@ -3,14 +3,14 @@
 
 use serde_json::{Value, json};
 
-use super::{End, Say};
+use super::{AnswerEnd, FakeAnswer};
 
 /// A complete answer.
-pub(super) fn answer(say: &Say, request: &Value, text: &str) -> Value {
+pub(super) fn answer(say: &FakeAnswer, request: &Value, text: &str) -> Value {
     let (status, incomplete) = match say.end {
-        End::Stop => ("completed", Value::Null),
-        End::Length => ("incomplete", json!({ "reason": "max_output_tokens" })),
-        End::Filter => ("incomplete", json!({ "reason": "content_filter" })),
+        AnswerEnd::Stop => ("completed", Value::Null),
+        AnswerEnd::Length => ("incomplete", json!({ "reason": "max_output_tokens" })),
+        AnswerEnd::Filter => ("incomplete", json!({ "reason": "content_filter" })),
     };
     let mut response = response_object(request, status);
     response["output"] = json!([item("completed", json!([part(text)]))]);
@@ -20,7 +20,7 @@ pub(super) fn answer(say: &Say, request: &Value, text: &str) -> Value {
 }
 
 /// The answer as stream events.
-pub(super) fn events(say: &Say, request: &Value, halves: [&str; 2]) -> Vec<Value> {
+pub(super) fn events(say: &FakeAnswer, request: &Value, halves: [&str; 2]) -> Vec<Value> {
     let text = halves.concat();
     let whole = answer(say, request, &text);
     let in_part = |kind: &str, key: &str, value: Value| {
@@ -33,8 +33,8 @@ pub(super) fn events(say: &Say, request: &Value, halves: [&str; 2]) -> Vec<Value
     let of_item =
         |kind: &str, item: Value| json!({ "type": kind, "output_index": 0, "item": item });
     let end = match say.end {
-        End::Stop => "response.completed",
-        End::Length | End::Filter => "response.incomplete",
+        AnswerEnd::Stop => "response.completed",
+        AnswerEnd::Length | AnswerEnd::Filter => "response.incomplete",
     };
     let mut events = vec![
         json!({ "type": "response.created", "response": response_object(request, "in_progress") }),
@@ -70,7 +70,7 @@ fn part(text: &str) -> Value {
     json!({ "type": "output_text", "text": text, "annotations": [] })
 }
 
-fn usage(say: &Say) -> Value {
+fn usage(say: &FakeAnswer) -> Value {
     let (Some(all), Some(out)) = (say.tokens_in, say.tokens_out) else { return Value::Null };
     json!({ "input_tokens": all, "input_tokens_details": { "cached_tokens": say.cached },
         "output_tokens": out, "output_tokens_details": { "reasoning_tokens": 0 },

@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 
-use longshore_core::store::{Added, QueueInfo, Refusal, Sent, Tenant};
+use longshore_core::store::{AddChunkResult, QueueInfo, SendRejection, SendResult, Tenant};
 use longshore_core::{Batch, BatchId, Counts, Result, Scope, Unit, UnitId, UnitState};
 
 use super::StoreStep;
-use crate::World;
+use crate::StoreFixture;
 
 /// Asserts that both succeed with the same answer, or both fail.
 pub(super) fn assert_same<T: Debug + PartialEq>(what: &str, answers: (Result<T>, Result<T>)) {
@@ -20,8 +20,8 @@ pub(super) fn assert_same<T: Debug + PartialEq>(what: &str, answers: (Result<T>,
 
 /// Compares every unit, batch and lane.
 pub(super) async fn compare(
-    oracle: &World,
-    subject: &World,
+    oracle: &StoreFixture,
+    subject: &StoreFixture,
     units: &[UnitId],
     batches: impl Iterator<Item = &BatchId>,
     step: &StoreStep,
@@ -40,12 +40,12 @@ pub(super) async fn compare(
     assert_eq!(expected, actual, "tenants after {step:?}");
 }
 
-async fn batch(world: &World, id: &BatchId) -> Option<Batch> {
+async fn batch(world: &StoreFixture, id: &BatchId) -> Option<Batch> {
     world.store.batch(&Scope::All, id).await.ok()
 }
 
 /// A unit without the fields that stores may set differently in its state.
-async fn unit(world: &World, id: UnitId) -> Option<Unit> {
+async fn unit(world: &StoreFixture, id: UnitId) -> Option<Unit> {
     let mut unit = world.store.unit(&Scope::All, id).await.ok()?;
     unit.fence = 0;
     if unit.state != UnitState::Leased {
@@ -62,7 +62,7 @@ async fn unit(world: &World, id: UnitId) -> Option<Unit> {
 }
 
 /// Lanes with live units. How long a store counts ended units is its own choice.
-async fn lanes(world: &World) -> Vec<(String, [u64; 4], u64, bool)> {
+async fn lanes(world: &StoreFixture) -> Vec<(String, [u64; 4], u64, bool)> {
     let comparable = |lane: QueueInfo| {
         let counts = lane.counts;
         let live = [counts.blocked, counts.scheduled, counts.ready, counts.leased];
@@ -73,7 +73,7 @@ async fn lanes(world: &World) -> Vec<(String, [u64; 4], u64, bool)> {
 }
 
 /// The settings of tenants, and the counts of their live units.
-async fn tenants(world: &World) -> Vec<Tenant> {
+async fn tenants(world: &StoreFixture) -> Vec<Tenant> {
     let tenants = world.store.tenants(&Scope::All).await.unwrap();
     tenants.into_iter().map(with_live_counts_only).collect()
 }
@@ -84,20 +84,20 @@ pub(super) fn with_live_counts_only(tenant: Tenant) -> Tenant {
     Tenant { counts: Counts { blocked, scheduled, ready, leased, ..Counts::default() }, ..tenant }
 }
 
-fn is_full(sent: &Sent) -> bool {
-    matches!(sent, Sent::Refused(Refusal::Full { .. }))
+fn is_full(sent: &SendResult) -> bool {
+    matches!(sent, SendResult::Refused(SendRejection::Full { .. }))
 }
 
 /// Replaces rejections for a full queue with `None`: their text differs by store.
-pub(super) fn without_full_messages(answers: Vec<Sent>) -> Vec<Option<Sent>> {
+pub(super) fn without_full_messages(answers: Vec<SendResult>) -> Vec<Option<SendResult>> {
     answers.into_iter().map(|sent| Some(sent).filter(|sent| !is_full(sent))).collect()
 }
 
 /// The comparable part of an answer to a chunk: which units were added, and whether the cursor moved. If
 /// one unit was rejected for a full queue, stores may answer differently for the others.
-pub(super) fn without_full_chunk(added: Added) -> Option<Added> {
+pub(super) fn without_full_chunk(added: AddChunkResult) -> Option<AddChunkResult> {
     match added {
-        Added::Committed(answers) if answers.iter().any(is_full) => None,
+        AddChunkResult::Committed(answers) if answers.iter().any(is_full) => None,
         other => Some(other),
     }
 }

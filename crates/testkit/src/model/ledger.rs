@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use longshore_accounts::{
-    Budget, CallEnd, CallRecord, CallStatus, Draw, NewCall, Recost, UsageBy, UsageFilter,
+    Budget, CallEnd, CallRecord, CallStatus, BucketRequest, NewCall, CostCorrection, UsageBy, UsageFilter,
 };
-use longshore_core::session::NewSession;
-use longshore_core::stall::Dead;
+use longshore_core::worker_session::NewSession;
+use longshore_core::failure_detector::StalledSession;
 use longshore_core::{CallId, ProfileName, Scope, SessionId, UnitId};
 use proptest::collection::vec;
 use proptest::option::of;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::runner::{pick, tenant_of};
-use crate::World;
+use crate::StoreFixture;
 
 /// One step of a ledger's history.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ struct HistoryIds {
 }
 
 /// Runs `cases` random histories on fresh stores from `make`: the oracle and the subject.
-pub fn compare_ledgers<F: Future<Output = (World, World)>>(cases: u32, make: impl Fn() -> F) {
+pub fn compare_ledgers<F: Future<Output = (StoreFixture, StoreFixture)>>(cases: u32, make: impl Fn() -> F) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&vec(step(), 1..50), |history| {
         let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -73,7 +73,7 @@ pub fn compare_ledgers<F: Future<Output = (World, World)>>(cases: u32, make: imp
     outcome.unwrap();
 }
 
-async fn run_history(oracle: &World, subject: &World, history: &[LedgerStep]) {
+async fn run_history(oracle: &StoreFixture, subject: &StoreFixture, history: &[LedgerStep]) {
     let calls = (0..8).map(|_| CallId::new()).collect();
     let units = vec![UnitId::new(), UnitId::new()];
     let mut ids = HistoryIds { calls, units, sessions: Vec::new() };
@@ -93,8 +93,8 @@ async fn run_history(oracle: &World, subject: &World, history: &[LedgerStep]) {
 }
 
 /// Applies a step and returns the answer; `None` is an error, whatever its text.
-async fn apply(world: &World, ids: &HistoryIds, step: &LedgerStep) -> Option<String> {
-    let World { store, ledger, clock, .. } = world;
+async fn apply(world: &StoreFixture, ids: &HistoryIds, step: &LedgerStep) -> Option<String> {
+    let StoreFixture { store, ledger, clock, .. } = world;
     let session = |n: &u8| pick(&ids.sessions, *n);
     match step {
         LedgerStep::Admit(calls) => {
@@ -110,7 +110,7 @@ async fn apply(world: &World, ids: &HistoryIds, step: &LedgerStep) -> Option<Str
         }
         LedgerStep::CloseSession(n) => debug_if_ok(store.close_session(session(n)?).await),
         LedgerStep::Kill(n) => {
-            debug_if_ok(store.reclaim(&[Dead { session: session(n)?, beats: 0 }]).await)
+            debug_if_ok(store.reclaim(&[StalledSession { session: session(n)?, beats: 0 }]).await)
         }
         LedgerStep::Adopt { from, to } => {
             debug_if_ok(store.adopt(session(from)?, session(to)?).await)
@@ -124,8 +124,8 @@ async fn apply(world: &World, ids: &HistoryIds, step: &LedgerStep) -> Option<Str
             debug_if_ok(ledger.put_budget(&Scope::All, &tenant_of(*tenant), budget).await)
         }
         LedgerStep::Recost { call, cost } => {
-            let recost = Recost { id: pick(&ids.calls, *call)?, cost_picos: *cost };
-            debug_if_ok(ledger.recost(&Scope::All, vec![recost]).await)
+            let recost = CostCorrection { id: pick(&ids.calls, *call)?, cost_picos: *cost };
+            debug_if_ok(ledger.correct_costs(&Scope::All, vec![recost]).await)
         }
         LedgerStep::Draw(draws) => {
             let draws = draws.iter().map(|(bucket, want)| bucket_request(*bucket, *want)).collect();
@@ -143,7 +143,7 @@ fn debug_if_ok<T: std::fmt::Debug>(answer: longshore_core::Result<T>) -> Option<
 }
 
 /// All readable data of the ledger.
-async fn snapshot(world: &World) -> String {
+async fn snapshot(world: &StoreFixture) -> String {
     let (ledger, all) = (&world.ledger, UsageFilter::default());
     let mut text = format!("{:#?}", ledger.calls(&Scope::All, &all, None, 100).await.unwrap());
     for tenant in [tenant_of(false), tenant_of(true)] {
@@ -156,9 +156,9 @@ async fn snapshot(world: &World) -> String {
     text
 }
 
-fn bucket_request(bucket: bool, want: f64) -> Draw {
+fn bucket_request(bucket: bool, want: f64) -> BucketRequest {
     let bucket = if bucket { "a" } else { "b" }.to_owned();
-    Draw { bucket, per_minute: 1.0, capacity: 10.0, want, at_least: want.min(3.0) }
+    BucketRequest { bucket, per_minute: 1.0, capacity: 10.0, amount: want, minimum: want.min(3.0) }
 }
 
 impl HistoryIds {
@@ -187,7 +187,7 @@ impl HistoryIds {
             tokens_out: 1,
             cost_picos: end.cost,
             estimated: !end.success,
-            ..call.maybe_billed()
+            ..call.lost_end()
         });
         CallRecord { call, end }
     }

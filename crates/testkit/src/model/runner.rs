@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use longshore_core::batch::BatchAction;
 use longshore_core::batch::Sums;
-use longshore_core::session::{Lease, NewSession};
-use longshore_core::stall::Dead;
-use longshore_core::store::Kept;
+use longshore_core::worker_session::{Lease, NewSession};
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::store::CheckpointRequest;
 use longshore_core::store::{
-    BatchChunk, Capacity, Claim, Finish, HeldUnit, Promoted, QueueChange, Retention, UnitAction,
+    BatchChunk, Capacity, ClaimRequest, FinishRequest, LeasedUnit, PromoteResult, QueueChange, Retention, UnitAction,
     UnitSelection,
 };
 use longshore_core::{
@@ -22,12 +22,12 @@ use super::compare::{
 };
 use super::unit_builder::build_unit;
 use super::{StoreStep, UnitSpec};
-use crate::World;
+use crate::StoreFixture;
 
 const ALL: Scope = Scope::All;
 
 /// Runs `history` on both stores, which must be fresh. Panics where they disagree.
-pub async fn histories_agree(oracle: World, subject: World, history: &[StoreStep]) {
+pub async fn histories_agree(oracle: StoreFixture, subject: StoreFixture, history: &[StoreStep]) {
     let mut run = HistoryRunner {
         oracle,
         subject,
@@ -57,8 +57,8 @@ struct LeasePair {
 }
 
 struct HistoryRunner {
-    oracle: World,
-    subject: World,
+    oracle: StoreFixture,
+    subject: StoreFixture,
     units: Vec<UnitId>,
     sessions: Vec<SessionId>,
     leases: Vec<LeasePair>,
@@ -131,8 +131,8 @@ impl HistoryRunner {
 
     /// Stores may leave expiry and cancellation to promotion; afterwards they must agree.
     async fn promote(&self) {
-        let idle = |promoted: Promoted| {
-            promoted == Promoted { next_due: promoted.next_due, ..Promoted::default() }
+        let idle = |promoted: PromoteResult| {
+            promoted == PromoteResult { next_due: promoted.next_due, ..PromoteResult::default() }
         };
         for world in [&self.oracle, &self.subject] {
             while !idle(world.store.promote(1000).await.unwrap()) {}
@@ -187,7 +187,7 @@ impl HistoryRunner {
 
     async fn act_on_batch(&mut self, n: u8, action: &BatchAction) {
         let id = batch_id(n);
-        let (oracle, subject) = both!(self, operate_batch(&ALL, &id, action.clone()));
+        let (oracle, subject) = both!(self, apply_batch_action(&ALL, &id, action.clone()));
         assert_same("act on batch", (oracle.map(|b| b.generation), subject.map(|b| b.generation)));
     }
 
@@ -213,7 +213,7 @@ impl HistoryRunner {
         let Some(session) = pick(&self.sessions, n) else {
             return;
         };
-        assert_same("reclaim", both!(self, reclaim(&[Dead { session, beats: 0 }])));
+        assert_same("reclaim", both!(self, reclaim(&[StalledSession { session, beats: 0 }])));
         self.remove_session(session);
     }
 
@@ -240,15 +240,15 @@ impl HistoryRunner {
         };
         let (free, ahead) = if ahead { (0, 1000) } else { (1000, 0) };
         let claim =
-            Claim { free, ahead, empty_handed: false, ..Claim::new(session, vec![kind()], 1000) };
+            ClaimRequest { free_slots: free, prefetch: ahead, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 1000) };
         let (oracle, subject) = both!(self, claim(claim.clone()));
         self.add_leases(session, oracle.unwrap().units, subject.unwrap().units);
     }
 
-    fn add_leases(&mut self, session: SessionId, oracle: Vec<HeldUnit>, subject: Vec<HeldUnit>) {
-        let by_unit = |held: Vec<HeldUnit>| -> BTreeMap<UnitId, (Lease, bool, u32)> {
+    fn add_leases(&mut self, session: SessionId, oracle: Vec<LeasedUnit>, subject: Vec<LeasedUnit>) {
+        let by_unit = |held: Vec<LeasedUnit>| -> BTreeMap<UnitId, (Lease, bool, u32)> {
             let entry =
-                |held: HeldUnit| (held.unit.id, (held.lease, held.started, held.unit.attempt));
+                |held: LeasedUnit| (held.unit.id, (held.lease, held.started, held.unit.attempt));
             held.into_iter().map(entry).collect()
         };
         let (oracle, subject) = (by_unit(oracle), by_unit(subject));
@@ -286,7 +286,7 @@ impl HistoryRunner {
         let (oracle, subject) = self.held_by(session);
         let oracle = self.oracle.store.release(session, &oracle).await;
         assert_same("release", (oracle, self.subject.store.release(session, &subject).await));
-        let left = self.oracle.store.held(session).await.unwrap();
+        let left = self.oracle.store.leases_of(session).await.unwrap();
         let lost = self
             .leases
             .extract_if(.., |pair| pair.session == session && !left.contains(&pair.oracle));
@@ -309,7 +309,7 @@ impl HistoryRunner {
     }
 
     async fn finish_lease(&self, pair: LeasePair, outcome: &Outcome) {
-        let finish = |lease| vec![Finish::new(lease, outcome.clone())];
+        let finish = |lease| vec![FinishRequest::new(lease, outcome.clone())];
         let oracle = self.oracle.store.finish(pair.session, finish(pair.oracle)).await;
         let subject = self.subject.store.finish(pair.session, finish(pair.subject)).await;
         assert_same("finish", (oracle, subject));
@@ -324,12 +324,12 @@ impl HistoryRunner {
         let oracle = self
             .oracle
             .store
-            .checkpoint(pair.session, pair.oracle, Kept { sums: sums(), ..Kept::new(state()) })
+            .checkpoint(pair.session, pair.oracle, CheckpointRequest { sums: sums(), ..CheckpointRequest::new(state()) })
             .await;
         let subject = self
             .subject
             .store
-            .checkpoint(pair.session, pair.subject, Kept { sums: sums(), ..Kept::new(state()) })
+            .checkpoint(pair.session, pair.subject, CheckpointRequest { sums: sums(), ..CheckpointRequest::new(state()) })
             .await;
         assert_same("checkpoint", (oracle, subject));
     }
@@ -339,7 +339,7 @@ impl HistoryRunner {
             return;
         };
         let ids = UnitSelection::Ids(vec![unit]);
-        assert_same("operate", both!(self, operate_units(&ALL, ids.clone(), action)));
+        assert_same("operate", both!(self, apply_unit_action(&ALL, ids.clone(), action)));
     }
 
     async fn change_queue(&self, change: QueueChange) {

@@ -1,6 +1,6 @@
 //! Builds units from their specs.
 
-use longshore_core::unit::{After, Cap, Dedup, DedupWindow, OnDependencyFailure, OnDuplicate};
+use longshore_core::unit::{Dependencies, ConcurrencyCap, Dedup, DedupWindow, OnDependencyFailure, OnDuplicate};
 use longshore_core::{NewUnit, OnLost, Policy, Priority, RetryPolicy, Timestamp, UnitId};
 
 use super::UnitSpec;
@@ -18,8 +18,8 @@ pub(super) fn build_unit(spec: &UnitSpec, existing: &[UnitId], now: Timestamp) -
         not_before: spec.delay.map(later),
         // If a unit and its dependency expire together, their order is undefined.
         deadline: spec.deadline.filter(|_| spec.after.is_none()).map(later),
-        cap: spec.cap.then(|| Cap { key: "one".into(), limit: 1 }),
-        after: after(spec, existing),
+        cap: spec.cap.then(|| ConcurrencyCap { key: "one".into(), limit: 1 }),
+        dependencies: after(spec, existing),
         policy: Some(Policy { retry, on_lost, ..Policy::default() }),
         ..NewUnit::new(kind(), b"{}".as_slice())
     }
@@ -30,11 +30,11 @@ fn dedup(key: u8, keep: bool) -> Dedup {
     Dedup { key: key.to_string(), window, on_duplicate: OnDuplicate::Existing }
 }
 
-fn after(spec: &UnitSpec, existing: &[UnitId]) -> After {
+fn after(spec: &UnitSpec, existing: &[UnitId]) -> Dependencies {
     let on_failure = match spec.release {
         true => OnDependencyFailure::Release,
         false => OnDependencyFailure::Cancel,
     };
     let units = spec.after.and_then(|n| pick(existing, n)).into_iter().collect();
-    After { units, on_failure }
+    Dependencies { units, on_failure }
 }

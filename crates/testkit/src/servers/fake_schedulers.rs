@@ -16,11 +16,11 @@ const COMMAND_SCRIPT: &str = include_str!("fake_schedulers/batch.py");
 /// A fake OpenPBS (`qsub`, `qstat`, `qdel`) and LSF (`bsub`, `bjobs`, `bkill`) for one test. Dropping it
 /// kills its jobs.
 #[derive(Debug)]
-pub struct FakeBatch {
+pub struct FakeBatchSystem {
     guard: ProcessGuard,
 }
 
-impl FakeBatch {
+impl FakeBatchSystem {
     /// Creates the commands in a temporary folder.
     pub fn start() -> io::Result<Self> {
         if !Path::new(PYTHON).is_file() {
@@ -52,12 +52,12 @@ impl FakeBatch {
     }
 
     /// Makes the commands fail as if the daemons were down, or work again.
-    pub fn set_away(&self, away: Away) -> io::Result<()> {
-        self.set_flag("away", away == Away::Yes)
+    pub fn set_daemon_state(&self, away: DaemonState) -> io::Result<()> {
+        self.set_flag("away", away == DaemonState::Yes)
     }
 
     /// Turns the job history of OpenPBS off.
-    pub fn forget_history(&self) -> io::Result<()> {
+    pub fn disable_history(&self) -> io::Result<()> {
         self.set_flag("no-history", true)
     }
 
@@ -78,7 +78,7 @@ impl FakeBatch {
 
 /// Whether the daemons are down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Away {
+pub enum DaemonState {
     /// The commands cannot connect.
     Yes,
     /// The commands work.

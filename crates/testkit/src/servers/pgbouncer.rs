@@ -46,7 +46,7 @@ impl PrivatePgbouncer {
     }
 
     /// The URL through PgBouncer of the database that a URL of the server names.
-    pub fn instead_of(&self, url: &str) -> String {
+    pub fn pooled_url(&self, url: &str) -> String {
         self.url_for(url.rsplit('/').next().unwrap_or(NAME))
     }
 

@@ -48,7 +48,7 @@ impl PrivatePostgres {
 
     /// Starts a PostgreSQL with TLS and a certificate for `localhost`, signed by its own
     /// [`authority`](Self::authority).
-    pub fn start_secure() -> io::Result<Self> {
+    pub fn start_with_tls() -> io::Result<Self> {
         let folder = os_user::folder("longshore-postgres-")?;
         data_template::fill("postgres", &folder, init)?;
         certificate::make(folder.path())?;
@@ -94,7 +94,7 @@ impl PrivatePostgres {
     }
 
     /// The certificate of the authority that signed the server's, if it offers TLS.
-    pub fn authority(&self) -> PathBuf {
+    pub fn ca_certificate(&self) -> PathBuf {
         self.folder.path().join(certificate::AUTHORITY)
     }
 

@@ -16,7 +16,7 @@ const LOG_TO_STDERR: &str = r#"exec "$@" >&2"#;
 
 /// What a Redis keeps across a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remembers {
+pub enum RedisPersistence {
     /// Nothing: neither snapshots nor an append-only file.
     Nothing,
     /// The append-only file, which is synced once a second.
@@ -32,18 +32,18 @@ pub struct PrivateRedis {
     process: Option<ServerProcess>,
     folder: TempDir,
     port: u16,
-    remembers: Remembers,
+    remembers: RedisPersistence,
     settings: Vec<String>,
 }
 
 impl PrivateRedis {
     /// Starts a Redis.
-    pub fn start(remembers: Remembers) -> io::Result<Self> {
+    pub fn start(remembers: RedisPersistence) -> io::Result<Self> {
         Self::start_with(remembers, &[])
     }
 
     /// Starts a Redis with settings, such as `("maxmemory", "10mb")`.
-    pub fn start_with(remembers: Remembers, settings: &[(&str, &str)]) -> io::Result<Self> {
+    pub fn start_with(remembers: RedisPersistence, settings: &[(&str, &str)]) -> io::Result<Self> {
         Self::start_in(os_user::folder("longshore-redis-")?, remembers, settings)
     }
 
@@ -56,12 +56,12 @@ impl PrivateRedis {
         let (own, key) = (path(certificate::SERVER), path(certificate::KEY));
         let settings =
             [("tls-cert-file", &*own), ("tls-key-file", &key), ("tls-auth-clients", "no")];
-        Self::start_in(folder, Remembers::Nothing, &settings)
+        Self::start_in(folder, RedisPersistence::Nothing, &settings)
     }
 
     fn start_in(
         folder: TempDir,
-        remembers: Remembers,
+        remembers: RedisPersistence,
         settings: &[(&str, &str)],
     ) -> io::Result<Self> {
         let settings =
@@ -87,12 +87,12 @@ impl PrivateRedis {
     }
 
     /// The URL of a server with TLS.
-    pub fn secure_url(&self) -> String {
+    pub fn tls_url(&self) -> String {
         self.url().replace("redis:", "rediss:").replace("127.0.0.1", "localhost")
     }
 
     /// The certificate of the authority that signed the server's, if it uses TLS.
-    pub fn authority(&self) -> PathBuf {
+    pub fn ca_certificate(&self) -> PathBuf {
         self.folder.path().join(certificate::AUTHORITY)
     }
 
@@ -136,9 +136,9 @@ impl PrivateRedis {
 
     fn serve(&self) -> io::Result<ServerProcess> {
         let (appends, syncs) = match self.remembers {
-            Remembers::Nothing => ("no", "no"),
-            Remembers::EverySecond => ("yes", "everysec"),
-            Remembers::Always => ("yes", "always"),
+            RedisPersistence::Nothing => ("no", "no"),
+            RedisPersistence::EverySecond => ("yes", "everysec"),
+            RedisPersistence::Always => ("yes", "always"),
         };
         let server = program("redis-server", &[], PACKAGE)?.display().to_string();
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());

@@ -58,7 +58,7 @@ impl PrivateSlurm {
     }
 
     /// A folder with Slurm's Torque wrappers. They need the [`env`](Self::env), too.
-    pub fn torque(&self) -> io::Result<PathBuf> {
+    pub fn torque_commands(&self) -> io::Result<PathBuf> {
         let package = "slurm-wlm-torque, unpacked below target/slurm-wlm-torque";
         let folder = self.guard.path().join("torque");
         std::fs::create_dir_all(&folder)?;
@@ -91,7 +91,7 @@ impl PrivateSlurm {
     }
 
     /// Simulates a lost node: kills its daemon and marks it down. Its jobs keep running.
-    pub fn lose(&mut self, node: &str) -> io::Result<()> {
+    pub fn lose_node(&mut self, node: &str) -> io::Result<()> {
         self.guard.send(&format!("lose {node}"))?;
         // Slurm would notice only after half a minute.
         let node = format!("nodename={node}");
@@ -102,12 +102,12 @@ impl PrivateSlurm {
     ///
     /// Not with SIGKILL: a killed controller loses the jobs of the last seconds, and ends them after its
     /// restart.
-    pub fn halt(&mut self) -> io::Result<()> {
+    pub fn stop_controller(&mut self) -> io::Result<()> {
         self.guard.send("halt")
     }
 
     /// Starts the controller again.
-    pub fn go(&mut self) -> io::Result<()> {
+    pub fn start_controller(&mut self) -> io::Result<()> {
         self.guard.send("go")
     }
 }

@@ -42,7 +42,7 @@ impl PrivateSmtp {
     }
 
     /// Starts a server that requires the login of [`user`](Self::user).
-    pub fn start_asking(security: MailSecurity) -> io::Result<Self> {
+    pub fn start_with_auth(security: MailSecurity) -> io::Result<Self> {
         Self::start_with(security, true)
     }
 
@@ -69,12 +69,12 @@ impl PrivateSmtp {
     }
 
     /// The certificate of the authority that signed the server's.
-    pub fn authority(&self) -> PathBuf {
+    pub fn ca_certificate(&self) -> PathBuf {
         self.folder.path().join(certificate::AUTHORITY)
     }
 
     /// The messages received so far, as JSON: `id`, `from`, `to`, `secure`, `user`, `peer`, `content`.
-    pub fn arrived(&self) -> io::Result<Vec<serde_json::Value>> {
+    pub fn messages(&self) -> io::Result<Vec<serde_json::Value>> {
         let text = match std::fs::read_to_string(self.folder.path().join("arrived")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,
@@ -85,7 +85,7 @@ impl PrivateSmtp {
     }
 
     /// How many connections ended with QUIT.
-    pub fn goodbyes(&self) -> io::Result<usize> {
+    pub fn quit_count(&self) -> io::Result<usize> {
         match std::fs::read_to_string(self.folder.path().join("quit")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
             text => Ok(text?.lines().count()),

@@ -31,7 +31,7 @@ fn a_fresh_database_is_empty_or_a_copy() {
     let copy = copy.unwrap();
     assert_eq!(psql(&copy, "SELECT a FROM t"), "1");
     let through = PrivatePgbouncer::start(&server).unwrap();
-    assert_eq!(psql(&through.instead_of(&copy), "SELECT a FROM t"), "1");
+    assert_eq!(psql(&through.pooled_url(&copy), "SELECT a FROM t"), "1");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use axum::http::StatusCode;
 use longshore::batch::{Callback, FailureLimit, FailureThreshold};
-use longshore::store::{Opened, Refusal, Sent};
+use longshore::store::{OpenBatchResult, SendRejection, SendResult};
 use longshore::{Batch, BatchId, NewBatch, NewUnit, SendError, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -109,8 +109,8 @@ pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
     ctx.audit(Some(&batch.tenant), &batch.id, "").await?;
     let opened = ctx.app.store.open_batch(&ctx.caller.scope, batch).await?;
     let (code, status, batch) = match opened {
-        Opened::Created(batch) => (StatusCode::CREATED, Status::Created, batch),
-        Opened::Existing(batch) => (StatusCode::OK, Status::Existing, batch),
+        OpenBatchResult::Created(batch) => (StatusCode::CREATED, Status::Created, batch),
+        OpenBatchResult::Existing(batch) => (StatusCode::OK, Status::Existing, batch),
     };
     let batch = BatchView::new(batch, &ctx.caller, ctx.app.now());
     json_with(code, &OpenBatchResponse { status, batch })
@@ -135,7 +135,7 @@ pub struct RefusedLine {
     /// The line, from 1.
     pub line: u64,
     /// Why it was refused.
-    pub refusal: Refusal,
+    pub refusal: SendRejection,
 }
 
 pub(super) async fn add(mut ctx: RequestContext) -> ApiResult {
@@ -149,7 +149,7 @@ pub(super) async fn add(mut ctx: RequestContext) -> ApiResult {
     let when_full = when_full(&ctx)?;
     let (numbers, units) = units(&mut ctx, &batch).await?;
     ctx.audit(Some(&batch.tenant), &batch.id, format!("{} units", units.len())).await?;
-    let mut writer = client(&ctx).take_up(Batch { cursor: expected, ..batch }).when_full(when_full);
+    let mut writer = client(&ctx).resume_batch(Batch { cursor: expected, ..batch }).when_full(when_full);
     let answers = writer.add(units, next.clone()).await.map_err(|error| match error {
         SendError::CursorMoved(cursor) => {
             let detail = format!("the batch is at cursor `{cursor}`: continue from there");
@@ -183,13 +183,13 @@ async fn units(
 }
 
 impl ChunkResult {
-    fn new(cursor: String, numbers: &[u64], answers: Vec<Sent>) -> Self {
+    fn new(cursor: String, numbers: &[u64], answers: Vec<SendResult>) -> Self {
         let mut result = Self { cursor, created: 0, recognised: Vec::new(), refused: Vec::new() };
         for (line, answer) in numbers.iter().copied().zip(answers) {
             match answer {
-                Sent::Created(_) => result.created += 1,
-                Sent::Existing(unit) => result.recognised.push(ExistingLine { line, unit }),
-                Sent::Refused(refusal) => result.refused.push(RefusedLine { line, refusal }),
+                SendResult::Created(_) => result.created += 1,
+                SendResult::Existing(unit) => result.recognised.push(ExistingLine { line, unit }),
+                SendResult::Refused(refusal) => result.refused.push(RefusedLine { line, refusal }),
             }
         }
         result

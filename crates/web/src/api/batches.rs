@@ -34,12 +34,12 @@ pub struct BatchView {
     #[serde(flatten)]
     pub batch: Batch,
     /// Its progress.
-    pub progress: Progress,
+    pub progress: BatchProgressView,
 }
 
 /// The progress of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Progress {
+pub struct BatchProgressView {
     /// Share of the known units that have ended.
     pub fraction: f64,
     /// Units per second since it started.
@@ -65,12 +65,12 @@ impl BatchView {
             batch.notes.clear();
             batch.callback = None;
         }
-        let progress = Progress::of(&batch, now);
+        let progress = BatchProgressView::of(&batch, now);
         Self { batch, progress }
     }
 }
 
-impl Progress {
+impl BatchProgressView {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn of(batch: &Batch, now: Timestamp) -> Self {
         let report = Report::of(batch.clone(), Vec::new(), now);
@@ -188,5 +188,5 @@ async fn operate(ctx: &RequestContext, action: BatchAction) -> Result<Batch, Pro
     let (store, scope) = (&ctx.app.store, &ctx.caller.scope);
     let tenant = store.batch(scope, &id).await?.tenant;
     ctx.audit(Some(&tenant), &id, "").await?;
-    Ok(store.operate_batch(scope, &id, action).await?)
+    Ok(store.apply_batch_action(scope, &id, action).await?)
 }

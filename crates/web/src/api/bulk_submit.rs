@@ -6,7 +6,7 @@
 use axum::body::{Body, BodyDataStream};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
-use longshore::store::{Refusal, Sent};
+use longshore::store::{SendRejection, SendResult};
 use longshore::{NewUnit, UnitId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -106,18 +106,18 @@ pub(super) async fn submit_stream(mut ctx: RequestContext) -> ApiResult {
 
 impl BulkSubmitReport {
     /// Counts the results of some lines; returns the first refusal.
-    fn count(&mut self, numbers: &[u64], answers: Vec<Sent>) -> Option<Refusal> {
+    fn count(&mut self, numbers: &[u64], answers: Vec<SendResult>) -> Option<SendRejection> {
         let mut first = None;
         for (line, answer) in numbers.iter().zip(answers) {
             match answer {
-                Sent::Created(_) => self.created += 1,
-                Sent::Existing(unit) => {
+                SendResult::Created(_) => self.created += 1,
+                SendResult::Existing(unit) => {
                     self.existing += 1;
                     if self.recognised.len() < MAX_LISTED {
                         self.recognised.push(ExistingLine { line: *line, unit });
                     }
                 }
-                Sent::Refused(refusal) => {
+                SendResult::Refused(refusal) => {
                     self.refused.push(*line);
                     first.get_or_insert(refusal);
                 }

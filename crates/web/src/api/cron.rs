@@ -1,7 +1,7 @@
 //! Cron schedules.
 
 use longshore::Schedule;
-use longshore::schedule::Template;
+use longshore::schedule::UnitTemplate;
 use longshore::store::{Page, ScheduleFilter};
 use longshore::unit::Payload;
 
@@ -15,7 +15,7 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
     let shown = |mut schedule: Schedule| {
         if !ctx.caller.can_read(&schedule.tenant) {
             let payload = Payload::from(serde_json::Value::Null);
-            schedule.plan.template = Template { payload, ..schedule.plan.template };
+            schedule.plan.template = UnitTemplate { payload, ..schedule.plan.template };
         }
         schedule
     };

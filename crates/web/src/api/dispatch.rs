@@ -15,7 +15,7 @@ use crate::request_context::{RequestContext, json};
 /// Lists the pools; empty if dispatch is not configured.
 pub(crate) async fn script_pools(app: &AppState) -> Vec<ScriptPool> {
     match &app.scripts {
-        Some(scripts) => scripts.look().await,
+        Some(scripts) => scripts.list().await,
         None => Vec::new(),
     }
 }

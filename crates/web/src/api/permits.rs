@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use longshore::permits::{Answer as AcquireAnswer, Ask, Grant, Otherwise};
+use longshore::permits::{AcquireResult as AcquireAnswer, AcquireRequest, PermitGrant, IfFull};
 use longshore::{PermitId, PoolName, Priority, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,20 +71,20 @@ pub(super) async fn acquire(mut ctx: RequestContext) -> ApiResult {
     let (max, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
     let permit = request.id.unwrap_or_else(PermitId::new);
     let wait = Duration::from_secs(ctx.query::<u64>("wait")?.unwrap_or(0));
-    let otherwise = if wait.is_zero() { Otherwise::GoAway } else { Otherwise::Wait(WAIT_TTL) };
+    let otherwise = if wait.is_zero() { IfFull::Fail } else { IfFull::Wait(WAIT_TTL) };
     let pool_id = pool_permit_id(permit, &ctx, access);
-    let ask = Ask {
+    let ask = AcquireRequest {
         id: pool_id,
         max,
         weight: request.weight,
         priority: request.priority,
         owner: owner(&ctx, request.owner.as_deref()).into(),
         ttl: Duration::from_secs(ttl_seconds.into()),
-        otherwise,
+        if_full: otherwise,
     };
     // The id that admins see among the pool's holders.
     ctx.audit(ctx.caller.tenant.as_ref(), &pool, pool_id.to_string()).await?;
-    let Grant { fence, waited } = acquire_permit(&ctx, &pool, &ask, wait).await?;
+    let PermitGrant { fence, waited } = acquire_permit(&ctx, &pool, &ask, wait).await?;
     let waited_seconds = waited.as_secs_f64();
     json(&PermitResponse { permit, pool, fence, ttl_seconds, waited_seconds })
 }
@@ -120,13 +120,13 @@ fn owner(ctx: &RequestContext, text: Option<&str>) -> String {
 async fn acquire_permit(
     ctx: &RequestContext,
     pool: &PoolName,
-    ask: &Ask,
+    ask: &AcquireRequest,
     wait: Duration,
-) -> Result<Grant, Problem> {
+) -> Result<PermitGrant, Problem> {
     let permits = &ctx.app.permits;
     let end = Instant::now() + wait;
     loop {
-        let retry_after = match permits.ask(pool, ask).await? {
+        let retry_after = match permits.acquire(pool, ask).await? {
             AcquireAnswer::Granted(grant) => return Ok(grant),
             AcquireAnswer::Full => return Err(full(pool)),
             AcquireAnswer::TooHeavy { max } => {
@@ -140,7 +140,7 @@ async fn acquire_permit(
             return Err(full(pool));
         }
         // Wait for a wakeup, or until the request must be repeated.
-        let _ = timeout(retry_after.min(left), permits.turn(pool, ask.id)).await;
+        let _ = timeout(retry_after.min(left), permits.wait_for_wakeup(pool, ask.id)).await;
     }
 }
 
@@ -171,7 +171,7 @@ pub(super) async fn extend(mut ctx: RequestContext) -> ApiResult {
     let (_, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
     // Not audited: acquire and release are, and a program extends as long as it runs.
     let pool_id = pool_permit_id(permit, &ctx, access);
-    let lost = ctx.app.permits.extend(&pool, &[pool_id], ttl).await?;
+    let lost = ctx.app.permits.renew(&pool, &[pool_id], ttl).await?;
     match lost.is_empty() {
         true => json(&PermitStatus { permit, held: true }),
         false => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::permits::{Holder, PoolStats, Waiter, Waits as WaitHistogram};
+use longshore::permits::{Holder, PoolStats, Waiter, WaitHistogram as WaitHistogram};
 use longshore::store::Page;
 use longshore::{AdaptiveMax, Error, PermitId, PoolName, Priority, Scope};
 use schemars::JsonSchema;
@@ -67,7 +67,7 @@ impl AppState {
         match (&caller.scope, pool.owner()) {
             (Scope::All, _) => Some(PoolAccess::Own),
             // Internal pools that control a pool's size are not for tenants.
-            (Scope::Tenant(_), _) if AdaptiveMax::is_steering(pool) => None,
+            (Scope::Tenant(_), _) if AdaptiveMax::is_controller_pool(pool) => None,
             (Scope::Tenant(tenant), Some(owner)) => {
                 (owner == tenant.as_str()).then_some(PoolAccess::Own)
             }
@@ -136,8 +136,8 @@ impl From<Holder> for PermitHolder {
             owner: holder.owner,
             weight: holder.weight,
             fence: holder.fence,
-            held_seconds: holder.held.as_secs_f64(),
-            left_seconds: holder.left.as_secs_f64(),
+            held_seconds: holder.held_for.as_secs_f64(),
+            left_seconds: holder.expires_in.as_secs_f64(),
         }
     }
 }
@@ -158,8 +158,8 @@ impl From<PoolView> for PoolStats {
             owner: held.owner,
             weight: held.weight,
             fence: held.fence,
-            held: time(held.held_seconds),
-            left: time(held.left_seconds),
+            held_for: time(held.held_seconds),
+            expires_in: time(held.left_seconds),
         };
         let waiter = |one: PermitWaiter| Waiter {
             id: one.permit,

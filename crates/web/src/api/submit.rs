@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use longshore::store::Sent;
-use longshore::unit::{After, Cap, DedupWindow, OnDuplicate, Weight};
+use longshore::store::SendResult;
+use longshore::unit::{Dependencies, ConcurrencyCap, DedupWindow, OnDuplicate, Weight};
 use longshore::{
     Client, Dedup, Error, Kind, NewUnit, Payload, Policy, Priority, QueueName, RetryPolicy,
     TenantId, Timestamp, UnitId, WhenFull,
@@ -53,9 +53,9 @@ pub(crate) struct UnitRequest {
     #[serde(default, deserialize_with = "lenient_int")]
     weight: Weight,
     #[serde(default, deserialize_with = "lenient_int", skip_serializing_if = "Option::is_none")]
-    cap: Option<Cap>,
+    cap: Option<ConcurrencyCap>,
     #[serde(default)]
-    after: After,
+    after: Dependencies,
     /// Retry policy; default: its kind's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Map<String, Value>>")]
@@ -91,7 +91,7 @@ impl UnitRequest {
             deadline: unit.deadline,
             weight: unit.weight.clone(),
             cap: unit.cap.clone(),
-            after: unit.after.clone(),
+            after: unit.dependencies.clone(),
             policy: unit.policy.clone(),
             awaited: unit.awaited,
         })
@@ -124,7 +124,7 @@ impl UnitRequest {
             deadline: self.deadline,
             weight: self.weight,
             cap: self.cap,
-            after: self.after,
+            dependencies: self.after,
             policy: self.policy,
             awaited: self.awaited,
             ..NewUnit::new(self.kind, payload)
@@ -173,20 +173,20 @@ pub(super) async fn one(mut ctx: RequestContext) -> ApiResult {
     let when_full = when_full(&ctx)?;
     let sent = client(&ctx).send_many(vec![unit], when_full).await?.pop();
     match sent {
-        Some(Sent::Created(unit)) => {
+        Some(SendResult::Created(unit)) => {
             json_with(StatusCode::CREATED, &SubmitResponse { unit, status: Status::Created })
         }
-        Some(Sent::Existing(unit)) => {
+        Some(SendResult::Existing(unit)) => {
             json_with(StatusCode::OK, &SubmitResponse { unit, status: Status::Existing })
         }
-        Some(Sent::Refused(refusal)) => Err(Problem::from_refusal(&refusal)),
+        Some(SendResult::Refused(refusal)) => Err(Problem::from_refusal(&refusal)),
         None => Err(Problem::unavailable("the store returned no result")),
     }
 }
 
 pub(super) fn client(ctx: &RequestContext) -> Client {
     let scope = ctx.caller.scope.clone();
-    Client::scoped(ctx.app.store.clone(), scope).with_patience(ctx.app.limits.time)
+    Client::scoped(ctx.app.store.clone(), scope).with_retry_timeout(ctx.app.limits.time)
 }
 
 /// What to do when the queue is full.

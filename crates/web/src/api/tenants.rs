@@ -16,7 +16,7 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
 
 pub(super) async fn audit_log(ctx: RequestContext) -> ApiResult {
     let (scope, limit) = (ctx.scope()?, ctx.limit()?);
-    json(&ctx.app.ledger.deeds(&scope, ctx.after(), limit).await?)
+    json(&ctx.app.ledger.audit_entries(&scope, ctx.after(), limit).await?)
 }
 
 /// The caller's identity.

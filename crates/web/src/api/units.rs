@@ -114,6 +114,6 @@ async fn operate(ctx: RequestContext, action: UnitAction) -> ApiResult {
     let (store, scope) = (&ctx.app.store, &ctx.caller.scope);
     let tenant = store.unit(scope, id).await?.tenant;
     ctx.audit(Some(&tenant), id, "").await?;
-    let done = store.operate_units(scope, UnitSelection::Ids(vec![id]), action).await?;
+    let done = store.apply_unit_action(scope, UnitSelection::Ids(vec![id]), action).await?;
     json(&done)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::session::{Order, Session};
+use longshore::worker_session::{WorkerCommand, Session};
 use longshore::store::Page;
 use longshore::{Error, Kind, SessionId, Timestamp};
 use schemars::JsonSchema;
@@ -28,7 +28,7 @@ pub struct WorkerView {
     /// Number of units it holds.
     pub held: u64,
     /// Its current command.
-    pub order: Order,
+    pub order: WorkerCommand,
     /// When its session was opened.
     pub opened_at: Timestamp,
     /// When its last heartbeat came.
@@ -43,7 +43,7 @@ pub struct WorkerView {
 
 impl From<Session> for WorkerView {
     fn from(session: Session) -> Self {
-        let Session { id, label, version, kinds, slots, held, order, beats, .. } = session;
+        let Session { id, label, version, kinds, slots, held, command: order, beats, .. } = session;
         let (opened_at, beat_at) = (session.opened_at, session.beat_at);
         let ttl_seconds = session.ttl.as_secs_f64();
         let cpu_seconds = session.cpu.map(|cpu| cpu.as_secs_f64());
@@ -71,7 +71,7 @@ impl From<WorkerView> for Session {
         let (opened_at, beat_at) = (view.opened_at, view.beat_at);
         let ttl = Duration::try_from_secs_f64(view.ttl_seconds).unwrap_or_default();
         let cpu = view.cpu_seconds.and_then(|cpu| Duration::try_from_secs_f64(cpu).ok());
-        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, order, cpu }
+        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, command: order, cpu }
     }
 }
 
@@ -79,7 +79,7 @@ impl From<WorkerView> for Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct WorkerCommandResponse {
     worker: SessionId,
-    order: Order,
+    order: WorkerCommand,
 }
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
@@ -89,28 +89,28 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
 }
 
 pub(super) async fn quiet(ctx: RequestContext) -> ApiResult {
-    send_command(ctx, Order::Quiet).await
+    send_command(ctx, WorkerCommand::Quiet).await
 }
 
 pub(super) async fn work(ctx: RequestContext) -> ApiResult {
-    send_command(ctx, Order::Work).await
+    send_command(ctx, WorkerCommand::Work).await
 }
 
 pub(super) async fn drain(ctx: RequestContext) -> ApiResult {
-    send_command(ctx, Order::Drain).await
+    send_command(ctx, WorkerCommand::Drain).await
 }
 
 pub(super) async fn stop(ctx: RequestContext) -> ApiResult {
-    send_command(ctx, Order::Stop).await
+    send_command(ctx, WorkerCommand::Stop).await
 }
 
-async fn send_command(ctx: RequestContext, order: Order) -> ApiResult {
+async fn send_command(ctx: RequestContext, order: WorkerCommand) -> ApiResult {
     let id: SessionId =
         ctx.path("worker").map_err(|_| Problem::bad_request("a worker's id is a UUID"))?;
     let sessions = ctx.app.store.sessions().await?;
     let found = sessions.iter().find(|session| session.id == id);
     let label = &found.ok_or_else(|| Error::not_found("worker", id))?.label;
     ctx.audit(None, id, label).await?;
-    ctx.app.store.order(id, order).await?;
+    ctx.app.store.command_worker(id, order).await?;
     json(&WorkerCommandResponse { worker: id, order })
 }

@@ -1,6 +1,6 @@
 //! Sends a batch over HTTP: opens it, adds chunks, seals it.
 
-use longshore::store::{Added, BatchChunk, Opened, Sent};
+use longshore::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
 use longshore::{Batch, BatchId, NewBatch, Scope, TenantId};
 
 use super::request::{ApiRequest, to_json};
@@ -12,7 +12,7 @@ use crate::api::submit::Status;
 impl ApiClient {
     /// Opens a batch, or returns the existing one with that name. [`NewBatch::definition`], which only
     /// workers can read, cannot be sent.
-    pub async fn open_batch(&self, batch: NewBatch) -> Result<Opened, ApiError> {
+    pub async fn open_batch(&self, batch: NewBatch) -> Result<OpenBatchResult, ApiError> {
         self.open_batch_as(batch, &Scope::All).await
     }
 
@@ -20,7 +20,7 @@ impl ApiClient {
         &self,
         batch: NewBatch,
         scope: &Scope,
-    ) -> Result<Opened, ApiError> {
+    ) -> Result<OpenBatchResult, ApiError> {
         if batch.definition.is_some() {
             let reason =
                 "a batch with a definition is started at its store, not over HTTP".to_owned();
@@ -32,14 +32,14 @@ impl ApiClient {
         let OpenBatchResponse { status, batch: BatchView { batch, .. } } =
             self.send(ApiRequest::new("openBatch").json(&body).idempotent()).await?;
         Ok(match status {
-            Status::Created => Opened::Created(batch),
-            Status::Existing => Opened::Existing(batch),
+            Status::Created => OpenBatchResult::Created(batch),
+            Status::Existing => OpenBatchResult::Existing(batch),
         })
     }
 
     /// Adds a chunk and moves the cursor, atomically. Not retried: after a lost response the batch's cursor
     /// shows whether the chunk was committed.
-    pub async fn add_to_batch(&self, id: &BatchId, chunk: &BatchChunk) -> Result<Added, ApiError> {
+    pub async fn add_to_batch(&self, id: &BatchId, chunk: &BatchChunk) -> Result<AddChunkResult, ApiError> {
         self.add_to_batch_as(id, chunk, &Scope::All).await
     }
 
@@ -48,7 +48,7 @@ impl ApiClient {
         id: &BatchId,
         chunk: &BatchChunk,
         scope: &Scope,
-    ) -> Result<Added, ApiError> {
+    ) -> Result<AddChunkResult, ApiError> {
         let mut lines = Vec::new();
         for unit in &chunk.units {
             lines.extend(to_json(
@@ -61,7 +61,7 @@ impl ApiClient {
         let request = ApiRequest::new("addToBatch").path_param(id).query("cursor", cursor);
         match self.send::<ChunkResult>(request.query("next", Some(&chunk.next)).lines(&lines)).await
         {
-            Ok(result) => Ok(Added::Committed(result.results(chunk))),
+            Ok(result) => Ok(AddChunkResult::Committed(result.results(chunk))),
             Err(error) => rejected_chunk(error, chunk),
         }
     }
@@ -76,11 +76,11 @@ impl ApiClient {
 
 impl ChunkResult {
     /// One result per unit: each was a line.
-    fn results(self, chunk: &BatchChunk) -> Vec<Sent> {
-        let mut results: Vec<Sent> =
-            chunk.units.iter().map(|unit| Sent::Created(unit.id)).collect();
-        let existing = self.recognised.into_iter().map(|one| (one.line, Sent::Existing(one.unit)));
-        let refused = self.refused.into_iter().map(|one| (one.line, Sent::Refused(one.refusal)));
+    fn results(self, chunk: &BatchChunk) -> Vec<SendResult> {
+        let mut results: Vec<SendResult> =
+            chunk.units.iter().map(|unit| SendResult::Created(unit.id)).collect();
+        let existing = self.recognised.into_iter().map(|one| (one.line, SendResult::Existing(one.unit)));
+        let refused = self.refused.into_iter().map(|one| (one.line, SendResult::Refused(one.refusal)));
         for (line, result) in existing.chain(refused) {
             let at = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
             if let Some(slot) = at.and_then(|at| results.get_mut(at)) {
@@ -92,15 +92,15 @@ impl ChunkResult {
 }
 
 /// Converts a rejected chunk to the store's result.
-fn rejected_chunk(error: ApiError, chunk: &BatchChunk) -> Result<Added, ApiError> {
+fn rejected_chunk(error: ApiError, chunk: &BatchChunk) -> Result<AddChunkResult, ApiError> {
     let ApiError::Problem { problem, .. } = &error else { return Err(error) };
     if let Some(refusal) = &problem.refusal {
-        let refused = |_| Sent::Refused(refusal.clone());
-        return Ok(Added::Committed(chunk.units.iter().map(refused).collect()));
+        let refused = |_| SendResult::Refused(refusal.clone());
+        return Ok(AddChunkResult::Committed(chunk.units.iter().map(refused).collect()));
     }
     let cursor = problem.so_far.as_ref().and_then(|so_far| so_far["cursor"].as_str());
     match cursor {
-        Some(cursor) => Ok(Added::CursorMoved(cursor.to_owned())),
+        Some(cursor) => Ok(AddChunkResult::CursorMoved(cursor.to_owned())),
         None => Err(error),
     }
 }

@@ -18,7 +18,7 @@ pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A server and how to connect to it.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct ApiServer {
     /// Its URL, such as `https://longshore.example:7717`.
     pub url: Url,
     /// The token, if the server requires one.
@@ -26,13 +26,13 @@ pub struct Server {
     /// PEM certificates to trust instead of the system's: of an authority, or the server's own.
     pub roots: Option<Vec<u8>>,
     /// How long idempotent requests are retried while the server is unavailable.
-    pub patience: Duration,
+    pub retry_for: Duration,
 }
 
-impl Server {
+impl ApiServer {
     /// A server without a token, and without retries.
-    pub fn at(url: Url) -> Self {
-        Self { url, token: None, roots: None, patience: Duration::ZERO }
+    pub fn new(url: Url) -> Self {
+        Self { url, token: None, roots: None, retry_for: Duration::ZERO }
     }
 }
 
@@ -47,13 +47,13 @@ pub struct ApiClient {
 
 impl ApiClient {
     /// Creates a client; sends nothing yet. For `https` the program must have installed a TLS provider.
-    pub fn new(server: Server) -> Result<Self, ApiError> {
-        let Server { url, token, roots, patience } = server;
+    pub fn new(server: ApiServer) -> Result<Self, ApiError> {
+        let ApiServer { url, token, roots, retry_for: patience } = server;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err(ApiError::Address { problem: "it must begin with http:// or https://" });
+            return Err(ApiError::InvalidUrl { problem: "it must begin with http:// or https://" });
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(ApiError::Address { problem: "a token does not belong in the URL" });
+            return Err(ApiError::InvalidUrl { problem: "a token does not belong in the URL" });
         }
         let token = token.map(|token| bearer(&token)).transpose()?;
         // A redirect would send the token to another server.
@@ -62,7 +62,7 @@ impl ApiClient {
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT);
         if let Some(pem) = roots {
-            http = http.tls_backend_preconfigured(tls_config(&pem).ok_or(ApiError::Roots)?);
+            http = http.tls_backend_preconfigured(tls_config(&pem).ok_or(ApiError::NoCertificate)?);
         }
         if is_loopback(&url) {
             // A loopback request must not send the token to a proxy.
@@ -100,7 +100,7 @@ fn is_loopback(url: &Url) -> bool {
 
 fn bearer(token: &SecretString) -> Result<HeaderValue, ApiError> {
     let value = format!("Bearer {}", token.expose_secret());
-    let mut value = HeaderValue::try_from(value).map_err(|_| ApiError::Token)?;
+    let mut value = HeaderValue::try_from(value).map_err(|_| ApiError::InvalidToken)?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -109,15 +109,15 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, ApiError> {
 mod tests {
     use super::*;
 
-    fn server(url: &str) -> Server {
-        Server::at(url.parse().unwrap())
+    fn server(url: &str) -> ApiServer {
+        ApiServer::new(url.parse().unwrap())
     }
 
     #[test]
     fn an_address_that_is_none_is_refused_before_anything_is_asked() {
         for url in ["ftp://host/", "unix:/run/socket", "http://token@host/", "http://a:b@host/"] {
             let refused = ApiClient::new(server(url));
-            assert!(matches!(refused, Err(ApiError::Address { .. })), "{url}: {refused:?}");
+            assert!(matches!(refused, Err(ApiError::InvalidUrl { .. })), "{url}: {refused:?}");
         }
     }
 
@@ -125,10 +125,10 @@ mod tests {
     fn a_token_is_never_printed() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let token = Some(SecretString::from("lsh_marked"));
-        let server = Server { token, ..server("http://127.0.0.1:1/") };
+        let server = ApiServer { token, ..server("http://127.0.0.1:1/") };
         let shown = format!("{server:?} {:?}", ApiClient::new(server.clone()).unwrap());
         assert!(!shown.contains("marked"), "{shown}");
-        let not_longshore = Server { token: Some("lsh_mar\nked".to_owned().into()), ..server };
+        let not_longshore = ApiServer { token: Some("lsh_mar\nked".to_owned().into()), ..server };
         let error = ApiClient::new(not_longshore).unwrap_err().to_string();
         assert!(!error.contains("ked"), "{error}");
     }

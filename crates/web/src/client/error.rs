@@ -18,16 +18,16 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 pub enum ApiError {
     /// The server's URL is invalid.
     #[error("invalid server URL: {problem}")]
-    Address {
+    InvalidUrl {
         /// What is wrong with it.
         problem: &'static str,
     },
     /// The token cannot be sent in a header.
     #[error("invalid token: it contains line breaks or non-ASCII characters")]
-    Token,
+    InvalidToken,
     /// The given PEM file contains no certificate.
     #[error("there is no certificate in the PEM file")]
-    Roots,
+    NoCertificate,
     /// The request cannot be sent over HTTP.
     #[error("{reason}")]
     Unsupported {
@@ -125,9 +125,9 @@ impl ApiError {
             | Self::Incomplete { .. }
             | Self::StreamEnded { .. }
             | Self::BadGateway { .. } => Some(RETRY_DELAY),
-            Self::Address { .. }
-            | Self::Token
-            | Self::Roots
+            Self::InvalidUrl { .. }
+            | Self::InvalidToken
+            | Self::NoCertificate
             | Self::Unsupported { .. }
             | Self::Tls { .. }
             | Self::NotLongshore { .. } => None,
@@ -137,13 +137,13 @@ impl ApiError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Address { .. } => {
+            Self::InvalidUrl { .. } => {
                 "write it as https://HOST:7717 or http://127.0.0.1:7717".to_owned()
             }
-            Self::Token => {
+            Self::InvalidToken => {
                 "`longshore token add` prints one line; keep that, and nothing else".to_owned()
             }
-            Self::Roots => {
+            Self::NoCertificate => {
                 "name the file of the server's certificate or of its certificate authority"
                     .to_owned()
             }
@@ -195,14 +195,14 @@ impl ApiError {
         match (self.kind(), self.retry_delay()) {
             (Some("not-found"), _) => Error::not_found(what, name),
             (Some("unauthorized" | "forbidden" | "too-many-requests"), _) => {
-                Error::Denied { message, source: Some(self.into()) }
+                Error::PermissionDenied { message, source: Some(self.into()) }
             }
             (Some("unsupported"), _) => Error::Unsupported(message),
             (Some("broken"), _) => Error::Broken { message, source: Some(self.into()) },
             (_, Some(_)) => Error::Unavailable { message, source: Some(self.into()) },
             (Some(_), None) => Error::Invalid(message),
             (None, None) if matches!(self, Self::Unsupported { .. }) => Error::Invalid(message),
-            (None, None) => Error::Denied { message, source: Some(self.into()) },
+            (None, None) => Error::PermissionDenied { message, source: Some(self.into()) },
         }
     }
 }

@@ -16,14 +16,14 @@ mod request;
 mod resources;
 mod units;
 
-pub use config::{ApiClient, Server};
+pub use config::{ApiClient, ApiServer};
 pub use error::ApiError;
 pub use events::Events;
-pub use remote_store::{FarPermits, FarStore};
+pub use remote_store::{RemotePermits, RemoteStore};
 pub use request::ROUTES;
 
 pub use crate::api::batch_ingest::{ChunkResult, RefusedLine};
-pub use crate::api::batches::{BatchView, Progress};
+pub use crate::api::batches::{BatchView, BatchProgressView};
 pub use crate::api::bulk_submit::{BulkSubmitReport, ExistingLine};
 pub use crate::api::pools::{PermitHolder, PermitWaiter, PoolView};
 pub use crate::api::tenants::Identity;

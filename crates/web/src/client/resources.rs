@@ -1,7 +1,7 @@
 //! Queues, workers, schedules, tenants, pools and usage.
 
 use longshore::accounts::{UsageBy, UsageFilter};
-use longshore::session::{Order, Session};
+use longshore::worker_session::{WorkerCommand, Session};
 use longshore::store::{Page, QueueInfo, Tenant};
 use longshore::{PoolName, QueueName, Schedule, SessionId, TenantId, Timestamp};
 use serde::Deserialize;
@@ -44,12 +44,12 @@ impl ApiClient {
     }
 
     /// Sends a worker a command: quiet, drain, stop or work.
-    pub async fn order(&self, worker: SessionId, order: Order) -> Result<(), ApiError> {
+    pub async fn order(&self, worker: SessionId, order: WorkerCommand) -> Result<(), ApiError> {
         let route = match order {
-            Order::Work => "resumeWorker",
-            Order::Quiet => "quietWorker",
-            Order::Drain => "drainWorker",
-            Order::Stop => "stopWorker",
+            WorkerCommand::Work => "resumeWorker",
+            WorkerCommand::Quiet => "quietWorker",
+            WorkerCommand::Drain => "drainWorker",
+            WorkerCommand::Stop => "stopWorker",
         };
         self.send::<WorkerCommandResponse>(ApiRequest::new(route).path_param(worker))
             .await

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::store::{Operated, Page, Refusal, Sent, UnitFilter};
+use longshore::store::{UnitActionResult, Page, SendRejection, SendResult, UnitFilter};
 use longshore::{NewUnit, Scope, TenantId, Unit, UnitId};
 
 use super::request::{ApiRequest, to_json};
@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 impl ApiClient {
     /// Enqueues a unit, and waits up to `room` if its queue is full. A unit of the default tenant is enqueued
     /// as the token's tenant. Retried while the server is unavailable: the unit is deduplicated by its id.
-    pub async fn submit(&self, unit: &NewUnit, room: Option<Duration>) -> Result<Sent, ApiError> {
+    pub async fn submit(&self, unit: &NewUnit, room: Option<Duration>) -> Result<SendResult, ApiError> {
         self.submit_as(unit, explicit_tenant(unit, &Scope::All), room).await
     }
 
@@ -26,21 +26,21 @@ impl ApiClient {
         unit: &NewUnit,
         tenant: Option<TenantId>,
         room: Option<Duration>,
-    ) -> Result<Sent, ApiError> {
+    ) -> Result<SendResult, ApiError> {
         let body = to_json(&self.url, &self.unit_request(unit, tenant)?)?;
         let request = ApiRequest::new("submitUnit").query("room", room.map(|room| room.as_secs()));
         let request = request.json(&body).idempotent().extra_timeout(room.unwrap_or_default());
         match self.send::<SubmitResponse>(request).await {
-            Ok(SubmitResponse { unit, status: Status::Created }) => Ok(Sent::Created(unit)),
-            Ok(SubmitResponse { unit, status: Status::Existing }) => Ok(Sent::Existing(unit)),
-            Err(error) => refusal(error).map(Sent::Refused),
+            Ok(SubmitResponse { unit, status: Status::Created }) => Ok(SendResult::Created(unit)),
+            Ok(SubmitResponse { unit, status: Status::Existing }) => Ok(SendResult::Existing(unit)),
+            Err(error) => refusal(error).map(SendResult::Refused),
         }
     }
 
     /// Enqueues units in chunks, each after the previous one is committed: the server sets the pace. Returns
     /// one result per unit, in order. After a unit that found no room, the rest is not tried and gets the
     /// same result.
-    pub async fn submit_many(&self, units: &[NewUnit]) -> Result<Vec<Sent>, ApiError> {
+    pub async fn submit_many(&self, units: &[NewUnit]) -> Result<Vec<SendResult>, ApiError> {
         self.submit_many_as(units, &Scope::All).await
     }
 
@@ -48,13 +48,13 @@ impl ApiClient {
         &self,
         units: &[NewUnit],
         scope: &Scope,
-    ) -> Result<Vec<Sent>, ApiError> {
-        let mut results: Vec<Sent> = Vec::with_capacity(units.len());
+    ) -> Result<Vec<SendResult>, ApiError> {
+        let mut results: Vec<SendResult> = Vec::with_capacity(units.len());
         while results.len() < units.len() {
             let left = &units[results.len()..];
             let stopped = self.submit_chunk(left, scope, &mut results).await?;
-            if let Some(refusal) = stopped.filter(Refusal::keeps_chunk_out) {
-                results.resize(units.len(), Sent::Refused(refusal));
+            if let Some(refusal) = stopped.filter(SendRejection::rejects_chunk) {
+                results.resize(units.len(), SendResult::Refused(refusal));
             }
         }
         Ok(results)
@@ -66,8 +66,8 @@ impl ApiClient {
         &self,
         units: &[NewUnit],
         scope: &Scope,
-        results: &mut Vec<Sent>,
-    ) -> Result<Option<Refusal>, ApiError> {
+        results: &mut Vec<SendResult>,
+    ) -> Result<Option<SendRejection>, ApiError> {
         let mut lines = Vec::new();
         let mut count = 0;
         for unit in units.iter().take(CHUNK_UNITS) {
@@ -98,15 +98,15 @@ impl ApiClient {
         unit: &NewUnit,
         line: u64,
         report: &BulkSubmitReport,
-        refusal: Option<&Refusal>,
+        refusal: Option<&SendRejection>,
         scope: &Scope,
-    ) -> Result<Sent, ApiError> {
+    ) -> Result<SendResult, ApiError> {
         if let Some(found) = report.recognised.iter().find(|known| known.line == line) {
-            return Ok(Sent::Existing(found.unit));
+            return Ok(SendResult::Existing(found.unit));
         }
         match refusal.filter(|_| report.refused.contains(&line)) {
-            None => Ok(Sent::Created(unit.id)),
-            Some(full) if full.keeps_chunk_out() => Ok(Sent::Refused(full.clone())),
+            None => Ok(SendResult::Created(unit.id)),
+            Some(full) if full.rejects_chunk() => Ok(SendResult::Refused(full.clone())),
             Some(_) => self.submit_as(unit, explicit_tenant(unit, scope), None).await,
         }
     }
@@ -146,12 +146,12 @@ impl ApiClient {
     }
 
     /// Cancels a unit; if it runs, asks it to stop.
-    pub async fn cancel_unit(&self, id: UnitId) -> Result<Operated, ApiError> {
+    pub async fn cancel_unit(&self, id: UnitId) -> Result<UnitActionResult, ApiError> {
         self.send(ApiRequest::new("cancelUnit").path_param(id)).await
     }
 
     /// Retries a unit with a fresh attempt count.
-    pub async fn retry_unit(&self, id: UnitId) -> Result<Operated, ApiError> {
+    pub async fn retry_unit(&self, id: UnitId) -> Result<UnitActionResult, ApiError> {
         self.send(ApiRequest::new("retryUnit").path_param(id)).await
     }
 }
@@ -163,7 +163,7 @@ pub(super) fn explicit_tenant(unit: &NewUnit, scope: &Scope) -> Option<TenantId>
 }
 
 /// The refusal in a problem, if there is one.
-fn refusal(error: ApiError) -> Result<Refusal, ApiError> {
+fn refusal(error: ApiError) -> Result<SendRejection, ApiError> {
     match error {
         ApiError::Problem { problem, retry_after } => match problem.refusal.clone() {
             Some(refusal) => Ok(refusal),
@@ -174,7 +174,7 @@ fn refusal(error: ApiError) -> Result<Refusal, ApiError> {
 }
 
 /// The partial result and the refusal of a stopped stream, if there are any.
-fn partial_result(error: ApiError) -> Result<(BulkSubmitReport, Refusal), ApiError> {
+fn partial_result(error: ApiError) -> Result<(BulkSubmitReport, SendRejection), ApiError> {
     let details = match &error {
         ApiError::Problem { problem, .. } => problem.so_far.clone().zip(problem.refusal.clone()),
         _ => None,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::batch::Batch;
-use longshore::session::Session;
+use longshore::worker_session::Session;
 use longshore::store::QueueInfo;
 use longshore::{BatchStatus, Timestamp};
 use maud::{Markup, html};

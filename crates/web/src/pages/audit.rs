@@ -1,6 +1,6 @@
 //! `/audit`: mutations over HTTP, and the callers.
 
-use longshore::accounts::{Deed, Role};
+use longshore::accounts::{AuditEntry, Role};
 use maud::{Markup, html};
 
 use super::PageRequest;
@@ -14,7 +14,7 @@ const PAGE: u32 = 100;
 pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     req.caller.require_role(Role::Operate)?;
     let after = req.query.get("after").map(String::as_str);
-    let found = req.app.ledger.deeds(&req.caller.scope, after, PAGE).await?;
+    let found = req.app.ledger.audit_entries(&req.caller.scope, after, PAGE).await?;
     let main = html! {
         h1 { "Audit log" }
         (table(req, &found.items))
@@ -25,7 +25,7 @@ pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     Ok(layout(&req.caller, "/audit", "Audit log", main))
 }
 
-fn table(req: &PageRequest, deeds: &[Deed]) -> Markup {
+fn table(req: &PageRequest, deeds: &[AuditEntry]) -> Markup {
     let now = req.app.now();
     table_or_empty(
         deeds.len(),
@@ -35,7 +35,7 @@ fn table(req: &PageRequest, deeds: &[Deed]) -> Markup {
                 thead { tr {
                     th { "When" } th { "By" } th { "Asked" } th { "Of" } th.less { "Tenant" } th.less { "Detail" }
                 } }
-                tbody { @for Deed { at, deed, .. } in deeds {
+                tbody { @for AuditEntry { at, entry, .. } in deeds {
                     tr {
                         td { span title=(at) { (ago(*at, now)) } }
                         td.name title=(deed.by) { (deed.by) }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use longshore::accounts::Role;
-use longshore::session::{Order, Session};
+use longshore::worker_session::{WorkerCommand, Session};
 use longshore::store::UnitFilter;
 use longshore::{Kind, Scope, SessionId, Timestamp, Unit, UnitState};
 use maud::{Markup, html};
@@ -51,7 +51,7 @@ fn table(req: &PageRequest, sessions: &[Session], held: &HashMap<SessionId, Vec<
                 tbody { @for session in sessions {
                     tr {
                         td.wide { (session.label) br; code title=(session.id) { (short_id(session.id)) } }
-                        td { (pill(session.order.as_str())) }
+                        td { (pill(session.command.as_str())) }
                         td { (slots(session)) }
                         td { @if session.slots == 0 { span.soft { "no units" } } @else {
                             (current_units(held.get(&session.id).map_or(&[], Vec::as_slice), now))
@@ -110,17 +110,17 @@ fn commands(session: &Session) -> Markup {
         format!("Stop {} now? What it runs is interrupted and will run again.", session.label);
     html! {
         div.actions {
-            @match session.order {
-                Order::Work => {
+            @match session.command {
+                WorkerCommand::Work => {
                     (button(&to("quiet"), "Quiet", None))
                     (button(&to("drain"), "Drain", Some(&drain)))
                 }
-                Order::Quiet => {
+                WorkerCommand::Quiet => {
                     (button(&to("work"), "Work", None))
                     (button(&to("drain"), "Drain", Some(&drain)))
                 }
-                Order::Drain => { (button(&to("stop"), "Stop", Some(&stop))) }
-                Order::Stop => {}
+                WorkerCommand::Drain => { (button(&to("stop"), "Stop", Some(&stop))) }
+                WorkerCommand::Stop => {}
             }
         }
     }

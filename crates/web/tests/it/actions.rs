@@ -3,9 +3,9 @@
 use axum::body::Body;
 use axum::http::Request;
 use longshore::accounts::Role;
-use longshore::store::{Capacity, Finish, QueueChange};
+use longshore::store::{Capacity, FinishRequest, QueueChange};
 use longshore::{Outcome, QueueName, Scope, UnitState};
-use longshore_web::Lock;
+use longshore_web::AuthMode;
 use longshore_web::endpoints::ENDPOINTS;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
 
 #[tokio::test]
 async fn a_unit_submitted_twice_with_one_key_is_one() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         let body = json!({ "kind": "mail", "payload": { "to": "a@example.org" }, "priority": 1 });
         let first = site.send(submit(Some("order-7"), &body)).await;
         assert_eq!((first.status.as_u16(), &first.good()["status"]), (201, &"created".into()));
@@ -41,7 +41,7 @@ async fn a_unit_submitted_twice_with_one_key_is_one() {
 
 #[tokio::test]
 async fn what_is_no_unit_is_refused_in_words() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     for (body, words) in [
         (json!({}), "missing field `kind`"),
         (json!({ "kind": "a b" }), "letters, digits"),
@@ -63,7 +63,7 @@ async fn what_is_no_unit_is_refused_in_words() {
 
 #[tokio::test]
 async fn a_full_queue_says_when_to_come_back() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let queue = QueueName::new("small").unwrap();
     let capacity = Some(Capacity { units: Some(1), bytes: None });
     let change = QueueChange { capacity, ..QueueChange::default() };
@@ -80,7 +80,7 @@ async fn a_full_queue_says_when_to_come_back() {
 
 #[tokio::test]
 async fn whoever_waits_hears_of_the_end() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let data = site.populate("acme").await;
     let shown = path("/units/{unit}?wait=0", &data);
     assert_eq!(site.get(&shown, None).await["state"], "ready", "it is shown as it is");
@@ -101,7 +101,7 @@ async fn batch(site: &TestSite, verb: &str, data: &TenantData) -> Value {
 
 #[tokio::test]
 async fn a_batch_is_paused_resumed_retried_and_cancelled() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         let data = site.populate("acme").await;
         let paused = batch(&site, "pause", &data).await;
         assert_eq!(paused["status"], "paused");
@@ -128,13 +128,13 @@ async fn a_batch_is_paused_resumed_retried_and_cancelled() {
 
 #[tokio::test]
 async fn who_drains_a_batch_waits_until_nothing_of_it_runs() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         let data = site.populate("acme").await;
         let held = site.hold_unit("acme", &data).await;
         let now = batch(&site, "drain?wait=0", &data).await;
         assert_eq!((&now["status"], &now["counts"]["leased"]), (&"paused".into(), &1.into()));
         let (drained, ()) = tokio::join!(batch(&site, "drain?wait=60", &data), async {
-            let done = Finish::new(held.lease, Outcome::Done(None));
+            let done = FinishRequest::new(held.lease, Outcome::Done(None));
             site.store.finish(data.worker, vec![done]).await.unwrap();
         });
         assert_eq!(
@@ -163,7 +163,7 @@ async fn batch_status(site: &TestSite, data: &TenantData) -> String {
 
 #[tokio::test]
 async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     site.populate("acme").await;
     site.populate("other").await;
     let (acme, admin) =
@@ -191,7 +191,7 @@ async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
 
 #[tokio::test]
 async fn a_worker_hears_what_it_is_asked() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let data = site.populate("acme").await;
     for (verb, order) in
         [("quiet", "quiet"), ("work", "work"), ("drain", "drain"), ("stop", "stop")]
@@ -205,7 +205,7 @@ async fn a_worker_hears_what_it_is_asked() {
 
 #[tokio::test]
 async fn every_change_is_written_down_with_who_asked_for_it() {
-    for site in TestSite::everywhere(Lock::Always).await {
+    for site in TestSite::everywhere(AuthMode::TokenRequired).await {
         let data = site.populate("acme").await;
         let token = site.token("acme", Role::Admin).await;
         let mut asked = Vec::new();
@@ -235,7 +235,7 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
 
 #[tokio::test]
 async fn what_is_refused_changes_nothing() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     let data = site.populate("acme").await;
     let reader = site.token("acme", Role::Read).await;
     for endpoint in ENDPOINTS.iter().filter(|one| one.is_mutation()) {
@@ -244,5 +244,5 @@ async fn what_is_refused_changes_nothing() {
     }
     let unit = site.store.unit(&Scope::All, data.unit).await.unwrap();
     assert_eq!(unit.state, UnitState::Ready);
-    assert!(site.ledger.deeds(&Scope::All, None, 10).await.unwrap().items.is_empty());
+    assert!(site.ledger.audit_entries(&Scope::All, None, 10).await.unwrap().items.is_empty());
 }

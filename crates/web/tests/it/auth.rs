@@ -5,14 +5,14 @@ use axum::http::Request;
 use longshore::Scope;
 use longshore::accounts::{NewToken, Role};
 use longshore_web::endpoints::{ENDPOINTS, ResponseBody};
-use longshore_web::{FreshToken, Lock};
+use longshore_web::{FreshToken, AuthMode};
 use std::time::Duration;
 
 use crate::fixture::{TestSite, now, path, tenant};
 
 #[tokio::test]
 async fn nobody_comes_in_without_a_good_token_where_one_is_demanded() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     let data = site.populate("acme").await;
     let expired = FreshToken::new();
     let new = NewToken {
@@ -36,7 +36,7 @@ async fn nobody_comes_in_without_a_good_token_where_one_is_demanded() {
 
 #[tokio::test]
 async fn each_endpoint_demands_its_role() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     let data = site.populate("acme").await;
     for role in Role::ALL {
         let token = site.token("acme", role).await;
@@ -51,7 +51,7 @@ async fn each_endpoint_demands_its_role() {
 
 #[tokio::test]
 async fn a_revoked_token_opens_nothing_from_then_on() {
-    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
     assert_eq!(site.get("/whoami", None).await["all_tenants"], true, "the door is open");
     let token = site.token("acme", Role::Read).await;
     let me = site.get("/whoami", Some(&token)).await;
@@ -68,7 +68,7 @@ async fn a_revoked_token_opens_nothing_from_then_on() {
 
 #[tokio::test]
 async fn an_open_door_is_not_for_other_sites_pages_or_proxies() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     site.populate("acme").await;
     let ask = |host: &str, name: &str, value: &str, method: &str| {
         let request = Request::builder().method(method).uri("/api/v1/queues/shared/pause");
@@ -89,7 +89,7 @@ async fn an_open_door_is_not_for_other_sites_pages_or_proxies() {
 
 #[tokio::test]
 async fn who_guesses_is_told_to_rest_and_locks_nobody_out() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     let good = site.token("acme", Role::Read).await;
     let from = |ip: [u8; 4], token: &str| {
         let request = Request::builder().uri("/api/v1/whoami").header("host", "x");

@@ -5,7 +5,7 @@ use axum::http::Request;
 use longshore::accounts::Role;
 use longshore::store::{Capacity, QueueChange, UnitFilter};
 use longshore::{BatchId, QueueName, Scope};
-use longshore_web::Lock;
+use longshore_web::AuthMode;
 use serde_json::{Value, json};
 
 use crate::fixture::{TestResponse, TestSite};
@@ -31,7 +31,7 @@ async fn open(site: &TestSite, token: Option<&str>, more: Value) -> TestResponse
 
 #[tokio::test]
 async fn a_batch_is_opened_filled_without_gap_or_repeat_and_sealed() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         let response = open(
             &site,
             None,
@@ -66,7 +66,7 @@ async fn a_batch_is_opened_filled_without_gap_or_repeat_and_sealed() {
 
 #[tokio::test]
 async fn a_chunk_with_a_bad_line_or_without_room_stays_out_as_a_whole() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         open(&site, None, json!({})).await.good();
         for (query, body, words) in [
             ("next=3", units(0, 2) + "{\"kind\": 7}\n", "line 3"),
@@ -95,7 +95,7 @@ async fn a_chunk_with_a_bad_line_or_without_room_stays_out_as_a_whole() {
 
 #[tokio::test]
 async fn a_batch_is_filled_by_its_own_tenant_only() {
-    for site in TestSite::everywhere(Lock::Always).await {
+    for site in TestSite::everywhere(AuthMode::TokenRequired).await {
         let own = site.token("acme", Role::Submit).await;
         let others =
             [site.token("other", Role::Submit).await, site.token("other", Role::Admin).await];

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use longshore::accounts::{Role, UsageBy, UsageFilter};
 use longshore::batch::BatchAction;
-use longshore::session::Order;
+use longshore::worker_session::WorkerCommand;
 use longshore::store::{
-    Capacity, Inspect, Intake, Operate, QueueChange, Refusal, ScheduleFilter, Schedules, Sent,
+    Capacity, Queries, Enqueue, Admin, QueueChange, SendRejection, ScheduleFilter, Schedules, SendResult,
     UnitAction, UnitFilter, UnitSelection,
 };
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
@@ -15,8 +15,8 @@ use longshore::{
     BatchStatus, Client, Error, NewUnit, Permits, QueueName, RetryPolicy, Scope, Store, UnitState,
     WhenFull,
 };
-use longshore_web::Lock;
-use longshore_web::client::{ApiClient, ApiError, FarPermits, FarStore, ROUTES, Server};
+use longshore_web::AuthMode;
+use longshore_web::client::{ApiClient, ApiError, RemotePermits, RemoteStore, ROUTES, ApiServer};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -32,7 +32,7 @@ struct TestServer {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test waits for it")]
-async fn serve(site: &TestSite, lock: Lock) -> TestServer {
+async fn serve(site: &TestSite, lock: AuthMode) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (end, ended) = oneshot::channel();
@@ -48,8 +48,8 @@ async fn serve(site: &TestSite, lock: Lock) -> TestServer {
 impl TestServer {
     fn api(&self, token: Option<String>) -> ApiClient {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let server = Server::at(self.url.parse().unwrap());
-        ApiClient::new(Server { token: token.map(Into::into), ..server }).unwrap()
+        let server = ApiServer::new(self.url.parse().unwrap());
+        ApiClient::new(ApiServer { token: token.map(Into::into), ..server }).unwrap()
     }
 
     async fn stop(self) {
@@ -60,7 +60,7 @@ impl TestServer {
 
 #[tokio::test]
 async fn the_document_has_every_path_that_the_client_asks() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let document = site.get("/openapi.json", None).await;
     let mut written = Vec::new();
     for methods in document["paths"].as_object().unwrap().values() {
@@ -75,8 +75,8 @@ async fn the_document_has_every_path_that_the_client_asks() {
 /// Queries over HTTP return what the store returns.
 async fn looks_the_same(site: TestSite) {
     let data = site.populate("acme").await;
-    let server = serve(&site, Lock::OnceThereIsAToken).await;
-    let (far, near) = (FarStore::new(server.api(None)), &site.store);
+    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let (far, near) = (RemoteStore::new(server.api(None)), &site.store);
     for scope in [Scope::All, Scope::Tenant(tenant("acme"))] {
         assert_eq!(far.queues(&scope).await.unwrap(), near.queues(&scope).await.unwrap());
         let batch = &data.batch;
@@ -115,7 +115,7 @@ async fn looks_the_same(site: TestSite) {
     }
     let (one, other) = (far.sessions().await.unwrap(), near.sessions().await.unwrap());
     assert_eq!((one.len(), &one), (1, &other));
-    let pools: &dyn Permits = &FarPermits::new(server.api(None));
+    let pools: &dyn Permits = &RemotePermits::new(server.api(None));
     for (pool, _) in site.permits.pools(None).await.unwrap() {
         let (one, other) =
             (pools.stats(&pool).await.unwrap(), site.permits.stats(&pool).await.unwrap());
@@ -135,29 +135,29 @@ async fn looks_the_same(site: TestSite) {
 
 #[tokio::test]
 async fn a_store_looks_the_same_through_a_server() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         Box::pin(looks_the_same(site)).await;
     }
 }
 
 #[tokio::test]
 async fn what_is_steered_through_a_server_is_steered() {
-    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
     let data = site.populate("acme").await;
-    let server = serve(&site, Lock::OnceThereIsAToken).await;
-    let far = FarStore::new(server.api(None));
+    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let far = RemoteStore::new(server.api(None));
     let (all, batch) = (Scope::All, &data.batch);
     let why = BatchAction::Pause { reason: "lunch".to_owned() };
-    let paused = far.operate_batch(&all, batch, why).await.unwrap();
+    let paused = far.apply_batch_action(&all, batch, why).await.unwrap();
     assert_eq!((paused.status, paused.reason.as_deref()), (BatchStatus::Paused, Some("lunch")));
-    far.operate_batch(&all, batch, BatchAction::Resume).await.unwrap();
-    far.operate_batch(&all, batch, BatchAction::RetryFailed).await.unwrap();
+    far.apply_batch_action(&all, batch, BatchAction::Resume).await.unwrap();
+    far.apply_batch_action(&all, batch, BatchAction::RetryFailed).await.unwrap();
     assert_eq!(site.store.batch(&all, batch).await.unwrap().counts.failed, 0);
-    far.operate_batch(&all, batch, BatchAction::Cancel).await.unwrap();
+    far.apply_batch_action(&all, batch, BatchAction::Cancel).await.unwrap();
     assert_eq!(site.store.batch(&all, batch).await.unwrap().status, BatchStatus::Cancelled);
     let one = || UnitSelection::Ids(vec![data.unit]);
-    assert_eq!(far.operate_units(&all, one(), UnitAction::Cancel).await.unwrap().changed, 1);
-    assert_eq!(far.operate_units(&all, one(), UnitAction::Retry).await.unwrap().changed, 1);
+    assert_eq!(far.apply_unit_action(&all, one(), UnitAction::Cancel).await.unwrap().changed, 1);
+    assert_eq!(far.apply_unit_action(&all, one(), UnitAction::Retry).await.unwrap().changed, 1);
     assert_eq!(site.store.unit(&all, data.unit).await.unwrap().state, UnitState::Ready);
     let change = |paused| QueueChange { paused: Some(paused), ..QueueChange::default() };
     for paused in [true, false] {
@@ -168,12 +168,12 @@ async fn what_is_steered_through_a_server_is_steered() {
         let queues = site.store.queues(&all).await.unwrap();
         assert_eq!(queues.iter().find(|q| q.queue == data.queue).unwrap().paused, paused);
     }
-    for order in [Order::Quiet, Order::Work, Order::Drain, Order::Stop] {
-        far.order(data.worker, order).await.unwrap();
-        assert_eq!(site.store.sessions().await.unwrap()[0].order, order);
+    for order in [WorkerCommand::Quiet, WorkerCommand::Work, WorkerCommand::Drain, WorkerCommand::Stop] {
+        far.command_worker(data.worker, order).await.unwrap();
+        assert_eq!(site.store.sessions().await.unwrap()[0].command, order);
     }
     let pool = "acme/pool".parse().unwrap();
-    let pools: &dyn Permits = &FarPermits::new(server.api(None));
+    let pools: &dyn Permits = &RemotePermits::new(server.api(None));
     pools.resize(&pool, 7).await.unwrap();
     assert_eq!(site.permits.stats(&pool).await.unwrap().unwrap().max, 7);
     drop(far);
@@ -191,24 +191,24 @@ fn unit(n: u64, key: Option<&str>) -> NewUnit {
 
 #[tokio::test]
 async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
-    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
-    let server = serve(&site, Lock::OnceThereIsAToken).await;
-    let far = FarStore::new(server.api(None));
+    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
+    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let far = RemoteStore::new(server.api(None));
     let first: Vec<NewUnit> = (1..=700).map(|n| unit(n, Some("nightly"))).collect();
     let policy = longshore::Policy { retry: RetryPolicy::never(), ..Default::default() };
     let mut first = first;
     first[0] = NewUnit { policy: Some(policy.clone()), awaited: true, ..first[0].clone() };
-    let created: Vec<Sent> = first.iter().map(|unit| Sent::Created(unit.id)).collect();
+    let created: Vec<SendResult> = first.iter().map(|unit| SendResult::Created(unit.id)).collect();
     assert_eq!(far.send(&Scope::All, first.clone()).await.unwrap(), created);
     assert_eq!(far.send(&Scope::All, first.clone()).await.unwrap(), created, "known by their ids");
     let again: Vec<NewUnit> = (1..=701).map(|n| unit(n, Some("nightly"))).collect();
-    let mut wanted: Vec<Sent> = first.iter().map(|unit| Sent::Existing(unit.id)).collect();
-    wanted.push(Sent::Created(again[700].id));
+    let mut wanted: Vec<SendResult> = first.iter().map(|unit| SendResult::Existing(unit.id)).collect();
+    wanted.push(SendResult::Created(again[700].id));
     assert_eq!(far.send(&Scope::All, again).await.unwrap(), wanted, "known by their keys");
     let kept = site.store.unit(&Scope::All, first[0].id).await.unwrap();
     assert_eq!(kept.policy, Some(policy));
     let dangling = NewUnit {
-        after: longshore::unit::After {
+        dependencies: longshore::unit::Dependencies {
             units: vec![longshore::UnitId::new()],
             ..Default::default()
         },
@@ -218,48 +218,48 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
     let response = far.send(&Scope::All, mixed.clone()).await.unwrap();
     assert_eq!(
         (&response[0], &response[2]),
-        (&Sent::Created(mixed[0].id), &Sent::Created(mixed[2].id))
+        (&SendResult::Created(mixed[0].id), &SendResult::Created(mixed[2].id))
     );
-    assert!(matches!(response[1], Sent::Refused(Refusal::UnknownDependency(_))), "{response:?}");
+    assert!(matches!(response[1], SendResult::Refused(SendRejection::UnknownDependency(_))), "{response:?}");
     drop(far);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_who_waits_gets_in_when_there_is_room() {
-    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
     let queue = QueueName::default();
     let bound = |units| QueueChange {
         capacity: Some(Capacity { units: Some(units), bytes: None }),
         ..QueueChange::default()
     };
     site.store.change_queue(&Scope::All, &queue, bound(3)).await.unwrap();
-    let server = serve(&site, Lock::OnceThereIsAToken).await;
-    let far: Arc<dyn Store> = Arc::new(FarStore::new(server.api(None)));
+    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let far: Arc<dyn Store> = Arc::new(RemoteStore::new(server.api(None)));
     let client = Client::new(far);
     let units: Vec<NewUnit> = (1..=5).map(|n| unit(n, None)).collect();
     let response = client.send_many(units.clone(), WhenFull::Refuse).await.unwrap();
-    let full = |sent: &&Sent| matches!(sent, Sent::Refused(Refusal::Full { .. }));
+    let full = |sent: &&SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
     assert_eq!(response.iter().filter(full).count(), 2, "{response:?}");
     let lone = client.send_many(vec![unit(6, None)], WhenFull::Refuse).await.unwrap();
     assert_eq!(lone.iter().filter(full).count(), 1, "{lone:?}");
     let make_room = site.store.change_queue(&Scope::All, &queue, bound(10));
     let (sent, made) = tokio::join!(client.send_many(units, WhenFull::Wait), make_room);
     made.unwrap();
-    assert!(sent.unwrap().iter().all(|sent| matches!(sent, Sent::Created(_))));
+    assert!(sent.unwrap().iter().all(|sent| matches!(sent, SendResult::Created(_))));
     drop(client);
     server.stop().await;
 }
 
 #[tokio::test]
 async fn who_waits_through_a_server_hears_of_the_end() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
-    let server = serve(&site, Lock::OnceThereIsAToken).await;
-    let client = Client::new(Arc::new(FarStore::new(server.api(None))));
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let client = Client::new(Arc::new(RemoteStore::new(server.api(None))));
     let unit = NewUnit { awaited: true, ..unit(1, None) };
     let id = client.send(unit).await.unwrap();
     let ends =
-        site.store.operate_units(&Scope::All, UnitSelection::Ids(vec![id]), UnitAction::Cancel);
+        site.store.apply_unit_action(&Scope::All, UnitSelection::Ids(vec![id]), UnitAction::Cancel);
     let (ended, cancelled) = tokio::join!(client.wait(id, Some(Duration::from_secs(60))), ends);
     cancelled.unwrap();
     assert_eq!(ended.unwrap().state, UnitState::Cancelled);
@@ -269,11 +269,11 @@ async fn who_waits_through_a_server_hears_of_the_end() {
 
 #[tokio::test]
 async fn a_tenants_token_reaches_its_own_things_only() {
-    let site = TestSite::on_disk(Lock::Always);
+    let site = TestSite::on_disk(AuthMode::TokenRequired);
     let (acme, zebra) = (site.populate("acme").await, site.populate("zebra").await);
-    let server = serve(&site, Lock::Always).await;
+    let server = serve(&site, AuthMode::TokenRequired).await;
     let token = site.token("acme", Role::Operate).await;
-    let far = FarStore::new(server.api(Some(token)));
+    let far = RemoteStore::new(server.api(Some(token)));
     assert_eq!(far.check().await.unwrap().tenant, Some(tenant("acme")));
     far.unit(&Scope::All, acme.unit).await.unwrap();
     let hidden = far.unit(&Scope::All, zebra.unit).await.unwrap_err();
@@ -283,13 +283,13 @@ async fn a_tenants_token_reaches_its_own_things_only() {
     let queues = far.queues(&Scope::All).await.unwrap();
     assert!(!queues.is_empty() && queues.iter().all(|lane| lane.tenant == tenant("acme")));
     let denied = far.sessions().await.unwrap_err();
-    assert!(matches!(denied, Error::Denied { .. }) && !denied.is_retryable(), "{denied}");
+    assert!(matches!(denied, Error::PermissionDenied { .. }) && !denied.is_retryable(), "{denied}");
     // A unit without a tenant belongs to the token's tenant.
     let sent = far.send(&Scope::All, vec![unit(1, None)]).await.unwrap();
-    let [Sent::Created(id)] = sent[..] else { panic!("{sent:?}") };
+    let [SendResult::Created(id)] = sent[..] else { panic!("{sent:?}") };
     assert_eq!(site.store.unit(&Scope::All, id).await.unwrap().tenant, tenant("acme"));
     // An admin with a tenant's scope sees no other tenant.
-    let admin = FarStore::new(server.api(Some(site.token("zebra", Role::Admin).await)));
+    let admin = RemoteStore::new(server.api(Some(site.token("zebra", Role::Admin).await)));
     let hidden = admin.unit(&Scope::Tenant(tenant("zebra")), acme.unit).await.unwrap_err();
     assert!(matches!(hidden, Error::NotFound { .. }), "{hidden}");
     drop((far, admin));
@@ -298,17 +298,17 @@ async fn a_tenants_token_reaches_its_own_things_only() {
 
 #[tokio::test]
 async fn every_way_to_miss_a_server_has_its_own_words_and_a_hint() {
-    let site = TestSite::in_memory(Lock::Always);
-    let server = serve(&site, Lock::Always).await;
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
+    let server = serve(&site, AuthMode::TokenRequired).await;
     for token in [None, Some("lsh_wrong".to_owned())] {
         let error = server.api(token).whoami().await.unwrap_err();
         assert_eq!(error.kind(), Some("unauthorized"), "{error}");
         assert!(error.hint().unwrap().contains("LONGSHORE_TOKEN"), "{error}");
     }
-    let below = Server::at(format!("{}/elsewhere", server.url).parse().unwrap());
+    let below = ApiServer::new(format!("{}/elsewhere", server.url).parse().unwrap());
     let error = ApiClient::new(below).unwrap().whoami().await.unwrap_err();
     assert!(error.hint().is_some(), "{error}");
-    let secure = Server::at(server.url.replace("http:", "https:").parse().unwrap());
+    let secure = ApiServer::new(server.url.replace("http:", "https:").parse().unwrap());
     let error = ApiClient::new(secure).unwrap().whoami().await.unwrap_err();
     assert!(matches!(error, ApiError::Tls { .. }), "{error:?}");
     let gone = server.api(None);

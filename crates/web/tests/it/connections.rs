@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_web::{Limits, Lock};
+use longshore_web::{ConnectionLimits, AuthMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -17,11 +17,11 @@ struct TestServer {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test waits for it")]
-async fn serve(site: &TestSite, limits: Limits) -> TestServer {
+async fn serve(site: &TestSite, limits: ConnectionLimits) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (end, ended) = oneshot::channel();
-    let web = site.web(Lock::OnceThereIsAToken).limits(limits);
+    let web = site.web(AuthMode::OpenUntilFirstToken).limits(limits);
     let serving = tokio::spawn(web.serve(listener, None, async {
         let _ = ended.await;
     }));
@@ -56,8 +56,8 @@ const CLOSE: &str = "host: localhost\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
 async fn health_is_told_to_anybody() {
-    let site = TestSite::in_memory(Lock::Always);
-    let server = serve(&site, Limits::default()).await;
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
+    let server = serve(&site, ConnectionLimits::default()).await;
     let alive = server.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
     assert!(alive.starts_with("HTTP/1.1 200") && alive.ends_with("ok\n"), "{alive}");
     let ready = server.hear(&format!("GET /readyz HTTP/1.1\r\n{CLOSE}")).await;
@@ -68,9 +68,9 @@ async fn health_is_told_to_anybody() {
 
 #[tokio::test]
 async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let time = Duration::from_millis(300);
-    let server = serve(&site, Limits { body: 1_000, time, ..Limits::default() }).await;
+    let server = serve(&site, ConnectionLimits { body: 1_000, time, ..ConnectionLimits::default() }).await;
     let json = "content-type: application/json\r\n";
     let long = format!("\"{}\"", "x".repeat(2_000));
     let response = server
@@ -95,9 +95,9 @@ async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
 
 #[tokio::test]
 async fn a_stop_ends_those_who_listen_and_those_who_wait() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let data = site.populate("acme").await;
-    let server = serve(&site, Limits::default()).await;
+    let server = serve(&site, ConnectionLimits::default()).await;
     let mut listening = server.say("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let mut first = [0; 15];
     listening.read_exact(&mut first).await.unwrap();
@@ -128,8 +128,8 @@ fn resident() -> usize {
 
 #[tokio::test]
 async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
-    let server = serve(&site, Limits { time: Duration::from_secs(120), ..Limits::default() }).await;
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let server = serve(&site, ConnectionLimits { time: Duration::from_secs(120), ..ConnectionLimits::default() }).await;
     let count = soaked(400, 9_000);
     let before = resident();
     let mut idle = Vec::with_capacity(count);
@@ -148,9 +148,9 @@ async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
 
 #[tokio::test]
 async fn who_drips_a_head_is_let_go_when_the_time_is_over() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let time = Duration::from_millis(500);
-    let server = serve(&site, Limits { time, ..Limits::default() }).await;
+    let server = serve(&site, ConnectionLimits { time, ..ConnectionLimits::default() }).await;
     let mut stream = server.say("GET / HTTP/1.1\r\n").await;
     let dripping = async {
         // Until the server closes the connection.
@@ -164,8 +164,8 @@ async fn who_drips_a_head_is_let_go_when_the_time_is_over() {
 
 #[tokio::test]
 async fn a_huge_body_is_refused_before_it_has_come() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
-    let server = serve(&site, Limits::default()).await;
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let server = serve(&site, ConnectionLimits::default()).await;
     let before = resident();
     let head = "POST /api/v1/units HTTP/1.1\r\ncontent-type: application/json\r\n\
         content-length: 104857600\r\n";
@@ -185,8 +185,8 @@ async fn a_huge_body_is_refused_before_it_has_come() {
 
 #[tokio::test]
 async fn many_who_listen_all_hear_of_a_change() {
-    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
-    let server = serve(&site, Limits::default()).await;
+    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
+    let server = serve(&site, ConnectionLimits::default()).await;
     let ask = "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut listening = Vec::new();
     for _ in 0..soaked(100, 1_000) {

@@ -11,10 +11,10 @@ use http_body_util::BodyExt;
 use longshore::accounts::{
     Budget, CallEnd, CallMode, CallRecord, CallStatus, NewCall, NewToken, PutProfile, Role,
 };
-use longshore::permits::{Ask, Otherwise};
-use longshore::schedule::{NewSchedule, Plan, Template};
-use longshore::session::NewSession;
-use longshore::store::{BatchChunk, Claim, Finish, HeldUnit, IfThere, TenantChange};
+use longshore::permits::{AcquireRequest, IfFull};
+use longshore::schedule::{NewSchedule, SchedulePlan, UnitTemplate};
+use longshore::worker_session::NewSession;
+use longshore::store::{BatchChunk, ClaimRequest, FinishRequest, LeasedUnit, IfExists, TenantChange};
 use longshore::{
     BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
     PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
@@ -24,7 +24,7 @@ use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
 use longshore_web::endpoints::{BASE, Endpoint};
-use longshore_web::{FreshToken, Lock, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web};
+use longshore_web::{FreshToken, AuthMode, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -69,19 +69,19 @@ pub(crate) fn kind(name: &str) -> Kind {
 }
 
 impl TestSite {
-    pub(crate) fn in_memory(lock: Lock) -> Self {
+    pub(crate) fn in_memory(lock: AuthMode) -> Self {
         let store = Arc::new(MemoryStore::default());
         Self::new(store.clone(), store, lock, None)
     }
 
-    pub(crate) fn on_disk(lock: Lock) -> Self {
+    pub(crate) fn on_disk(lock: AuthMode) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("longshore.db");
         let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
         Self::new(store.clone(), store, lock, Some(folder))
     }
 
-    pub(crate) async fn on_postgres(lock: Lock) -> Self {
+    pub(crate) async fn on_postgres(lock: AuthMode) -> Self {
         let server = PrivatePostgres::start().unwrap();
         let options = PostgresOptions::default();
         let store = Arc::new(PostgresStore::open(&server.url(), options).await.unwrap());
@@ -89,14 +89,14 @@ impl TestSite {
     }
 
     /// One site per store.
-    pub(crate) async fn everywhere(lock: Lock) -> [Self; 3] {
+    pub(crate) async fn everywhere(lock: AuthMode) -> [Self; 3] {
         [Self::in_memory(lock), Self::on_disk(lock), Self::on_postgres(lock).await]
     }
 
     fn new(
         store: Arc<dyn Store>,
         ledger: Arc<dyn Ledger>,
-        lock: Lock,
+        lock: AuthMode,
         folder: Option<TempDir>,
     ) -> Self {
         let permits = Arc::new(MemoryPermits::default());
@@ -108,7 +108,7 @@ impl TestSite {
         Self { store, ledger, permits, router, _folder: folder, _server: None }
     }
 
-    pub(crate) fn web(&self, lock: Lock) -> Web {
+    pub(crate) fn web(&self, lock: AuthMode) -> Web {
         Web::new(self.store.clone(), self.ledger.clone(), lock)
     }
 
@@ -225,21 +225,21 @@ impl TestSite {
         self.store.open_session(session).await.unwrap();
         let held = self.claim(id, mark, batch).await;
         let failure = Failure::new("broken", format!("{mark} broke"));
-        let finish = Finish::new(held.lease, Outcome::Fail(failure));
+        let finish = FinishRequest::new(held.lease, Outcome::Fail(failure));
         self.store.finish(id, vec![finish]).await.unwrap();
         id
     }
 
     /// Claims a unit of the tenant's batch.
-    pub(crate) async fn hold_unit(&self, mark: &str, data: &TenantData) -> HeldUnit {
+    pub(crate) async fn hold_unit(&self, mark: &str, data: &TenantData) -> LeasedUnit {
         self.claim(data.worker, mark, &data.batch).await
     }
 
-    async fn claim(&self, session: SessionId, mark: &str, batch: &BatchId) -> HeldUnit {
-        let claim = Claim {
+    async fn claim(&self, session: SessionId, mark: &str, batch: &BatchId) -> LeasedUnit {
+        let claim = ClaimRequest {
             batch: Some(batch.clone()),
-            free: 1,
-            ..Claim::new(session, vec![kind(&format!("{mark}-kind"))], 2)
+            free_slots: 1,
+            ..ClaimRequest::new(session, vec![kind(&format!("{mark}-kind"))], 2)
         };
         self.store.claim(claim).await.unwrap().units.remove(0)
     }
@@ -255,16 +255,16 @@ impl TestSite {
 
     async fn hold_of(&self, pool: &PoolName, mark: &str, id: PermitId) {
         self.permits.resize(pool, 3).await.unwrap();
-        let ask = Ask {
+        let ask = AcquireRequest {
             id,
             max: 3,
             weight: 1,
             priority: Priority::NORMAL,
             owner: format!("{mark} holder").into(),
             ttl: Duration::from_secs(600),
-            otherwise: Otherwise::GoAway,
+            if_full: IfFull::Fail,
         };
-        self.permits.ask(pool, &ask).await.unwrap();
+        self.permits.acquire(pool, &ask).await.unwrap();
     }
 
     /// Creates a profile with a key, a budget, and a paid call.
@@ -296,18 +296,18 @@ impl TestSite {
             cost_picos: 2_500_000_000_000,
             estimated: false,
             mode: CallMode::Direct,
-            ..call.maybe_billed()
+            ..call.lost_end()
         };
         self.ledger.record_calls(vec![CallRecord { call, end: Some(end) }]).await.unwrap();
     }
 
     async fn schedule(&self, mark: &str, tenant: &TenantId, queue: &QueueName) {
-        let template: Template = serde_json::from_value(json!({
+        let template: UnitTemplate = serde_json::from_value(json!({
             "kind": format!("{mark}-kind"), "queue": queue,
         }))
         .unwrap();
-        let template = Template { payload: json!({ "words": mark }).into(), ..template };
-        let plan = Plan {
+        let template = UnitTemplate { payload: json!({ "words": mark }).into(), ..template };
+        let plan = SchedulePlan {
             cron: "0 8 * * *".to_owned(),
             zone: "UTC".to_owned(),
             missed: Default::default(),
@@ -317,7 +317,7 @@ impl TestSite {
         let name = format!("{mark}-daily").parse().unwrap();
         let new =
             NewSchedule { name, tenant: tenant.clone(), plan, paused: false, next_fire: None };
-        self.store.put_schedule(&Scope::All, new, IfThere::Replace).await.unwrap();
+        self.store.put_schedule(&Scope::All, new, IfExists::Replace).await.unwrap();
     }
 }
 
@@ -359,7 +359,7 @@ struct FixedScriptPools;
 
 #[async_trait::async_trait]
 impl ScriptPools for FixedScriptPools {
-    async fn look(&self) -> Vec<ScriptPool> {
+    async fn list(&self) -> Vec<ScriptPool> {
         let node = ScriptNode {
             id: "0123456789".to_owned(),
             host: "node-7".to_owned(),

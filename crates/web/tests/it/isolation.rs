@@ -3,7 +3,7 @@
 use longshore::accounts::Role;
 use longshore::store::{ScheduleFilter, UnitFilter};
 use longshore::{PoolName, Scope};
-use longshore_web::Lock;
+use longshore_web::AuthMode;
 use longshore_web::endpoints::{ENDPOINTS, Endpoint, ParamKind, ResponseBody};
 use serde_json::json;
 
@@ -46,7 +46,7 @@ async fn inventory(site: &TestSite, data: &TenantData) -> String {
     let schedules =
         site.store.schedules(&scope, &ScheduleFilter::All, None, 100).await.unwrap().page;
     let sessions = site.store.sessions().await.unwrap();
-    let deeds = site.ledger.deeds(&scope, None, 100).await.unwrap();
+    let deeds = site.ledger.audit_entries(&scope, None, 100).await.unwrap();
     let mut held = Vec::new();
     for pool in [format!("{}/pool", data.mark), "shared".to_owned()] {
         let stats = site.permits.stats(&PoolName::new(pool).unwrap()).await.unwrap().unwrap();
@@ -94,22 +94,22 @@ async fn nothing_leaks(site: TestSite) {
 
 #[tokio::test]
 async fn a_tenant_sees_and_changes_nothing_of_another_in_memory() {
-    nothing_leaks(TestSite::in_memory(Lock::Always)).await;
+    nothing_leaks(TestSite::in_memory(AuthMode::TokenRequired)).await;
 }
 
 #[tokio::test]
 async fn a_tenant_sees_and_changes_nothing_of_another_in_sqlite() {
-    nothing_leaks(TestSite::on_disk(Lock::Always)).await;
+    nothing_leaks(TestSite::on_disk(AuthMode::TokenRequired)).await;
 }
 
 #[tokio::test]
 async fn a_tenant_sees_and_changes_nothing_of_another_in_postgresql() {
-    nothing_leaks(TestSite::on_postgres(Lock::Always).await).await;
+    nothing_leaks(TestSite::on_postgres(AuthMode::TokenRequired).await).await;
 }
 
 #[tokio::test]
 async fn an_admin_sees_all_counters_and_only_its_own_payloads() {
-    for site in TestSite::everywhere(Lock::Always).await {
+    for site in TestSite::everywhere(AuthMode::TokenRequired).await {
         let (zebra, own) = (site.populate("zebra").await, site.populate("quokka").await);
         let admin = site.token("quokka", Role::Admin).await;
         let queues = site.get("/queues", Some(&admin)).await.to_string();

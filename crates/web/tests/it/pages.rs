@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use longshore::accounts::Role;
-use longshore_web::Lock;
+use longshore_web::AuthMode;
 
 use crate::fixture::{TestResponse, TestSite, path};
 
@@ -33,7 +33,7 @@ const HERE: &str = "http://localhost";
 
 #[tokio::test]
 async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         for page in [
             "/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron", "/audit",
         ] {
@@ -98,7 +98,7 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
 
 #[tokio::test]
 async fn what_people_wrote_is_shown_and_not_run() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     site.populate("acme").await;
     let failed = visit(&site, "/batches/acme-batch", None).await.text;
     assert!(failed.contains("{&quot;words&quot;:&quot;acme 1&quot;}"), "{failed}");
@@ -108,7 +108,7 @@ async fn what_people_wrote_is_shown_and_not_run() {
 
 #[tokio::test]
 async fn a_browser_logs_in_with_a_token_and_out_again() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     site.populate("acme").await;
     let data = site.populate("other").await;
     let token = site.token("acme", Role::Operate).await;
@@ -148,7 +148,7 @@ async fn a_browser_logs_in_with_a_token_and_out_again() {
 
 #[tokio::test]
 async fn figures_are_the_stores_and_have_few_labels() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     site.populate("acme").await;
     site.populate("other").await;
     assert_eq!(visit(&site, "/metrics", None).await.status.as_u16(), 401);
@@ -175,7 +175,7 @@ async fn figures_are_the_stores_and_have_few_labels() {
 
 #[tokio::test]
 async fn a_unit_is_masked_until_it_is_asked_for_and_for_others_always() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     let (own, other) = (site.populate("acme").await, site.populate("other").await);
     let token = site.token("acme", Role::Admin).await;
     let look = async |path: String| {
@@ -196,7 +196,7 @@ async fn a_unit_is_masked_until_it_is_asked_for_and_for_others_always() {
 
 #[tokio::test]
 async fn a_units_buttons_cancel_it_and_run_it_again() {
-    let site = TestSite::on_disk(Lock::OnceThereIsAToken);
+    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
     let data = site.populate("acme").await;
     let page = format!("/units/{}", data.unit);
     assert!(visit(&site, &page, None).await.text.contains("/cancel"));
@@ -213,7 +213,7 @@ async fn a_units_buttons_cancel_it_and_run_it_again() {
 
 #[tokio::test]
 async fn a_lanes_button_is_for_that_lane_only() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         site.populate("acme").await;
         site.populate("other").await;
         let page = visit(&site, "/queues", None).await.text;
@@ -233,7 +233,7 @@ async fn a_lanes_button_is_for_that_lane_only() {
 
 #[tokio::test]
 async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     site.populate("acme").await;
     for (page, action, form) in [
         ("/pools", "/pools/acme%2Fpool/resize", "max=7"),
@@ -260,7 +260,7 @@ async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
 
 #[tokio::test]
 async fn a_drained_batch_says_what_still_runs() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let data = site.populate("acme").await;
     site.hold_unit("acme", &data).await;
     let page = visit(&site, "/batches/acme-batch", None).await.text;

@@ -2,7 +2,7 @@
 
 use longshore::PoolName;
 use longshore::accounts::Role;
-use longshore_web::Lock;
+use longshore_web::AuthMode;
 use serde_json::{Value, json};
 
 use crate::fixture::TestSite;
@@ -18,7 +18,7 @@ async fn acquire(
 }
 
 async fn site() -> (TestSite, String) {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     site.permits.resize(&PoolName::new("acme/db").unwrap(), 2).await.unwrap();
     let token = site.token("acme", Role::Submit).await;
     (site, token)

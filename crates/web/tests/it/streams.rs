@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use longshore::accounts::Role;
 use longshore::store::{Capacity, QueueChange};
 use longshore::{QueueName, Scope};
-use longshore_web::Lock;
+use longshore_web::AuthMode;
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -29,7 +29,7 @@ fn units(queue: &str, count: u32) -> String {
 
 #[tokio::test]
 async fn a_stream_cut_anywhere_is_the_same_stream() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         let text = units("default", 1_203) + "\n  \n" + units("default", 1).trim_end();
         for size in [1, 7, 64 * 1024] {
             let pieces: Vec<_> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
@@ -47,7 +47,7 @@ async fn a_stream_cut_anywhere_is_the_same_stream() {
 
 #[tokio::test]
 async fn a_stream_into_a_full_queue_is_told_where_to_go_on() {
-    for site in TestSite::everywhere(Lock::OnceThereIsAToken).await {
+    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
         let queue = QueueName::new("small").unwrap();
         let room = |units| QueueChange {
             capacity: Some(Capacity { units: Some(units), bytes: None }),
@@ -69,7 +69,7 @@ async fn a_stream_into_a_full_queue_is_told_where_to_go_on() {
 
 #[tokio::test]
 async fn a_stream_that_waits_for_room_gets_it() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let queue = QueueName::new("small").unwrap();
     let room = |units| QueueChange {
         capacity: Some(Capacity { units: Some(units), bytes: None }),
@@ -90,7 +90,7 @@ async fn a_stream_that_waits_for_room_gets_it() {
 
 #[tokio::test]
 async fn a_bad_line_is_named_and_those_before_it_are_in() {
-    let site = TestSite::in_memory(Lock::OnceThereIsAToken);
+    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let text = units("default", 3) + "{\"kind\": \n" + &units("default", 3);
     let response = site.send(lines("/units/stream", None, Body::from(text))).await;
     assert_eq!(response.status.as_u16(), 400);
@@ -100,7 +100,7 @@ async fn a_bad_line_is_named_and_those_before_it_are_in() {
 
 #[tokio::test]
 async fn changes_are_told_to_whom_they_concern() {
-    let site = TestSite::in_memory(Lock::Always);
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
     let (acme, other) =
         (site.token("acme", Role::Read).await, site.token("other", Role::Read).await);
     let listen = async |token: &str| {

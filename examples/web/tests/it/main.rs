@@ -85,7 +85,7 @@ async fn a_full_queue_is_shown_on_the_page() {
     browser.click("#passwords button").await.unwrap();
     browser.wait_for("document.querySelector('#passwords.failed') !== null").await.unwrap();
     assert_eq!(pool.stats().calls.refused, 1);
-    assert!(browser.complaints().iter().any(|words| words.contains("503")));
+    assert!(browser.page_errors().iter().any(|words| words.contains("503")));
     gate.open();
     held.join_all().await;
     browser.close().await.unwrap();
@@ -103,7 +103,7 @@ async fn the_page_fits_a_phone_and_the_night() {
     let background = "getComputedStyle(document.body).backgroundColor";
     let day = browser.evaluate(background).await.unwrap();
     look(&mut browser, "phone").await;
-    browser.prefer("dark").await.unwrap();
+    browser.set_color_scheme("dark").await.unwrap();
     assert_ne!(browser.evaluate(background).await.unwrap(), day);
     look(&mut browser, "night").await;
     end(browser, app).await;
@@ -133,7 +133,7 @@ async fn look(browser: &mut Browser, name: &str) {
 
 /// Asserts that the page has no errors, and shuts everything down.
 async fn end(browser: Browser, app: App) {
-    assert_eq!(json!(browser.complaints()), Value::Array(Vec::new()));
+    assert_eq!(json!(browser.page_errors()), Value::Array(Vec::new()));
     browser.close().await.unwrap();
     app.stop().await;
 }

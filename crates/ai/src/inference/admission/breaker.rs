@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::{AdmissionError, ProfileCall, YieldingWait};
-use crate::model_api::{Again, Answer, AskError, Code};
+use crate::model_api::{Retryability, Answer, AskError, Code};
 use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota};
 
 impl ProfileCall<'_> {
@@ -157,10 +157,10 @@ impl BlockedUntil {
     fn error(&self, now: Instant) -> AskError {
         let retry_after: Option<Duration> = Some(self.at.saturating_duration_since(now));
         let (code, again) = match self.credit {
-            true => (Code::OverBudget, Again::Money),
-            false => (Code::ProviderError, Again::Later),
+            true => (Code::OverBudget, Retryability::AfterTopUp),
+            false => (Code::ProviderError, Retryability::Later),
         };
-        AskError { retry_after, again, ..AskError::new(code, self.why) }
+        AskError { retry_after, retry: again, ..AskError::new(code, self.why) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use longshore::TenantId;
-use longshore::accounts::{Admission, CallRecord, NewCall};
+use longshore::accounts::{CallAdmission, CallRecord, NewCall};
 
 use super::{AdmissionError, ProfileCall};
 use crate::inference::Inner;
@@ -40,13 +40,13 @@ impl Inner {
     ) -> Result<(), AdmissionError> {
         let admitted = self.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| ledger_error(&error))?.pop() {
-            Some(Admission::Admitted) => Ok(()),
-            Some(Admission::NearBudget(part)) => {
+            Some(CallAdmission::Admitted) => Ok(()),
+            Some(CallAdmission::NearBudget(part)) => {
                 self.warnings.near_budget(&call.tenant, part);
                 Ok(())
             }
-            Some(Admission::Duplicate(other)) => Err(AdmissionError::Duplicate(other)),
-            Some(Admission::OverBudget(month)) => {
+            Some(CallAdmission::Duplicate(other)) => Err(AdmissionError::Duplicate(other)),
+            Some(CallAdmission::OverBudget(month)) => {
                 let (tenant, month) = (&month.tenant, &month.month);
                 let message = format!("the budget of tenant `{tenant}` for {month} is used up");
                 Err(AskError::new(Code::OverBudget, message).into())

@@ -9,7 +9,7 @@ use tokio::time::timeout_at;
 
 use super::{AdmissionError, ProfileCall, YieldingWait, rate_limited};
 use crate::model_api::{AskError, Code};
-use crate::profile::WhenFull;
+use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, LimitError, TokenReservation};
 
 impl ProfileCall<'_> {
@@ -19,7 +19,7 @@ impl ProfileCall<'_> {
         wait: YieldingWait<'_>,
     ) -> Result<Option<OwnedSemaphorePermit>, AdmissionError> {
         let Some(limit) = self.entry.concurrency.clone() else { return Ok(None) };
-        if self.entry.profile.limits.when_full == WhenFull::Refuse {
+        if self.entry.profile.limits.when_full == WhenPoolFull::Refuse {
             let slot = limit.try_acquire_owned();
             let full = |_| rate_limited("the profile's limit of calls in flight is reached");
             return Ok(Some(slot.map_err(full)?));

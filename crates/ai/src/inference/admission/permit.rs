@@ -29,7 +29,7 @@ impl ProfileCall<'_> {
         };
         let priority = self.request.run.as_ref().map(|run| run.unit().priority);
         let left = until.saturating_duration_since(Instant::now());
-        let request = pool.request().priority(priority.unwrap_or_default()).at_most(left);
+        let request = pool.request().priority(priority.unwrap_or_default()).max_wait(left);
         request.acquire().await.map_err(|error| match &error {
             AcquireError::TooHeavy { .. } => rate_limited(&error.to_string()),
             error if error.is_retryable() => rate_limited(&error.to_string()),

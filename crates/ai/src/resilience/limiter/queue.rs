@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashSet};
-use longshore::accounts::{Draw, Drawn};
+use longshore::accounts::{BucketRequest, DrawResult};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::LimitError;
-use crate::profile::WhenFull;
+use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, LeasePart, TokenLease};
 
 /// How long settlements are collected before they are sent.
@@ -74,7 +74,7 @@ struct Waiter {
     id: u64,
     charges: Arc<[BucketCharge]>,
     until: Instant,
-    when_full: WhenFull,
+    when_full: WhenPoolFull,
     tell: oneshot::Sender<WaitResult>,
 }
 
@@ -95,7 +95,7 @@ pub(super) enum QueueStep {
     /// Settle these amounts.
     Settle(Vec<(BucketCharge, f64)>),
     /// Draw these amounts.
-    Draw(Vec<Draw>),
+    Draw(Vec<BucketRequest>),
 }
 
 impl LimitQueue {
@@ -123,7 +123,7 @@ impl LimitQueue {
         &mut self,
         charges: Arc<[BucketCharge]>,
         until: Instant,
-        when_full: WhenFull,
+        when_full: WhenPoolFull,
         now: Instant,
     ) -> QueueEntry {
         let (tell, result) = oneshot::channel();
@@ -217,7 +217,7 @@ impl LimitQueue {
         }
         let full = short.iter().filter_map(|charge| Some((self.full_until(charge, now)?, charge)));
         match full.max_by_key(|(until, _)| *until) {
-            Some((at, charge)) if waiter.when_full == WhenFull::Refuse || at >= waiter.until => {
+            Some((at, charge)) if waiter.when_full == WhenPoolFull::Refuse || at >= waiter.until => {
                 let full =
                     LimitError::Reached { bucket: charge.bucket.to_string(), wait: at - now };
                 let _ = waiter.tell.send(Err(full));
@@ -302,7 +302,7 @@ impl LimitQueue {
 
     /// What is missing for the waiting questions. If one of a question's buckets was empty, only
     /// that bucket is asked: what the others gave would expire meanwhile.
-    fn draws(&self, now: Instant) -> Vec<Draw> {
+    fn draws(&self, now: Instant) -> Vec<BucketRequest> {
         let mut wants: Vec<(&BucketCharge, f64)> = Vec::new();
         for waiter in &self.waiters {
             let too_early =
@@ -326,7 +326,7 @@ impl LimitQueue {
     }
 
     /// Adds the draws in advance for buckets that are not drawn anyway.
-    fn refill(&mut self, draws: &mut Vec<Draw>, now: Instant) {
+    fn refill(&mut self, draws: &mut Vec<BucketRequest>, now: Instant) {
         for bucket in self.buckets.values_mut() {
             let Refill::Wanted(charge) = std::mem::take(&mut bucket.refill) else { continue };
             let drawn = draws.iter().any(|draw| *draw.bucket == *charge.bucket);
@@ -358,8 +358,8 @@ impl LimitQueue {
     /// Adds what a draw brought that was started at `started`.
     pub(super) fn add_draws(
         &mut self,
-        draws: &[Draw],
-        drawn: &[Drawn],
+        draws: &[BucketRequest],
+        drawn: &[DrawResult],
         started: Instant,
         now: Instant,
     ) {
@@ -367,8 +367,8 @@ impl LimitQueue {
         for (draw, drawn) in draws.iter().zip(drawn) {
             let bucket = self.bucket(&Arc::from(draw.bucket.as_str()));
             bucket.refill = Refill::None;
-            if drawn.got > 0.0 {
-                bucket.lease.add(drawn.got, started, now);
+            if drawn.taken > 0.0 {
+                bucket.lease.add(drawn.taken, started, now);
                 (bucket.retry_at, bucket.full_until) = (None, None);
             } else {
                 // A zero wait would loop forever.

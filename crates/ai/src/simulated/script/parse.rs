@@ -10,8 +10,8 @@ use toml::Spanned;
 
 use super::source::Source;
 use super::templates::Templates;
-use super::{Rule, RuleAction, Script, ScriptError};
-use crate::model_api::{Again, AskError, Code};
+use super::{Rule, RuleAction, SimulatorScript, ScriptError};
+use crate::model_api::{Retryability, AskError, Code};
 use crate::simulated::FOREVER;
 
 /// The whole file.
@@ -55,13 +55,13 @@ const CODES: [Code; 9] = [
 const BUILTIN_VARIABLES: [&str; 2] = ["prompt", "n"];
 
 /// Parses and compiles a script.
-pub(super) fn parse(text: &str) -> Result<Script, ScriptError> {
+pub(super) fn parse(text: &str) -> Result<SimulatorScript, ScriptError> {
     let source = Source(text);
     let toml: ScriptToml = toml::from_str(text).map_err(|error| source.toml_error(&error))?;
     if toml.answer.is_empty() {
         return Err(source.error(0, "the script has no [[answer]]"));
     }
-    let mut script = Script { rules: vec![], templates: Templates::new() };
+    let mut script = SimulatorScript { rules: vec![], templates: Templates::new() };
     for answer in toml.answer {
         let at = answer.span().start;
         let parser = AnswerParser { source, at, answer: answer.into_inner() };
@@ -178,8 +178,8 @@ impl AnswerParser<'_> {
         let message = message.cloned().unwrap_or_else(|| "the script says so".into());
         let code = code.unwrap_or(Code::Timeout);
         let retry_after = self.source.duration(self.answer.retry_after.as_ref())?;
-        let again = if code.is_retryable() { Again::Later } else { Again::Never };
-        let error = AskError { retry_after, again, ..AskError::new(code, message) };
+        let again = if code.is_retryable() { Retryability::Later } else { Retryability::Never };
+        let error = AskError { retry_after, retry: again, ..AskError::new(code, message) };
         // As with a real provider: a late answer may have been billed.
         Ok(if code == Code::Timeout { error.maybe_billed() } else { error })
     }

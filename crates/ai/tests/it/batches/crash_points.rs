@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use longshore::accounts::{
-    Parked, ParkedCounts, Parking, PendingChange, PendingFilter, ProviderBatchChange, Shipment,
+    PendingRequest, PendingCounts, PendingRequests, PendingChange, PendingFilter, ProviderBatchChange, ProviderBatch,
 };
 use longshore::{BatchId, MemoryStore, Result, UnitId};
 use longshore_ai::AskError;
 use longshore_ai::batches::{
-    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found,
+    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
     ItemSize,
 };
 use tokio::sync::{Notify, mpsc};
@@ -74,7 +74,7 @@ macro_rules! through {
 }
 
 #[async_trait]
-impl Parking for Killable<MemoryStore> {
+impl PendingRequests for Killable<MemoryStore> {
     async fn change_pending(&self, batch: &BatchId, change: PendingChange) -> Result<Vec<UnitId>> {
         through!(self, change_pending(batch, change))
     }
@@ -83,10 +83,10 @@ impl Parking for Killable<MemoryStore> {
         batch: &BatchId,
         filter: &PendingFilter,
         limit: u32,
-    ) -> Result<Vec<Parked>> {
+    ) -> Result<Vec<PendingRequest>> {
         through!(self, pending_requests(batch, filter, limit))
     }
-    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)> {
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
         through!(self, provider_batches(batch))
     }
     async fn change_provider_batch(
@@ -115,7 +115,7 @@ impl BatchProvider for Killable<dyn BatchProvider> {
     ) -> std::result::Result<BatchTicket, AskError> {
         through!(self, submit(items, mark))
     }
-    async fn find(&self, mark: &BatchMark) -> std::result::Result<Found, AskError> {
+    async fn find(&self, mark: &BatchMark) -> std::result::Result<FindResult, AskError> {
         through!(self, find(mark))
     }
     async fn poll(&self, ticket: &BatchTicket) -> std::result::Result<BatchState, AskError> {

@@ -1,8 +1,8 @@
 //! The batch APIs of both providers.
 
-use longshore_ai::batches::{self, BatchState, Found, was_refused};
-use longshore_ai::{Again, Code, Http, Mode, Prices, Profile, ProfileError, ProviderName};
-use longshore_testkit::fake_ai::{Act, BatchPlan, Fate};
+use longshore_ai::batches::{self, BatchState, FindResult, was_refused};
+use longshore_ai::{Retryability, Code, Http, PriceMode, Prices, Profile, ProfileError, ProviderName};
+use longshore_testkit::fake_ai::{FakeBehaviour, BatchPlan, BatchItemFailure};
 
 use super::fixture::{BOTH, BatchFixture, item, mark};
 
@@ -10,7 +10,7 @@ use super::fixture::{BOTH, BatchFixture, item, mark};
 async fn answers_are_matched_by_id_whatever_their_order() {
     for name in BOTH {
         let fixture = BatchFixture::of(name).await;
-        fixture.fake.plan([BatchPlan { polls: 2, ..BatchPlan::default() }]);
+        fixture.fake.push_batch_plans([BatchPlan { polls: 2, ..BatchPlan::default() }]);
         let ticket = fixture.submit(&["a", "b", "c"]).await.unwrap();
         for _ in 0..2 {
             assert_eq!(
@@ -40,7 +40,7 @@ async fn an_answer_of_a_batch_costs_the_batchs_price() {
         serde_json::from_str(r#"{ "input": 1, "output": 2, "batch": 0.5 }"#).unwrap();
     let now = longshore::Timestamp::parse("2026-11-01T00:00:00Z").unwrap();
     let (alone, in_batch) =
-        (prices.cost(&answer, now, Mode::Direct), prices.cost(&answer, now, Mode::Batch));
+        (prices.cost(&answer, now, PriceMode::Direct), prices.cost(&answer, now, PriceMode::Batch));
     assert!(alone.0 > 0);
     assert_eq!(in_batch.0 * 2, alone.0);
 }
@@ -49,20 +49,20 @@ async fn an_answer_of_a_batch_costs_the_batchs_price() {
 async fn what_expired_may_be_asked_again_and_what_was_refused_says_why() {
     for name in BOTH {
         let fixture = BatchFixture::of(name).await;
-        fixture.fake.plan([BatchPlan::with([
-            ("a", Fate::Expired),
-            ("b", Fate::Refused(400)),
-            ("c", Fate::Refused(529)),
-            ("d", Fate::Missing),
+        fixture.fake.push_batch_plans([BatchPlan::with([
+            ("a", BatchItemFailure::Expired),
+            ("b", BatchItemFailure::Error(400)),
+            ("c", BatchItemFailure::Error(529)),
+            ("d", BatchItemFailure::Missing),
         ])]);
         let ticket = fixture.submit(&["a", "b", "c", "d", "e"]).await.unwrap();
         assert_eq!(fixture.poll(&ticket).await, BatchState::Ended, "{name}");
         let results = fixture.results(&ticket).await.unwrap();
         let error = |id: &str| results[id].clone().unwrap_err();
-        assert_eq!(error("a").again, Again::Later, "{name}: {}", error("a"));
+        assert_eq!(error("a").retry, Retryability::Later, "{name}: {}", error("a"));
         assert!(error("a").message.contains("expired"), "{name}: {}", error("a"));
-        assert_eq!((error("b").code, error("b").again), (Code::InvalidRequest, Again::Never));
-        assert_eq!((error("c").code, error("c").again), (Code::ProviderError, Again::Later));
+        assert_eq!((error("b").code, error("b").retry), (Code::InvalidRequest, Retryability::Never));
+        assert_eq!((error("c").code, error("c").retry), (Code::ProviderError, Retryability::Later));
         assert!(!results.contains_key("d"), "{name}");
         assert!(results["e"].is_ok(), "{name}");
     }
@@ -71,17 +71,17 @@ async fn what_expired_may_be_asked_again_and_what_was_refused_says_why() {
 #[tokio::test]
 async fn a_batch_that_fails_as_a_whole_says_whether_later_may_work() {
     for (code, again) in [
-        ("token_limit_exceeded", Again::Later),
-        ("billing_hard_limit_reached", Again::Money),
-        ("invalid_json_line", Again::Never),
+        ("token_limit_exceeded", Retryability::Later),
+        ("billing_hard_limit_reached", Retryability::AfterTopUp),
+        ("invalid_json_line", Retryability::Never),
     ] {
         let fixture = BatchFixture::of(ProviderName::Openai).await;
-        fixture.fake.plan([BatchPlan { fails: Some(code.into()), ..BatchPlan::default() }]);
+        fixture.fake.push_batch_plans([BatchPlan { fails_with: Some(code.into()), ..BatchPlan::default() }]);
         let ticket = fixture.submit(&["a"]).await.unwrap();
         let BatchState::Failed(error) = fixture.poll(&ticket).await else {
             panic!("it did not fail")
         };
-        assert_eq!(error.again, again, "{code}: {error}");
+        assert_eq!(error.retry, again, "{code}: {error}");
     }
 }
 
@@ -92,40 +92,40 @@ async fn a_batch_whose_ticket_was_lost_is_found_again() {
         fixture.submit(&["x", "y"]).await.unwrap();
         // OpenAI's takes two requests: the file arrives, the batch is created, the response is
         // lost.
-        let heard = if name == ProviderName::Openai { vec![Act::default()] } else { Vec::new() };
-        fixture.fake.next(heard.into_iter().chain([Act::Unheard]));
+        let heard = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        fixture.fake.push_behaviours(heard.into_iter().chain([FakeBehaviour::ExecuteThenClose]));
         let lost = fixture.provider.submit(&[item("a"), item("b")], "mark-2").await.unwrap_err();
         assert!(!was_refused(&lost), "{name}: {lost}");
         let found = fixture.provider.find(&mark("mark-2", &["a", "b"])).await.unwrap();
-        let Found::Submitted(ticket) = found else { panic!("{name}: {found:?}") };
+        let FindResult::Submitted(ticket) = found else { panic!("{name}: {found:?}") };
         let results = fixture.results(&ticket).await.unwrap();
         assert_eq!(results.keys().collect::<Vec<_>>(), ["a", "b"], "{name}");
         let never = fixture.provider.find(&mark("mark-3", &["p", "q"])).await.unwrap();
-        assert_eq!(never, Found::NotSubmitted, "{name}");
+        assert_eq!(never, FindResult::NotSubmitted, "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_batch_without_a_name_is_recognised_once_it_has_ended() {
     let fixture = BatchFixture::of(ProviderName::Anthropic).await;
-    fixture.fake.plan([BatchPlan { polls: 1, ..BatchPlan::default() }]);
+    fixture.fake.push_batch_plans([BatchPlan { polls: 1, ..BatchPlan::default() }]);
     let ticket = fixture.submit(&["a", "b"]).await.unwrap();
     let ours = mark("mark-1", &["a", "b"]);
-    assert_eq!(fixture.provider.find(&ours).await.unwrap(), Found::Unknown);
+    assert_eq!(fixture.provider.find(&ours).await.unwrap(), FindResult::Unknown);
     // A batch of another size is not ours.
-    assert_eq!(fixture.provider.find(&mark("m", &["a"])).await.unwrap(), Found::NotSubmitted);
+    assert_eq!(fixture.provider.find(&mark("m", &["a"])).await.unwrap(), FindResult::NotSubmitted);
     fixture.poll(&ticket).await;
-    assert_eq!(fixture.provider.find(&ours).await.unwrap(), Found::Submitted(ticket));
+    assert_eq!(fixture.provider.find(&ours).await.unwrap(), FindResult::Submitted(ticket));
 }
 
 #[tokio::test]
 async fn a_refused_batch_is_known_not_to_be_there() {
     for name in BOTH {
         let fixture = BatchFixture::of(name).await;
-        fixture.fake.next([Act::refuse(429)]);
+        fixture.fake.push_behaviours([FakeBehaviour::error(429)]);
         let refused = fixture.submit(&["a"]).await.unwrap_err();
         assert!(was_refused(&refused), "{name}: {refused}");
-        fixture.fake.next([Act::refuse(500)]);
+        fixture.fake.push_behaviours([FakeBehaviour::error(500)]);
         assert!(!was_refused(&fixture.submit(&["a"]).await.unwrap_err()), "{name}");
         assert!(fixture.fake.batches().is_empty(), "{name}");
     }
@@ -136,8 +136,8 @@ async fn results_that_break_off_are_an_error() {
     for name in BOTH {
         let fixture = BatchFixture::of(name).await;
         let ticket = fixture.submit(&["a"]).await.unwrap();
-        let looked = if name == ProviderName::Openai { vec![Act::default()] } else { Vec::new() };
-        fixture.fake.next(looked.into_iter().chain([Act::Truncated]));
+        let looked = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        fixture.fake.push_behaviours(looked.into_iter().chain([FakeBehaviour::Truncated]));
         assert!(fixture.results(&ticket).await.is_err(), "{name}");
         assert_eq!(fixture.results(&ticket).await.unwrap().len(), 1, "{name}");
     }
@@ -147,7 +147,7 @@ async fn results_that_break_off_are_an_error() {
 async fn a_cancelled_batch_ends() {
     for name in BOTH {
         let fixture = BatchFixture::of(name).await;
-        fixture.fake.plan([BatchPlan { polls: 99, ..BatchPlan::default() }]);
+        fixture.fake.push_batch_plans([BatchPlan { polls: 99, ..BatchPlan::default() }]);
         let ticket = fixture.submit(&["a"]).await.unwrap();
         fixture.provider.cancel(&ticket).await.unwrap();
         assert_eq!(fixture.poll(&ticket).await, BatchState::Ended, "{name}");
@@ -159,7 +159,7 @@ async fn what_is_sent_is_what_was_measured() {
     let fixture = BatchFixture::of(ProviderName::Anthropic).await;
     let size = fixture.provider.size(&item("a")).bytes;
     fixture.submit(&["a"]).await.unwrap();
-    let sent = fixture.fake.seen().pop().unwrap().body.to_string().len();
+    let sent = fixture.fake.requests().pop().unwrap().body.to_string().len();
     assert_eq!(sent, size - 1 + r#"{"requests":[]}"#.len());
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::{NewParked, Parking, PendingChange, PendingFilter};
+use longshore::accounts::{NewPendingRequest, PendingRequests, PendingChange, PendingFilter};
 use longshore::{BatchId, Clock, MemoryStore, UnitId};
-use longshore_ai::batches::{BatchReply, Conductor, Gathering, Turn};
+use longshore_ai::batches::{BatchReply, BatchRunner, IntakeState, BatchRunReport};
 use longshore_ai::{Code, ProviderName, Question};
 use longshore_testkit::ManualClock;
-use longshore_testkit::fake_ai::{Act, BatchPlan, Fate};
+use longshore_testkit::fake_ai::{FakeBehaviour, BatchPlan, BatchItemFailure};
 use tokio::time::Instant;
 
 use super::crash_points::{Kill, Killable, Tripwire};
@@ -31,7 +31,7 @@ impl RunnerFixture {
         let clock = Arc::new(ManualClock::default());
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let batch = BatchId::new("b-1").unwrap();
-        let items = IDS.map(|id| NewParked {
+        let items = IDS.map(|id| NewPendingRequest {
             custom_id: id.into(),
             unit: UnitId::new(),
             prompt: format!("about {id}"),
@@ -40,21 +40,21 @@ impl RunnerFixture {
         Self { fixture: BatchFixture::of(name).await, clock, store, wire, batch }
     }
 
-    fn conductor(&self) -> Conductor {
+    fn conductor(&self) -> BatchRunner {
         let wire = || self.wire.clone();
         let parking = Arc::new(Killable { wire: wire(), inner: self.store.clone() });
         let provider = Arc::new(Killable { wire: wire(), inner: self.fixture.provider.clone() });
         let until = Instant::now() + Duration::from_secs(60);
-        let ask = move |parked: &longshore::accounts::Parked| {
+        let ask = move |parked: &longshore::accounts::PendingRequest| {
             Question::new(parked.new.custom_id.as_str(), parked.new.prompt.as_str(), until)
         };
-        Conductor::new(self.batch.clone(), parking, provider, Arc::new(ask), self.clock.clone())
+        BatchRunner::new(self.batch.clone(), parking, provider, Arc::new(ask), self.clock.clone())
     }
 
     /// One turn; `None` if it was killed.
-    async fn turn(&self, conductor: &mut Conductor) -> Option<Turn> {
+    async fn turn(&self, conductor: &mut BatchRunner) -> Option<BatchRunReport> {
         tokio::select! {
-            turn = conductor.turn(Gathering::Complete) => Some(turn.unwrap()),
+            turn = conductor.run_once(IntakeState::Complete) => Some(turn.unwrap()),
             () = self.wire.tripped.notified() => None,
         }
     }
@@ -68,8 +68,8 @@ impl RunnerFixture {
             assert!(turns < 200, "it does not come to an end");
             match self.turn(&mut conductor).await {
                 None => conductor = self.conductor(),
-                Some(Turn { rest: None, .. }) => return,
-                Some(Turn { rest: Some(until), .. }) => {
+                Some(BatchRunReport { next_run: None, .. }) => return,
+                Some(BatchRunReport { next_run: Some(until), .. }) => {
                     self.clock.set(until.max(self.clock.now() + Duration::from_millis(1)));
                 }
             }
@@ -118,8 +118,8 @@ async fn a_conductor_killed_at_every_step_pays_once_and_loses_nothing() {
             let mut verbs = 0;
             loop {
                 let fixture = RunnerFixture::of(name, Tripwire::at(verbs, kill)).await;
-                fixture.fixture.fake.plan(vec![BatchPlan { polls: 1, ..BatchPlan::default() }; 3]);
-                fixture.fixture.fake.doom("b", Fate::Expired);
+                fixture.fixture.fake.push_batch_plans(vec![BatchPlan { polls: 1, ..BatchPlan::default() }; 3]);
+                fixture.fixture.fake.fail_in_batch("b", BatchItemFailure::Expired);
                 fixture.play().await;
                 let place = format!("{name}, killed {kill:?} verb {verbs}");
                 for (id, reply) in fixture.replies().await {
@@ -142,9 +142,9 @@ async fn a_conductor_killed_at_every_step_pays_once_and_loses_nothing() {
 async fn what_the_provider_refuses_is_told_and_what_it_forgot_is_asked_again() {
     for name in BOTH {
         let fixture = RunnerFixture::of(name, never()).await;
-        fixture.fixture.fake.plan([
-            BatchPlan::with([("a", Fate::Refused(400)), ("b", Fate::Refused(529))]),
-            BatchPlan::with([("d", Fate::Missing)]),
+        fixture.fixture.fake.push_batch_plans([
+            BatchPlan::with([("a", BatchItemFailure::Error(400)), ("b", BatchItemFailure::Error(529))]),
+            BatchPlan::with([("d", BatchItemFailure::Missing)]),
         ]);
         fixture.play().await;
         let replies = fixture.replies().await;
@@ -164,7 +164,7 @@ async fn what_the_provider_refuses_is_told_and_what_it_forgot_is_asked_again() {
 async fn a_question_that_is_never_answered_is_given_up() {
     for name in BOTH {
         let fixture = RunnerFixture::of(name, never()).await;
-        fixture.fixture.fake.plan(vec![BatchPlan::with([("a", Fate::Expired)]); 12]);
+        fixture.fixture.fake.push_batch_plans(vec![BatchPlan::with([("a", BatchItemFailure::Expired)]); 12]);
         fixture.play().await;
         let replies = fixture.replies().await;
         assert!(matches!(&replies["a"], BatchReply::Error { .. }), "{name}: {:?}", replies["a"]);
@@ -176,8 +176,8 @@ async fn a_question_that_is_never_answered_is_given_up() {
 async fn a_submission_that_nobody_heard_of_is_not_repeated() {
     for name in BOTH {
         let fixture = RunnerFixture::of(name, never()).await;
-        let heard = if name == ProviderName::Openai { vec![Act::default()] } else { Vec::new() };
-        fixture.fixture.fake.next(heard.into_iter().chain([Act::Unheard]));
+        let heard = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        fixture.fixture.fake.push_behaviours(heard.into_iter().chain([FakeBehaviour::ExecuteThenClose]));
         fixture.play().await;
         assert_eq!(fixture.replies().await.len(), IDS.len());
         assert_eq!(fixture.sent(), once_each(&[]), "{name}");
@@ -187,8 +187,8 @@ async fn a_submission_that_nobody_heard_of_is_not_repeated() {
 #[tokio::test]
 async fn a_provider_that_is_full_is_asked_again_and_uses_up_no_tries() {
     let fixture = RunnerFixture::of(ProviderName::Openai, never()).await;
-    let full = BatchPlan { fails: Some("token_limit_exceeded".into()), ..BatchPlan::default() };
-    fixture.fixture.fake.plan(vec![full; 20]);
+    let full = BatchPlan { fails_with: Some("token_limit_exceeded".into()), ..BatchPlan::default() };
+    fixture.fixture.fake.push_batch_plans(vec![full; 20]);
     fixture.play().await;
     for (id, reply) in fixture.replies().await {
         assert!(is_answer_to(id, &reply), "{id}: {reply:?}");
@@ -200,12 +200,12 @@ async fn questions_wait_a_while_for_others_unless_all_are_there() {
     let fixture = RunnerFixture::of(ProviderName::Anthropic, never()).await;
     let mut conductor = fixture.conductor();
     let began = fixture.clock.now();
-    let turn = conductor.turn(Gathering::More).await.unwrap();
+    let turn = conductor.run_once(IntakeState::Open).await.unwrap();
     // Two full provider batches of two were submitted; the last question waits.
     assert_eq!(fixture.fixture.fake.batches().len(), 2);
-    assert!(turn.rest.unwrap() <= began + Duration::from_secs(60));
+    assert!(turn.next_run.unwrap() <= began + Duration::from_secs(60));
     fixture.clock.advance(Duration::from_secs(60));
-    conductor.turn(Gathering::More).await.unwrap();
+    conductor.run_once(IntakeState::Open).await.unwrap();
     assert_eq!(fixture.sent(), once_each(&[]));
 }
 
@@ -215,9 +215,9 @@ async fn whoever_waits_for_an_answer_is_woken() {
     let mut conductor = fixture.conductor();
     let mut woken = 0;
     loop {
-        let turn = conductor.turn(Gathering::Complete).await.unwrap();
-        woken += turn.wake.len();
-        let Some(until) = turn.rest else { break };
+        let turn = conductor.run_once(IntakeState::Complete).await.unwrap();
+        woken += turn.answered_units.len();
+        let Some(until) = turn.next_run else { break };
         fixture.clock.set(until.max(fixture.clock.now() + Duration::from_millis(1)));
     }
     assert_eq!(woken, IDS.len());
@@ -227,15 +227,15 @@ async fn whoever_waits_for_an_answer_is_woken() {
 async fn what_is_on_hold_is_not_sent_and_what_is_out_still_comes_back() {
     let fixture = RunnerFixture::of(ProviderName::Anthropic, never()).await;
     let mut conductor = fixture.conductor();
-    conductor.turn(Gathering::Held).await.unwrap();
+    conductor.run_once(IntakeState::Paused).await.unwrap();
     assert!(fixture.sent().is_empty(), "nothing was sealed or sent");
-    fixture.fixture.fake.plan(vec![BatchPlan { polls: 1, ..BatchPlan::default() }]);
-    let turn = conductor.turn(Gathering::Complete).await.unwrap();
+    fixture.fixture.fake.push_batch_plans(vec![BatchPlan { polls: 1, ..BatchPlan::default() }]);
+    let turn = conductor.run_once(IntakeState::Complete).await.unwrap();
     assert_eq!(fixture.sent(), once_each(&[]));
-    let mut rest = turn.rest;
+    let mut rest = turn.next_run;
     while let Some(until) = rest {
         fixture.clock.set(until.max(fixture.clock.now() + Duration::from_millis(1)));
-        rest = conductor.turn(Gathering::Held).await.unwrap().rest;
+        rest = conductor.run_once(IntakeState::Paused).await.unwrap().next_run;
     }
     for (id, reply) in fixture.replies().await {
         assert!(is_answer_to(id, &reply), "{id}: {reply:?}");

@@ -1,7 +1,7 @@
 //! Anthropic's API: parsed requests and complete answers.
 
 use axum::http::StatusCode;
-use longshore_ai::{Part, Role, ToolChoice};
+use longshore_ai::{Part, ChatRole, ToolChoice};
 use serde_json::{Value, json};
 
 use super::{ANTHROPIC, GatewayFixture};
@@ -73,7 +73,7 @@ async fn a_conversation_is_understood() {
     let chat = question.chat.unwrap();
     assert_eq!((chat.tools.len(), &chat.tool_choice), (1, &ToolChoice::Any));
     let [user, assistant, result] = chat.messages.as_slice() else { panic!("{chat:?}") };
-    assert_eq!((user.role, assistant.role), (Role::User, Role::Assistant));
+    assert_eq!((user.role, assistant.role), (ChatRole::User, ChatRole::Assistant));
     assert_eq!(user.parts[0], Part::Image { media_type: "image/png".into(), data: "AAAA".into() });
     assert_eq!(user.parts[1], Part::ImageUrl("https://example.org/a.png".into()));
     assert_eq!(assistant.parts.len(), 2, "what was thought is left out");

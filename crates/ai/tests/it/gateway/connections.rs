@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use longshore::TenantId;
-use longshore_ai::gateway::{Gateway, OneTenant};
+use longshore_ai::gateway::{Gateway, SingleTenant};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -29,7 +29,7 @@ struct GatewayServer {
 impl GatewayServer {
     async fn new() -> Self {
         let (fake, end) = (Arc::new(FakeBackend::default()), Arc::new(Notify::new()));
-        let authenticator = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let authenticator = SingleTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
         let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(authenticator));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

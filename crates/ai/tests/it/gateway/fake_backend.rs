@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use longshore::accounts::CallRecord;
 use longshore::{ProfileName, TenantId};
-use longshore_ai::gateway::{Counter, ProfileSettings};
+use longshore_ai::gateway::{InferenceBackend, ProfileSettings};
 use longshore_ai::{
-    Again, Answer, AskError, Chat, Code, Errand, FinishReason, Part, Piece, ProviderName, Question,
-    Settled, ToolCall,
+    Retryability, Answer, AskError, Chat, Code, InferenceRequest, FinishReason, Part, AnswerPiece, ProviderName, Question,
+    InferenceOutcome, ToolCall,
 };
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
@@ -33,7 +33,7 @@ pub(crate) const PROFILES: &[&str] = &[
 #[derive(Default)]
 pub(crate) struct FakeBackend {
     /// The requests, newest last.
-    pub(crate) asked: Mutex<Vec<Errand>>,
+    pub(crate) asked: Mutex<Vec<InferenceRequest>>,
     /// How often calls were recorded.
     pub(crate) notes: Mutex<usize>,
     /// A call of `stuck` or `held` has started.
@@ -45,7 +45,7 @@ pub(crate) struct FakeBackend {
 }
 
 #[async_trait]
-impl Counter for FakeBackend {
+impl InferenceBackend for FakeBackend {
     async fn profile_settings(
         &self,
         _tenant: &TenantId,
@@ -66,9 +66,9 @@ impl Counter for FakeBackend {
         })
     }
 
-    async fn ask(&self, request: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
+    async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome {
         self.asked.lock().unwrap().push(request.clone());
-        let mut outcome = Settled::default();
+        let mut outcome = InferenceOutcome::default();
         outcome.result = self.answer(request, pieces).await;
         outcome
     }
@@ -92,8 +92,8 @@ fn require_known(profile: &ProfileName) -> Result<(), AskError> {
 impl FakeBackend {
     async fn answer(
         &self,
-        request: &Errand,
-        pieces: Option<&mpsc::Sender<Piece>>,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
     ) -> Result<Answer, AskError> {
         let profile = request.profile.as_ref().unwrap();
         let (question, chat) = (&request.question, request.question.chat.as_deref().unwrap());
@@ -109,13 +109,13 @@ impl FakeBackend {
                 .await
             }
             "broken" => {
-                send_piece(pieces, Piece::Text("So far".into())).await;
+                send_piece(pieces, AnswerPiece::Text("So far".into())).await;
                 Err(AskError::new(Code::ProviderError, "the provider hung up"))
             }
             "stuck" => {
                 let _guard = OnDrop(Arc::clone(&self.abandoned));
                 self.started.notify_one();
-                send_piece(pieces, Piece::Text("So far".into())).await;
+                send_piece(pieces, AnswerPiece::Text("So far".into())).await;
                 std::future::pending().await
             }
             "held" => {
@@ -163,18 +163,18 @@ fn tool_answer(chat: &Chat) -> Answer {
     Answer { tool_calls: vec![call], ..answer_with("Let me look.") }
 }
 
-async fn send_piece(pieces: Option<&mpsc::Sender<Piece>>, piece: Piece) {
+async fn send_piece(pieces: Option<&mpsc::Sender<AnswerPiece>>, piece: AnswerPiece) {
     if let Some(pieces) = pieces {
         let _ = pieces.send(piece).await;
     }
 }
 
-async fn stream(answer: Answer, pieces: Option<&mpsc::Sender<Piece>>) -> Result<Answer, AskError> {
+async fn stream(answer: Answer, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> Result<Answer, AskError> {
     for word in answer.text.split_inclusive(' ') {
-        send_piece(pieces, Piece::Text(word.to_owned())).await;
+        send_piece(pieces, AnswerPiece::Text(word.to_owned())).await;
     }
     for call in &answer.tool_calls {
-        send_piece(pieces, Piece::ToolCall(call.clone())).await;
+        send_piece(pieces, AnswerPiece::ToolCall(call.clone())).await;
     }
     Ok(answer)
 }
@@ -184,13 +184,13 @@ async fn raw(
     question: &Question,
     wire: ProviderName,
     events: &[&str],
-    pieces: Option<&mpsc::Sender<Piece>>,
+    pieces: Option<&mpsc::Sender<AnswerPiece>>,
 ) -> Result<Answer, AskError> {
     let Some(raw) = question.raw_for(wire) else {
         return stream(answer_with("translated"), pieces).await;
     };
     for event in events {
-        send_piece(pieces, Piece::Raw((*event).to_owned())).await;
+        send_piece(pieces, AnswerPiece::Raw((*event).to_owned())).await;
     }
     let body = raw.with_changes(&[("model", Some("real-model".into()))]).unwrap();
     Ok(Answer { raw: Some(Box::new(body.into())), ..answer_with("raw") })
@@ -217,9 +217,9 @@ fn error(name: &str) -> AskError {
         None => (name, false),
     };
     let code: Code = serde_json::from_value(json!(code)).unwrap();
-    let again = if soon { Again::Later } else { Again::Never };
+    let again = if soon { Retryability::Later } else { Retryability::Never };
     let retry_after = soon.then_some(Duration::from_millis(1200));
-    AskError { again, retry_after, ..AskError::new(code, "as told") }
+    AskError { retry: again, retry_after, ..AskError::new(code, "as told") }
 }
 
 struct OnDrop(Arc<Notify>);

@@ -19,8 +19,8 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use longshore::{TenantId, Timestamp};
-use longshore_ai::Errand;
-use longshore_ai::gateway::{Counter, Gateway, OneTenant};
+use longshore_ai::InferenceRequest;
+use longshore_ai::gateway::{InferenceBackend, Gateway, SingleTenant};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -54,14 +54,14 @@ impl longshore::Clock for FixedClock {
 impl GatewayFixture {
     fn new() -> Self {
         let fake = Arc::new(FakeBackend::default());
-        let authenticator = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let authenticator = SingleTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
         let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(authenticator));
         Self { fake, router: gateway.clock(Arc::new(FixedClock)).router() }
     }
 
     /// A gateway with another backend; the fake is not used.
-    fn with_backend(backend: Arc<dyn Counter>) -> Self {
-        let authenticator = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+    fn with_backend(backend: Arc<dyn InferenceBackend>) -> Self {
+        let authenticator = SingleTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
         let gateway = Gateway::new(backend, Arc::new(authenticator));
         Self { fake: Arc::default(), router: gateway.clock(Arc::new(FixedClock)).router() }
     }
@@ -82,7 +82,7 @@ impl GatewayFixture {
     }
 
     /// The last question.
-    fn asked(&self) -> Errand {
+    fn asked(&self) -> InferenceRequest {
         self.fake.asked.lock().unwrap().last().cloned().expect("nothing was asked")
     }
 }

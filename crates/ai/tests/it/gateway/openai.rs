@@ -1,7 +1,7 @@
 //! OpenAI's API: parsed requests and complete answers.
 
 use axum::http::StatusCode;
-use longshore_ai::{Part, Role, ToolChoice};
+use longshore_ai::{Part, ChatRole, ToolChoice};
 use serde_json::{Value, json};
 
 use super::{GatewayFixture, OPENAI};
@@ -65,7 +65,7 @@ async fn a_conversation_is_understood() {
     let chat = question.chat.unwrap();
     assert_eq!((chat.stop.as_slice(), chat.top_p), (&["END".to_owned()][..], Some(0.9)));
     let [user, assistant, tools] = chat.messages.as_slice() else { panic!("{chat:?}") };
-    assert_eq!(user.role, Role::User);
+    assert_eq!(user.role, ChatRole::User);
     assert_eq!(user.parts[1], Part::Image { media_type: "image/png".into(), data: "AAAA".into() });
     assert_eq!(user.parts[2], Part::ImageUrl("https://example.org/a.png".into()));
     let inputs = assistant.parts.iter().map(|part| match part {

@@ -72,7 +72,7 @@ async fn a_month_that_is_spent_is_over_for_the_gateway_too() {
     setup.scripted("default", "fast", FINE, json!({})).await;
     let budget = Budget { tokens: Some(50), cost_picos: None, warn_at: 0.8 };
     setup.store.put_budget(&Scope::All, &tenant("default"), Some(budget)).await.unwrap();
-    setup.inference.clear();
+    setup.inference.clear_cache();
     let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
     let reply = fixture.post(OPENAI, hello("fast")).await;
     assert_eq!(reply.json()["error"]["code"], "insufficient_quota", "{}", reply.body);

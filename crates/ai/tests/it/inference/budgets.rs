@@ -10,7 +10,7 @@ const FINE: &str = "[[answer]]\nreply = 'fine'\ntokens_out = 10";
 async fn allow(fixture: &InferenceFixture, tokens: u64) {
     let budget = Budget { tokens: Some(tokens), cost_picos: None, warn_at: 0.8 };
     fixture.store.put_budget(&Scope::All, &tenant("acme"), Some(budget)).await.unwrap();
-    fixture.inference.clear();
+    fixture.inference.clear_cache();
 }
 
 #[tokio::test(start_paused = true)]
@@ -21,12 +21,12 @@ async fn a_budget_that_is_used_up_stops_the_next_question_before_it_is_asked() {
     allow(&fixture, 112).await;
     let outcome = fixture.ask("acme", "fast", "one").await;
     outcome.result.unwrap();
-    fixture.inference.note(outcome.records).await;
-    fixture.inference.books_kept().await;
+    fixture.inference.record_calls(outcome.records).await;
+    fixture.inference.flush_journal().await;
     let outcome = fixture.ask("acme", "fast", "two").await;
     outcome.result.unwrap();
-    fixture.inference.note(outcome.records).await;
-    fixture.inference.books_kept().await;
+    fixture.inference.record_calls(outcome.records).await;
+    fixture.inference.flush_journal().await;
     let outcome = fixture.ask("acme", "fast", "three").await;
     assert_eq!(outcome.result.unwrap_err().code, Code::OverBudget);
     assert_eq!(outcome.attempts, 0);

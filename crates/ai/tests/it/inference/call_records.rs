@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use longshore::accounts::{CallStatus, Ledger, Limits};
 use longshore::{ProfileName, Scope, UnitId};
-use longshore_ai::{Answer, AskError, Bill, Code, Desk, Http, Piece, Provider, Question, Vault};
-use longshore_testkit::standstill::{Kill, StandstillLedger, Tripwire};
+use longshore_ai::{Answer, AskError, BillingStatus, Code, Inference, Http, AnswerPiece, Provider, Question, Vault};
+use longshore_testkit::crash_points::{CrashTiming, CrashPointLedger, CrashPoint};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -18,7 +18,7 @@ async fn every_call_is_in_the_books_good_or_bad() {
     fixture.scripted("acme", "bad", "[[answer]]\nerror = 'PROVIDER_AUTH'", json!({})).await;
     for (profile, prompt) in [("fast", "a"), ("bad", "b"), ("none", "c")] {
         let outcome = fixture.ask("acme", profile, prompt).await;
-        fixture.inference.note(outcome.records).await;
+        fixture.inference.record_calls(outcome.records).await;
     }
     let calls = fixture.calls().await;
     let actual: Vec<_> = calls
@@ -58,9 +58,9 @@ async fn the_same_request_of_another_unit_is_not_asked_again() {
     let mut first = request("acme", "fast", "hi");
     first.unit = Some(UnitId::new());
     let outcome = fixture.inference.ask(&first, None).await;
-    fixture.inference.note(outcome.records).await;
-    fixture.inference.books_kept().await;
-    let second = longshore_ai::Errand { unit: Some(UnitId::new()), ..first.clone() };
+    fixture.inference.record_calls(outcome.records).await;
+    fixture.inference.flush_journal().await;
+    let second = longshore_ai::InferenceRequest { unit: Some(UnitId::new()), ..first.clone() };
     let outcome = fixture.inference.ask(&second, None).await;
     assert_eq!(outcome.duplicate.unwrap().call.unit, first.unit);
     assert_eq!(outcome.result.unwrap_err().code, Code::InvalidRequest);
@@ -80,7 +80,7 @@ async fn a_question_that_was_sent_and_not_answered_in_time_counts_as_much_as_it_
     let outcome = fixture.ask("acme", "slow", "12345678").await;
     assert_eq!(outcome.result.as_ref().unwrap_err().code, Code::Timeout);
     assert_eq!(outcome.cost_picos, MOST.2);
-    fixture.inference.note(outcome.records).await;
+    fixture.inference.record_calls(outcome.records).await;
     let call = fixture.calls().await.remove(0);
     let end = call.end.unwrap();
     assert_eq!((call.status, end.code.as_deref()), (CallStatus::MaybeBilled, Some("TIMEOUT")));
@@ -115,15 +115,15 @@ impl Provider for OnePieceProvider {
     async fn stream(
         &self,
         question: &Question,
-        pieces: &mpsc::Sender<Piece>,
+        pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<Answer, AskError> {
-        let _ = pieces.send(Piece::Text("some".to_owned())).await;
+        let _ = pieces.send(AnswerPiece::Text("some".to_owned())).await;
         let came = Answer { text: "some".into(), tokens_in: 2, tokens_out: 1, ..Answer::default() };
         let cut = AskError::new(Code::ProviderError, "the stream was cut");
         match question.prompt.as_str() {
-            "cut" => Err(AskError { bill: Bill::Partial(Box::new(came)), ..cut }),
+            "cut" => Err(AskError { billing: BillingStatus::Partial(Box::new(came)), ..cut }),
             _ => {
-                let _ = pieces.send(Piece::Text("more".to_owned())).await;
+                let _ = pieces.send(AnswerPiece::Text("more".to_owned())).await;
                 Ok(came)
             }
         }
@@ -136,7 +136,7 @@ async fn of_a_stream_that_was_cut_or_left_what_came_is_counted_as_an_estimate() 
     fixture.scripted("acme", "halting", FINE, json!({})).await;
     fixture
         .inference
-        .answer_for(ProfileName::new("halting").unwrap(), std::sync::Arc::new(OnePieceProvider));
+        .override_provider(ProfileName::new("halting").unwrap(), std::sync::Arc::new(OnePieceProvider));
     for prompt in ["cut", "left"] {
         let (sender, pieces) = mpsc::channel(8);
         if prompt == "left" {
@@ -154,24 +154,24 @@ async fn of_a_stream_that_was_cut_or_left_what_came_is_counted_as_an_estimate() 
 
 #[tokio::test(start_paused = true)]
 async fn who_keeps_the_books_may_be_dropped_in_the_middle_of_a_write() {
-    for kill in [Kill::Before, Kill::After] {
+    for kill in [CrashTiming::Before, CrashTiming::After] {
         let fixture = InferenceFixture::new();
         fixture.scripted("acme", "fast", FINE, json!({})).await;
-        let wire = Tripwire::at(0, kill, |verb| verb == "record_calls");
+        let wire = CrashPoint::at(0, kill, |verb| verb == "record_calls");
         let ledger: Arc<dyn Ledger> =
-            Arc::new(StandstillLedger::new(Arc::clone(&fixture.store) as _, Arc::clone(&wire)));
+            Arc::new(CrashPointLedger::new(Arc::clone(&fixture.store) as _, Arc::clone(&wire)));
         let vault = Arc::new(Vault::new(Arc::clone(&fixture.store) as _, None));
-        let inference = Desk::new(ledger, vault, Http::new(), "fixture".to_owned());
+        let inference = Inference::new(ledger, vault, Http::new(), "fixture".to_owned());
         let outcome = inference.ask(&request("acme", "fast", "hi"), None).await;
-        inference.note(outcome.records).await;
+        inference.record_calls(outcome.records).await;
         tokio::select! {
-            () = inference.keep_books() => {}
-            () = wire.tripped.notified() => {}
+            () = inference.run_journal() => {}
+            () = wire.reached.notified() => {}
         }
         let closing = async {
             tokio::select! {
-                () = inference.keep_books() => {}
-                () = inference.books_kept() => {}
+                () = inference.run_journal() => {}
+                () = inference.flush_journal() => {}
             }
         };
         let closed = tokio::time::timeout(std::time::Duration::from_secs(60), closing).await;
@@ -195,8 +195,8 @@ async fn a_call_that_the_ledger_rejects_takes_no_other_call_of_the_same_write_wi
         }
         records.push(record);
     }
-    fixture.inference.books_kept().await;
-    fixture.inference.note(records).await;
+    fixture.inference.flush_journal().await;
+    fixture.inference.record_calls(records).await;
     let calls = fixture.calls().await;
     let ended = calls.iter().filter(|call| call.status == CallStatus::Success);
     let mut stored: Vec<_> = ended.map(|call| call.call.request_id.as_str()).collect();

@@ -8,7 +8,7 @@ use longshore::accounts::{
 };
 use longshore::store::{TenantChange, Tenants};
 use longshore::{MemoryStore, ProfileName, Scope, TenantId};
-use longshore_ai::{Desk, Errand, Http, Question, Settled, Vault};
+use longshore_ai::{Inference, InferenceRequest, Http, Question, InferenceOutcome, Vault};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// Inference and its ledger.
 pub(crate) struct InferenceFixture {
     pub(crate) store: Arc<MemoryStore>,
-    pub(crate) inference: Desk,
+    pub(crate) inference: Inference,
     _journal: JoinSet<()>,
 }
 
@@ -33,10 +33,10 @@ impl InferenceFixture {
         let store = Arc::new(store);
         let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
         let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));
-        let inference = Desk::new(ledger, vault, Http::new(), "fixture".to_owned());
+        let inference = Inference::new(ledger, vault, Http::new(), "fixture".to_owned());
         let mut journal = JoinSet::new();
         let writer = inference.clone();
-        journal.spawn(async move { writer.keep_books().await });
+        journal.spawn(async move { writer.run_journal().await });
         Self { store, inference, _journal: journal }
     }
 
@@ -50,7 +50,7 @@ impl InferenceFixture {
             expected: None,
         };
         self.store.change_profile(&Scope::All, ProfileChange::Put(put)).await.unwrap();
-        self.inference.clear();
+        self.inference.clear_cache();
     }
 
     /// A profile that answers by a script.
@@ -71,13 +71,13 @@ impl InferenceFixture {
         self.store.put_tenant(&Scope::All, &tenant(owner), change).await.unwrap();
     }
 
-    pub(crate) async fn ask(&self, owner: &str, profile: &str, prompt: &str) -> Settled {
+    pub(crate) async fn ask(&self, owner: &str, profile: &str, prompt: &str) -> InferenceOutcome {
         self.inference.ask(&request(owner, profile, prompt), None).await
     }
 
     /// All call records, oldest first.
     pub(crate) async fn calls(&self) -> Vec<Call> {
-        self.inference.books_kept().await;
+        self.inference.flush_journal().await;
         let filter = UsageFilter::default();
         let mut calls = self.store.calls(&Scope::All, &filter, None, 1000).await.unwrap().items;
         calls.reverse();
@@ -91,8 +91,8 @@ impl InferenceFixture {
 }
 
 /// A question with a deadline in one minute.
-pub(crate) fn request(owner: &str, profile: &str, prompt: &str) -> Errand {
+pub(crate) fn request(owner: &str, profile: &str, prompt: &str) -> InferenceRequest {
     let until = Instant::now() + Duration::from_secs(60);
     let question = Question { max_tokens: 100, ..Question::new(prompt, prompt, until) };
-    Errand::new(tenant(owner), Some(ProfileName::new(profile).unwrap()), question)
+    InferenceRequest::new(tenant(owner), Some(ProfileName::new(profile).unwrap()), question)
 }

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use longshore::Scope;
 use longshore::accounts::{Budget, Ledger, Limits};
-use longshore_ai::{Code, Desk, Http, Vault};
-use longshore_testkit::standstill::{Kill, StandstillLedger, Tripwire};
+use longshore_ai::{Code, Inference, Http, Vault};
+use longshore_testkit::crash_points::{CrashTiming, CrashPointLedger, CrashPoint};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ async fn who_is_out_still_counts_when_the_profile_is_read_again() {
     let started = Instant::now();
     let again = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        fixture.inference.clear();
+        fixture.inference.clear_cache();
         fixture.ask("acme", "slow", "second").await.result
     };
     let (first, second) = tokio::join!(fixture.ask("acme", "slow", "first"), again);
@@ -51,7 +51,7 @@ async fn what_was_taken_for_a_question_that_is_not_asked_is_given_back() {
         .await;
     for budget in [Some(Budget { tokens: Some(0), cost_picos: None, warn_at: 1.0 }), None] {
         fixture.store.put_budget(&Scope::All, &tenant("acme"), budget).await.unwrap();
-        fixture.inference.clear();
+        fixture.inference.clear_cache();
         let result = fixture.ask("acme", "tight", "hi").await.result;
         match budget {
             Some(_) => assert_eq!(result.unwrap_err().code, Code::OverBudget),
@@ -67,15 +67,15 @@ async fn a_caller_that_disconnects_while_its_call_is_admitted_leaves_the_limit_t
     fixture.scripted("acme", "tight", FINE, json!({ "limits": limits })).await;
     let budget = Some(Budget { tokens: Some(1_000_000), cost_picos: None, warn_at: 1.0 });
     fixture.store.put_budget(&Scope::All, &tenant("acme"), budget).await.unwrap();
-    let wire = Tripwire::at(0, Kill::Before, |verb| verb == "admit_calls");
+    let wire = CrashPoint::at(0, CrashTiming::Before, |verb| verb == "admit_calls");
     let ledger: Arc<dyn Ledger> =
-        Arc::new(StandstillLedger::new(Arc::clone(&fixture.store) as _, Arc::clone(&wire)));
+        Arc::new(CrashPointLedger::new(Arc::clone(&fixture.store) as _, Arc::clone(&wire)));
     let vault = Arc::new(Vault::new(Arc::clone(&fixture.store) as _, None));
-    let inference = Desk::new(ledger, vault, Http::new(), "fixture".to_owned());
+    let inference = Inference::new(ledger, vault, Http::new(), "fixture".to_owned());
     let first = request("acme", "tight", "first");
     tokio::select! {
         outcome = inference.ask(&first, None) => panic!("not blocked: {outcome:?}"),
-        () = wire.tripped.notified() => {}
+        () = wire.reached.notified() => {}
     }
     // The limiter returns credits to the store together, after a moment.
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
-use longshore_ai::gateway::{Gateway, OneTenant};
+use longshore_ai::gateway::{Gateway, SingleTenant};
 use longshore_testkit::fake_ai::FakeAi;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -14,7 +14,7 @@ use super::fixture::{InferenceFixture, tenant};
 
 /// Requests something that only OpenAI's API has.
 async fn ask_for_two(fixture: &InferenceFixture, profile: &str) -> (u16, Value) {
-    let authenticator = OneTenant { tenant: tenant("acme"), token: None };
+    let authenticator = SingleTenant { tenant: tenant("acme"), token: None };
     let router =
         Gateway::new(Arc::new(fixture.inference.clone()), Arc::new(authenticator)).router();
     let messages = json!([{ "role": "user", "content": "hi" }]);
@@ -33,7 +33,7 @@ async fn the_same_wire_gets_it_as_it_came_and_the_books_what_it_took() {
     fixture.profile("acme", "p", body).await;
     let (status, answer) = ask_for_two(&fixture, "p").await;
     assert_eq!((status, &answer["id"]), (200, &json!("chatcmpl-1")));
-    assert_eq!(fake.seen()[0].body["n"], json!(2));
+    assert_eq!(fake.requests()[0].body["n"], json!(2));
     let end = fixture.calls().await.pop().unwrap().end.unwrap();
     assert_eq!((end.tokens_in, end.tokens_out), (11, 7));
 }

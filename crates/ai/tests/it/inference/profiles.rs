@@ -56,7 +56,7 @@ async fn what_is_remembered_of_a_profile_is_forgotten_when_the_store_tells_of_a_
     };
     let code = tokio::select! {
         biased;
-        ended = fixture.inference.hear_of_changes(&*fixture.store) => panic!("{ended:?}"),
+        ended = fixture.inference.watch_changes(&*fixture.store) => panic!("{ended:?}"),
         code = asking => code,
     };
     assert_eq!(code, Code::ProfileDisabled);
@@ -113,7 +113,7 @@ async fn a_suspended_profile_says_so_and_works_again_when_resumed() {
     fixture.scripted("acme", "fast", FINE, json!({})).await;
     for suspended in [true, false] {
         suspend(&fixture, suspended).await;
-        fixture.inference.clear();
+        fixture.inference.clear_cache();
         let result = fixture.ask("acme", "fast", "hi").await.result;
         match suspended {
             true => assert_eq!(result.unwrap_err().code, Code::ProfileDisabled),
@@ -171,11 +171,11 @@ async fn a_profile_that_is_written_elsewhere_is_in_the_books_by_its_name() {
         fallback: vec!["spare".to_owned()],
         ..Profile::new("own", ProviderName::Scripted)
     };
-    let outcome = fixture.inference.ask_by(&written, &request("acme", "fast", "hi")).await;
+    let outcome = fixture.inference.ask_inline(&written, &request("acme", "fast", "hi")).await;
     let asked: Vec<&str> = outcome.records.iter().map(|one| one.call.profile.as_str()).collect();
     assert_eq!(asked, ["own", "spare"], "its fallbacks are the tenant's own");
     assert_eq!(outcome.result.unwrap().text, "fine");
     let unnamed = Profile { name: "no name".to_owned(), ..written };
-    let outcome = fixture.inference.ask_by(&unnamed, &request("acme", "fast", "hi")).await;
+    let outcome = fixture.inference.ask_inline(&unnamed, &request("acme", "fast", "hi")).await;
     assert_eq!(outcome.result.unwrap_err().code, Code::Internal);
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use longshore_ai::{Code, Piece};
+use longshore_ai::{Code, AnswerPiece};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -54,8 +54,8 @@ async fn an_answer_that_has_begun_is_not_asked_for_anew() {
     let outcome = fixture.inference.ask(&request("acme", "fast", "hi"), Some(&sender)).await;
     drop(sender);
     let mut heard = String::new();
-    assert_eq!(pieces.recv().await, Some(Piece::Started { model: "fast".into() }));
-    while let Some(Piece::Text(text)) = pieces.recv().await {
+    assert_eq!(pieces.recv().await, Some(AnswerPiece::Started { model: "fast".into() }));
+    while let Some(AnswerPiece::Text(text)) = pieces.recv().await {
         heard.push_str(&text);
     }
     assert_eq!((heard.as_str(), outcome.result.unwrap().text.as_str()), ("all of it", "all of it"));

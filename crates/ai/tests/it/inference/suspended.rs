@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_ai::{Again, Code, Profile, ProviderName};
+use longshore_ai::{Retryability, Code, Profile, ProviderName};
 use serde_json::json;
 
 use super::fixture::{InferenceFixture, request, tenant};
@@ -16,11 +16,11 @@ async fn a_suspended_tenant_is_told_so_until_it_is_resumed_and_nobody_else_is() 
     fixture.scripted("other", "fast", FINE, json!({})).await;
     fixture.suspend("acme", true).await;
     let error = fixture.ask("acme", "fast", "hi").await.result.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProfileDisabled, Again::Resumed));
+    assert_eq!((error.code, error.retry), (Code::ProfileDisabled, Retryability::AfterResume));
     assert_eq!(error.message, "tenant `acme` is suspended");
     fixture.ask("other", "fast", "hi").await.result.unwrap();
     fixture.suspend("acme", false).await;
-    fixture.inference.clear();
+    fixture.inference.clear_cache();
     fixture.ask("acme", "fast", "hi").await.result.unwrap();
 }
 
@@ -30,10 +30,10 @@ async fn a_profile_that_is_written_elsewhere_is_no_way_around_that() {
     fixture.suspend("acme", true).await;
     let script = Some(FINE.to_owned());
     let written = Profile { script, ..Profile::new("own", ProviderName::Scripted) };
-    let outcome = fixture.inference.ask_by(&written, &request("acme", "own", "hi")).await;
-    assert_eq!(outcome.result.unwrap_err().again, Again::Resumed);
-    let parked = fixture.inference.admit_bulk(&request("acme", "own", "hi"), Some(&written)).await;
-    assert_eq!(parked.unwrap_err().result.unwrap_err().again, Again::Resumed);
+    let outcome = fixture.inference.ask_inline(&written, &request("acme", "own", "hi")).await;
+    assert_eq!(outcome.result.unwrap_err().retry, Retryability::AfterResume);
+    let parked = fixture.inference.admit_batch_call(&request("acme", "own", "hi"), Some(&written)).await;
+    assert_eq!(parked.unwrap_err().result.unwrap_err().retry, Retryability::AfterResume);
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,14 +47,14 @@ async fn a_desk_that_has_asked_for_it_hears_of_the_suspension() {
         fixture.suspend("acme", true).await;
         // Long before the cache expires.
         tokio::time::sleep(Duration::from_secs(2)).await;
-        fixture.ask("acme", "fast", "after").await.result.unwrap_err().again
+        fixture.ask("acme", "fast", "after").await.result.unwrap_err().retry
     };
     let again = tokio::select! {
         biased;
-        ended = fixture.inference.hear_of_changes(&*fixture.store) => panic!("{ended:?}"),
+        ended = fixture.inference.watch_changes(&*fixture.store) => panic!("{ended:?}"),
         again = asking => again,
     };
-    assert_eq!(again, Again::Resumed);
+    assert_eq!(again, Retryability::AfterResume);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::accounts::bucket::{self, Level};
-use longshore::accounts::{Budget, BudgetState, Draw, Drawn, Limits};
+use longshore::accounts::token_bucket::{self, BucketLevel};
+use longshore::accounts::{Budget, BudgetState, BucketRequest, DrawResult, Limits};
 use longshore::time::Timestamp;
 use longshore::{Error, Result, Scope, TenantId};
 use tokio::time::{Instant, sleep};
 
 pub(super) struct FakeLedger {
     begin: Instant,
-    levels: Mutex<HashMap<String, Level>>,
+    levels: Mutex<HashMap<String, BucketLevel>>,
     draws: AtomicU64,
     delay: Duration,
     trouble: Mutex<Option<Trouble>>,
@@ -57,11 +57,11 @@ impl FakeLedger {
         *self.trouble.lock().unwrap() = trouble;
     }
 
-    fn draw_now(&self, draw: &Draw) -> Drawn {
+    fn draw_now(&self, draw: &BucketRequest) -> DrawResult {
         let micros = i64::try_from(self.begin.elapsed().as_micros()).unwrap();
         let mut levels = self.levels.lock().unwrap();
         let kept = levels.get(&draw.bucket).copied();
-        let (drawn, level) = bucket::draw(kept, Timestamp::from_micros(micros), draw);
+        let (drawn, level) = token_bucket::draw(kept, Timestamp::from_micros(micros), draw);
         levels.insert(draw.bucket.clone(), level);
         drawn
     }
@@ -69,7 +69,7 @@ impl FakeLedger {
 
 #[async_trait]
 impl Limits for FakeLedger {
-    async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
+    async fn draw(&self, draws: Vec<BucketRequest>) -> Result<Vec<DrawResult>> {
         self.draws.fetch_add(1, Ordering::Relaxed);
         if !self.delay.is_zero() {
             sleep(self.delay / 2).await;

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use longshore_ai::{
-    Again, Auth, CacheFor, Code, Http, Profile, ProfileError, ProviderName, Wire, providers,
+    Retryability, Auth, CacheFor, Code, Http, Profile, ProfileError, ProviderName, ApiOptions, providers,
 };
-use longshore_testkit::fake_ai::{Act, Say};
+use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
 use serde_json::json;
 
 use super::fixture::{KEY, ProviderFixture, open_at, question, saying};
 use crate::conversation::conversation;
 
-async fn fixture(wire: Wire) -> ProviderFixture {
+async fn fixture(wire: ApiOptions) -> ProviderFixture {
     ProviderFixture::with(ProviderName::Anthropic, wire).await
 }
 
 #[tokio::test]
 async fn a_plain_question_says_no_more_than_it_must() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let sent = fixture.sent(&question("hi")).await;
     assert_eq!(sent.path, "/v1/messages");
     assert_eq!(
@@ -33,19 +33,19 @@ async fn a_plain_question_says_no_more_than_it_must() {
 #[tokio::test]
 async fn the_newer_version_takes_a_bearer_and_no_sampling() {
     let version = Some("2026-10-21".to_owned());
-    let newer = Wire { version, sampling: true, ..Wire::default() };
+    let newer = ApiOptions { version, sampling: true, ..ApiOptions::default() };
     let sent = fixture(newer.clone()).await.sent(&question("hi")).await;
     assert_eq!(sent.header("anthropic-version"), "2026-10-21");
     assert_eq!(sent.header("authorization"), format!("Bearer {KEY}"));
     assert_eq!((sent.header("x-api-key"), sent.body.get("temperature")), ("", None));
-    let sent = fixture(Wire { auth: Auth::Header, ..newer }).await.sent(&question("hi")).await;
+    let sent = fixture(ApiOptions { auth: Auth::Header, ..newer }).await.sent(&question("hi")).await;
     assert_eq!((sent.header("x-api-key"), sent.header("authorization")), (KEY, ""));
 }
 
 #[tokio::test]
 async fn sampling_is_sent_where_the_profile_says_so() {
     let sent =
-        fixture(Wire { sampling: true, ..Wire::default() }).await.sent(&conversation()).await;
+        fixture(ApiOptions { sampling: true, ..ApiOptions::default() }).await.sent(&conversation()).await;
     assert_eq!((&sent.body["temperature"], &sent.body["top_p"]), (&json!(0.0), &json!(0.9)));
 }
 
@@ -53,13 +53,13 @@ async fn sampling_is_sent_where_the_profile_says_so() {
 async fn instructions_are_marked_to_be_kept() {
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
-    let sent = fixture(Wire::default()).await.sent(&asked).await;
+    let sent = fixture(ApiOptions::default()).await.sent(&asked).await;
     assert_eq!(sent.body["system"], json!("be brief"));
     for (keep, mark) in [
         (CacheFor::Minutes, json!({ "type": "ephemeral" })),
         (CacheFor::Hour, json!({ "type": "ephemeral", "ttl": "1h" })),
     ] {
-        let sent = fixture(Wire { cache: Some(keep), ..Wire::default() }).await.sent(&asked).await;
+        let sent = fixture(ApiOptions { cache: Some(keep), ..ApiOptions::default() }).await.sent(&asked).await;
         let block = json!([{ "type": "text", "text": "be brief", "cache_control": mark }]);
         assert_eq!(sent.body["system"], block);
     }
@@ -67,9 +67,9 @@ async fn instructions_are_marked_to_be_kept() {
 
 #[tokio::test]
 async fn tokens_of_the_cache_are_part_of_the_questions() {
-    let act = || Act::Say(Say { tokens_in: Some(100), cached: 60, cache_write: 30, ..saying("x") });
+    let act = || FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(100), cached: 60, cache_write: 30, ..saying("x") });
     for (keep, written) in [(None, (30, 0)), (Some(CacheFor::Hour), (0, 30))] {
-        let fixture = fixture(Wire { cache: keep, ..Wire::default() }).await;
+        let fixture = fixture(ApiOptions { cache: keep, ..ApiOptions::default() }).await;
         for answer in [fixture.ask(act()).await, fixture.stream(act()).await.0] {
             let answer = answer.unwrap();
             assert_eq!((answer.tokens_in, answer.tokens_cached, answer.tokens_out), (100, 60, 7));
@@ -85,8 +85,8 @@ async fn writes_for_minutes_and_for_an_hour_are_told_apart() {
         "stop_reason": "end_turn", "usage": { "input_tokens": 1, "output_tokens": 2,
             "cache_creation_input_tokens": 50, "service_tier": "priority",
             "cache_creation": { "ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30 } } });
-    let fixture = fixture(Wire::default()).await;
-    let act = Act::Refuse { status: 200, headers: vec![], body: Some(body.to_string()) };
+    let fixture = fixture(ApiOptions::default()).await;
+    let act = FakeBehaviour::Error { status: 200, headers: vec![], body: Some(body.to_string()) };
     let answer = fixture.ask(act.clone()).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.tier.as_deref()), ("ab", Some("priority")));
     assert_eq!((answer.tokens_in, answer.tokens_cached), (51, 0));
@@ -98,7 +98,7 @@ async fn writes_for_minutes_and_for_an_hour_are_told_apart() {
 
 #[tokio::test]
 async fn a_schema_is_sent_closed_or_told_in_words() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let mut asked = question("hi");
     asked.schema = Some(Arc::new(json!({ "type": "object",
         "properties": { "n": { "type": "integer", "minimum": 0 } }, "required": ["n"] })));
@@ -115,7 +115,7 @@ async fn a_schema_is_sent_closed_or_told_in_words() {
 
 #[tokio::test]
 async fn a_conversation_is_sent_in_blocks() {
-    let sent = fixture(Wire::default()).await.sent(&conversation()).await;
+    let sent = fixture(ApiOptions::default()).await.sent(&conversation()).await;
     assert_eq!(
         sent.body["messages"],
         json!([
@@ -150,7 +150,7 @@ async fn limits_are_read_from_its_headers() {
         ("anthropic-ratelimit-requests-remaining".into(), "3".into()),
         ("anthropic-ratelimit-requests-limit".into(), "50".into()),
     ];
-    let answer = fixture(Wire::default()).await.ask(Act::Say(Say { headers, ..saying("x") })).await;
+    let answer = fixture(ApiOptions::default()).await.ask(FakeBehaviour::Answer(FakeAnswer { headers, ..saying("x") })).await;
     let requests = answer.unwrap().headroom.requests.unwrap();
     assert_eq!((requests.left, requests.limit), (3, Some(50)));
 }
@@ -172,10 +172,10 @@ async fn the_provider_itself_wants_a_key_and_an_address_is_an_address() {
 
 #[tokio::test]
 async fn a_handshake_that_fails_has_sent_nothing() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let url = fixture.fake.url().replace("http://", "https://");
     let profile = Profile { model: "m".into(), ..Profile::new("p", ProviderName::Anthropic) };
     let error = open_at(profile, &url).ask(&question("hi")).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::NotSent), "{error}");
-    assert!(fixture.fake.seen().is_empty());
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::NotSent), "{error}");
+    assert!(fixture.fake.requests().is_empty());
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_ai::{
-    Answer, AskError, Http, Piece, Profile, Provider, ProviderName, Question, Wire, providers,
+    Answer, AskError, Http, AnswerPiece, Profile, Provider, ProviderName, Question, ApiOptions, providers,
 };
-use longshore_testkit::fake_ai::{Act, FakeAi, Say, Seen};
+use longshore_testkit::fake_ai::{FakeBehaviour, FakeAi, FakeAnswer, RecordedRequest};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -22,31 +22,31 @@ pub(crate) struct ProviderFixture {
 
 impl ProviderFixture {
     pub(crate) async fn of(name: ProviderName) -> Self {
-        Self::with(name, Wire::default()).await
+        Self::with(name, ApiOptions::default()).await
     }
 
-    pub(crate) async fn with(name: ProviderName, wire: Wire) -> Self {
+    pub(crate) async fn with(name: ProviderName, wire: ApiOptions) -> Self {
         let fake = FakeAi::start().await.unwrap();
         let profile = Profile { model: "fake-1".into(), wire, ..Profile::new("p", name) };
         Self { provider: open_at(profile, &fake.url()), fake, name }
     }
 
     /// Asks, with the fake acting like this.
-    pub(crate) async fn ask(&self, act: Act) -> Result<Answer, AskError> {
-        self.fake.next([act]);
+    pub(crate) async fn ask(&self, act: FakeBehaviour) -> Result<Answer, AskError> {
+        self.fake.push_behaviours([act]);
         self.provider.ask(&question("how are you?")).await
     }
 
     /// Streams, with the fake acting like this; also returns the pieces.
-    pub(crate) async fn stream(&self, act: Act) -> (Result<Answer, AskError>, Vec<Piece>) {
-        self.fake.next([act]);
+    pub(crate) async fn stream(&self, act: FakeBehaviour) -> (Result<Answer, AskError>, Vec<AnswerPiece>) {
+        self.fake.push_behaviours([act]);
         stream(&*self.provider, &question("how are you?")).await
     }
 
     /// The request that is sent for a question.
-    pub(crate) async fn sent(&self, question: &Question) -> Seen {
+    pub(crate) async fn sent(&self, question: &Question) -> RecordedRequest {
         self.provider.ask(question).await.unwrap();
-        self.fake.seen().pop().unwrap()
+        self.fake.requests().pop().unwrap()
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn hurried(prompt: &str) -> Question {
 pub(crate) async fn stream(
     provider: &dyn Provider,
     question: &Question,
-) -> (Result<Answer, AskError>, Vec<Piece>) {
+) -> (Result<Answer, AskError>, Vec<AnswerPiece>) {
     let (send, mut came) = mpsc::channel(1);
     let listen = async {
         let mut pieces = Vec::new();
@@ -88,6 +88,6 @@ pub(crate) async fn stream(
 }
 
 /// An answer with a text.
-pub(crate) fn saying(text: &str) -> Say {
-    Say { text: Some(text.into()), ..Say::default() }
+pub(crate) fn saying(text: &str) -> FakeAnswer {
+    FakeAnswer { text: Some(text.into()), ..FakeAnswer::default() }
 }

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Code, FinishReason, Part, ProviderName, Wire};
-use longshore_testkit::fake_ai::Act;
+use longshore_ai::{Code, FinishReason, Part, ProviderName, ApiOptions};
+use longshore_testkit::fake_ai::FakeBehaviour;
 use serde_json::{Value, json};
 
 use super::fixture::{KEY, ProviderFixture, question};
 use crate::conversation::conversation;
 
-async fn fixture(wire: Wire) -> ProviderFixture {
+async fn fixture(wire: ApiOptions) -> ProviderFixture {
     ProviderFixture::with(ProviderName::Gemini, wire).await
 }
 
-fn body(body: &Value) -> Act {
-    Act::Refuse { status: 200, headers: Vec::new(), body: Some(body.to_string()) }
+fn body(body: &Value) -> FakeBehaviour {
+    FakeBehaviour::Error { status: 200, headers: Vec::new(), body: Some(body.to_string()) }
 }
 
 #[tokio::test]
 async fn a_question_goes_to_its_model() {
-    let wire = Wire { sampling: true, ..Wire::default() };
+    let wire = ApiOptions { sampling: true, ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
@@ -38,21 +38,21 @@ async fn a_question_goes_to_its_model() {
                 "responseJsonSchema": { "type": "integer" } },
         })
     );
-    fixture.stream(Act::say("x")).await.0.unwrap();
-    let path = fixture.fake.seen().pop().unwrap().path;
+    fixture.stream(FakeBehaviour::answer("x")).await.0.unwrap();
+    let path = fixture.fake.requests().pop().unwrap().path;
     assert_eq!(path, "/v1beta/models/fake-1:streamGenerateContent?alt=sse");
 }
 
 #[tokio::test]
 async fn a_models_name_leads_nowhere_else() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     for model in ["../v1/files", "a?b", "a#b", "a:b", "/etc", "a b", "é"] {
         let mut asked = question("hi");
         asked.model = Some(model.into());
         let error = fixture.provider.ask(&asked).await.unwrap_err();
         assert_eq!(error.code, Code::InvalidRequest, "{model}");
     }
-    assert!(fixture.fake.seen().is_empty());
+    assert!(fixture.fake.requests().is_empty());
     let mut asked = question("hi");
     asked.model = Some("tunedModels/mine-1.5".into());
     let path = fixture.sent(&asked).await.path;
@@ -63,7 +63,7 @@ async fn a_models_name_leads_nowhere_else() {
 async fn a_question_that_is_blocked_has_an_empty_answer() {
     let blocked = body(&json!({ "promptFeedback": { "blockReason": "SAFETY" },
         "usageMetadata": { "promptTokenCount": 9, "totalTokenCount": 9 } }));
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     for answer in [fixture.ask(blocked.clone()).await, fixture.stream(blocked).await.0] {
         let answer = answer.unwrap();
         assert_eq!((answer.text.as_str(), answer.finish_reason), ("", FinishReason::ContentFilter));
@@ -80,14 +80,14 @@ async fn thoughts_are_paid_and_not_shown_and_cached_tokens_are_among_the_questio
         "candidates": [{ "content": { "parts": parts }, "finishReason": "STOP" }],
         "usageMetadata": { "promptTokenCount": 100, "cachedContentTokenCount": 60,
             "candidatesTokenCount": 3, "thoughtsTokenCount": 40 } }));
-    let answer = fixture(Wire::default()).await.ask(act).await.unwrap();
+    let answer = fixture(ApiOptions::default()).await.ask(act).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("yes", "fake-1"));
     assert_eq!((answer.tokens_in, answer.tokens_cached, answer.tokens_out), (100, 60, 43));
 }
 
 #[tokio::test]
 async fn a_conversation_is_sent_in_contents() {
-    let sent = fixture(Wire::default()).await.sent(&conversation()).await;
+    let sent = fixture(ApiOptions::default()).await.sent(&conversation()).await;
     assert_eq!(
         sent.body["contents"],
         json!([
@@ -113,7 +113,7 @@ async fn a_conversation_is_sent_in_contents() {
 async fn what_the_model_thought_goes_back_with_the_call() {
     let call =
         json!({ "functionCall": { "name": "look", "args": {} }, "thoughtSignature": "c2ln" });
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let act = body(&json!({ "candidates": [{ "content": { "parts": [call] },
         "finishReason": "STOP" }] }));
     let answer = fixture.ask(act).await.unwrap();
@@ -131,7 +131,7 @@ async fn the_wait_may_be_in_the_body() {
         json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s" }]);
     let words = json!({ "error": { "code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota",
         "details": details } });
-    let act = Act::Refuse { status: 429, headers: vec![], body: Some(words.to_string()) };
-    let error = fixture(Wire::default()).await.ask(act).await.unwrap_err();
+    let act = FakeBehaviour::Error { status: 429, headers: vec![], body: Some(words.to_string()) };
+    let error = fixture(ApiOptions::default()).await.ask(act).await.unwrap_err();
     assert_eq!((error.code, error.retry_after), (Code::RateLimited, Some(Duration::from_secs(34))));
 }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use longshore_ai::{Again, Code, ProviderName, Wire};
-use longshore_testkit::fake_ai::{Act, Say};
+use longshore_ai::{Retryability, Code, ProviderName, ApiOptions};
+use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
 use serde_json::json;
 
 use super::fixture::{ProviderFixture, question, saying, stream};
 use crate::conversation::conversation;
 
-async fn fixture(wire: Wire) -> ProviderFixture {
+async fn fixture(wire: ApiOptions) -> ProviderFixture {
     ProviderFixture::with(ProviderName::Ollama, wire).await
 }
 
 #[tokio::test]
 async fn a_question_says_that_it_is_not_to_be_cut_and_not_streamed() {
-    let wire = Wire { num_ctx: Some(8192), sampling: true, ..Wire::default() };
+    let wire = ApiOptions { num_ctx: Some(8192), sampling: true, ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
@@ -33,7 +33,7 @@ async fn a_question_says_that_it_is_not_to_be_cut_and_not_streamed() {
 
 #[tokio::test]
 async fn plain_questions_are_generated_where_the_profile_wants_it() {
-    let fixture = fixture(Wire { generate: true, ..Wire::default() }).await;
+    let fixture = fixture(ApiOptions { generate: true, ..ApiOptions::default() }).await;
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
     let sent = fixture.sent(&asked).await;
@@ -60,14 +60,14 @@ async fn a_question_that_was_cut_in_silence_is_an_error() {
         (Some(4096), 700, false),  // there was room for all of it
         (None, 400, false),        // shorter than any server's context
     ] {
-        let fixture = fixture(Wire { num_ctx, ..Wire::default() }).await;
-        fixture.fake.usually(Act::Say(Say { tokens_in: Some(read), ..saying("ok") }));
+        let fixture = fixture(ApiOptions { num_ctx, ..ApiOptions::default() }).await;
+        fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(read), ..saying("ok") }));
         let answers =
             [fixture.provider.ask(&long).await, stream(&*fixture.provider, &long).await.0];
         for answer in answers {
             assert_eq!(answer.is_err(), cut, "{num_ctx:?} {read}");
             let Err(error) = answer else { continue };
-            assert_eq!((error.code, error.again), (Code::InvalidRequest, Again::Never));
+            assert_eq!((error.code, error.retry), (Code::InvalidRequest, Retryability::Never));
             assert!(
                 error.message.starts_with("the server truncated the question: it read"),
                 "{error}"
@@ -75,15 +75,15 @@ async fn a_question_that_was_cut_in_silence_is_an_error() {
         }
     }
     let very_long = question(&"many words ".repeat(4000));
-    let fixture = fixture(Wire::default()).await;
-    let act = Act::Say(Say { tokens_in: Some(2050), ..saying("ok") });
-    fixture.fake.next([act]);
+    let fixture = fixture(ApiOptions::default()).await;
+    let act = FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(2050), ..saying("ok") });
+    fixture.fake.push_behaviours([act]);
     assert_eq!(fixture.provider.ask(&very_long).await.unwrap_err().code, Code::InvalidRequest);
 }
 
 #[tokio::test]
 async fn a_conversation_is_sent_in_messages() {
-    let sent = fixture(Wire::default()).await.sent(&conversation()).await;
+    let sent = fixture(ApiOptions::default()).await.sent(&conversation()).await;
     assert_eq!(
         sent.body["messages"],
         json!([
@@ -106,9 +106,9 @@ async fn a_conversation_is_sent_in_messages() {
 async fn a_full_queue_is_tried_later() {
     let words =
         json!({ "error": "server busy, please try again.  maximum pending requests exceeded" });
-    let act = Act::Refuse { status: 503, headers: vec![], body: Some(words.to_string()) };
-    let error = fixture(Wire::default()).await.ask(act).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    let act = FakeBehaviour::Error { status: 503, headers: vec![], body: Some(words.to_string()) };
+    let error = fixture(ApiOptions::default()).await.ask(act).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Later));
     let words =
         "the provider said 503: server busy, please try again. maximum pending requests exceeded";
     assert_eq!(error.message, words);
@@ -116,11 +116,11 @@ async fn a_full_queue_is_tried_later() {
 
 #[tokio::test]
 async fn health_tells_of_a_model_that_is_not_there() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let until = question("").until;
     assert_eq!(fixture.provider.health(until).await.unwrap(), "answers, has 1 models");
     let body = Some(json!({ "models": [] }).to_string());
-    fixture.fake.next([Act::Refuse { status: 200, headers: vec![], body }]);
+    fixture.fake.push_behaviours([FakeBehaviour::Error { status: 200, headers: vec![], body }]);
     let said = fixture.provider.health(until).await.unwrap();
     assert_eq!(said, "answers, but has not pulled `fake-1`");
 }

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Again, Code, FinishReason, Profile, ProviderName, Wire};
-use longshore_testkit::fake_ai::{Act, Say};
+use longshore_ai::{Retryability, Code, FinishReason, Profile, ProviderName, ApiOptions};
+use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
 use serde_json::{Value, json};
 
 use super::fixture::{KEY, ProviderFixture, open_at, question, saying, stream};
 use crate::conversation::conversation;
 
-async fn fixture(wire: Wire) -> ProviderFixture {
+async fn fixture(wire: ApiOptions) -> ProviderFixture {
     ProviderFixture::with(ProviderName::Openai, wire).await
 }
 
-fn body(body: &Value) -> Act {
-    Act::Refuse { status: 200, headers: Vec::new(), body: Some(body.to_string()) }
+fn body(body: &Value) -> FakeBehaviour {
+    FakeBehaviour::Error { status: 200, headers: Vec::new(), body: Some(body.to_string()) }
 }
 
 #[tokio::test]
 async fn a_plain_question_says_no_more_than_it_must() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
     let sent = fixture.sent(&asked).await;
@@ -32,14 +32,14 @@ async fn a_plain_question_says_no_more_than_it_must() {
     );
     assert_eq!(sent.header("authorization"), format!("Bearer {KEY}"));
     stream(&*fixture.provider, &asked).await.0.unwrap();
-    let streamed = fixture.fake.seen().pop().unwrap().body;
+    let streamed = fixture.fake.requests().pop().unwrap().body;
     assert_eq!(streamed["stream"], json!(true));
     assert_eq!(streamed["stream_options"], json!({ "include_usage": true }));
 }
 
 #[tokio::test]
 async fn older_servers_are_told_in_their_words() {
-    let wire = Wire { old_max_tokens: true, sampling: true, no_schema: true, ..Wire::default() };
+    let wire = ApiOptions { old_max_tokens: true, sampling: true, no_schema: true, ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
     let sent = fixture(wire).await.sent(&asked).await;
@@ -52,7 +52,7 @@ async fn older_servers_are_told_in_their_words() {
 
 #[tokio::test]
 async fn an_address_may_have_the_version_in_it() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let profile = || Profile { model: "m".into(), ..Profile::new("p", ProviderName::Openai) };
     for (at, path) in [
         ("", "/v1/chat/completions"),
@@ -63,13 +63,13 @@ async fn an_address_may_have_the_version_in_it() {
     ] {
         let provider = open_at(profile(), &format!("{}{at}", fixture.fake.url()));
         provider.ask(&question("hi")).await.unwrap();
-        assert_eq!(fixture.fake.seen().pop().unwrap().path, path, "{at}");
+        assert_eq!(fixture.fake.requests().pop().unwrap().path, path, "{at}");
     }
 }
 
 #[tokio::test]
 async fn a_schema_is_strict_where_it_can_be() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let mut schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } },
         "required": ["n"], "additionalProperties": false });
     for strict in [true, false] {
@@ -85,7 +85,7 @@ async fn a_schema_is_strict_where_it_can_be() {
 
 #[tokio::test]
 async fn a_conversation_is_sent_in_messages() {
-    let sent = fixture(Wire::default()).await.sent(&conversation()).await;
+    let sent = fixture(ApiOptions::default()).await.sent(&conversation()).await;
     let url = |url: &str| json!({ "type": "image_url", "image_url": { "url": url } });
     assert_eq!(
         sent.body["messages"],
@@ -109,8 +109,8 @@ async fn a_conversation_is_sent_in_messages() {
 
 #[tokio::test]
 async fn cached_tokens_are_among_the_questions() {
-    let act = || Act::Say(Say { tokens_in: Some(100), cached: 60, cache_write: 30, ..saying("x") });
-    let fixture = fixture(Wire::default()).await;
+    let act = || FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(100), cached: 60, cache_write: 30, ..saying("x") });
+    let fixture = fixture(ApiOptions::default()).await;
     for answer in [fixture.ask(act()).await, fixture.stream(act()).await.0] {
         let answer = answer.unwrap();
         assert_eq!((answer.tokens_in, answer.tokens_cached), (100, 60));
@@ -123,17 +123,17 @@ async fn the_tier_that_was_served_and_a_refusal_are_told() {
     let message = json!({ "role": "assistant", "content": null, "refusal": "I will not" });
     let act = body(&json!({ "model": "m", "service_tier": "flex", "usage": null,
         "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }));
-    let answer = fixture(Wire::default()).await.ask(act).await.unwrap();
+    let answer = fixture(ApiOptions::default()).await.ask(act).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.tier.as_deref()), ("I will not", Some("flex")));
     assert_eq!((answer.finish_reason, answer.estimated), (FinishReason::ContentFilter, true));
 }
 
 #[tokio::test]
 async fn an_error_that_calls_itself_an_answer_is_an_error() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let error = json!({ "error": { "message": "upstream failed", "code": 502 } });
     let error = fixture.ask(body(&error)).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
     assert!(error.message.ends_with("(502): upstream failed"), "{error}");
     let error = fixture.ask(body(&json!({ "choices": [] }))).await.unwrap_err();
     assert!(error.message.contains("it has no choice"), "{error}");
@@ -143,22 +143,22 @@ async fn an_error_that_calls_itself_an_answer_is_an_error() {
 async fn money_that_is_spent_is_not_waited_for() {
     let spent = json!({ "error": { "type": "insufficient_quota", "message": "quota",
         "code": "credit_balance_exhausted" } });
-    let act = Act::Refuse { status: 429, headers: vec![], body: Some(spent.to_string()) };
-    let error = fixture(Wire::default()).await.ask(act).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::OverBudget, Again::Money));
+    let act = FakeBehaviour::Error { status: 429, headers: vec![], body: Some(spent.to_string()) };
+    let error = fixture(ApiOptions::default()).await.ask(act).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::OverBudget, Retryability::AfterTopUp));
     assert_eq!(error.provider_status, Some(429));
 }
 
 #[tokio::test]
 async fn limits_are_read_from_answers_and_refusals() {
-    let fixture = fixture(Wire::default()).await;
+    let fixture = fixture(ApiOptions::default()).await;
     let headers = vec![
         ("x-ratelimit-remaining-tokens".to_owned(), "149984".to_owned()),
         ("x-ratelimit-reset-tokens".to_owned(), "6m0s".to_owned()),
     ];
     let answer =
-        fixture.ask(Act::Say(Say { headers: headers.clone(), ..saying("x") })).await.unwrap();
-    let refusal = fixture.ask(Act::Refuse { status: 429, headers, body: None }).await.unwrap_err();
+        fixture.ask(FakeBehaviour::Answer(FakeAnswer { headers: headers.clone(), ..saying("x") })).await.unwrap();
+    let refusal = fixture.ask(FakeBehaviour::Error { status: 429, headers, body: None }).await.unwrap_err();
     assert_eq!(refusal.headroom.as_deref(), Some(&answer.headroom));
     let tokens = answer.headroom.tokens.unwrap();
     assert_eq!((tokens.left, tokens.reset), (149_984, Some(Duration::from_secs(360))));
@@ -168,10 +168,10 @@ async fn limits_are_read_from_answers_and_refusals() {
 async fn headers_of_the_profile_take_the_place_of_the_usual_ones_and_stay_secret() {
     let headers = [("api-key", "other-secret-1"), ("User-Agent", "me/1")];
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let fixture = fixture(Wire { headers: headers.into(), ..Wire::default() }).await;
+    let fixture = fixture(ApiOptions { headers: headers.into(), ..ApiOptions::default() }).await;
     let sent = fixture.sent(&question("hi")).await;
     assert_eq!((sent.header("api-key"), sent.header("user-agent")), ("other-secret-1", "me/1"));
     let words = Some("I know other-secret-1".to_owned());
-    let error = fixture.ask(Act::Refuse { status: 400, headers: vec![], body: words }).await;
+    let error = fixture.ask(FakeBehaviour::Error { status: 400, headers: vec![], body: words }).await;
     assert!(error.unwrap_err().message.ends_with("I know [secret]"));
 }

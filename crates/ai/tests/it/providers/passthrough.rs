@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use longshore_ai::{Code, PassthroughRequest, Piece, ProviderName, Question, RawObject, Wire};
-use longshore_testkit::fake_ai::Act;
+use longshore_ai::{Code, PassthroughRequest, AnswerPiece, ProviderName, Question, RawObject, ApiOptions};
+use longshore_testkit::fake_ai::FakeBehaviour;
 use serde_json::{Value, json};
 
 use super::fixture::{ProviderFixture, question, stream};
@@ -30,9 +30,9 @@ fn without_special_field(question: Question) -> Question {
     Question { raw: Some(Arc::new(raw)), ..question }
 }
 
-fn raw_events(pieces: &[Piece]) -> Vec<&str> {
+fn raw_events(pieces: &[AnswerPiece]) -> Vec<&str> {
     let raw = pieces.iter().map(|piece| match piece {
-        Piece::Raw(data) => Some(data.as_str()),
+        AnswerPiece::Raw(data) => Some(data.as_str()),
         _ => None,
     });
     raw.collect::<Option<_>>().expect("every piece is as it came")
@@ -44,7 +44,7 @@ async fn what_only_the_wire_knows_is_sent_on_and_the_answer_kept_as_it_came() {
         let fixture = ProviderFixture::of(name).await;
         let asked = request_in(name, json!({ "model": "profile", "stream": false }));
         let answer = fixture.provider.ask(&asked).await.unwrap();
-        let sent = fixture.fake.seen().pop().unwrap().body;
+        let sent = fixture.fake.requests().pop().unwrap().body;
         assert_eq!(sent["unheard_of"], json!({ "b": [1], "a": null }), "{name}");
         assert_eq!((&sent["model"], sent.get("stream")), (&json!("fake-1"), None), "{name}");
         let raw: Value = serde_json::from_slice(&answer.raw.unwrap()).unwrap();
@@ -63,7 +63,7 @@ async fn the_most_tokens_go_by_the_name_that_the_model_knows() {
         (false, "max_completion_tokens", "max_tokens"),
     ] {
         let fixture =
-            ProviderFixture::with(format, Wire { old_max_tokens: old, ..Wire::default() }).await;
+            ProviderFixture::with(format, ApiOptions { old_max_tokens: old, ..ApiOptions::default() }).await;
         let sent = fixture.sent(&request_in(format, body())).await.body;
         assert_eq!((&sent[name], sent.get(not)), (&json!(9), None));
     }
@@ -73,7 +73,7 @@ async fn the_most_tokens_go_by_the_name_that_the_model_knows() {
 async fn sampling_is_sent_only_to_models_that_take_it() {
     for name in PASSTHROUGH_PROVIDERS {
         for sampling in [true, false] {
-            let fixture = ProviderFixture::with(name, Wire { sampling, ..Wire::default() }).await;
+            let fixture = ProviderFixture::with(name, ApiOptions { sampling, ..ApiOptions::default() }).await;
             let mut asked = request_in(name, json!({ "temperature": 0.5, "top_p": 0.9 }));
             asked.temperature = 0.5;
             let sent = fixture.sent(&asked).await.body;
@@ -91,7 +91,7 @@ async fn a_stream_is_handed_on_event_by_event_to_its_last() {
         let (answer, pieces) = stream(&*fixture.provider, &asked).await;
         let answer = answer.unwrap();
         assert_eq!((answer.text.as_str(), answer.tokens_in, answer.tokens_out), ("hi", 11, 7));
-        let (events, sent) = (raw_events(&pieces), fixture.fake.seen().pop().unwrap().body);
+        let (events, sent) = (raw_events(&pieces), fixture.fake.requests().pop().unwrap().body);
         let last = *events.last().unwrap();
         assert_eq!(sent["stream"], json!(true), "{name}");
         match name {
@@ -108,9 +108,9 @@ async fn a_stream_is_handed_on_event_by_event_to_its_last() {
 #[tokio::test]
 async fn a_stream_that_fails_is_not_handed_on_as_if_it_had_not() {
     for name in PASSTHROUGH_PROVIDERS {
-        for act in [Act::Cut, Act::Broken, Act::ErrorInStream] {
+        for act in [FakeBehaviour::TruncatedStream, FakeBehaviour::Broken, FakeBehaviour::ErrorInStream] {
             let fixture = ProviderFixture::of(name).await;
-            fixture.fake.next([act.clone()]);
+            fixture.fake.push_behaviours([act.clone()]);
             let (answer, pieces) = stream(&*fixture.provider, &request_in(name, json!({}))).await;
             assert_eq!(answer.unwrap_err().code, Code::ProviderError, "{name} {act:?}");
             let events = raw_events(&pieces);
@@ -130,7 +130,7 @@ async fn another_wire_is_asked_by_the_translation_or_not_at_all() {
         let error = fixture.provider.ask(&asked).await.unwrap_err();
         assert_eq!(error.code, Code::InvalidRequest, "{name}");
         assert!(error.message.contains("`unheard_of`"), "{error}");
-        assert!(fixture.fake.seen().is_empty(), "{name} was asked");
+        assert!(fixture.fake.requests().is_empty(), "{name} was asked");
         let answer = fixture.provider.ask(&without_special_field(asked)).await.unwrap();
         assert_eq!((answer.text.as_str(), answer.raw), ("hi", None), "{name}");
     }
@@ -150,7 +150,7 @@ async fn instructions_of_the_profile_are_not_lost_nor_is_what_they_would_displac
 
 #[tokio::test]
 async fn a_server_that_takes_no_schema_is_told_of_it_in_words() {
-    let wire = Wire { no_schema: true, ..Wire::default() };
+    let wire = ApiOptions { no_schema: true, ..ApiOptions::default() };
     let fixture = ProviderFixture::with(ProviderName::Openai, wire).await;
     let schema = Some(Arc::new(json!({ "type": "integer" })));
     let asked = Question { schema, ..request_in(ProviderName::Openai, json!({})) };

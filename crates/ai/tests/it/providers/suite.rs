@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longshore_ai::{Again, Bill, Code, FinishReason, Piece, Profile, ProviderName, ToolCall};
-use longshore_testkit::fake_ai::{Act, End, Say};
+use longshore_ai::{Retryability, BillingStatus, Code, FinishReason, AnswerPiece, Profile, ProviderName, ToolCall};
+use longshore_testkit::fake_ai::{FakeBehaviour, AnswerEnd, FakeAnswer};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::fixture::{KEY, ProviderFixture, hurried, open_at, question, saying, stream};
 
 pub(super) async fn an_answer_has_text_model_tokens_and_an_end(fixture: ProviderFixture) {
-    let answer = fixture.ask(Act::say("fine, thanks")).await.unwrap();
+    let answer = fixture.ask(FakeBehaviour::answer("fine, thanks")).await.unwrap();
     assert_eq!(answer.text, "fine, thanks");
     let model = if fixture.name == ProviderName::Gemini { "gemini-fake" } else { "fake-1" };
     assert_eq!(answer.model, model);
@@ -24,26 +24,26 @@ pub(super) async fn an_answer_has_text_model_tokens_and_an_end(fixture: Provider
 }
 
 pub(super) async fn a_stream_is_the_same_answer_in_pieces(fixture: ProviderFixture) {
-    let (streamed, pieces) = fixture.stream(Act::say("fine, thanks")).await;
+    let (streamed, pieces) = fixture.stream(FakeBehaviour::answer("fine, thanks")).await;
     let (mut streamed, mut whole) =
-        (streamed.unwrap(), fixture.ask(Act::say("fine, thanks")).await.unwrap());
+        (streamed.unwrap(), fixture.ask(FakeBehaviour::answer("fine, thanks")).await.unwrap());
     (streamed.latency_ms, whole.latency_ms) = (0, 0);
     assert_eq!(streamed, whole);
-    assert_eq!(pieces, [Piece::Text("fine, ".into()), Piece::Text("thanks".into())]);
+    assert_eq!(pieces, [AnswerPiece::Text("fine, ".into()), AnswerPiece::Text("thanks".into())]);
 }
 
 pub(super) async fn a_stream_may_come_byte_by_byte(fixture: ProviderFixture) {
-    let (streamed, pieces) = fixture.stream(Act::Drip(Duration::ZERO)).await;
+    let (streamed, pieces) = fixture.stream(FakeBehaviour::Drip(Duration::ZERO)).await;
     let streamed = streamed.unwrap();
     assert_eq!((streamed.text.as_str(), streamed.tokens_out), ("how are you?", 7));
     assert_eq!(pieces.len(), 2);
-    assert_eq!(fixture.ask(Act::Drip(Duration::ZERO)).await.unwrap().text, "how are you?");
+    assert_eq!(fixture.ask(FakeBehaviour::Drip(Duration::ZERO)).await.unwrap().text, "how are you?");
 }
 
 pub(super) async fn a_tool_call_is_read_whole_and_from_a_stream(fixture: ProviderFixture) {
     let input = json!({ "city": "Malmö", "days": [1, 2] });
     let tool = Some(("weather".to_owned(), input.clone()));
-    let act = Act::Say(Say { tool, ..saying("let me look") });
+    let act = FakeBehaviour::Answer(FakeAnswer { tool, ..saying("let me look") });
     let answer = fixture.ask(act.clone()).await.unwrap();
     let (streamed, pieces) = fixture.stream(act).await;
     assert_eq!(streamed.unwrap().tool_calls, answer.tool_calls);
@@ -51,11 +51,11 @@ pub(super) async fn a_tool_call_is_read_whole_and_from_a_stream(fixture: Provide
     let ToolCall { id, name, input: given } = &answer.tool_calls[0];
     assert_eq!((name.as_str(), given, id.is_empty()), ("weather", &input, false));
     assert_eq!(answer.finish_reason, FinishReason::Stop);
-    assert_eq!(pieces.last(), Some(&Piece::ToolCall(answer.tool_calls[0].clone())));
+    assert_eq!(pieces.last(), Some(&AnswerPiece::ToolCall(answer.tool_calls[0].clone())));
 }
 
 pub(super) async fn tokens_that_nobody_counted_are_estimated(fixture: ProviderFixture) {
-    let act = Act::Say(Say { tokens_in: None, tokens_out: None, ..saying("12345678") });
+    let act = FakeBehaviour::Answer(FakeAnswer { tokens_in: None, tokens_out: None, ..saying("12345678") });
     for answer in [fixture.ask(act.clone()).await, fixture.stream(act).await.0] {
         let answer = answer.unwrap();
         assert!(answer.estimated);
@@ -68,20 +68,20 @@ pub(super) async fn an_answer_that_ends_early_says_so(fixture: ProviderFixture) 
         ProviderName::Ollama => FinishReason::Other,
         _ => FinishReason::ContentFilter,
     };
-    for (end, expected) in [(End::Length, FinishReason::Length), (End::Filter, filtered)] {
-        let act = Act::Say(Say { end, ..saying("well") });
+    for (end, expected) in [(AnswerEnd::Length, FinishReason::Length), (AnswerEnd::Filter, filtered)] {
+        let act = FakeBehaviour::Answer(FakeAnswer { end, ..saying("well") });
         assert_eq!(fixture.ask(act.clone()).await.unwrap().finish_reason, expected);
         assert_eq!(fixture.stream(act).await.0.unwrap().finish_reason, expected);
     }
 }
 
 pub(super) async fn questions_share_a_connection(fixture: ProviderFixture) {
-    fixture.ask(Act::say("one")).await.unwrap();
-    fixture.stream(Act::say("two")).await.0.unwrap();
-    fixture.ask(Act::refuse(429)).await.unwrap_err();
-    fixture.stream(Act::refuse(500)).await.0.unwrap_err();
-    fixture.ask(Act::say("three")).await.unwrap();
-    assert_eq!((fixture.fake.seen().len(), fixture.fake.connections()), (5, 1));
+    fixture.ask(FakeBehaviour::answer("one")).await.unwrap();
+    fixture.stream(FakeBehaviour::answer("two")).await.0.unwrap();
+    fixture.ask(FakeBehaviour::error(429)).await.unwrap_err();
+    fixture.stream(FakeBehaviour::error(500)).await.0.unwrap_err();
+    fixture.ask(FakeBehaviour::answer("three")).await.unwrap();
+    assert_eq!((fixture.fake.requests().len(), fixture.fake.connections()), (5, 1));
 }
 
 pub(super) async fn another_model_may_be_asked(fixture: ProviderFixture) {
@@ -95,41 +95,41 @@ pub(super) async fn a_question_without_a_model_is_not_sent(fixture: ProviderFixt
     let provider = open_at(Profile::new("p", fixture.name), &fixture.fake.url());
     let error = provider.ask(&question("hi")).await.unwrap_err();
     assert_eq!(error.code, Code::InvalidRequest);
-    assert!(fixture.fake.seen().is_empty());
+    assert!(fixture.fake.requests().is_empty());
 }
 
 pub(super) async fn a_page_instead_of_json_is_the_providers_failure(fixture: ProviderFixture) {
-    let error = fixture.ask(Act::Html(200)).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    let error = fixture.ask(FakeBehaviour::Html(200)).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
     assert!(error.message.contains("<html> <h1>Please log in"), "{error}");
-    let error = fixture.ask(Act::Html(502)).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    let error = fixture.ask(FakeBehaviour::Html(502)).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Later));
     assert_eq!(error.provider_status, Some(502));
 }
 
 pub(super) async fn a_body_that_ends_early_may_have_been_billed(fixture: ProviderFixture) {
-    let error = fixture.ask(Act::Truncated).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    let error = fixture.ask(FakeBehaviour::Truncated).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
     assert!(error.message.starts_with("the connection broke: error reading a body"), "{error}");
-    assert_eq!(error.bill, Bill::Unknown);
+    assert_eq!(error.billing, BillingStatus::Unknown);
 }
 
 pub(super) async fn a_slow_drip_ends_at_the_deadline(fixture: ProviderFixture) {
-    let drip = Act::Drip(Duration::from_secs(5));
-    fixture.fake.next([drip.clone(), drip]);
+    let drip = FakeBehaviour::Drip(Duration::from_secs(5));
+    fixture.fake.push_behaviours([drip.clone(), drip]);
     let whole = fixture.provider.ask(&hurried("hi")).await.unwrap_err();
     let streamed = stream(&*fixture.provider, &hurried("hi")).await.0.unwrap_err();
     for error in [whole, streamed] {
-        assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
-        assert_eq!(error.bill, Bill::Unknown, "it left");
+        assert_eq!((error.code, error.retry), (Code::Timeout, Retryability::Never));
+        assert_eq!(error.billing, BillingStatus::Unknown, "it left");
     }
 }
 
 pub(super) async fn no_answer_ends_at_the_deadline(fixture: ProviderFixture) {
-    fixture.fake.next([Act::Hang]);
+    fixture.fake.push_behaviours([FakeBehaviour::Hang]);
     let error = fixture.provider.ask(&hurried("hi")).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
-    assert_eq!(error.bill, Bill::Unknown, "it left");
+    assert_eq!((error.code, error.retry), (Code::Timeout, Retryability::Never));
+    assert_eq!(error.billing, BillingStatus::Unknown, "it left");
     assert_eq!(fixture.provider.ask(&question("still there?")).await.unwrap().text, "still there?");
 }
 
@@ -137,10 +137,10 @@ pub(super) async fn a_question_that_is_too_late_is_not_sent(fixture: ProviderFix
     let mut late = question("hi");
     late.until = Instant::now();
     let error = fixture.provider.ask(&late).await.unwrap_err();
-    assert_eq!((error.code, error.bill), (Code::Timeout, Bill::Nothing));
+    assert_eq!((error.code, error.billing), (Code::Timeout, BillingStatus::Nothing));
     assert_eq!(stream(&*fixture.provider, &late).await.0.unwrap_err().code, Code::Timeout);
     assert_eq!(fixture.provider.health(late.until).await.unwrap_err().code, Code::Timeout);
-    assert!(fixture.fake.seen().is_empty());
+    assert!(fixture.fake.requests().is_empty());
 }
 
 pub(super) async fn retry_after_is_handed_on_in_all_its_forms(fixture: ProviderFixture) {
@@ -151,29 +151,29 @@ pub(super) async fn retry_after_is_handed_on_in_all_its_forms(fixture: ProviderF
         ("x-ms-retry-after-ms", "70", 70),
         ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT", 0),
     ] {
-        let error = fixture.ask(Act::refuse_with(429, header, value)).await.unwrap_err();
-        assert_eq!((error.code, error.again), (Code::RateLimited, Again::Later), "{value}");
+        let error = fixture.ask(FakeBehaviour::error_with_header(429, header, value)).await.unwrap_err();
+        assert_eq!((error.code, error.retry), (Code::RateLimited, Retryability::Later), "{value}");
         assert_eq!(error.retry_after, Some(Duration::from_millis(millis)), "{header}: {value}");
     }
-    let bare = fixture.ask(Act::refuse(429)).await.unwrap_err();
-    assert_eq!((bare.again, bare.retry_after), (Again::Later, None));
-    let streamed = fixture.stream(Act::refuse_with(429, "retry-after", "3")).await.0.unwrap_err();
+    let bare = fixture.ask(FakeBehaviour::error(429)).await.unwrap_err();
+    assert_eq!((bare.retry, bare.retry_after), (Retryability::Later, None));
+    let streamed = fixture.stream(FakeBehaviour::error_with_header(429, "retry-after", "3")).await.0.unwrap_err();
     assert_eq!(streamed.retry_after, Some(Duration::from_secs(3)));
 }
 
 pub(super) async fn an_overloaded_provider_may_be_asked_later(fixture: ProviderFixture) {
-    let error = fixture.ask(Act::refuse(529)).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    let error = fixture.ask(FakeBehaviour::error(529)).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Later));
     assert_eq!(error.provider_status, Some(529));
     assert!(error.message.contains("the fake says 529"), "{error}");
 }
 
 pub(super) async fn a_reset_may_have_been_billed(fixture: ProviderFixture) {
-    for act in [Act::ResetUnread, Act::ResetRead] {
+    for act in [FakeBehaviour::ResetUnread, FakeBehaviour::ResetRead] {
         let error = fixture.ask(act.clone()).await.unwrap_err();
-        let verdict = (error.code, error.again, error.provider_status);
-        assert_eq!(verdict, (Code::ProviderError, Again::Never, None), "{act:?}: {error}");
-        assert_eq!(error.bill, Bill::Unknown);
+        let verdict = (error.code, error.retry, error.provider_status);
+        assert_eq!(verdict, (Code::ProviderError, Retryability::Never, None), "{act:?}: {error}");
+        assert_eq!(error.billing, BillingStatus::Unknown);
     }
 }
 
@@ -183,9 +183,9 @@ pub(super) async fn a_question_that_found_nobody_was_not_sent(fixture: ProviderF
     drop(gone);
     let profile = Profile { model: "m".into(), ..Profile::new("p", fixture.name) };
     let error = open_at(profile, &url).ask(&question("hi")).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::NotSent));
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::NotSent));
     assert!(error.message.contains("refused"), "{error}");
-    assert_eq!(error.bill, Bill::Nothing);
+    assert_eq!(error.billing, BillingStatus::Nothing);
 }
 
 /// A server that is so busy that it does not accept the connection's first bytes.
@@ -197,83 +197,83 @@ pub(super) async fn a_question_that_waits_for_its_connection_was_not_sent(
     let url = format!("https://{}", silent.local_addr().unwrap());
     let profile = Profile { model: "m".into(), ..Profile::new("p", fixture.name) };
     let error = open_at(profile, &url).ask(&hurried("hi")).await.unwrap_err();
-    assert_eq!(error.bill, Bill::Nothing, "{error}");
+    assert_eq!(error.billing, BillingStatus::Nothing, "{error}");
     assert!(error.message.starts_with("no connection"), "{error}");
 }
 
 pub(super) async fn a_redirect_is_not_followed(fixture: ProviderFixture) {
     let to = format!("{}/elsewhere?token=abc", fixture.fake.url());
-    let error = fixture.ask(Act::Redirect(to)).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    let error = fixture.ask(FakeBehaviour::Redirect(to)).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
     assert_eq!(error.provider_status, Some(307));
     assert!(error.message.contains("/elsewhere,") && !error.message.contains("token"), "{error}");
-    assert_eq!(fixture.fake.seen().len(), 1);
+    assert_eq!(fixture.fake.requests().len(), 1);
 }
 
 pub(super) async fn a_huge_answer_is_refused(fixture: ProviderFixture) {
-    let error = fixture.ask(Act::Huge(33 << 20)).await.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    let error = fixture.ask(FakeBehaviour::Huge(33 << 20)).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
     assert_eq!(error.message, "the answer is larger than 32 MB");
-    let error = fixture.stream(Act::Huge(33 << 20)).await.0.unwrap_err();
+    let error = fixture.stream(FakeBehaviour::Huge(33 << 20)).await.0.unwrap_err();
     assert!(error.message.contains("larger than 32 MB"), "{error}");
 }
 
 pub(super) async fn a_stream_without_its_end_is_a_failure(fixture: ProviderFixture) {
-    for act in [Act::Cut, Act::Broken] {
+    for act in [FakeBehaviour::TruncatedStream, FakeBehaviour::Broken] {
         let (answer, pieces) = fixture.stream(act.clone()).await;
         let error = answer.unwrap_err();
-        assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never), "{act:?}");
+        assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never), "{act:?}");
         assert!(error.message.starts_with("the stream ended before the answer did"), "{error}");
         assert!(!pieces.is_empty(), "some of it came");
         let actual: String = pieces.iter().map(text).collect();
-        assert!(matches!(&error.bill, Bill::Partial(_)), "{act:?}: {:?}", error.bill);
-        if let Bill::Partial(came) = error.bill {
+        assert!(matches!(&error.billing, BillingStatus::Partial(_)), "{act:?}: {:?}", error.billing);
+        if let BillingStatus::Partial(came) = error.billing {
             assert_eq!((came.text.as_str(), came.estimated), (actual.as_str(), true), "{act:?}");
             assert!(came.tokens_in > 0 && came.tokens_out > 0, "{came:?}");
         }
     }
 }
 
-fn text(piece: &Piece) -> &str {
+fn text(piece: &AnswerPiece) -> &str {
     match piece {
-        Piece::Text(text) => text,
+        AnswerPiece::Text(text) => text,
         _ => "",
     }
 }
 
 pub(super) async fn an_error_in_a_stream_is_a_failure(fixture: ProviderFixture) {
-    let (answer, pieces) = fixture.stream(Act::ErrorInStream).await;
+    let (answer, pieces) = fixture.stream(FakeBehaviour::ErrorInStream).await;
     let error = answer.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
     assert!(error.message.ends_with("the fake says 529"), "{error}");
     assert!(!pieces.is_empty(), "some of it came");
-    assert!(matches!(error.bill, Bill::Partial(_)), "{:?}", error.bill);
+    assert!(matches!(error.billing, BillingStatus::Partial(_)), "{:?}", error.billing);
 }
 
 pub(super) async fn a_page_instead_of_a_stream_is_the_providers_failure(fixture: ProviderFixture) {
-    let (answer, pieces) = fixture.stream(Act::Html(200)).await;
+    let (answer, pieces) = fixture.stream(FakeBehaviour::Html(200)).await;
     let error = answer.unwrap_err();
-    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
     assert!(error.message.contains("<html>") && pieces.is_empty(), "{error}");
 }
 
 pub(super) async fn a_wrong_key_is_not_tried_again(fixture: ProviderFixture) {
     for status in [401, 403] {
-        let error = fixture.ask(Act::refuse(status)).await.unwrap_err();
-        assert_eq!((error.code, error.again), (Code::ProviderAuth, Again::Never));
+        let error = fixture.ask(FakeBehaviour::error(status)).await.unwrap_err();
+        assert_eq!((error.code, error.retry), (Code::ProviderAuth, Retryability::Never));
     }
 }
 
 pub(super) async fn a_key_that_is_quoted_back_is_not_handed_on(fixture: ProviderFixture) {
     let quoted = [
-        Act::Refuse { status: 401, headers: Vec::new(), body: Some(format!("no such key: {KEY}")) },
-        Act::Refuse {
+        FakeBehaviour::Error { status: 401, headers: Vec::new(), body: Some(format!("no such key: {KEY}")) },
+        FakeBehaviour::Error {
             status: 400,
             headers: Vec::new(),
             body: Some(json!({ "error": { "message": KEY } }).to_string()),
         },
-        Act::Refuse { status: 200, headers: Vec::new(), body: Some(format!("what is {KEY}?")) },
-        Act::Redirect(format!("/{KEY}/")),
+        FakeBehaviour::Error { status: 200, headers: Vec::new(), body: Some(format!("what is {KEY}?")) },
+        FakeBehaviour::Redirect(format!("/{KEY}/")),
     ];
     for act in quoted {
         let error = fixture.ask(act.clone()).await.unwrap_err();
@@ -287,7 +287,7 @@ pub(super) async fn a_key_that_is_quoted_back_is_not_handed_on(fixture: Provider
 pub(super) async fn who_stops_listening_has_what_came(fixture: ProviderFixture) {
     let (send, came) = mpsc::channel(1);
     drop(came);
-    fixture.fake.next([Act::say("fine, thanks")]);
+    fixture.fake.push_behaviours([FakeBehaviour::answer("fine, thanks")]);
     let answer = fixture.provider.stream(&question("hi"), &send).await.unwrap();
     assert!("fine, thanks".starts_with(&answer.text), "{answer:?}");
     assert!(answer.estimated, "nobody counted what was not read");
@@ -296,9 +296,9 @@ pub(super) async fn who_stops_listening_has_what_came(fixture: ProviderFixture) 
 pub(super) async fn health_is_asked_for_nothing(fixture: ProviderFixture) {
     let said = fixture.provider.health(question("").until).await.unwrap();
     assert!(said.starts_with("answers"), "{said}");
-    let sent = fixture.fake.seen();
+    let sent = fixture.fake.requests();
     assert_eq!((sent.len(), sent[0].method.as_str()), (1, "GET"));
-    fixture.fake.next([Act::refuse(401)]);
+    fixture.fake.push_behaviours([FakeBehaviour::error(401)]);
     let error = fixture.provider.health(question("").until).await.unwrap_err();
     assert_eq!(error.code, Code::ProviderAuth);
 }

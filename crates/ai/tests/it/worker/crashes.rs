@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use longshore::accounts::CallStatus;
-use longshore::store::{Inspect, Queues};
+use longshore::store::{Queries, Queues};
 use longshore::{Scope, UnitState, WorkerBuilder};
-use longshore_testkit::standstill::{Kill, Tripwire};
+use longshore_testkit::crash_points::{CrashTiming, CrashPoint};
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, with_reply_queue};
@@ -47,15 +47,15 @@ async fn a_reply_that_was_kept_is_delivered_once_and_not_asked_for_again() {
     let finish: fn(&str) -> bool = |verb| verb == "finish";
     // The crash comes before the reply is sent, or after it was sent and before the worker knows
     // it.
-    let crashes = [(reply, Kill::Before), (reply, Kill::After), (finish, Kill::Before)];
+    let crashes = [(reply, CrashTiming::Before), (reply, CrashTiming::After), (finish, CrashTiming::Before)];
     for (at, (verb, kill)) in crashes.into_iter().enumerate() {
         let sent = at > 0;
         let fixture = WorkerFixture::new();
         fixture.setup.scripted("acme", "slow", SLOW, json!({})).await;
         let inbox = fixture.inbox("acme", "r").await;
         let id = fixture.send("acme", with_reply_queue("r-1", "slow", &json!({}))).await;
-        let wire = Tripwire::at(0, kill, verb);
-        crash_when(fixture.worker_with(&wire), async || wire.is_spent()).await;
+        let wire = CrashPoint::at(0, kill, verb);
+        crash_when(fixture.worker_with(&wire), async || wire.was_reached()).await;
         assert!(fixture.unit(id).await.checkpoint.is_some());
         assert_eq!(fixture.unit(id).await.state, UnitState::Leased);
         assert_eq!(
@@ -82,11 +82,11 @@ async fn a_reply_whose_reader_leaves_at_the_last_moment_is_dead_lettered_and_in_
     fixture.setup.scripted("acme", "slow", SLOW, json!({})).await;
     let inbox = fixture.inbox("acme", "r").await;
     let id = fixture.send("acme", with_reply_queue("r-1", "slow", &json!({}))).await;
-    let wire = Tripwire::at(0, Kill::Before, |verb| verb == "reply");
+    let wire = CrashPoint::at(0, CrashTiming::Before, |verb| verb == "reply");
     let leaving = async {
-        wire.tripped.notified().await;
+        wire.reached.notified().await;
         inbox.close().await.unwrap();
-        wire.let_go.notify_one();
+        wire.resume.notify_one();
     };
     let worker = fixture.worker_with(&wire).until_idle(true).build().unwrap();
     let (ran, ()) = tokio::join!(worker.run(), leaving);

@@ -3,8 +3,8 @@ use std::time::Duration;
 use longshore::accounts::CallStatus;
 use longshore::{ProfileName, UnitState};
 use longshore_ai::Code;
-use longshore_ai::contract::{Prompt, Reply, Request, Said};
-use longshore_ai::worker::Caller;
+use longshore_ai::contract::{Prompt, Reply, Request, ReplyBody};
+use longshore_ai::worker::RequestClient;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -18,8 +18,8 @@ fn request(id: &str, profile: &str, timeout: Duration) -> Request {
 }
 
 fn code(reply: &Reply) -> Option<Code> {
-    match &reply.said {
-        Said::Error(failure) => Some(failure.code),
+    match &reply.body {
+        ReplyBody::Error(failure) => Some(failure.code),
         _ => None,
     }
 }
@@ -28,7 +28,7 @@ fn code(reply: &Reply) -> Option<Code> {
 async fn by_its_deadline_the_caller_knows_that_time_is_up() {
     let fixture = WorkerFixture::new();
     fixture.setup.scripted("acme", "slow", "[[answer]]\nhang = true", json!({})).await;
-    let caller = Caller::new(fixture.client.clone(), None).unwrap();
+    let caller = RequestClient::new(fixture.client.clone(), None).unwrap();
     let timeout = Duration::from_secs(5);
     // Both with a worker and without one.
     let worker = fixture.worker().build().unwrap();
@@ -69,7 +69,7 @@ async fn a_late_reply_is_never_taken_for_anothers() {
     let script = "[[answer]]\nmatch = 'slow'\nreply = 'to slow'\ndelay = '3s'\n\
                   [[answer]]\nreply = 'to {{ prompt }}'\ndelay = '1s'";
     fixture.setup.scripted("acme", "mixed", script, json!({})).await;
-    let caller = Caller::new(fixture.client.clone(), None).unwrap();
+    let caller = RequestClient::new(fixture.client.clone(), None).unwrap();
     let worker = fixture.worker().build().unwrap();
     let control = worker.control();
     let ask = async |id: &str, seconds| {

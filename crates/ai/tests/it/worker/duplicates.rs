@@ -3,7 +3,7 @@ use std::time::Duration;
 use longshore::accounts::CallStatus;
 use longshore::{ProfileName, UnitState};
 use longshore_ai::contract::{Prompt, Request};
-use longshore_ai::worker::Caller;
+use longshore_ai::worker::RequestClient;
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, with_reply_queue};
@@ -60,7 +60,7 @@ async fn a_caller_who_sends_again_gets_the_same_answer() {
     let fixture = WorkerFixture::new();
     let counts = "[[answer]]\nreply = 'asked {{ n }} times before'";
     fixture.setup.scripted("acme", "fast", counts, json!({})).await;
-    let caller = Caller::new(fixture.client.clone(), None).unwrap();
+    let caller = RequestClient::new(fixture.client.clone(), None).unwrap();
     let prompt = Prompt::Text("hi".to_owned());
     let profile = ProfileName::new("fast").unwrap();
     let request = Request {

@@ -1,6 +1,6 @@
 use longshore::accounts::{Budget, Limits, ProfileChange, Profiles, PutProfile};
 use longshore::{ProfileName, Scope};
-use longshore_ai::contract::Said;
+use longshore_ai::contract::ReplyBody;
 use serde_json::{Value, json};
 
 use super::fixture::{WorkerFixture, code_or_text, next_reply, with_reply_queue};
@@ -54,7 +54,7 @@ async fn a_suspended_profile_is_disabled() {
         expected: None,
     };
     fixture.setup.store.change_profile(&Scope::All, ProfileChange::Put(put)).await.unwrap();
-    fixture.setup.inference.clear();
+    fixture.setup.inference.clear_cache();
     assert_eq!(code_of(&fixture, "fast", &json!({})).await, "PROFILE_DISABLED");
 }
 
@@ -71,7 +71,7 @@ async fn a_request_of_a_tenant_that_was_suspended_while_it_ran_is_answered_at_on
     fixture.setup.suspend("acme", false).await;
     fixture.work().await;
     let reply = next_reply(&inbox).await;
-    let Said::Error(failure) = &reply.said else { panic!("{reply:?}") };
+    let ReplyBody::Error(failure) = &reply.body else { panic!("{reply:?}") };
     let actual = (failure.code.as_str(), failure.message.as_str());
     assert_eq!(actual, ("PROFILE_DISABLED", "tenant `acme` is suspended"));
     assert!(failure.retry_after.is_some(), "a profile's own suspension does not say that");
@@ -83,7 +83,7 @@ async fn a_month_that_is_spent_is_over_budget_and_nobody_is_asked() {
     fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
     let budget = Budget { tokens: Some(1), cost_picos: None, warn_at: 0.8 };
     fixture.setup.store.put_budget(&Scope::All, &tenant("acme"), Some(budget)).await.unwrap();
-    fixture.setup.inference.clear();
+    fixture.setup.inference.clear_cache();
     assert_eq!(code_of(&fixture, "fast", &json!({})).await, "OVER_BUDGET");
     assert_eq!(fixture.setup.reserved("acme").await, (0, 0));
 }
@@ -96,7 +96,7 @@ async fn a_wrong_value_is_an_invalid_request_that_names_the_field() {
     fixture.send("acme", with_reply_queue("r-1", "fast", &json!({ "max_tokens": -1 }))).await;
     fixture.work().await;
     let reply = next_reply(&inbox).await;
-    let Said::Error(failure) = &reply.said else { panic!("{reply:?}") };
+    let ReplyBody::Error(failure) = &reply.body else { panic!("{reply:?}") };
     assert_eq!(failure.code.as_str(), "INVALID_REQUEST");
     assert!(failure.message.contains("max_tokens"), "{}", failure.message);
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{Call, CallStatus, Ledger};
-use longshore::store::{Inspect, Queues};
+use longshore::store::{Queries, Queues};
 use longshore::{
-    Client, Clock, Heartbeat, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
+    Client, Clock, HeartbeatRequest, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
     Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
 };
-use longshore_ai::contract::{Libraries, Reply, Said};
+use longshore_ai::contract::{Libraries, Reply, ReplyBody};
 use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestHandler};
 use longshore_ai::{NoPrompts, Prompts};
 use longshore_testkit::ManualClock;
-use longshore_testkit::standstill::{StandstillLedger, StandstillStore, Tripwire};
+use longshore_testkit::crash_points::{CrashPointLedger, CrashPointStore, CrashPoint};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -61,9 +61,9 @@ impl WorkerFixture {
     }
 
     /// A worker that accesses store and ledger through a tripwire.
-    pub(super) fn worker_with(&self, wire: &Arc<Tripwire>) -> WorkerBuilder {
-        let store = StandstillStore::new(Arc::clone(&self.setup.store) as _, Arc::clone(wire));
-        let ledger = StandstillLedger::new(Arc::clone(&self.setup.store) as _, Arc::clone(wire));
+    pub(super) fn worker_with(&self, wire: &Arc<CrashPoint>) -> WorkerBuilder {
+        let store = CrashPointStore::new(Arc::clone(&self.setup.store) as _, Arc::clone(wire));
+        let ledger = CrashPointLedger::new(Arc::clone(&self.setup.store) as _, Arc::clone(wire));
         self.worker_on(Arc::new(store), Arc::new(ledger))
     }
 
@@ -80,7 +80,7 @@ impl WorkerFixture {
         Worker::builder(store)
             .slots(8)
             // A thread's clock does not follow paused time.
-            .heartbeat(Heartbeat::Task)
+            .heartbeat(HeartbeatRequest::Task)
             .queues(Queues::Named(vec![QueueName::new(QUEUE).unwrap()]))
             .handle_erased(Kind::new(KIND).unwrap(), policy, Arc::new(handler))
     }
@@ -182,9 +182,9 @@ pub(super) async fn is_empty(inbox: &Inbox) -> bool {
 
 /// The code of an error reply, or the text of any other.
 pub(super) fn code_or_text(reply: &Reply) -> &str {
-    match &reply.said {
-        Said::Success(success) => &success.response,
-        Said::Error(failure) => failure.code.as_str(),
-        Said::Partial(piece) => piece,
+    match &reply.body {
+        ReplyBody::Success(success) => &success.response,
+        ReplyBody::Error(failure) => failure.code.as_str(),
+        ReplyBody::Partial(piece) => piece,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{ProfileName, UnitState};
-use longshore_ai::{Again, Answer, AskError, Code, Provider, Question};
+use longshore_ai::{Retryability, Answer, AskError, Code, Provider, Question};
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, request};
@@ -22,7 +22,7 @@ impl Provider for NoCreditOnce {
     async fn ask(&self, _: &Question) -> Result<Answer, AskError> {
         match self.asked.fetch_add(1, Ordering::Relaxed) {
             0 => Err(AskError {
-                again: Again::Money,
+                retry: Retryability::AfterTopUp,
                 ..AskError::new(Code::OverBudget, "your credit balance is too low")
             }),
             _ => Ok(Answer { text: "paid".into(), ..Answer::default() }),
@@ -34,7 +34,7 @@ async fn fixture(provider: &Arc<NoCreditOnce>) -> WorkerFixture {
     let fixture = WorkerFixture::new();
     fixture.setup.scripted("acme", "broke", "[[answer]]\nreply = 'x'", json!({})).await;
     let name = ProfileName::new("broke").unwrap();
-    fixture.setup.inference.answer_for(name, Arc::clone(provider) as _);
+    fixture.setup.inference.override_provider(name, Arc::clone(provider) as _);
     fixture
 }
 

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::path::Path;
 
 use longshore_ai::PromptFiles;
-use longshore_ai::contract::{Reply, Said};
+use longshore_ai::contract::{Reply, ReplyBody};
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, request};
@@ -31,13 +31,13 @@ fn files() -> tempfile::TempDir {
 }
 
 /// The reply to a request with this prompt reference.
-async fn asked(fixture: &WorkerFixture, place: &str) -> Said {
+async fn asked(fixture: &WorkerFixture, place: &str) -> ReplyBody {
     let mut asked = request(place, "parrot", &json!({ "prompt_ref": place }));
     asked.as_object_mut().unwrap().remove("prompt");
     let id = fixture.send("acme", asked.to_string()).await;
     fixture.work().await;
     let result = fixture.unit(id).await.result.expect("an answer");
-    Reply::parse(result.as_bytes()).unwrap().said
+    Reply::parse(result.as_bytes()).unwrap().body
 }
 
 async fn fixture(dir: &tempfile::TempDir) -> WorkerFixture {
@@ -59,7 +59,7 @@ async fn a_prompt_may_be_in_a_file_of_the_tenant() {
     ];
     for (place, text) in places {
         match asked(&fixture, place).await {
-            Said::Success(success) => assert_eq!(success.response, text, "{place}"),
+            ReplyBody::Success(success) => assert_eq!(success.response, text, "{place}"),
             other => panic!("{place}: {other:?}"),
         }
     }
@@ -85,7 +85,7 @@ async fn what_is_outside_missing_too_large_or_no_text_is_an_invalid_request() {
     ];
     for place in places {
         match asked(&fixture, place).await {
-            Said::Error(failure) => {
+            ReplyBody::Error(failure) => {
                 assert_eq!(failure.code.as_str(), "INVALID_REQUEST", "{place}");
                 assert!(failure.message.contains("prompt_ref"), "{}", failure.message);
                 assert!(!failure.message.contains("private"), "{}", failure.message);
@@ -99,5 +99,5 @@ async fn what_is_outside_missing_too_large_or_no_text_is_an_invalid_request() {
 async fn a_worker_without_prompts_refuses_references() {
     let fixture = WorkerFixture::new();
     fixture.setup.scripted("acme", "parrot", "[[answer]]\nreply = 'x'", json!({})).await;
-    assert!(matches!(asked(&fixture, "one.txt").await, Said::Error(_)));
+    assert!(matches!(asked(&fixture, "one.txt").await, ReplyBody::Error(_)));
 }

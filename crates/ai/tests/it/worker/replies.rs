@@ -1,9 +1,9 @@
 use longshore::accounts::CallStatus;
-use longshore::store::Replies;
-use longshore::store::{Operate, UnitAction, UnitSelection};
+use longshore::store::ReplyQueues;
+use longshore::store::{Admin, UnitAction, UnitSelection};
 use longshore::{NewUnit, QueueName, Scope, UnitId, UnitState};
 use longshore_ai::FinishReason;
-use longshore_ai::contract::{Reply, Said};
+use longshore_ai::contract::{Reply, ReplyBody};
 use serde_json::json;
 
 use super::fixture::{
@@ -23,7 +23,7 @@ async fn a_request_is_answered_in_its_reply_queue_and_in_its_units_result() {
     fixture.work().await;
     let reply = next_reply(&inbox).await;
     assert_eq!(reply.header.request_id.as_deref(), Some("r-1"));
-    let Said::Success(success) = &reply.said else { panic!("{reply:?}") };
+    let ReplyBody::Success(success) = &reply.body else { panic!("{reply:?}") };
     assert_eq!((success.response.as_str(), success.model_used.as_str()), ("fine", "fast"));
     assert_eq!((success.attempts, success.tokens_out, success.simulated), (1, 1, true));
     assert!(is_empty(&inbox).await, "one reply");
@@ -63,7 +63,7 @@ async fn what_the_request_does_not_say_the_profile_does() {
     let mut actual = Vec::new();
     for id in [plain, other] {
         let result = fixture.unit(id).await.result.unwrap();
-        let Said::Success(success) = Reply::parse(result.as_bytes()).unwrap().said else {
+        let ReplyBody::Success(success) = Reply::parse(result.as_bytes()).unwrap().body else {
             panic!()
         };
         actual.push((success.model_used, success.finish_reason));
@@ -85,8 +85,8 @@ async fn parts_are_numbered_in_order_and_the_last_reply_goes_on_counting() {
         let reply = next_reply(&inbox).await;
         seq += 1;
         assert_eq!(reply.seq, Some(seq));
-        match &reply.said {
-            Said::Partial(piece) => text.push_str(piece),
+        match &reply.body {
+            ReplyBody::Partial(piece) => text.push_str(piece),
             _ => break reply,
         }
     };
@@ -108,7 +108,7 @@ async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_somebody_listens
     let store = &fixture.setup.store;
     let units = UnitSelection::Ids(vec![id]);
     assert_eq!(
-        store.operate_units(&Scope::All, units, UnitAction::Retry).await.unwrap().changed,
+        store.apply_unit_action(&Scope::All, units, UnitAction::Retry).await.unwrap().changed,
         1
     );
     fixture.work().await;
@@ -126,7 +126,7 @@ async fn a_reply_queue_is_gone_with_who_read_it() {
     let new = NewUnit::new(kind, b"{}".as_slice());
     let new = NewUnit { tenant: tenant("acme"), queue, ..new };
     let reply =
-        || fixture.setup.store.reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() });
+        || fixture.setup.store.send_reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() });
     assert!(reply().await.unwrap().is_some());
     inbox.close().await.unwrap();
     assert!(reply().await.unwrap().is_none());
@@ -144,7 +144,7 @@ async fn an_answer_that_does_not_follow_its_schema_is_handed_over_and_says_so() 
         let unit = fixture.send("acme", request(id, "fast", &asked).to_string()).await;
         fixture.work().await;
         let result = fixture.unit(unit).await.result.unwrap();
-        let Said::Success(success) = Reply::parse(result.as_bytes()).unwrap().said else {
+        let ReplyBody::Success(success) = Reply::parse(result.as_bytes()).unwrap().body else {
             panic!()
         };
         actual.push((success.response, success.schema_error, success.attempts));

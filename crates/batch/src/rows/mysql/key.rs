@@ -5,7 +5,7 @@
 //! keys are sorted. Types that we hold as text are cast back, because MySQL would compare both
 //! sides as floating-point numbers.
 
-use longshore_pool::database::mysql::value::{Bytes, bytes_of};
+use longshore_pool::database::mysql::value::{BytesKind, bytes_kind};
 use mysql_async::Column;
 use mysql_async::consts::{ColumnFlags, ColumnType};
 
@@ -43,7 +43,7 @@ fn compared(name: &str, key: &Column) -> (String, String) {
         ColumnType::MYSQL_TYPE_DATE => cast("DATE"),
         ColumnType::MYSQL_TYPE_TIME => cast("TIME(6)"),
         ColumnType::MYSQL_TYPE_DATETIME | ColumnType::MYSQL_TYPE_TIMESTAMP => cast("DATETIME(6)"),
-        other if is_text(other) && bytes_of(key) == Bytes::Text => {
+        other if is_text(other) && bytes_kind(key) == BytesKind::Text => {
             // Converted to our character set: the column may have another.
             let own = format!("CAST(CONVERT({name} USING utf8mb4) AS BINARY)");
             (own, format!("CAST({from} AS BINARY)"))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_pool::database::mysql::address;
+use longshore_pool::database::mysql::connection_url;
 use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts};
 
 use super::MAX_CONNECTIONS;
@@ -18,7 +18,7 @@ const SESSION_SETUP: &str = "SET SESSION TRANSACTION READ ONLY";
 /// Parses `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS` as the pool's database workers do, for
 /// several read-only connections.
 pub(super) fn read(url: &str) -> Result<Opts, SourceError> {
-    let opts = address::read(url, MAX_CACHED_STATEMENTS);
+    let opts = connection_url::read(url, MAX_CACHED_STATEMENTS);
     let opts = opts.map_err(|error| SourceError::Data(error.to_string()))?;
     let pool = pool(&opts);
     Ok(OptsBuilder::from_opts(opts).pool_opts(pool).setup(vec![SESSION_SETUP]).into())

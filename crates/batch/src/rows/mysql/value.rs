@@ -9,11 +9,11 @@ use crate::rows::value_convert::{from_pool_value, to_pool_value};
 
 /// A value of a row.
 pub(super) fn of_column(value: Value, column: &Column) -> Result<SqlValue, SourceError> {
-    let read = value::of_column(value, column);
+    let read = value::from_column(value, column);
     read.map(from_pool_value).map_err(|error| SourceError::Data(error.to_string()))
 }
 
 /// A value for a placeholder.
 pub(super) fn bound(value: &SqlValue) -> Value {
-    value::bound(to_pool_value(value))
+    value::to_parameter(to_pool_value(value))
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use longshore_pool::database::odbc::dialect::Dialect;
-use longshore_pool::database::odbc::target;
+use longshore_pool::database::odbc::connection_string;
 use odbc_api::Connection;
 
 use super::error;
@@ -20,11 +20,11 @@ pub(super) enum AccessMode {
 }
 
 /// The database to connect to.
-pub(super) struct OdbcTarget(target::Target);
+pub(super) struct OdbcTarget(connection_string::Target);
 
 impl OdbcTarget {
     pub(super) fn new(string: &str) -> Self {
-        Self(target::Target::new(string))
+        Self(connection_string::Target::new(string))
     }
 
     pub(super) fn connect(&self, access: AccessMode) -> Result<OdbcConnection, SourceError> {
@@ -37,7 +37,7 @@ impl OdbcTarget {
         let quote = connection.identifier_quote_char().ok().flatten();
         match access {
             AccessMode::Read => {
-                if let Some(sql) = dialect.forbids_writing() {
+                if let Some(sql) = dialect.read_only_statement() {
                     connection.execute(sql, (), None)?;
                 }
             }
@@ -48,7 +48,7 @@ impl OdbcTarget {
 
     /// Removes secrets from an error: drivers repeat the connection string in their messages.
     pub(super) fn without_secrets(&self, error: SourceError) -> SourceError {
-        let hide = |message| self.0.hide(message);
+        let hide = |message| self.0.redact(message);
         match error {
             SourceError::Unavailable(message) => SourceError::Unavailable(hide(message)),
             SourceError::Data(message) => SourceError::Data(hide(message)),

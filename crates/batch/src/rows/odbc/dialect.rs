@@ -3,7 +3,7 @@
 
 use longshore_pool::database::odbc::dialect::Dialect;
 
-use super::value::Kind;
+use super::value::ColumnKind;
 
 /// The SQL of a family of databases for reading in pages. Databases that are not listed use the
 /// standard's.
@@ -14,7 +14,7 @@ pub(super) trait PagedDialect {
     /// The two operands of the key comparison, made from the column `name` and the parameter
     /// `from`. Text is compared byte by byte: keys that a collation treats as equal would have no
     /// order. Types that we hold as text are cast back, or they would be compared as text.
-    fn compared(self, kind: Kind, name: &str, from: &str) -> (String, String);
+    fn compared(self, kind: ColumnKind, name: &str, from: &str) -> (String, String);
 
     /// The prefix that makes the database plan a write instead of running it, for drivers that
     /// check nothing before execution.
@@ -30,25 +30,25 @@ impl PagedDialect for Dialect {
         }
     }
 
-    fn compared(self, kind: Kind, name: &str, from: &str) -> (String, String) {
+    fn compared(self, kind: ColumnKind, name: &str, from: &str) -> (String, String) {
         let cast = |to: &str| (name.to_owned(), format!("CAST({from} AS {to})"));
         match (kind, self) {
-            (Kind::Text, _) | (Kind::Guid, Self::Postgres) => compared_as_text(self, name, from),
+            (ColumnKind::Text, _) | (ColumnKind::Guid, Self::Postgres) => compared_as_text(self, name, from),
             // SQLite does not have these types: it compares the stored values.
             (_, Self::Sqlite)
-            | (Kind::Whole | Kind::Real | Kind::Truth | Kind::Bytes | Kind::Guid, _) => {
+            | (ColumnKind::Whole | ColumnKind::Real | ColumnKind::Truth | ColumnKind::Bytes | ColumnKind::Guid, _) => {
                 (name.to_owned(), from.to_owned())
             }
-            (Kind::Decimal { .. }, Self::Postgres) => cast("numeric"),
-            (Kind::Decimal { precision, scale }, _) => {
+            (ColumnKind::Decimal { .. }, Self::Postgres) => cast("numeric"),
+            (ColumnKind::Decimal { precision, scale }, _) => {
                 cast(&format!("DECIMAL({precision}, {scale})"))
             }
-            (Kind::Date, _) => cast("DATE"),
-            (Kind::Time, Self::Mysql) => cast("TIME(6)"),
-            (Kind::Time, _) => cast("TIME"),
-            (Kind::Timestamp, Self::Mysql) => cast("DATETIME(6)"),
-            (Kind::Timestamp, Self::SqlServer) => cast("DATETIME2"),
-            (Kind::Timestamp, _) => cast("TIMESTAMP"),
+            (ColumnKind::Date, _) => cast("DATE"),
+            (ColumnKind::Time, Self::Mysql) => cast("TIME(6)"),
+            (ColumnKind::Time, _) => cast("TIME"),
+            (ColumnKind::Timestamp, Self::Mysql) => cast("DATETIME(6)"),
+            (ColumnKind::Timestamp, Self::SqlServer) => cast("DATETIME2"),
+            (ColumnKind::Timestamp, _) => cast("TIMESTAMP"),
         }
     }
 
@@ -97,12 +97,12 @@ mod tests {
 
     #[test]
     fn what_is_text_to_us_is_cast_back_before_it_is_compared() {
-        let decimal = Kind::Decimal { precision: 31, scale: 5 };
+        let decimal = ColumnKind::Decimal { precision: 31, scale: 5 };
         let from = |dialect: Dialect, kind| dialect.compared(kind, "c.k", "?").1;
         assert_eq!(from(Dialect::Standard, decimal), "CAST(? AS DECIMAL(31, 5))");
-        assert_eq!(from(Dialect::Standard, Kind::Timestamp), "CAST(? AS TIMESTAMP)");
-        assert_eq!(from(Dialect::SqlServer, Kind::Timestamp), "CAST(? AS DATETIME2)");
-        assert_eq!(from(Dialect::Standard, Kind::Whole), "?");
+        assert_eq!(from(Dialect::Standard, ColumnKind::Timestamp), "CAST(? AS TIMESTAMP)");
+        assert_eq!(from(Dialect::SqlServer, ColumnKind::Timestamp), "CAST(? AS DATETIME2)");
+        assert_eq!(from(Dialect::Standard, ColumnKind::Whole), "?");
         assert_eq!(from(Dialect::Sqlite, decimal), "?");
     }
 }

@@ -1,6 +1,6 @@
 //! Maps ODBC errors to what the caller can do about them.
 
-use longshore_pool::database::odbc::words::{passes, record, words};
+use longshore_pool::database::odbc::diagnostics::{is_transient, record, message};
 use odbc_api::Error;
 
 use crate::rows::SourceError;
@@ -12,7 +12,7 @@ const TRANSIENT_CLASSES: [&str; 4] = ["08", "40", "53", "57"];
 
 /// A failed connection attempt. Retryable: the database may be started or its password corrected.
 pub(super) fn of_connect(error: Error) -> SourceError {
-    SourceError::Unavailable(words(&error))
+    SourceError::Unavailable(message(&error))
 }
 
 /// A statement that the database does not accept.
@@ -29,9 +29,9 @@ pub(super) fn of_statement(statement: &PositionalStatement, error: Error) -> Sou
 /// A prepared statement that failed when it ran.
 pub(super) fn of_run(error: Error) -> SourceError {
     if is_transient(&error) {
-        SourceError::Unavailable(words(&error))
+        SourceError::Unavailable(message(&error))
     } else {
-        SourceError::Data(words(&error))
+        SourceError::Data(message(&error))
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn of_run(error: Error) -> SourceError {
 fn is_transient(error: &Error) -> bool {
     let Some(record) = record(error) else { return true };
     let state = record.state.as_str();
-    TRANSIENT_CLASSES.iter().any(|class| state.starts_with(class)) || passes(record)
+    TRANSIENT_CLASSES.iter().any(|class| state.starts_with(class)) || is_transient(record)
 }
 
 /// The missing name in a message: in quotes, or after `no such …:`.

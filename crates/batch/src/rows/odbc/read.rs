@@ -8,7 +8,7 @@ use odbc_api::{ColumnDescription, Cursor, ResultSetMetadata};
 use super::connection::OdbcConnection;
 use super::dialect::PagedDialect;
 use super::error;
-use super::value::{self, Column, Kind};
+use super::value::{self, Column, ColumnKind};
 use crate::definition::Candidates;
 use crate::rows::placeholders::{self, PlaceholderStyle, PositionalStatement, reject_mysql_quirks};
 use crate::rows::{Candidate, Row, SourceError, StatementInfo};
@@ -135,7 +135,7 @@ fn query_as(
     db: &OdbcConnection,
     statement: &PositionalStatement,
     params: &[(String, SqlValue)],
-    kind_of: impl Fn(usize, Kind) -> Kind,
+    kind_of: impl Fn(usize, ColumnKind) -> ColumnKind,
 ) -> Result<Vec<Row>, SourceError> {
     let values = bind(statement.named(params)?, db.dialect);
     let cursor = db.handle()?.execute(&statement.sql, values.as_slice(), None);
@@ -171,7 +171,7 @@ fn described(result: &mut impl ResultSetMetadata) -> Result<Vec<Column>, odbc_ap
     let columns = (1..=count).map(|at| {
         result.describe_col(at, &mut description)?;
         // Not the description's own name: SQLite's driver truncates it.
-        Ok(Column { name: result.col_name(at)?, kind: Kind::of(description.data_type) })
+        Ok(Column { name: result.col_name(at)?, kind: ColumnKind::of(description.data_type) })
     });
     columns.collect()
 }

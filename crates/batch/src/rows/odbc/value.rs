@@ -6,7 +6,7 @@ use longshore_pool::database::odbc::value;
 use odbc_api::parameter::InputParameter;
 use odbc_api::{CursorRow, Error};
 
-pub(super) use longshore_pool::database::odbc::value::Kind;
+pub(super) use longshore_pool::database::odbc::value::ColumnKind;
 
 use crate::rows::value_convert::{from_pool_value, to_pool_value};
 
@@ -14,15 +14,15 @@ use crate::rows::value_convert::{from_pool_value, to_pool_value};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnKind,
 }
 
 /// The value in column `at`, from 0. Columns must be read in order.
-pub(super) fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<SqlValue, Error> {
+pub(super) fn read(row: &mut CursorRow<'_>, at: usize, kind: ColumnKind) -> Result<SqlValue, Error> {
     value::read(row, at, kind).map(from_pool_value)
 }
 
 /// A value for a placeholder.
 pub(super) fn bound(value: &SqlValue, dialect: Dialect) -> Box<dyn InputParameter> {
-    value::bound(to_pool_value(value), dialect)
+    value::to_parameter(to_pool_value(value), dialect)
 }

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
-use longshore_postgres_address::AddressError;
+use longshore_postgres_address::UrlError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
 
@@ -17,7 +17,7 @@ use crate::sql;
 const TRANSIENT_CLASSES: [&str; 5] = ["08", "40", "53", "57", "58"];
 
 /// An invalid URL, or one that names a missing file. The message has no password.
-pub(super) fn of_url(error: AddressError) -> SourceError {
+pub(super) fn of_url(error: UrlError) -> SourceError {
     SourceError::Data(error.to_string())
 }
 

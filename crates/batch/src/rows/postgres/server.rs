@@ -7,7 +7,7 @@ use std::time::Duration;
 use deadpool::Runtime;
 use deadpool::managed::Timeouts;
 use longshore::SqlValue;
-use longshore_postgres_address::{Address, ConnectionManager, Pool, PoolError, PooledConnection};
+use longshore_postgres_address::{PostgresUrl, ConnectionManager, Pool, PoolError, PooledConnection};
 use tokio_postgres::{Error, Row};
 
 use super::error;
@@ -33,8 +33,8 @@ pub(super) struct PostgresServer {
 }
 
 impl PostgresServer {
-    pub(super) fn new(address: Address) -> Result<Self, SourceError> {
-        let display_name = address.shown();
+    pub(super) fn new(address: PostgresUrl) -> Result<Self, SourceError> {
+        let display_name = address.host_and_port();
         let manager = ConnectionManager::new(&address).map_err(error::of_url)?;
         let pool = Pool::builder(manager)
             .max_size(MAX_CONNECTIONS)

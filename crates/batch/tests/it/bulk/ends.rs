@@ -9,8 +9,8 @@ use longshore::{BatchId, BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
 use longshore_testkit::ManualClock;
-use longshore_testkit::fake_ai::{Act, BatchPlan, Fate};
-use longshore_testkit::standstill::{Kill, Tripwire};
+use longshore_testkit::fake_ai::{FakeBehaviour, BatchPlan, BatchItemFailure};
+use longshore_testkit::crash_points::{CrashTiming, CrashPoint};
 
 use super::fixture::{BulkFixture, PROVIDERS};
 use crate::support;
@@ -31,26 +31,26 @@ async fn all_are_taken(fixture: &BulkFixture, rows: u64) {
     all_are_out(fixture, rows).await;
     let id = longshore::BatchId::new("b-1").unwrap();
     let known = async || fixture.ledger.provider_batches(&id).await.unwrap().0;
-    fixture.until(async || known().await.iter().all(|one| one.ticket.is_some())).await;
+    fixture.until(async || known().await.iter().all(|one| one.provider_id.is_some())).await;
 }
 
 #[tokio::test]
 async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_is_in_the_books() {
     for provider in PROVIDERS {
         let fixture = BulkFixture::new(provider, 4).await;
-        fixture.fake.plan(vec![endless(); 10]);
+        fixture.fake.push_batch_plans(vec![endless(); 10]);
         let id = fixture.start("b-1", &fixture.definition()).await;
         fixture
             .work_until(async {
                 all_are_out(&fixture, 4).await;
-                fixture.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+                fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
                 fixture.over(&id).await;
             })
             .await;
         let batch = fixture.batch(&id).await;
         assert_eq!((batch.status, batch.counts.cancelled), (BatchStatus::Cancelled, 4));
         let cancels =
-            fixture.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
+            fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
         assert_eq!(cancels, fixture.fake.batches().len(), "{provider}");
         // When cancelled, the fake returns the answers that it has.
         let calls = fixture.calls(&id).await;
@@ -64,13 +64,13 @@ async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_
 #[tokio::test]
 async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
     let fixture = BulkFixture::new(ProviderName::Openai, 3).await;
-    fixture.fake.plan(vec![endless(); 10]);
+    fixture.fake.push_batch_plans(vec![endless(); 10]);
     let id = fixture.start("b-1", &fixture.definition()).await;
     fixture
         .work_until(async {
             all_are_out(&fixture, 3).await;
             fixture.put(None, Some(true)).await;
-            fixture.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+            fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
             fixture.over(&id).await;
         })
         .await;
@@ -83,7 +83,7 @@ async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
 #[tokio::test]
 async fn a_batch_that_is_too_late_is_cancelled_with_the_provider_and_its_rows_are_told() {
     let fixture = BulkFixture::new(ProviderName::Anthropic, 3).await;
-    fixture.fake.plan(vec![endless(); 10]);
+    fixture.fake.push_batch_plans(vec![endless(); 10]);
     let deadline = Some(SystemClock.now() + Duration::from_secs(5));
     let id = fixture.start("b-1", &Definition { deadline, ..fixture.definition() }).await;
     fixture.work_until_over(&id).await;
@@ -144,10 +144,10 @@ async fn rows_whose_questions_still_wait_at_the_deadline_are_told_timeout() {
 async fn rows_whose_questions_are_out_and_unanswered_at_the_deadline_are_told_timeout() {
     for provider in PROVIDERS {
         let mut fixture = BulkFixture::new(provider, 3).await;
-        fixture.fake.plan(vec![endless(); 10]);
+        fixture.fake.push_batch_plans(vec![endless(); 10]);
         let id = fixture.start("b-1", &due_tomorrow(&fixture)).await;
         for unit in fixture.units(&id).await {
-            fixture.fake.doom(&format!("{}-1", unit.id), Fate::Missing);
+            fixture.fake.fail_in_batch(&format!("{}-1", unit.id), BatchItemFailure::Missing);
         }
         fixture.work_until(all_are_taken(&fixture, 3)).await;
         let clock = later(&mut fixture, 2 * DAY);
@@ -175,19 +175,19 @@ async fn rows_whose_questions_are_out_and_unanswered_at_the_deadline_are_told_ti
 async fn a_provider_that_does_not_say_what_became_of_a_batch_is_waited_for_three_days() {
     for provider in PROVIDERS {
         let mut fixture = BulkFixture::new(provider, 2).await;
-        fixture.fake.plan(vec![endless(); 10]);
+        fixture.fake.push_batch_plans(vec![endless(); 10]);
         let id = fixture.start("b-1", &due_tomorrow(&fixture)).await;
         fixture.work_until(all_are_out(&fixture, 2)).await;
         // From now on the provider does not answer.
-        fixture.fake.usually(Act::refuse(500));
+        fixture.fake.set_default(FakeBehaviour::error(500));
         let clock = later(&mut fixture, DAY + DAY / 2);
         fixture
             .work_until(async {
-                let before = fixture.fake.seen().len();
+                let before = fixture.fake.requests().len();
                 fixture
                     .until(async || {
                         clock.advance(Duration::from_secs(60));
-                        fixture.fake.seen().len() > before + 3
+                        fixture.fake.requests().len() > before + 3
                     })
                     .await;
                 assert_eq!(fixture.parked(&id).await.out, 2, "it may still say");
@@ -217,7 +217,7 @@ async fn rows_beyond_the_budget_are_told_and_those_within_it_are_asked() {
         let budget = Budget { tokens: Some(most), cost_picos: None, warn_at: 1.0 };
         let tenant = TenantId::default();
         fixture.ledger.put_budget(&Scope::All, &tenant, Some(budget)).await.unwrap();
-        fixture.fake.plan(vec![endless(); 10]);
+        fixture.fake.push_batch_plans(vec![endless(); 10]);
         let id = fixture.start("b-1", &definition).await;
         fixture
             .work_until(async {
@@ -295,13 +295,13 @@ async fn questions_that_wait_when_their_profile_is_suspended_are_told_so() {
 async fn what_a_cancelled_batch_never_sent_costs_nothing() {
     for provider in PROVIDERS {
         let fixture = BulkFixture::new(provider, 3).await;
-        fixture.fake.usually(longshore_testkit::fake_ai::Act::refuse(429));
+        fixture.fake.set_default(longshore_testkit::fake_ai::FakeBehaviour::error(429));
         let id = fixture.start("b-1", &fixture.definition()).await;
         fixture
             .work_until(async {
                 all_are_out(&fixture, 3).await;
-                fixture.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
-                fixture.fake.usually(longshore_testkit::fake_ai::Act::default());
+                fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+                fixture.fake.set_default(longshore_testkit::fake_ai::FakeBehaviour::default());
                 fixture.over(&id).await;
             })
             .await;
@@ -318,20 +318,20 @@ async fn what_a_cancelled_batch_never_sent_costs_nothing() {
 async fn a_row_that_died_between_the_books_and_the_parking_place_owes_nothing_once_it_is_cancelled()
 {
     let fixture = BulkFixture::new(ProviderName::Openai, 2).await;
-    fixture.fake.plan(vec![endless(); 10]);
+    fixture.fake.push_batch_plans(vec![endless(); 10]);
     let id = fixture.start("b-1", &fixture.definition()).await;
-    let wire = Tripwire::at(1, Kill::After, |verb| verb == "admit_calls");
+    let wire = CrashPoint::at(1, CrashTiming::After, |verb| verb == "admit_calls");
     let (worker, desk) = fixture.worker_with(&wire);
     tokio::select! {
         ended = worker.run() => panic!("{ended:?}"),
-        () = desk.keep_books() => {}
+        () = desk.run_journal() => {}
         () = async {
-            wire.tripped.notified().await;
+            wire.reached.notified().await;
             fixture.until(async || fixture.runners().await == 1).await;
         } => {}
     }
     fixture.reclaim_dead().await;
-    fixture.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+    fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
     fixture.work_until_over(&id).await;
     let calls = fixture.calls(&id).await;
     assert_eq!(calls.len(), 2);

@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::{Call, CallEnd, Ledger, ParkedCounts, PutProfile, UsageFilter};
+use longshore::accounts::{Call, CallEnd, Ledger, PendingCounts, PutProfile, UsageFilter};
 use longshore::batch::Batch;
-use longshore::stall::Dead;
+use longshore::failure_detector::StalledSession;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
-    BatchId, Client, Clock, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    BatchId, Client, Clock, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
     QueueName, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker, WorkerBuilder,
 };
-use longshore_ai::{Desk, Http, ProviderName, Vault};
+use longshore_ai::{Inference, Http, ProviderName, Vault};
 use longshore_batch::definition::{
-    BULK_KIND, Database, Definition, Post, Pre, ProfileRef, ProviderBatchOptions, QUEUE, ROW_KIND,
+    PROVIDER_BATCH_KIND, Database, Definition, Post, Pre, ProfileRef, ProviderBatchOptions, QUEUE, ROW_KIND,
     SqlPost, SqlStatement,
 };
 use longshore_batch::rows::Sources;
-use longshore_batch::{BulkHandler, RowHandler};
+use longshore_batch::{ProviderBatchHandler, RowHandler};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::fake_ai::FakeAi;
-use longshore_testkit::standstill::{StandstillLedger, StandstillStore, Tripwire};
+use longshore_testkit::crash_points::{CrashPointLedger, CrashPointStore, CrashPoint};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -51,7 +51,7 @@ pub(super) struct BulkFixture {
     pub(super) fake: FakeAi,
     pub(super) store: Arc<dyn Store>,
     pub(super) ledger: Arc<dyn Ledger>,
-    pub(super) desk: Desk,
+    pub(super) desk: Inference,
     /// The runners' clock.
     pub(super) clock: Arc<dyn Clock>,
     rows: u32,
@@ -85,7 +85,7 @@ impl BulkFixture {
         let (tenant, name) = (TenantId::default(), fake());
         let put = PutProfile { tenant, name, body, suspended, expected: None };
         self.ledger.put_profile(&Scope::All, put).await.unwrap();
-        self.desk.clear();
+        self.desk.clear_cache();
     }
 
     /// A definition with a provider batch; the answers are `v1` and so on.
@@ -141,19 +141,19 @@ impl BulkFixture {
     }
 
     /// A worker with its store and ledger behind a tripwire.
-    pub(super) fn worker_with(&self, wire: &Arc<Tripwire>) -> (Worker, Desk) {
-        let store = StandstillStore::new(Arc::clone(&self.store), Arc::clone(wire));
-        let ledger = StandstillLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
+    pub(super) fn worker_with(&self, wire: &Arc<CrashPoint>) -> (Worker, Inference) {
+        let store = CrashPointStore::new(Arc::clone(&self.store), Arc::clone(wire));
+        let ledger = CrashPointLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
         let desk = desk(Arc::new(ledger));
         (self.worker_on(Arc::new(store), &desk), desk)
     }
 
     /// A worker for runners only, one at a time, behind a tripwire.
-    pub(super) fn runner_with(&self, wire: &Arc<Tripwire>) -> Worker {
-        let store = StandstillStore::new(Arc::clone(&self.store), Arc::clone(wire));
-        let ledger = StandstillLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
+    pub(super) fn runner_with(&self, wire: &Arc<CrashPoint>) -> Worker {
+        let store = CrashPointStore::new(Arc::clone(&self.store), Arc::clone(wire));
+        let ledger = CrashPointLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
         let builder = Worker::builder(Arc::new(store)).slots(1).services(Services::None);
-        self.with_runner(builder.heartbeat(Heartbeat::Task), &desk(Arc::new(ledger)))
+        self.with_runner(builder.heartbeat(HeartbeatRequest::Task), &desk(Arc::new(ledger)))
             .build()
             .unwrap()
     }
@@ -161,26 +161,26 @@ impl BulkFixture {
     /// A worker for rows only.
     pub(super) fn rows_only(&self) -> Worker {
         let builder = Worker::builder(Arc::clone(&self.store)).slots(8).services(Services::None);
-        self.with_rows(builder.heartbeat(Heartbeat::Task), &self.desk).build().unwrap()
+        self.with_rows(builder.heartbeat(HeartbeatRequest::Task), &self.desk).build().unwrap()
     }
 
-    fn worker_on(&self, store: Arc<dyn Store>, desk: &Desk) -> Worker {
+    fn worker_on(&self, store: Arc<dyn Store>, desk: &Inference) -> Worker {
         let builder = Worker::builder(store)
             .slots(8)
-            .heartbeat(Heartbeat::Task)
+            .heartbeat(HeartbeatRequest::Task)
             .grace(Duration::from_millis(100));
         self.with_runner(self.with_rows(builder, desk), desk).build().unwrap()
     }
 
-    fn with_runner(&self, builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
-        let bulk = BulkHandler::new(desk.clone()).clock(Arc::clone(&self.clock));
-        builder.handle(Kind::new(BULK_KIND).unwrap(), BulkHandler::policy(), bulk)
+    fn with_runner(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {
+        let bulk = ProviderBatchHandler::new(desk.clone()).clock(Arc::clone(&self.clock));
+        builder.handle(Kind::new(PROVIDER_BATCH_KIND).unwrap(), ProviderBatchHandler::policy(), bulk)
     }
 
-    fn with_rows(&self, builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
+    fn with_rows(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {
         let url = format!("sqlite:{}", self.path.display());
         let rows = RowHandler::builder(Arc::new(Sources::new(Some(url), |_| None)));
-        let rows = rows.label("w").desk(desk.clone()).build();
+        let rows = rows.label("w").inference(desk.clone()).build();
         builder.handle(Kind::new(ROW_KIND).unwrap(), Policy::default(), rows)
     }
 
@@ -189,11 +189,11 @@ impl BulkFixture {
         tokio::select! {
             ended = self.worker().run() => panic!("it should not have ended: {ended:?}"),
             () = reached => {}
-            () = self.desk.keep_books() => panic!("books are kept for ever"),
+            () = self.desk.run_journal() => panic!("books are kept for ever"),
         }
         tokio::select! {
-            () = self.desk.books_kept() => {}
-            () = self.desk.keep_books() => {}
+            () = self.desk.flush_journal() => {}
+            () = self.desk.run_journal() => {}
         }
         self.reclaim_dead().await;
     }
@@ -214,7 +214,7 @@ impl BulkFixture {
     }
 
     async fn live_runners(&self) -> Vec<UnitId> {
-        let kind = Some(Kind::new(BULK_KIND).unwrap());
+        let kind = Some(Kind::new(PROVIDER_BATCH_KIND).unwrap());
         let filter = UnitFilter { kind, ..UnitFilter::default() };
         let units = self.store.units(&Scope::All, &filter, None, 1_000).await.unwrap();
         let live = units.items.iter().filter(|unit| !unit.state.is_final());
@@ -223,7 +223,7 @@ impl BulkFixture {
 
     pub(super) async fn wake_runners(&self) {
         let units = UnitSelection::Ids(self.live_runners().await);
-        self.store.operate_units(&Scope::All, units, UnitAction::Wake).await.unwrap();
+        self.store.apply_unit_action(&Scope::All, units, UnitAction::Wake).await.unwrap();
     }
 
     pub(super) async fn until(&self, reached: impl AsyncFn() -> bool) {
@@ -237,7 +237,7 @@ impl BulkFixture {
 
     pub(super) async fn reclaim_dead(&self) {
         let sessions = self.store.sessions().await.unwrap();
-        let dead = sessions.iter().map(|one| Dead { session: one.id, beats: one.beats });
+        let dead = sessions.iter().map(|one| StalledSession { session: one.id, beats: one.beats });
         self.store.reclaim(&dead.collect::<Vec<_>>()).await.unwrap();
     }
 
@@ -269,7 +269,7 @@ impl BulkFixture {
         sent
     }
 
-    pub(super) async fn parked(&self, id: &BatchId) -> ParkedCounts {
+    pub(super) async fn parked(&self, id: &BatchId) -> PendingCounts {
         self.ledger.provider_batches(id).await.unwrap().1
     }
 
@@ -285,9 +285,9 @@ impl BulkFixture {
     }
 }
 
-fn desk(ledger: Arc<dyn Ledger>) -> Desk {
+fn desk(ledger: Arc<dyn Ledger>) -> Inference {
     let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
-    Desk::new(ledger, vault, Http::new(), "desk".to_owned())
+    Inference::new(ledger, vault, Http::new(), "desk".to_owned())
 }
 
 fn fake() -> ProfileName {

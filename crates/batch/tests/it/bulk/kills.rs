@@ -4,8 +4,8 @@ use longshore::OnLost;
 use longshore::accounts::CallStatus;
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
-use longshore_testkit::fake_ai::{BatchPlan, Fate};
-use longshore_testkit::standstill::{Kill, Tripwire};
+use longshore_testkit::fake_ai::{BatchPlan, BatchItemFailure};
+use longshore_testkit::crash_points::{CrashTiming, CrashPoint};
 
 use super::fixture::BulkFixture;
 
@@ -29,19 +29,19 @@ fn counts(verb: &str) -> bool {
 
 /// Runs a batch, kills its worker at the `nth` call, and finishes it with another worker. Returns
 /// whether there was such a call.
-async fn killed_at(provider: ProviderName, nth: usize, kill: Kill) -> bool {
+async fn killed_at(provider: ProviderName, nth: usize, kill: CrashTiming) -> bool {
     let place = format!("{provider}, killed {kill:?} verb {nth}");
     let fixture = BulkFixture::new(provider, ROWS).await;
-    fixture.fake.plan(vec![BatchPlan { polls: 1, ..BatchPlan::default() }; 3]);
+    fixture.fake.push_batch_plans(vec![BatchPlan { polls: 1, ..BatchPlan::default() }; 3]);
     let id = fixture.start("b-1", &fixture.definition()).await;
     let units = fixture.units(&id).await;
-    fixture.fake.doom(&format!("{}-1", units[0].id), Fate::Expired);
-    let wire = Tripwire::at(nth, kill, counts);
+    fixture.fake.fail_in_batch(&format!("{}-1", units[0].id), BatchItemFailure::Expired);
+    let wire = CrashPoint::at(nth, kill, counts);
     let (worker, desk) = fixture.worker_with(&wire);
     tokio::select! {
         ended = worker.run() => panic!("{place}: {ended:?}"),
-        () = desk.keep_books() => {}
-        () = wire.tripped.notified() => {}
+        () = desk.run_journal() => {}
+        () = wire.reached.notified() => {}
         () = fixture.over(&id) => {}
     }
     fixture.reclaim_dead().await;
@@ -60,10 +60,10 @@ async fn killed_at(provider: ProviderName, nth: usize, kill: Kill) -> bool {
     let cost: i64 = calls.iter().map(|call| call.end.as_ref().unwrap().cost_picos).sum();
     assert_eq!(batch.sums.get("cost_picos").copied(), Some(cost), "{place}");
     fixture.assert_nothing_is_left(&id).await;
-    wire.is_spent()
+    wire.was_reached()
 }
 
-async fn killed_at_every_step(provider: ProviderName, kill: Kill) {
+async fn killed_at_every_step(provider: ProviderName, kill: CrashTiming) {
     let mut nth = 0;
     while killed_at(provider, nth, kill).await {
         nth += 1;
@@ -73,22 +73,22 @@ async fn killed_at_every_step(provider: ProviderName, kill: Kill) {
 
 #[tokio::test]
 async fn restarts_before_every_step_pay_once_and_lose_nothing_with_anthropic() {
-    killed_at_every_step(ProviderName::Anthropic, Kill::Before).await;
+    killed_at_every_step(ProviderName::Anthropic, CrashTiming::Before).await;
 }
 
 #[tokio::test]
 async fn restarts_after_every_step_pay_once_and_lose_nothing_with_anthropic() {
-    killed_at_every_step(ProviderName::Anthropic, Kill::After).await;
+    killed_at_every_step(ProviderName::Anthropic, CrashTiming::After).await;
 }
 
 #[tokio::test]
 async fn restarts_before_every_step_pay_once_and_lose_nothing_with_openai() {
-    killed_at_every_step(ProviderName::Openai, Kill::Before).await;
+    killed_at_every_step(ProviderName::Openai, CrashTiming::Before).await;
 }
 
 #[tokio::test]
 async fn restarts_after_every_step_pay_once_and_lose_nothing_with_openai() {
-    killed_at_every_step(ProviderName::Openai, Kill::After).await;
+    killed_at_every_step(ProviderName::Openai, CrashTiming::After).await;
 }
 
 /// A worker stalls after it has sealed a shipment, is declared dead, and resumes when its successor
@@ -97,20 +97,20 @@ async fn restarts_after_every_step_pay_once_and_lose_nothing_with_openai() {
 async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() {
     for provider in [ProviderName::Anthropic, ProviderName::Openai] {
         let fixture = BulkFixture::new(provider, ROWS).await;
-        fixture.fake.plan([BatchPlan { polls: 4, ..BatchPlan::default() }]);
+        fixture.fake.push_batch_plans([BatchPlan { polls: 4, ..BatchPlan::default() }]);
         let id = fixture.start("b-1", &fixture.definition()).await;
         tokio::select! {
             ended = fixture.rows_only().run() => panic!("{ended:?}"),
             () = fixture.until(async || fixture.batch(&id).await.counts.scheduled == 2) => {}
         }
         fixture.reclaim_dead().await;
-        let wire = Tripwire::at(0, Kill::After, |verb| verb == "change_provider_batch");
+        let wire = CrashPoint::at(0, CrashTiming::After, |verb| verb == "change_provider_batch");
         let rising = async {
-            wire.tripped.notified().await;
+            wire.reached.notified().await;
             fixture.reclaim_dead().await;
             let successor = async {
                 fixture.until(async || !fixture.fake.batches().is_empty()).await;
-                wire.let_go.notify_one();
+                wire.resume.notify_one();
                 fixture.over(&id).await;
             };
             fixture.work_until(successor).await;
@@ -120,7 +120,7 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
             ended = zombie.run() => panic!("it should have gone on: {ended:?}"),
             () = rising => {}
         }
-        assert!(wire.is_spent());
+        assert!(wire.was_reached());
         assert!(
             fixture.sent().values().all(|times| *times == 1),
             "{provider}: {:?}",
@@ -137,16 +137,16 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
 async fn a_row_that_is_lost_while_its_question_is_parked_is_no_lost_question() {
     let admitted: fn(&str) -> bool = |verb| verb == "admit_calls";
     let parked: fn(&str) -> bool = |verb| verb == "park";
-    for (at, kill) in [(admitted, Kill::After), (parked, Kill::Before), (parked, Kill::After)] {
+    for (at, kill) in [(admitted, CrashTiming::After), (parked, CrashTiming::Before), (parked, CrashTiming::After)] {
         let fixture = BulkFixture::new(ProviderName::Openai, ROWS).await;
         let definition = Definition { on_lost: OnLost::Fail, ..fixture.definition() };
         let id = fixture.start("b-1", &definition).await;
-        let wire = Tripwire::at(1, kill, at);
+        let wire = CrashPoint::at(1, kill, at);
         let (worker, desk) = fixture.worker_with(&wire);
         tokio::select! {
             ended = worker.run() => panic!("{ended:?}"),
-            () = desk.keep_books() => {}
-            () = wire.tripped.notified() => {}
+            () = desk.run_journal() => {}
+            () = wire.reached.notified() => {}
         }
         fixture.reclaim_dead().await;
         assert!(fixture.units(&id).await.iter().any(|unit| unit.lost > 0), "{kill:?}");

@@ -101,7 +101,7 @@ async fn the_examples_pass_without_a_word() {
         let database = dir.path().join("rows.db");
         let seed = std::fs::read_to_string(loaded.seed.as_ref().unwrap()).unwrap();
         Connection::open(&database).unwrap().execute_batch(&seed).unwrap();
-        let checked = check(&loaded.definition, &loaded.places, &open(&database)).await;
+        let checked = check(&loaded.definition, &loaded.source_map, &open(&database)).await;
         let checked = checked.unwrap_or_else(|error| panic!("{error}; {:?}", error.hint));
         assert_eq!(checked.warnings, Vec::<String>::new(), "{}", example.display());
         seen += 1;

@@ -41,7 +41,7 @@ fn pre_and_post_may_be_commands() {
     assert_eq!(post.command, CommandSpec::new(vec![program], here.display().to_string()));
     assert_eq!(post.row_sql.as_deref(), Some("SELECT 3"));
     for key in ["pre.command", "pre.sql", "post.command", "post.row_sql"] {
-        assert!(loaded.places.find(key).is_some(), "{key}");
+        assert!(loaded.source_map.find(key).is_some(), "{key}");
     }
 }
 

@@ -7,7 +7,7 @@ use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
     Action, Ai, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre,
-    ProviderBatchOptions, SqlPost, SqlStatement, Workers,
+    ProviderBatchOptions, SqlPost, SqlStatement, RowConcurrency,
 };
 use longshore_batch::file::{Overrides, SourceLocation};
 use serde_json::json;
@@ -40,7 +40,7 @@ fn a_full_file_is_read_key_by_key() {
     assert_eq!(batch.database, Database::Url(format!("sqlite:{}/orders.db", home.display())));
     assert_eq!(loaded.seed, Some(home.join("seed.sql")));
     assert_eq!(loaded.dir, home);
-    assert_eq!((batch.workers, batch.on_lost), (Workers::Fixed(8), OnLost::Fail));
+    assert_eq!((batch.workers, batch.on_lost), (RowConcurrency::Fixed(8), OnLost::Fail));
     assert_eq!(batch.deadline, Some(Timestamp::parse("2026-11-15T20:00:00Z").unwrap()));
     let limit = FailureLimit::Percent(5.0);
     assert_eq!(batch.threshold, Some(FailureThreshold { limit, then: OnThreshold::Fail }));
@@ -81,19 +81,19 @@ fn pre_and_ai_hold_the_files_they_name() {
     assert_eq!(pre.lists.keys().collect::<Vec<_>>(), ["history"]);
     let ai = loaded.definition.ai().unwrap();
     assert_eq!(
-        (ai.profile.written().unwrap().name.as_str(), ai.profile.written().unwrap().provider),
+        (ai.profile.inline().unwrap().name.as_str(), ai.profile.inline().unwrap().provider),
         ("reviewer", ProviderName::Scripted)
     );
     assert_eq!(
-        ai.profile.written().unwrap().prices,
+        ai.profile.inline().unwrap().prices,
         Prices::flat("0.8".parse().unwrap(), Price::dollars(4))
     );
     assert_eq!(
-        (ai.profile.written().unwrap().delay, ai.timeout),
+        (ai.profile.inline().unwrap().delay, ai.timeout),
         (Duration::from_millis(20), Duration::from_secs(30))
     );
     assert_eq!((ai.max_tokens, ai.temperature), (300, 0.5));
-    assert!(ai.profile.written().unwrap().script.as_deref().unwrap().contains("[[answer]]"));
+    assert!(ai.profile.inline().unwrap().script.as_deref().unwrap().contains("[[answer]]"));
     assert_eq!(ai.schema.as_ref().unwrap()["properties"]["confidence"], json!({"type": "number"}));
 }
 
@@ -109,7 +109,7 @@ fn prices_depend_on_caches_batches_tiers_and_days() {
         { "tier": "priority", "output": 30.5 },
     ], "rates": [{ "from": "2027-01-01", "until": "2027-07-01T12:00:00Z", "input": 2.5, "output": 12 }]});
     let written: Prices = serde_json::from_value(written).unwrap();
-    assert_eq!(read.definition.ai().unwrap().profile.written().unwrap().prices, written);
+    assert_eq!(read.definition.ai().unwrap().profile.inline().unwrap().prices, written);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_small_file_gets_the_defaults() {
     let loaded = read(SMALL).unwrap();
     let batch = &loaded.definition;
     assert_eq!((&batch.tenant, &batch.database), (&TenantId::default(), &Database::Store));
-    assert_eq!((batch.workers, batch.on_lost), (Workers::Fixed(20), OnLost::Rerun));
+    assert_eq!((batch.workers, batch.on_lost), (RowConcurrency::Fixed(20), OnLost::Rerun));
     assert_eq!((batch.deadline, &loaded.seed, &batch.completion), (None, &None, &None));
     assert_eq!(batch.candidates.claim.as_deref(), Some("small"));
     assert_eq!(batch.candidates.ahead, 10_000);
@@ -165,7 +165,7 @@ fn a_small_file_gets_the_defaults() {
     assert_eq!(batch.threshold, Some(FailureThreshold { limit, then: OnThreshold::Pause }));
     assert_eq!(post(batch), &SqlPost::default());
     let ai = batch.ai().unwrap();
-    assert_eq!(ai.profile.written().unwrap().provider, ProviderName::Echo);
+    assert_eq!(ai.profile.inline().unwrap().provider, ProviderName::Echo);
     assert_eq!((ai.timeout, ai.max_tokens), (Duration::from_secs(60), 1024));
 }
 
@@ -192,13 +192,13 @@ fn the_command_line_wins_over_the_file() {
     let overrides = Overrides {
         tenant: Some(TenantId::new("globex").unwrap()),
         kind: Some("other".into()),
-        workers: Some(Workers::Auto),
+        workers: Some(RowConcurrency::Auto),
         limit: Some(7),
         ..with_params(&[("since", "2026-06-01")])
     };
     let batch = load(folder(FULL).path(), &overrides).unwrap().definition;
     assert_eq!((batch.tenant.as_str(), batch.kind.as_str()), ("globex", "other"));
-    assert_eq!((batch.workers, batch.candidates.limit), (Workers::Auto, Some(7)));
+    assert_eq!((batch.workers, batch.candidates.limit), (RowConcurrency::Auto, Some(7)));
     assert_eq!(batch.candidates.params["since"], json!("2026-06-01"));
 }
 
@@ -300,7 +300,7 @@ fn places_point_at_the_texts_wherever_they_are() {
     let loaded = load(dir.path(), &noon()).unwrap();
     let batch = dir.path().join("batch.toml").display().to_string();
     let line = |begins: &str| text.lines().position(|line| line.contains(begins)).unwrap() + 1;
-    let place = |key: &str| loaded.places.find(key).cloned().unwrap_or_else(|| panic!("{key}"));
+    let place = |key: &str| loaded.source_map.find(key).cloned().unwrap_or_else(|| panic!("{key}"));
     for (key, begins) in [
         ("candidates.sql", "SELECT po_line_id, priority"),
         ("candidates.key", "key = \"po_line_id\""),
@@ -335,8 +335,8 @@ fn a_definition_survives_the_store() {
 fn a_profile_with_an_at_is_the_tenants_own() {
     let own = "profile = \"@fast\"\nthrough = \"queue\"";
     let ai = ai(&SMALL.replace("profile = \"echo\"", own));
-    assert_eq!((ai.profile.shown(), ai.through), ("@fast".to_owned(), AskRoute::Queue));
-    assert!(ai.profile.written().is_none() && !ai.needs_desk());
+    assert_eq!((ai.profile.display_name(), ai.through), ("@fast".to_owned(), AskRoute::Queue));
+    assert!(ai.profile.inline().is_none() && !ai.needs_inference());
 }
 
 #[test]
@@ -353,11 +353,11 @@ fallback = ["spare"]
 "#;
     let text = format!("{}\n{real}", SMALL.replace("\"echo\"", "\"claude\""));
     let ai = ai(&text);
-    let profile = ai.profile.written().unwrap();
+    let profile = ai.profile.inline().unwrap();
     assert_eq!((profile.provider, profile.model.as_str()), (ProviderName::Anthropic, "claude-x"));
     assert_eq!((profile.key.as_deref(), profile.limits.in_flight), (Some("env:KEY"), Some(4)));
     assert_eq!(profile.fallback, ["spare"]);
-    assert!(ai.needs_desk());
+    assert!(ai.needs_inference());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallStatus};
 use longshore::store::{TenantChange, UnitAction, UnitSelection};
 use longshore::{BatchId, Scope, TenantId, UnitState};
-use longshore_ai::{Again, AskError, Code, Profile, ProviderName};
+use longshore_ai::{Retryability, AskError, Code, Profile, ProviderName};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{Definition, Post, PostVerdict, Rule, SqlPost};
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ async fn a_call_names_its_row_batch_and_request() {
 fn poor() -> std::sync::Arc<FakeProvider> {
     FakeProvider::new(|_, before| match before {
         0 => FakeReply::Error(AskError {
-            again: Again::Money,
+            retry: Retryability::AfterTopUp,
             provider_status: Some(429),
             ..AskError::new(Code::OverBudget, "credit exhausted")
         }),
@@ -189,8 +189,8 @@ async fn a_row_whose_tenant_was_suspended_while_it_ran_waits_and_uses_no_attempt
     assert_eq!(fixture.provider.count(), 0, "nobody was asked");
     // The unit becomes due by the store's own clock.
     let wake = (UnitSelection::Ids(vec![unit.id]), UnitAction::Wake);
-    fixture.store.operate_units(&Scope::All, wake.0, wake.1).await.unwrap();
-    fixture.office().desk.clear();
+    fixture.store.apply_unit_action(&Scope::All, wake.0, wake.1).await.unwrap();
+    fixture.office().desk.clear_cache();
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.only_unit(&id).await.state, UnitState::Done);
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use longshore::batch::BatchAction;
 use longshore::{MemoryStore, OnLost, Scope, UnitState};
 use longshore_batch::definition::{Post, PostVerdict, Rule, SqlPost};
-use longshore_batch::step::{Apply, ApplyError, ApplyOutcome, RowReply, RowRun};
+use longshore_batch::pre_post::{Apply, ApplyError, ApplyOutcome, RowReply, RowRun};
 use longshore_testkit::{Fault, FaultyStore};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -75,7 +75,7 @@ async fn an_answer_whose_keeping_goes_wrong_is_kept_and_counted_once() {
     for fault in [Fault::FailBefore, Fault::FailAfter, Fault::Duplicate] {
         let store = FaultyStore::new(Arc::new(MemoryStore::default()));
         let provider = FakeProvider::always(r#"{"verdict": "fine"}"#);
-        let fixture = Fixture::new(Arc::new(store.with("checkpoint", 1, fault)), provider);
+        let fixture = Fixture::new(Arc::new(store.with_fault("checkpoint", 1, fault)), provider);
         let id = fixture.start(&definition(), &[json!(1)]).await;
         fixture.work(fixture.handler()).await;
         assert_eq!(fixture.only_unit(&id).await.state, UnitState::Done, "{fault:?}");
@@ -221,7 +221,7 @@ async fn a_failed_row_that_an_operator_retries_is_asked_anew() {
     let id = fixture.start(&definition(), &[json!(1)]).await;
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.failure(&id).await.0, "bad-answer");
-    fixture.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.only_unit(&id).await.state, UnitState::Done);
     assert_eq!(fixture.provider.count(), 2);
@@ -238,7 +238,7 @@ async fn a_timeout_that_an_operator_retries_is_asked_anew_under_another_request_
     let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.failure(&id).await.0, "timeout");
-    fixture.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
     fixture.provider.asked.notified().await;
     fixture.work_until(fixture.handler(), fixture.asked()).await;
     fixture.work(fixture.handler()).await;
@@ -256,7 +256,7 @@ async fn a_row_that_failed_only_in_post_keeps_its_answer_for_the_operators_retry
     fixture.work(fixture.handler()).await;
     let (code, words) = fixture.failure(&id).await;
     assert_eq!((code.as_str(), words.as_str()), ("post-error", "constraint failed"));
-    fixture.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.only_unit(&id).await.state, UnitState::Done);
     assert_eq!(fixture.provider.count(), 1);

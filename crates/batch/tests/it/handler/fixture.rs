@@ -9,21 +9,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use longshore::accounts::{Call, Ledger, PutProfile, UsageFilter};
 use longshore::batch::{Batch, Callback};
-use longshore::stall::Dead;
+use longshore::failure_detector::StalledSession;
 use longshore::store::UnitFilter;
 use longshore::{
-    BatchId, Client, Effect, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    BatchId, Client, Effect, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
     QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId, Unit, UnitId,
     Worker, WorkerBuilder, WorkerReport,
 };
 use longshore_ai::contract::Libraries;
 use longshore_ai::worker::RequestHandler;
 use longshore_ai::{
-    Answer, AskError, Desk, Http, NoPrompts, Price, Prices, Profile, Provider, Question, Vault,
+    Answer, AskError, Inference, Http, NoPrompts, Price, Prices, Profile, Provider, Question, Vault,
 };
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
-    Ai, AskRoute, Candidates, Database, Definition, END_KIND, Post, Pre, ProfileRef, QUEUE,
+    Ai, AskRoute, Candidates, Database, Definition, COMPLETION_KIND, Post, Pre, ProfileRef, QUEUE,
     ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::handler::RowHandlerBuilder;
@@ -208,7 +208,7 @@ pub(crate) fn definition() -> Definition {
             profile: Profile {
                 name: "fake".to_owned(),
                 prices: Prices::flat(Price::dollars(1), Price::dollars(5)),
-                ..ai.profile.written().unwrap().clone()
+                ..ai.profile.inline().unwrap().clone()
             }
             .into(),
             max_tokens: 50,
@@ -294,18 +294,18 @@ pub(crate) struct Fixture {
 /// The desk and ledger of calls that are not direct.
 pub(crate) struct InferenceFixture {
     pub(crate) ledger: Arc<dyn Ledger>,
-    pub(crate) desk: Desk,
+    pub(crate) desk: Inference,
 }
 
 impl InferenceFixture {
     /// A desk on which `provider` answers for the ledger's profile `fake`.
     async fn open(ledger: Arc<dyn Ledger>, provider: &Arc<FakeProvider>) -> Self {
         let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
-        let desk = Desk::new(Arc::clone(&ledger), vault, Http::new(), "desk".to_owned());
+        let desk = Inference::new(Arc::clone(&ledger), vault, Http::new(), "desk".to_owned());
         let office = Self { ledger, desk };
         let body = json!({ "provider": "echo", "prices": { "input": 1, "output": 5 } });
         office.put(Some(body), None).await;
-        office.desk.answer_for(fake(), Arc::clone(provider) as _);
+        office.desk.override_provider(fake(), Arc::clone(provider) as _);
         office
     }
 
@@ -314,7 +314,7 @@ impl InferenceFixture {
         let (tenant, name) = (TenantId::default(), fake());
         let put = PutProfile { tenant, name, body, suspended, expected: None };
         self.ledger.put_profile(&Scope::All, put).await.unwrap();
-        self.desk.clear();
+        self.desk.clear_cache();
     }
 
     fn handler(&self) -> RequestHandler {
@@ -370,12 +370,12 @@ impl Fixture {
         let Some(InferenceFixture { desk, .. }) = &self.office else { return work.await };
         let done = tokio::select! {
             done = work => done,
-            () = desk.keep_books() => panic!("books are kept for ever"),
+            () = desk.run_journal() => panic!("books are kept for ever"),
             () = self.answer() => panic!("questions are answered for ever"),
         };
         tokio::select! {
-            () = desk.books_kept() => {}
-            () = desk.keep_books() => {}
+            () = desk.flush_journal() => {}
+            () = desk.run_journal() => {}
         }
         done
     }
@@ -388,7 +388,7 @@ impl Fixture {
         let kind = Kind::new(longshore_ai::worker::KIND).unwrap();
         let worker = Worker::builder(Arc::clone(&self.store))
             .slots(8)
-            .heartbeat(Heartbeat::Task)
+            .heartbeat(HeartbeatRequest::Task)
             .services(Services::None)
             .handle_erased(kind, policy, Arc::new(office.handler()));
         worker.build().unwrap().run().await.unwrap();
@@ -424,7 +424,7 @@ impl Fixture {
         batch.definition = Some(Payload::json(definition).unwrap());
         batch.callback = definition.completion.as_ref().map(|_| Callback {
             queue: QueueName::new(QUEUE).unwrap(),
-            kind: Kind::new(END_KIND).unwrap(),
+            kind: Kind::new(COMPLETION_KIND).unwrap(),
             data: json!({}),
         });
         let mut writer = self.client.open_batch(batch).await.unwrap();
@@ -442,7 +442,7 @@ impl Fixture {
     pub(crate) fn handler(&self) -> RowHandlerBuilder {
         let handler = RowHandler::builder(self.sources()).label("w");
         match &self.office {
-            Some(office) => handler.desk(office.desk.clone()),
+            Some(office) => handler.inference(office.desk.clone()),
             None => handler.provider("fake", Arc::clone(&self.provider) as Arc<dyn Provider>),
         }
     }
@@ -452,7 +452,7 @@ impl Fixture {
     pub(crate) fn worker(&self, slots: u32, handler: RowHandlerBuilder) -> WorkerBuilder {
         Worker::builder(Arc::clone(&self.store))
             .slots(slots)
-            .heartbeat(Heartbeat::Task)
+            .heartbeat(HeartbeatRequest::Task)
             .grace(Duration::from_millis(100))
             .handle(row_kind(), Policy::default(), handler.build())
     }
@@ -495,9 +495,9 @@ impl Fixture {
     /// Reclaims the units of dead workers.
     pub(crate) async fn reclaim_dead(&self) {
         let sessions = self.store.sessions().await.unwrap();
-        let dead: Vec<Dead> = sessions
+        let dead: Vec<StalledSession> = sessions
             .iter()
-            .map(|session| Dead { session: session.id, beats: session.beats })
+            .map(|session| StalledSession { session: session.id, beats: session.beats })
             .collect();
         self.store.reclaim(&dead).await.unwrap();
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use longshore::{SqlValue, UnitState};
 use longshore_batch::definition::{Post, PostVerdict, Pre};
-use longshore_batch::step::{
+use longshore_batch::pre_post::{
     Apply, ApplyError, ApplyOutcome, Prepare, PrepareError, RowReply, RowRun,
 };
 use serde_json::json;

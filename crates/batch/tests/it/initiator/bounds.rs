@@ -6,7 +6,7 @@ use longshore::batch::BatchAction;
 use longshore::store::{Capacity, QueueChange};
 use longshore::{BatchStatus, QueueName, Scope};
 use longshore_batch::definition::QUEUE;
-use longshore_batch::initiator::{FillEnd, FillProgress};
+use longshore_batch::row_enqueuer::{FillEnd, FillProgress};
 
 use super::{FillFixture, fill, fill_until_it_waits, numbers, worker};
 use crate::support::definition;
@@ -93,12 +93,12 @@ async fn a_paused_batch_is_not_filled_until_it_is_resumed() {
     let mut initiation = fixture.start().await;
     let id = initiation.batch().id.clone();
     let pause = BatchAction::Pause { reason: "lunch".to_owned() };
-    fixture.store.operate_batch(&Scope::All, &id, pause).await.unwrap();
+    fixture.store.apply_batch_action(&Scope::All, &id, pause).await.unwrap();
     let initiator = fixture.initiator();
     let filled = fill_until_it_waits(&initiator, &mut initiation).await;
     assert_eq!((filled.end, filled.progress.sent), (FillEnd::Stopped, 0));
     let resume = async {
-        fixture.store.operate_batch(&Scope::All, &id, BatchAction::Resume).await.unwrap();
+        fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Resume).await.unwrap();
     };
     let (filled, ()) = tokio::join!(fill(&initiator, &mut initiation), resume);
     assert_eq!((filled.unwrap().end, fixture.live(&id).await), (FillEnd::Sealed, 5));
@@ -113,7 +113,7 @@ async fn a_batch_that_is_given_up_is_left_alone() {
         let fixture = FillFixture::new(5);
         let mut initiation = fixture.start().await;
         let id = initiation.batch().id.clone();
-        fixture.store.operate_batch(&Scope::All, &id, action).await.unwrap();
+        fixture.store.apply_batch_action(&Scope::All, &id, action).await.unwrap();
         let filled = fill(&fixture.initiator(), &mut initiation).await.unwrap();
         assert_eq!((filled.end, filled.progress.sent), (FillEnd::GivenUp(status), 0));
         assert_eq!(initiation.batch().status, status);

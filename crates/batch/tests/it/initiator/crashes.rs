@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use longshore::{BatchId, Client, Scope, Store};
-use longshore_batch::initiator::{FillEnd, FillProgress, Initiator};
+use longshore_batch::row_enqueuer::{FillEnd, FillProgress, RowEnqueuer};
 use longshore_batch::rows::RowSource;
 use longshore_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use longshore_testkit::Fault;
@@ -34,7 +34,7 @@ async fn live_for<F: Future>(polls: usize, future: F) -> Option<F::Output> {
 
 /// Runs an initiator for some polls; returns whether it filled the batch. An error counts as a
 /// crash.
-async fn life(initiator: &Initiator, id: &BatchId, polls: usize) -> bool {
+async fn life(initiator: &RowEnqueuer, id: &BatchId, polls: usize) -> bool {
     let filled = live_for(polls, async {
         let mut initiation = initiator.resume(id).await?;
         initiator.fill(&mut initiation, pending(), |_| ()).await
@@ -102,7 +102,7 @@ async fn an_initiator_on_real_files_may_die_at_any_await() {
     let (sqlite_fixture, orders) = (sqlite_fixture(), Orders::new(200));
     let rows: Arc<dyn RowSource> = orders.rows();
     let initiator =
-        |store: &Arc<dyn Store>| Initiator::new(Client::new(store.clone()), rows.clone());
+        |store: &Arc<dyn Store>| RowEnqueuer::new(Client::new(store.clone()), rows.clone());
     let first = initiator(&sqlite_fixture.store).with_sizes(11, 3);
     let id = first.start(definition(), options()).await.unwrap().batch().id.clone();
     // Runs of 1, 2, 3 … polls: each ends at another await, and a dropped call may still be carried
@@ -123,7 +123,7 @@ async fn two_initiators_of_one_batch_share_the_work() {
     let (sqlite_fixture, orders) = (sqlite_fixture(), Orders::new(500));
     let rows: Arc<dyn RowSource> = orders.rows();
     let initiator =
-        |store: &Arc<dyn Store>| Initiator::new(Client::new(store.clone()), rows.clone());
+        |store: &Arc<dyn Store>| RowEnqueuer::new(Client::new(store.clone()), rows.clone());
     let (one, two) = (initiator(&sqlite_fixture.store), initiator(&sqlite_fixture.other));
     let (one, two) = (one.with_sizes(50, 7), two.with_sizes(30, 11));
     let mut first = one.start(definition(), options()).await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore::SqlValue;
 use longshore::{OnLost, Priority, TenantId};
 use longshore_batch::definition::{QUEUE, ROW_KIND};
-use longshore_batch::initiator::{FillProgress, InitiateError};
+use longshore_batch::row_enqueuer::{FillProgress, FillError};
 use longshore_batch::rows::{Candidate, RowSource};
 use longshore_batch::value::from_json;
 use serde_json::Value;
@@ -26,7 +26,7 @@ async fn refusal(rows: Vec<Candidate>) -> String {
     fixture.table = Arc::new(FakeTable { rows: rows.into(), ..FakeTable::default() });
     let mut initiation = fixture.start().await;
     let error = fill(&fixture.initiator(), &mut initiation).await.unwrap_err();
-    assert!(matches!(error, InitiateError::Data(_)) && !error.is_retryable(), "{error}");
+    assert!(matches!(error, FillError::Data(_)) && !error.is_retryable(), "{error}");
     error.to_string()
 }
 
@@ -65,7 +65,7 @@ async fn keys_of_all_sorts_come_back_as_they_were() {
     let fixture = FillFixture::new(0);
     let rows: Arc<dyn RowSource> = orders.rows();
     for page in [1, 2, 100] {
-        let initiator = longshore_batch::Initiator::new(fixture.client(), rows.clone());
+        let initiator = longshore_batch::RowEnqueuer::new(fixture.client(), rows.clone());
         let initiator = initiator.with_sizes(page, 3);
         let mut wanted = definition();
         wanted.candidates.claim = None;
@@ -148,7 +148,7 @@ async fn a_table_that_changes_meanwhile_does_no_harm() {
     let orders = Orders::new(10);
     let fixture = FillFixture::new(0);
     let initiator =
-        longshore_batch::Initiator::new(fixture.client(), orders.rows()).with_sizes(2, 2);
+        longshore_batch::RowEnqueuer::new(fixture.client(), orders.rows()).with_sizes(2, 2);
     let mut initiation = initiator.start(definition(), super::options()).await.unwrap();
     let meddle = |filling: FillProgress| {
         if filling.sent == 4 {

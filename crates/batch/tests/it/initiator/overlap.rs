@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore::{Client, Store, TenantId};
 use longshore_batch::Definition;
-use longshore_batch::initiator::{FillProgress, Initiator};
+use longshore_batch::row_enqueuer::{FillProgress, RowEnqueuer};
 use longshore_batch::rows::RowSource;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::Value;
@@ -29,7 +29,7 @@ async fn two_batches_over_the_same_rows_never_have_the_same_row() {
     let store = SqliteStore::open(&dir.path().join("store.db"), SqliteOptions::default()).unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
     let rows: Arc<dyn RowSource> = orders.rows();
-    let initiator = Initiator::new(Client::new(store.clone()), rows).with_sizes(40, 10);
+    let initiator = RowEnqueuer::new(Client::new(store.clone()), rows).with_sizes(40, 10);
     let mut one = initiator.start(definition(), options()).await.unwrap();
     let mut two = initiator.start(definition(), options()).await.unwrap();
     // The worker finishes rows while the other batch still has them on a page that it read before.

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{BatchId, BatchStatus, Client, NewBatch, Scope, TenantId};
-use longshore_batch::definition::{END_KIND, QUEUE, Workers};
-use longshore_batch::initiator::{InitiateError, Initiator, definition_of};
+use longshore_batch::definition::{COMPLETION_KIND, QUEUE, RowConcurrency};
+use longshore_batch::row_enqueuer::{FillError, RowEnqueuer, definition_of};
 use longshore_testkit::Fault;
 
 use super::{FillFixture, fill, numbers, options};
@@ -15,7 +15,7 @@ use crate::support::definition;
 async fn the_record_is_there_before_any_row_is_read() {
     let fixture = FillFixture::new(3);
     let mut wanted = definition();
-    wanted.workers = Workers::Fixed(7);
+    wanted.workers = RowConcurrency::Fixed(7);
     let (limit, then) = (FailureLimit::Percent(10.0), OnThreshold::Pause);
     wanted.threshold = Some(FailureThreshold { limit, then });
     let initiation = fixture.start_with(wanted.clone()).await;
@@ -24,7 +24,7 @@ async fn the_record_is_there_before_any_row_is_read() {
     assert_eq!((batch.status, batch.sealed, batch.workers), (BatchStatus::Queued, false, Some(7)));
     assert_eq!((batch.initiated_by.as_str(), batch.threshold), ("a test", wanted.threshold));
     let callback = batch.callback.unwrap();
-    assert_eq!((callback.queue.as_str(), callback.kind.as_str()), (QUEUE, END_KIND));
+    assert_eq!((callback.queue.as_str(), callback.kind.as_str()), (QUEUE, COMPLETION_KIND));
     assert_eq!(definition_of(&fixture.client(), &batch.id).await.unwrap(), wanted);
     assert_eq!(fixture.table.reads.load(Ordering::Relaxed), 0);
 }
@@ -44,7 +44,7 @@ async fn batches_of_one_second_are_numbered_whoever_starts_them() {
 #[tokio::test(start_paused = true)]
 async fn a_start_whose_answer_was_lost_leaves_no_second_batch() {
     let fixture = FillFixture::breaking(2, &[("open_batch", 1, Fault::FailAfter)]);
-    let initiator = Initiator::new(Client::new(fixture.store.clone()), fixture.table.clone());
+    let initiator = RowEnqueuer::new(Client::new(fixture.store.clone()), fixture.table.clone());
     let mut initiation = initiator.start(definition(), options()).await.unwrap();
     assert_eq!(initiation.batch().id.as_str(), "20261115-071502-001");
     fill(&initiator, &mut initiation).await.unwrap();
@@ -58,8 +58,8 @@ async fn only_a_batch_of_rows_can_be_resumed() {
     let fixture = FillFixture::new(0);
     let id = BatchId::new("plain").unwrap();
     let missing = fixture.initiator().resume(&id).await.unwrap_err();
-    assert!(matches!(missing, InitiateError::Store(longshore::Error::NotFound { .. })));
+    assert!(matches!(missing, FillError::Store(longshore::Error::NotFound { .. })));
     fixture.client().open_batch(NewBatch::new(id.clone())).await.unwrap();
     let plain = fixture.initiator().resume(&id).await.unwrap_err();
-    assert!(matches!(plain, InitiateError::Data(_)) && !plain.is_retryable(), "{plain}");
+    assert!(matches!(plain, FillError::Data(_)) && !plain.is_retryable(), "{plain}");
 }

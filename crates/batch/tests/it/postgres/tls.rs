@@ -5,8 +5,8 @@ use longshore_testkit::servers::PrivatePostgres;
 
 #[tokio::test]
 async fn sslmode_is_kept() {
-    let server = PrivatePostgres::start_secure().unwrap();
-    let own = format!("sslrootcert={}", server.authority().display());
+    let server = PrivatePostgres::start_with_tls().unwrap();
+    let own = format!("sslrootcert={}", server.ca_certificate().display());
     let by_name = server.url().replace("127.0.0.1", "localhost");
     for (url, options, words) in [
         (server.url(), "", Ok(true)),

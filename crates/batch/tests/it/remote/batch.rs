@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{
-    Client, Heartbeat, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store, Timestamp,
+    Client, HeartbeatRequest, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store, Timestamp,
     Worker,
 };
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::RowHandler;
 use longshore_batch::check::check;
 use longshore_batch::definition::{
-    Ai, Database, Definition, END_KIND, Post, Pre, ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
+    Ai, Database, Definition, COMPLETION_KIND, Post, Pre, ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::file::SourceMap;
-use longshore_batch::initiator::{Initiator, StartOptions};
+use longshore_batch::row_enqueuer::{RowEnqueuer, StartOptions};
 use longshore_batch::rows::Sources;
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ fn definition(url: &str) -> Definition {
                 name: "reviewer".to_owned(),
                 provider: ProviderName::Scripted,
                 script: Some(SCRIPT.to_owned()),
-                ..ai.profile.written().unwrap().clone()
+                ..ai.profile.inline().unwrap().clone()
             }
             .into(),
             pool: None,
@@ -93,19 +93,19 @@ pub(crate) async fn a_batch_runs_to_its_end(database: &dyn TestDatabase, truth: 
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let (rows, definition) = (database.rows(), definition("the rows"));
     check(&definition, &SourceMap::default(), &*rows).await.unwrap();
-    let initiator = Initiator::new(Client::new(Arc::clone(&store)), Arc::clone(&rows));
+    let initiator = RowEnqueuer::new(Client::new(Arc::clone(&store)), Arc::clone(&rows));
     let initiator = initiator.with_sizes(7, 5);
     let options = StartOptions { now: Timestamp::ZERO, ..StartOptions::default() };
     let mut initiation = initiator.start(definition.clone(), options).await.unwrap();
     initiator.fill(&mut initiation, pending(), |_| ()).await.unwrap();
 
     let sources = Arc::new(Sources::new(None, |_| None).with(definition.database, rows));
-    let worker = Worker::builder(Arc::clone(&store)).slots(8).heartbeat(Heartbeat::Task);
+    let worker = Worker::builder(Arc::clone(&store)).slots(8).heartbeat(HeartbeatRequest::Task);
     let worker = worker.services(Services::All).until_idle(true);
     let handler = RowHandler::builder(sources).build();
     let kind = |name| Kind::new(name).unwrap();
     let worker = worker.handle(kind(ROW_KIND), Policy::default(), handler).handle_fn(
-        kind(END_KIND),
+        kind(COMPLETION_KIND),
         Policy::default(),
         |_, _: Value| async { Ok::<_, String>(()) },
     );

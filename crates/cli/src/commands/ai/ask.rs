@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use longshore::{CallId, Client, SystemClock};
-use longshore_ai::contract::{Prompt, Request, Said};
-use longshore_ai::worker::Caller;
-use longshore_ai::{Answer, AskError, Bill, Desk, Errand, Piece, Question};
+use longshore_ai::contract::{Prompt, Request, ReplyBody};
+use longshore_ai::worker::RequestClient;
+use longshore_ai::{Answer, AskError, BillingStatus, Inference, InferenceRequest, AnswerPiece, Question};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use crate::settings::Settings;
 pub async fn run(typed: AskArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let connected = connect_with_ledger(settings).await?;
     let question = question(&typed)?;
-    let inference_request = Errand::new(caller_tenant(settings), typed.profile.clone(), question);
+    let inference_request = InferenceRequest::new(caller_tenant(settings), typed.profile.clone(), question);
     if typed.queue {
         return ask_via_queue(&inference_request, connected.client, settings).await;
     }
@@ -73,8 +73,8 @@ fn question(typed: &AskArgs) -> anyhow::Result<Question> {
 }
 
 async fn ask(
-    inference: &Desk,
-    inference_request: &Errand,
+    inference: &Inference,
+    inference_request: &InferenceRequest,
     typed: &AskArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -89,8 +89,8 @@ async fn ask(
     };
     let (outcome, printed) = tokio::join!(asking, print(pieces, settings));
     let printed = printed?;
-    inference.note(outcome.records).await;
-    inference.books_kept().await;
+    inference.record_calls(outcome.records).await;
+    inference.flush_journal().await;
     match outcome.result {
         Ok(answer) => {
             print_answer(&answer, outcome.cost_picos, streams, settings)?;
@@ -114,12 +114,12 @@ enum StreamOutput {
 }
 
 async fn print(
-    mut pieces: mpsc::Receiver<Piece>,
+    mut pieces: mpsc::Receiver<AnswerPiece>,
     settings: &Settings,
 ) -> anyhow::Result<StreamOutput> {
     let mut printed = StreamOutput::Nothing;
     while let Some(piece) = pieces.recv().await {
-        if let Piece::Text(text) = piece {
+        if let AnswerPiece::Text(text) = piece {
             settings.output.piece(&text)?;
             printed = StreamOutput::Something;
         }
@@ -153,7 +153,7 @@ fn print_answer(
 }
 
 async fn ask_via_queue(
-    inference_request: &Errand,
+    inference_request: &InferenceRequest,
     client: Client,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -177,19 +177,19 @@ async fn ask_via_queue(
             prompt,
         )
     };
-    let reply = Caller::new(client, None)?.ask(&request, &SystemClock).await;
+    let reply = RequestClient::new(client, None)?.ask(&request, &SystemClock).await;
     if settings.output.is_json() {
         settings.output.line(String::from_utf8(reply.to_json()?)?)?;
-        let good = matches!(reply.said, Said::Success(_));
+        let good = matches!(reply.body, ReplyBody::Success(_));
         return Ok(if good { ExitCode::Good } else { ExitCode::Error });
     }
-    match reply.said {
-        Said::Success(success) => {
+    match reply.body {
+        ReplyBody::Success(success) => {
             settings.output.line(&success.response)?;
             Ok(ExitCode::Good)
         }
-        Said::Error(failure) => Err(with_hint(failure.into())),
-        Said::Partial(_) => {
+        ReplyBody::Error(failure) => Err(with_hint(failure.into())),
+        ReplyBody::Partial(_) => {
             Err(anyhow::anyhow!("the reply was partial, but a complete one was requested"))
         }
     }
@@ -197,12 +197,12 @@ async fn ask_via_queue(
 
 /// The error, with a hint.
 fn with_hint(error: AskError) -> anyhow::Error {
-    use longshore_ai::{Again, Code};
+    use longshore_ai::{Retryability, Code};
     let hint = match error.code {
         Code::ProfileNotFound => {
             "`longshore profile list` shows the profiles; `profile add` makes one"
         }
-        Code::ProfileDisabled if error.again == Again::Resumed => {
+        Code::ProfileDisabled if error.retry == Retryability::AfterResume => {
             "`longshore tenant resume NAME` lets it ask again"
         }
         Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
@@ -211,7 +211,7 @@ fn with_hint(error: AskError) -> anyhow::Error {
         Code::OverBudget => {
             "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it"
         }
-        Code::Timeout if error.bill == Bill::Nothing => "--timeout gives it more time",
+        Code::Timeout if error.billing == BillingStatus::Nothing => "--timeout gives it more time",
         Code::Timeout => "it may have been billed; --timeout gives it more time",
         Code::InvalidRequest => "the request is invalid: too long, or not supported by the model?",
         Code::ProviderError => "`longshore ai health` looks at the providers of all profiles",

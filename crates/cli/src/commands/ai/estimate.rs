@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use longshore::{Clock, ProfileName, SystemClock, TenantId};
 use longshore_ai::contract::{Prompt, Request};
-use longshore_ai::{Cost, Desk, Mode, Profile, estimate_tokens};
+use longshore_ai::{Cost, Inference, PriceMode, Profile, estimate_tokens};
 use serde::Serialize;
 
 use crate::args::ai::EstimateArgs;
@@ -47,7 +47,7 @@ pub async fn run(typed: &EstimateArgs, settings: &Settings) -> anyhow::Result<Ex
     Ok(ExitCode::Good)
 }
 
-async fn total(inference: &Desk, file: &Path, text: &str) -> anyhow::Result<RequestTotals> {
+async fn total(inference: &Inference, file: &Path, text: &str) -> anyhow::Result<RequestTotals> {
     let mut profiles: BTreeMap<(TenantId, ProfileName), Profile> = BTreeMap::new();
     let mut total = RequestTotals::default();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -78,7 +78,7 @@ impl RequestTotals {
         let system = request.system.as_deref().or(profile.system.as_deref());
         let tokens_in = estimate_tokens(prompt) + system.map_or(0, estimate_tokens);
         let most = u64::from(request.max_tokens.or(profile.max_tokens).unwrap_or(1024));
-        let cost = profile.prices.at_most(tokens_in, most, SystemClock.now(), Mode::Direct);
+        let cost = profile.prices.at_most(tokens_in, most, SystemClock.now(), PriceMode::Direct);
         self.requests += 1;
         self.tokens_in += tokens_in;
         self.tokens_out_at_most += most;

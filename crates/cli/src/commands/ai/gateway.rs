@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use longshore_ai::gateway::{Gateway, OneTenant};
+use longshore_ai::gateway::{Gateway, SingleTenant};
 use longshore_ai::{SecretString, read_secret_file};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,7 +30,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     let listener = TcpListener::bind(typed.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", typed.listen))?;
     let address = listener.local_addr()?;
-    let auth = OneTenant { tenant: caller_tenant(settings), token };
+    let auth = SingleTenant { tenant: caller_tenant(settings), token };
     let gateway = Gateway::new(Arc::new(inference.clone()), Arc::new(auth));
     settings.output.answer(&serde_json::json!({ "listen": address }), || {
         format!("serving http://{address}/v1 for tenant `{}`", caller_tenant(settings))
@@ -38,10 +38,10 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     tokio::select! {
         () = gateway.serve(listener, stop_signal()) => {}
         () = run_background(&inference, &*connected.store) => {}
-        () = inference.be_present(&*connected.store) => {}
+        () = inference.run_heartbeat(&*connected.store) => {}
     }
     flush(&inference).await;
-    inference.leave(&*connected.store).await?;
+    inference.close_session(&*connected.store).await?;
     Ok(ExitCode::Good)
 }
 

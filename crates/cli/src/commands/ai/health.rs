@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::accounts::Ledger;
 use longshore::{ProfileName, TenantId};
-use longshore_ai::{Desk, TENANT_SHEET};
+use longshore_ai::{Inference, TENANT_SETTINGS};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ pub async fn check_all(
         for record in page.items {
             let selected = wanted.is_empty() || wanted.contains(&record.name);
             let template = record.body.get("template") == Some(&serde_json::Value::Bool(true));
-            if selected && !template && record.name.as_str() != TENANT_SHEET {
+            if selected && !template && record.name.as_str() != TENANT_SETTINGS {
                 all.push(check_profile(&inference, record.tenant, record.name).await);
             }
         }
@@ -65,7 +65,7 @@ pub async fn check_all(
     }
 }
 
-async fn check_profile(inference: &Desk, tenant: TenantId, profile: ProfileName) -> ProfileHealth {
+async fn check_profile(inference: &Inference, tenant: TenantId, profile: ProfileName) -> ProfileHealth {
     let until = Instant::now() + HEALTH_TIMEOUT;
     let (well, says) = match inference.health(&tenant, Some(&profile), until).await {
         Ok(says) => (true, says),

@@ -8,12 +8,12 @@ use anyhow::{Context, anyhow};
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    ClaimAhead, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl,
+    Prefetch, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl,
     WorkerStats,
 };
 use longshore_ai::worker::{KIND, QUEUE, RequestHandler};
-use longshore_ai::{Desk, Gauge, NoPrompts, Pilot, PromptFiles, Prompts};
-use longshore_batch::prompts::SqlPrompts;
+use longshore_ai::{Inference, Gauge, NoPrompts, AdaptiveConcurrency, PromptFiles, Prompts};
+use longshore_batch::prompt_lookup::SqlPrompts;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::ai::{AiWorkerArgs, InFlightLimit};
@@ -78,7 +78,7 @@ fn build(
     typed: &AiWorkerArgs,
     settings: &Settings,
     connected: &StoreHandles,
-    inference: &Desk,
+    inference: &Inference,
     (prompts, gauge): (Arc<dyn Prompts>, &Arc<Gauge>),
 ) -> anyhow::Result<Worker> {
     let handler = RequestHandler::new(
@@ -107,7 +107,7 @@ fn build(
         .ttl(typed.ttl.map_or(settings.worker.ttl, |span| span.0))
         .until_idle(typed.until_idle)
         .retention(settings.retention)
-        .claim_ahead(ClaimAhead::Adaptive)
+        .prefetch(Prefetch::Adaptive)
         .handle_erased(Kind::new(KIND)?, policy, Arc::new(handler))
         .build()?;
     if typed.in_flight == InFlightLimit::Auto {
@@ -116,14 +116,14 @@ fn build(
     Ok(worker)
 }
 
-async fn reload_on_hangup(inference: &Desk) -> std::io::Error {
+async fn reload_on_hangup(inference: &Inference) -> std::io::Error {
     let mut hangup = match signal(SignalKind::hangup()) {
         Ok(hangup) => hangup,
         Err(error) => return error,
     };
     while hangup.recv().await.is_some() {
         tracing::info!("reloading profiles and keys");
-        inference.clear();
+        inference.clear_cache();
     }
     std::future::pending().await
 }
@@ -134,7 +134,7 @@ async fn adapt_in_flight(
     control: &WorkerControl,
 ) -> Infallible {
     if typed.in_flight == InFlightLimit::Auto {
-        Pilot::new(gauge).steer(control, INITIAL_IN_FLIGHT, typed.most.0).await;
+        AdaptiveConcurrency::new(gauge).run(control, INITIAL_IN_FLIGHT, typed.most.0).await;
     }
     std::future::pending().await
 }

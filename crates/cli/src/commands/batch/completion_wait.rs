@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use longshore::store::{Page, UnitFilter};
 use longshore::{Batch, BatchId, Error, Kind, Result, Scope, Store, Unit, UnitId, UnitState};
-use longshore_batch::definition::END_KIND;
-use longshore_batch::end::Ended;
+use longshore_batch::definition::COMPLETION_KIND;
+use longshore_batch::completion::CompletionInput;
 
 /// The longest wait for a change before the state is read again.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ impl<'a> CompletionUnits<'a> {
 
     /// Completion units of all batches, newest first, in any state.
     async fn page(&self, after: Option<&str>) -> Result<Page<Unit>> {
-        let kind = Kind::new(END_KIND).map_err(|error| Error::Invalid(error.to_string()))?;
+        let kind = Kind::new(COMPLETION_KIND).map_err(|error| Error::Invalid(error.to_string()))?;
         let filter = UnitFilter { kind: Some(kind), ..UnitFilter::default() };
         self.store.units(self.scope, &filter, after, PAGE_SIZE).await
     }
@@ -75,7 +75,7 @@ impl<'a> CompletionUnits<'a> {
             }
             // Lists leave the payload out. A unit that was pruned meanwhile ran long ago.
             let Ok(unit) = self.store.unit(self.scope, unit.id).await else { continue };
-            let Ok(input) = unit.payload.parse::<Ended>() else { continue };
+            let Ok(input) = unit.payload.parse::<CompletionInput>() else { continue };
             if wanted.get(&input.batch) == Some(&input.generation) {
                 wanted.remove(&input.batch);
                 self.found.insert(input.batch, unit.id);

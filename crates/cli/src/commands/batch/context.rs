@@ -9,7 +9,7 @@ use longshore::accounts::Ledger;
 use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
 use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
-use longshore_batch::file::{BatchFile, FileError, Loaded, Overrides};
+use longshore_batch::file::{BatchFile, FileError, LoadedBatchFile, Overrides};
 use longshore_batch::rows::SourceError;
 use longshore_batch::{Commands, Definition, RowSource, Sources};
 
@@ -94,12 +94,12 @@ impl CheckedBatch {
         let source = sources.resolve(&loaded.definition.database);
         let source = source.map_err(|error| file_error(source_error(&loaded, &error)))?;
         let checked =
-            check(&loaded.definition, &loaded.places, &*source).await.map_err(file_error)?;
+            check(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
         }
         let (definition, commands) = (loaded.definition, commands(settings));
-        check::commands(&definition, &loaded.places, &commands).await.map_err(file_error)?;
+        check::commands(&definition, &loaded.source_map, &commands).await.map_err(file_error)?;
         Ok(Self { definition, source, url, sources, commands, _scratch: scratch })
     }
 
@@ -107,7 +107,7 @@ impl CheckedBatch {
     pub async fn open(&self, settings: &Settings) -> anyhow::Result<BatchContext> {
         let (store, ledger) = store::open_with_ledger_at(&self.url, settings).await?;
         let scope = Scope::Tenant(self.definition.tenant.clone());
-        let client = Client::scoped(Arc::clone(&store), scope).with_patience(settings.patience);
+        let client = Client::scoped(Arc::clone(&store), scope).with_retry_timeout(settings.patience);
         let (sources, commands) = (Arc::clone(&self.sources), Arc::clone(&self.commands));
         Ok(BatchContext { store, ledger, client, sources, commands, url: self.url.clone() })
     }
@@ -176,7 +176,7 @@ fn require_store(url: &StoreUrl) -> anyhow::Result<()> {
 
 /// The commands of batches; none is started yet.
 pub fn commands(settings: &Settings) -> Arc<Commands> {
-    Arc::new(Commands::inheriting(&settings.worker.env))
+    Arc::new(Commands::with_env(&settings.worker.env))
 }
 
 /// The databases of batches in the store at `url`.
@@ -224,8 +224,8 @@ fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// The error for a rows' database that cannot be opened, with its line in the file.
-fn source_error(loaded: &Loaded, error: &SourceError) -> FileError {
-    let error = match loaded.places.find("database") {
+fn source_error(loaded: &LoadedBatchFile, error: &SourceError) -> FileError {
+    let error = match loaded.source_map.find("database") {
         Some(location) => location.error(format!("`database`: {error}")),
         None => FileError::new(&loaded.definition.source, error.to_string()),
     };

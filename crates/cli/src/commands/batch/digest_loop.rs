@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use longshore::{Batch, BatchId, BatchStatus};
-use longshore_batch::{Definition, Initiation, mail};
+use longshore_batch::{Definition, BatchFill, mail};
 use tokio::time::Instant;
 
 use super::context::{BatchContext, CheckedBatch, ReadPurpose};
@@ -140,7 +140,7 @@ fn key_prefix(definition: &Definition, settings: &Settings) -> anyhow::Result<St
         // Without this check, rows would wait for another worker, and there is none.
         settings.bounded.shape(pool, None)?;
     }
-    Ok(mail::keys(&definition.tenant, &definition.kind, mail.mode))
+    Ok(mail::key_prefix(&definition.tenant, &definition.kind, mail.mode))
 }
 
 /// Runs an unfinished batch to its end. Its error is reported and does not stop the others.
@@ -160,7 +160,7 @@ async fn resume_batch(
 
 async fn run_batch(
     context: &BatchContext,
-    initiation: Initiation,
+    initiation: BatchFill,
     checked: &CheckedBatch,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
-use longshore::services::{Elector, Reclaimer, serve};
+use longshore::services::{Elector, Rescuer, run_service};
 use longshore::{Batch, BatchId, BatchStatus, Client, SessionId};
 use longshore_dispatch::request::ArrayAction;
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let (store, scope) = (client.store(), client.scope());
     let reason = "drained".to_owned();
-    let paused = store.operate_batch(scope, name, BatchAction::Pause { reason }).await?;
+    let paused = store.apply_batch_action(scope, name, BatchAction::Pause { reason }).await?;
     let bar = settings.output.bar("{prefix}  {msg}");
     bar.set_prefix(name.to_string());
     let waiting = wait_until_drained(client, paused, |left| bar.set_message(progress_text(left)));
@@ -102,7 +102,7 @@ async fn with_reclaimer<T>(client: &Client, waiting: impl Future<Output = T>) ->
     // one part.
     let (elector, leads) = Elector::new(Arc::clone(store), "drain");
     let never = async {
-        tokio::join!(elector.stand(|| Some(me)), serve(Reclaimer::new(Arc::clone(store)), leads));
+        tokio::join!(elector.campaign(|| Some(me)), run_service(Rescuer::new(Arc::clone(store)), leads));
         std::future::pending::<Infallible>().await
     };
     tokio::select! {

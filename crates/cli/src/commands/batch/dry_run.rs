@@ -3,13 +3,13 @@
 
 use anyhow::anyhow;
 use longshore::UnitId;
-use longshore_ai::{Answer, Cost, Mode, estimate_tokens};
+use longshore_ai::{Answer, Cost, PriceMode, estimate_tokens};
 use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Ai, Database, Pre, RowStep};
-use longshore_batch::mail::{MailPrepare, Parcel};
+use longshore_batch::mail::{MailPrepare, OutgoingMail};
 use longshore_batch::names;
 use longshore_batch::sql_pre::SqlPrepare;
-use longshore_batch::step::{Prepare, PrepareError, RowRun};
+use longshore_batch::pre_post::{Prepare, PrepareError, RowRun};
 use longshore_batch::value::{show_key, to_json};
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::context::CheckedBatch;
 use crate::commands::now;
 use crate::exit::ExitCode;
-use crate::mail::{self, Sealer};
+use crate::mail::{self, DigestBuilder};
 use crate::settings::Settings;
 
 /// How many prompts are shown.
@@ -73,7 +73,7 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
     let prompts = prompts(checked, settings).await?;
     let ai = definition.ai();
     let estimate = ai.and_then(|ai| CostEstimate::of(ai, &prompts, count));
-    let written = ai.and_then(|ai| ai.profile.written());
+    let written = ai.and_then(|ai| ai.profile.inline());
     let shown = DryRun {
         kind: &definition.kind,
         tenant: definition.tenant.to_string(),
@@ -82,7 +82,7 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
         candidates_sql: &candidates.sql,
         params: &candidates.params,
         count,
-        profile: ai.map(|ai| ai.profile.shown()),
+        profile: ai.map(|ai| ai.profile.display_name()),
         simulated: written.is_some_and(|profile| profile.provider.is_simulated()),
         cost_estimate: estimate.as_ref().map(|estimate| estimate.likely.dollars()),
         cost_at_most: estimate.as_ref().map(|estimate| estimate.most.dollars()),
@@ -107,7 +107,7 @@ fn effects(database: &Database) -> &'static str {
 /// PRE of the batch's step.
 enum SamplePre {
     Prompt(Box<dyn Prepare>),
-    Message(Box<MailPrepare>, Sealer),
+    Message(Box<MailPrepare>, DigestBuilder),
 }
 
 impl SamplePre {
@@ -135,7 +135,7 @@ impl SamplePre {
         match self {
             Self::Prompt(prepare) => prepare.prepare(row).await,
             Self::Message(prepare, sealer) => {
-                check_message(sealer, prepare.parcel(row).await?).await
+                check_message(sealer, prepare.message(row).await?).await
             }
         }
     }
@@ -166,14 +166,14 @@ async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<
 
 /// A message as text, after it was compiled and encoded as in a real run: an error in the page or
 /// an address shows up here, and not in the first thousand rows.
-async fn check_message(sealer: &Sealer, parcel: Parcel) -> Result<String, PrepareError> {
-    let Parcel { key, from, to, subject, told, mjml, .. } = &parcel;
+async fn check_message(sealer: &DigestBuilder, parcel: OutgoingMail) -> Result<String, PrepareError> {
+    let OutgoingMail { key, from, to, subject, metadata: told, mjml, .. } = &parcel;
     let items = told.items;
     let shown =
         format!("key: {key}\nfrom: {from}\nto: {to}\nsubject: {subject}\nitems: {items}\n\n{mjml}");
     match sealer.seal(parcel).await {
         Ok(_) => Ok(shown),
-        Err(error) => Err(PrepareError::hopeless(format!("{}: {error}", error.code))),
+        Err(error) => Err(PrepareError::permanent(format!("{}: {error}", error.code))),
     }
 }
 
@@ -187,12 +187,12 @@ impl CostEstimate {
     /// Likely: an answer has a quarter of its maximum tokens. Most: all of them. `None` if the
     /// prices are not in the file.
     fn of(ai: &Ai, prompts: &[PromptSample], count: u64) -> Option<Self> {
-        let prices = &ai.profile.written()?.prices;
+        let prices = &ai.profile.inline()?.prices;
         let system = ai.system.as_deref().map_or(0, estimate_tokens);
         let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_deref());
         let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
-        let mode = ai.provider_batch.map_or(Mode::Direct, |_| Mode::Batch);
+        let mode = ai.provider_batch.map_or(PriceMode::Direct, |_| PriceMode::Batch);
         let cost = |tokens_out: u64| {
             let answer = Answer { tokens_in: mean, tokens_out, ..Answer::default() };
             prices.cost(&answer, now(), mode).times(count)

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use longshore::store::Queues;
 use longshore::{
-    BatchId, BuildError, Kind, Policy, PoolBook, QueueName, RetryPolicy, Scope, Services, Worker,
+    BatchId, BuildError, Kind, Policy, PoolRegistry, QueueName, RetryPolicy, Scope, Services, Worker,
     WorkerBuilder,
 };
-use longshore_ai::{Desk, Pilot};
-use longshore_batch::definition::{BULK_KIND, END_KIND, QUEUE, ROW_KIND, Workers};
+use longshore_ai::{Inference, AdaptiveConcurrency};
+use longshore_batch::definition::{PROVIDER_BATCH_KIND, COMPLETION_KIND, QUEUE, ROW_KIND, RowConcurrency};
 use longshore_batch::handler::slots_for;
-use longshore_batch::mail::Office;
-use longshore_batch::{BulkHandler, Commands, EndHandler, Lookout, RowHandler, Sources};
+use longshore_batch::mail::MailSpool;
+use longshore_batch::{ProviderBatchHandler, Commands, CompletionHandler, AlertMonitor, RowHandler, Sources};
 
 use super::context::BatchContext;
 use crate::batch_hooks::BatchHooks;
@@ -33,8 +33,8 @@ pub struct BatchWorkers<'a> {
     context: &'a BatchContext,
     settings: &'a Settings,
     actions: Arc<BatchHooks>,
-    inference: Option<Desk>,
-    pools: PoolBook,
+    inference: Option<Inference>,
+    pools: PoolRegistry,
 }
 
 /// The handlers of batches.
@@ -42,9 +42,9 @@ pub struct BatchHandlers {
     /// For rows.
     pub rows: RowHandler,
     /// For requests of rows that go into a provider's batch.
-    pub bulk: BulkHandler,
+    pub bulk: ProviderBatchHandler,
     /// For the ends of batches.
-    pub ends: EndHandler,
+    pub ends: CompletionHandler,
 }
 
 impl BatchHandlers {
@@ -53,18 +53,18 @@ impl BatchHandlers {
         sources: &Arc<Sources>,
         commands: &Arc<Commands>,
         actions: Arc<BatchHooks>,
-        inference: Desk,
-        office: Arc<dyn Office>,
+        inference: Inference,
+        office: Arc<dyn MailSpool>,
     ) -> Self {
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
         let rows = rows
             .label(label())
             .pools(inference.pools())
-            .desk(inference.clone())
-            .office(office)
+            .inference(inference.clone())
+            .mail_spool(office)
             .build();
-        let bulk = BulkHandler::new(inference);
-        Self { rows, bulk, ends: EndHandler::new(Arc::clone(sources), actions) }
+        let bulk = ProviderBatchHandler::new(inference);
+        Self { rows, bulk, ends: CompletionHandler::new(Arc::clone(sources), actions) }
     }
 }
 
@@ -74,8 +74,8 @@ impl<'a> BatchWorkers<'a> {
     pub fn new(
         context: &'a BatchContext,
         settings: &'a Settings,
-        inference: Option<Desk>,
-        pools: PoolBook,
+        inference: Option<Inference>,
+        pools: PoolRegistry,
     ) -> anyhow::Result<Self> {
         let caller = HttpClient::new(Arc::new(settings.http.allow.clone()));
         let actions = Arc::new(BatchHooks::new(settings.worker.exec_dir.clone(), caller));
@@ -83,28 +83,28 @@ impl<'a> BatchWorkers<'a> {
     }
 
     /// The monitor that raises alerts of batches.
-    pub fn alert_monitor(&self) -> Lookout {
+    pub fn alert_monitor(&self) -> AlertMonitor {
         let BatchContext { store, client, sources, .. } = self.context;
         let actions: Arc<BatchHooks> = Arc::clone(&self.actions);
-        Lookout::new(Arc::clone(store), client.scope().clone(), Arc::clone(sources), actions)
+        AlertMonitor::new(Arc::clone(store), client.scope().clone(), Arc::clone(sources), actions)
     }
 
     /// A worker for the rows of one batch, and the controller that adapts its size in `auto` mode.
-    pub fn row_worker(&self, batch: &BatchId, workers: Workers) -> anyhow::Result<(Worker, Pilot)> {
+    pub fn row_worker(&self, batch: &BatchId, workers: RowConcurrency) -> anyhow::Result<(Worker, AdaptiveConcurrency)> {
         let BatchContext { sources, commands, .. } = self.context;
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
         let office = Arc::new(LazyMailSpool::new(self.settings));
-        let rows = rows.label(label()).pools(self.pools.clone()).office(office);
+        let rows = rows.label(label()).pools(self.pools.clone()).mail_spool(office);
         let rows = match &self.inference {
-            Some(inference) => rows.desk(inference.clone()),
+            Some(inference) => rows.inference(inference.clone()),
             None => rows,
         };
         let (slots, rows) = match workers {
-            Workers::Fixed(workers) => (slots_for(workers), rows.at_once(workers)),
-            Workers::Auto => (AUTO_MAX_ROWS, rows),
+            RowConcurrency::Fixed(workers) => (slots_for(workers), rows.max_in_flight(workers)),
+            RowConcurrency::Auto => (AUTO_MAX_ROWS, rows),
         };
         let rows = rows.build();
-        let pilot = rows.pilot();
+        let pilot = rows.adaptive_concurrency();
         let worker = self
             .builder()?
             .slots(slots)
@@ -118,16 +118,16 @@ impl<'a> BatchWorkers<'a> {
     /// neither belongs to a batch. It also does the store's maintenance.
     pub fn completion_worker(&self) -> anyhow::Result<Worker> {
         let act: Arc<BatchHooks> = Arc::clone(&self.actions);
-        let ends = EndHandler::new(Arc::clone(&self.context.sources), act);
+        let ends = CompletionHandler::new(Arc::clone(&self.context.sources), act);
         let mut builder = self
             .builder()?
             .services(Services::All)
             .retention(self.settings.retention)
             .grace(COMPLETION_GRACE)
-            .handle(Kind::new(END_KIND)?, completion_policy(), ends);
+            .handle(Kind::new(COMPLETION_KIND)?, completion_policy(), ends);
         if let Some(inference) = &self.inference {
-            let bulk = BulkHandler::new(inference.clone());
-            builder = builder.handle(Kind::new(BULK_KIND)?, BulkHandler::policy(), bulk);
+            let bulk = ProviderBatchHandler::new(inference.clone());
+            builder = builder.handle(Kind::new(PROVIDER_BATCH_KIND)?, ProviderBatchHandler::policy(), bulk);
         }
         let worker: Result<Worker, BuildError> = builder.build();
         Ok(worker?)

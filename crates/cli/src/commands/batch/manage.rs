@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use longshore::accounts::ParkedCounts;
+use longshore::accounts::PendingCounts;
 use longshore::batch::BatchAction;
 use longshore::duration::{self, format_ago};
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
@@ -152,7 +152,7 @@ async fn status(
 async fn load_with_parked(
     name: &BatchId,
     settings: &Settings,
-) -> anyhow::Result<(Batch, Option<ParkedCounts>)> {
+) -> anyhow::Result<(Batch, Option<PendingCounts>)> {
     if settings.server.is_some() {
         let (store, client) = connect_to_batch(name, settings).await?;
         return Ok((store.batch(client.scope(), name).await?, None));
@@ -164,7 +164,7 @@ async fn load_with_parked(
     Ok((batch, (parked.total() > 0).then_some(parked)))
 }
 
-fn record(batch: &Batch, parked: Option<ParkedCounts>) -> Table {
+fn record(batch: &Batch, parked: Option<PendingCounts>) -> Table {
     let now = now();
     let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| format_ago(time, now));
     let counts = &batch.counts;
@@ -179,7 +179,7 @@ fn record(batch: &Batch, parked: Option<ParkedCounts>) -> Table {
             table.field(state.as_str(), counts.of(state));
         }
     }
-    if let Some(ParkedCounts { waiting, out, answered }) = parked {
+    if let Some(PendingCounts { waiting, out, answered }) = parked {
         let words = format!("{out} out, {waiting} waiting to go, {answered} answered");
         table.field("with the provider", words);
     }
@@ -212,7 +212,7 @@ async fn operate(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let cancels = action == BatchAction::Cancel;
-    let batch = client.store().operate_batch(client.scope(), name, action).await?;
+    let batch = client.store().apply_batch_action(client.scope(), name, action).await?;
     if cancels {
         // The worker cancels the provider's batch now, and not at its next poll.
         let woken =

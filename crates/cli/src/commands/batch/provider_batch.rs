@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{BatchId, Error, Kind, Result, Scope, Store, UnitId};
-use longshore_batch::conductor::BulkInput;
-use longshore_batch::definition::BULK_KIND;
+use longshore_batch::provider_batch::ProviderBatchInput;
+use longshore_batch::definition::PROVIDER_BATCH_KIND;
 
 /// Units in the list that is searched: the newest are first.
 const PAGE_SIZE: u32 = 1_000;
@@ -20,7 +20,7 @@ pub async fn wake(
     let found = find_units(store, scope, batches).await?;
     if !found.is_empty() {
         let units = UnitSelection::Ids(found.clone());
-        store.operate_units(scope, units, UnitAction::Wake).await?;
+        store.apply_unit_action(scope, units, UnitAction::Wake).await?;
     }
     Ok(found)
 }
@@ -31,7 +31,7 @@ async fn find_units(
     scope: &Scope,
     batches: &HashSet<&BatchId>,
 ) -> Result<Vec<UnitId>> {
-    let kind = Kind::new(BULK_KIND).map_err(|error| Error::Invalid(error.to_string()))?;
+    let kind = Kind::new(PROVIDER_BATCH_KIND).map_err(|error| Error::Invalid(error.to_string()))?;
     let filter = UnitFilter { kind: Some(kind), ..UnitFilter::default() };
     let mut found = Vec::new();
     for unit in store.units(scope, &filter, None, PAGE_SIZE).await?.items {
@@ -40,7 +40,7 @@ async fn find_units(
         }
         // Lists leave the payload out.
         let Ok(unit) = store.unit(scope, unit.id).await else { continue };
-        let input = unit.payload.parse::<BulkInput>();
+        let input = unit.payload.parse::<ProviderBatchInput>();
         if input.is_ok_and(|input| batches.contains(&input.batch)) {
             found.push(unit.id);
         }

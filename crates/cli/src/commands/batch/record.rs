@@ -1,6 +1,6 @@
 //! A batch as JSON.
 
-use longshore::accounts::ParkedCounts;
+use longshore::accounts::PendingCounts;
 use longshore::batch::Sums;
 use longshore::{Batch, BatchId, BatchStatus, Timestamp};
 use serde::Serialize;
@@ -39,12 +39,12 @@ pub struct BatchSummary<'a> {
     sums: &'a Sums,
     /// Requests in a provider's batches, while there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    parked: Option<ParkedCounts>,
+    parked: Option<PendingCounts>,
 }
 
 impl<'a> BatchSummary<'a> {
     /// Adds the requests in a provider's batches.
-    pub fn with_parked(self, parked: Option<ParkedCounts>) -> Self {
+    pub fn with_parked(self, parked: Option<PendingCounts>) -> Self {
         Self { parked, ..self }
     }
 

@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use longshore::{BatchId, BatchStatus};
-use longshore_batch::initiator::definition_of;
-use longshore_batch::{Initiation, Initiator};
+use longshore_batch::row_enqueuer::definition_of;
+use longshore_batch::{BatchFill, RowEnqueuer};
 use serde_json::Value;
 
 use super::context::BatchContext;
@@ -35,11 +35,11 @@ pub async fn run(names: Vec<BatchId>, settings: &Settings) -> anyhow::Result<Exi
     Ok(most_severe(refused.into_iter().chain([finished])))
 }
 
-async fn resume_unfinished(context: &BatchContext, id: &BatchId) -> anyhow::Result<Initiation> {
+async fn resume_unfinished(context: &BatchContext, id: &BatchId) -> anyhow::Result<BatchFill> {
     let definition = definition_of(&context.client, id).await?;
     let cannot = || format!("batch `{id}` cannot be resumed");
     let source = context.sources.resolve(&definition.database).with_context(cannot)?;
-    Initiator::new(context.client.clone(), source).resume(id).await.with_context(cannot)
+    RowEnqueuer::new(context.client.clone(), source).resume(id).await.with_context(cannot)
 }
 
 /// The named batches, or every open one that has a definition.

@@ -5,7 +5,7 @@ use std::path::Path;
 use longshore::{BatchId, UnitState};
 use longshore_batch::listing::{self, ListedRow};
 use longshore_batch::value::{from_json, show_key};
-use longshore_dispatch::request::Listed;
+use longshore_dispatch::request::UnitSummary;
 
 use super::context::connect_to_batch;
 use crate::args::unit_worker::{PageArgs, PoolTarget};
@@ -15,7 +15,7 @@ use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
 /// An array's script as a row; its key is the index. Its output is shown by `unit show`.
-fn of_script(script: Listed) -> ListedRow {
+fn of_script(script: UnitSummary) -> ListedRow {
     let (code, reason) = script.failure.map(|why| (why.code, why.message)).unzip();
     ListedRow {
         key: script.index.into(),

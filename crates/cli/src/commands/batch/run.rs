@@ -5,8 +5,8 @@ use std::path::Path;
 
 use longshore::{Batch, BatchId, BatchStatus};
 use longshore_batch::definition::RowStep;
-use longshore_batch::initiator::{FillEnd, StartOptions, definition_of};
-use longshore_batch::{Definition, Initiation, Initiator};
+use longshore_batch::row_enqueuer::{FillEnd, StartOptions, definition_of};
+use longshore_batch::{Definition, BatchFill, RowEnqueuer};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ pub async fn start(typed: BatchFileArgs, settings: &Settings) -> anyhow::Result<
     let mut initiation = initiation(&checked, &context, &typed, settings).await?;
     // An unfinished batch continues with the rows it began with, whatever the file says now.
     let source = context.sources.resolve(&initiation.definition().database)?;
-    let initiator = Initiator::new(context.client.clone(), source);
+    let initiator = RowEnqueuer::new(context.client.clone(), source);
     let id = initiation.batch().id.clone();
     let (shutdown, bar) = (Shutdown::new(), settings.output.bar("{prefix}  {pos} rows in {msg}"));
     bar.set_prefix(id.to_string());
@@ -98,7 +98,7 @@ async fn initiation(
     context: &BatchContext,
     file: &BatchFileArgs,
     settings: &Settings,
-) -> anyhow::Result<Initiation> {
+) -> anyhow::Result<BatchFill> {
     if !file.new
         && let Some((batch, stored)) = unfinished(&checked.definition, context).await?.first()
     {
@@ -112,8 +112,8 @@ pub(super) async fn create_batch(
     checked: &CheckedBatch,
     context: &BatchContext,
     file: &BatchFileArgs,
-) -> anyhow::Result<Initiation> {
-    let initiator = Initiator::new(context.client.clone(), checked.source.clone());
+) -> anyhow::Result<BatchFill> {
+    let initiator = RowEnqueuer::new(context.client.clone(), checked.source.clone());
     let (initiated_by, notes) = (host_identity::initiator(), file.notes.clone());
     let options = StartOptions { now: now(), initiated_by, notes };
     Ok(initiator.start(checked.definition.clone(), options).await?)
@@ -126,7 +126,7 @@ pub(super) async fn resume_unfinished(
     batch: &Batch,
     stored: &Definition,
     settings: &Settings,
-) -> anyhow::Result<Initiation> {
+) -> anyhow::Result<BatchFill> {
     let id = &batch.id;
     if batch.status == BatchStatus::Paused {
         let why = batch.reason.as_deref().unwrap_or("by hand");
@@ -144,7 +144,7 @@ pub(super) async fn resume_unfinished(
              (--new starts another)",
         );
     }
-    let initiator = Initiator::new(context.client.clone(), checked.source.clone());
+    let initiator = RowEnqueuer::new(context.client.clone(), checked.source.clone());
     Ok(initiator.resume(id).await?)
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longshore_batch::Initiation;
-use longshore_batch::definition::Workers;
+use longshore_batch::BatchFill;
+use longshore_batch::definition::RowConcurrency;
 
 use super::completion_wait::CompletionStatus;
 use super::context::BatchContext;
@@ -20,8 +20,8 @@ pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Runs the batches and prints a summary, or an error, of each.
 pub async fn run_batches(
     context: &BatchContext,
-    initiations: Vec<Initiation>,
-    workers: Option<Workers>,
+    initiations: Vec<BatchFill>,
+    workers: Option<RowConcurrency>,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let mut codes = Vec::new();

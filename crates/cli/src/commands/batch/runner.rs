@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore::{Batch, Worker};
-use longshore_ai::Desk;
-use longshore_batch::Initiation;
-use longshore_batch::definition::{Ai, Workers};
+use longshore_ai::Inference;
+use longshore_batch::BatchFill;
+use longshore_batch::definition::{Ai, RowConcurrency};
 use tokio::sync::Notify;
 
 use super::completion_wait::{CompletionStatus, CompletionUnits};
@@ -40,8 +40,8 @@ pub struct BatchRun {
 /// started with. An error of one batch does not stop the others.
 pub async fn run_to_end(
     context: &BatchContext,
-    initiations: Vec<Initiation>,
-    workers: Option<Workers>,
+    initiations: Vec<BatchFill>,
+    workers: Option<RowConcurrency>,
     settings: &Settings,
 ) -> anyhow::Result<Vec<anyhow::Result<BatchRun>>> {
     let pools = semaphore_backend::registry(settings).await?;
@@ -66,22 +66,22 @@ pub async fn run_to_end(
     if let Some(inference) = &inference {
         inference::flush(inference).await;
     }
-    pools.settle().await;
+    pools.flush().await;
     runs
 }
 
 /// Opens inference if any row needs it.
 fn open_if_needed(
     context: &BatchContext,
-    initiations: &[Initiation],
+    initiations: &[BatchFill],
     settings: &Settings,
-) -> anyhow::Result<Option<Desk>> {
-    let wanted = initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_desk));
+) -> anyhow::Result<Option<Inference>> {
+    let wanted = initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference));
     wanted.then(|| inference::open_inference(&context.ledger, settings)).transpose()
 }
 
 /// Runs inference's background tasks while awaited.
-async fn run_background(inference: Option<&Desk>, context: &BatchContext) {
+async fn run_background(inference: Option<&Inference>, context: &BatchContext) {
     match inference {
         Some(inference) => inference::run_background(inference, &*context.store).await,
         None => std::future::pending().await,
@@ -89,7 +89,7 @@ async fn run_background(inference: Option<&Desk>, context: &BatchContext) {
 }
 
 /// The longest drain: a request in flight may take its whole timeout.
-fn drain_limit(initiations: &[Initiation], settings: &Settings) -> Duration {
+fn drain_limit(initiations: &[BatchFill], settings: &Settings) -> Duration {
     let given = initiations.iter().map(|one| one.definition().timeout()).max();
     given.unwrap_or_default().max(settings.worker.drain_timeout)
 }
@@ -100,14 +100,14 @@ struct LocalRunner<'a> {
     batch_workers: &'a BatchWorkers<'a>,
     shutdown: &'a Shutdown,
     display: &'a ProgressDisplay,
-    workers: Option<Workers>,
+    workers: Option<RowConcurrency>,
 }
 
 impl<'a> LocalRunner<'a> {
     /// Runs all batches concurrently, and one worker for their completion units.
     async fn run_all(
         self,
-        initiations: Vec<Initiation>,
+        initiations: Vec<BatchFill>,
     ) -> anyhow::Result<Vec<anyhow::Result<BatchRun>>> {
         let completion_worker = self.batch_workers.completion_worker()?;
         let (over, gone) = (Notify::new(), Notify::new());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use longshore_batch::Sources;
 use longshore_batch::definition::Database;
-use longshore_batch::file::Loaded;
+use longshore_batch::file::LoadedBatchFile;
 use longshore_batch::rows::{OpenMode, SqliteRows, seed};
 use tempfile::TempDir;
 
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::store::StoreUrl;
 
 /// The database file to create from a seed, and the seed, if the batch file has one.
-fn seeded<'a>(loaded: &'a Loaded, url: &StoreUrl) -> Option<(PathBuf, &'a Path)> {
+fn seeded<'a>(loaded: &'a LoadedBatchFile, url: &StoreUrl) -> Option<(PathBuf, &'a Path)> {
     let rows = match (&loaded.definition.database, url) {
         (Database::Store, url) => url.clone(),
         (Database::Url(url), _) => url.parse().ok()?,
@@ -27,7 +27,7 @@ fn seeded<'a>(loaded: &'a Loaded, url: &StoreUrl) -> Option<(PathBuf, &'a Path)>
 }
 
 /// Creates the rows' database from the file's seed, if there is a seed and no database.
-pub fn create(loaded: &Loaded, url: &StoreUrl, settings: &Settings) -> anyhow::Result<()> {
+pub fn create(loaded: &LoadedBatchFile, url: &StoreUrl, settings: &Settings) -> anyhow::Result<()> {
     let Some((rows, script)) = seeded(loaded, url) else { return Ok(()) };
     if seed::create(&rows, script).with_context(|| cannot(&rows, script))? {
         settings.output.note(format!("created {} from {}", rows.display(), script.display()));
@@ -45,7 +45,7 @@ pub struct ScratchRows(TempDir);
 impl ScratchRows {
     /// Creates them if the file has a seed and the database is missing.
     pub fn make(
-        loaded: &Loaded,
+        loaded: &LoadedBatchFile,
         url: &StoreUrl,
         settings: &Settings,
     ) -> anyhow::Result<Option<Self>> {

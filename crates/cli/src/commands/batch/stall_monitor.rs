@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{BatchId, SessionId, Store};
-use longshore_batch::Lookout;
+use longshore_batch::AlertMonitor;
 use longshore_batch::alerts::Alert;
 use tokio::sync::Notify;
 use tokio::time::{interval, timeout};
@@ -31,7 +31,7 @@ const ROLE: &str = "batch-lookout";
 pub struct BatchMonitor<'a> {
     id: &'a BatchId,
     display: &'a ProgressDisplay,
-    alert_monitor: Lookout,
+    alert_monitor: AlertMonitor,
 }
 
 impl<'a> BatchMonitor<'a> {
@@ -59,14 +59,14 @@ impl<'a> BatchMonitor<'a> {
 
     /// Checks the batch and prints its alerts.
     pub async fn check(&mut self) {
-        for alert in self.alert_monitor.look(self.id, now()).await {
+        for alert in self.alert_monitor.check(self.id, now()).await {
             self.display.print(&alert_text(&alert));
         }
     }
 }
 
 fn alert_text(alert: &Alert) -> String {
-    format!("alert: batch `{}`: {}", alert.batch, alert.words)
+    format!("alert: batch `{}`: {}", alert.batch, alert.message)
 }
 
 /// Runs `worker`, and beside it monitors all batches of the store if no other worker does. Alerts
@@ -75,7 +75,7 @@ fn alert_text(alert: &Alert) -> String {
 pub async fn run_with_monitor<T>(
     worker: impl Future<Output = T>,
     store: Arc<dyn Store>,
-    alert_monitor: Lookout,
+    alert_monitor: AlertMonitor,
 ) -> T {
     let over = Notify::new();
     let mut monitoring = pin!(scan_all(store, alert_monitor, over.notified()));
@@ -96,7 +96,7 @@ async fn never_returns(monitoring: &mut (impl Future<Output = ()> + Unpin)) -> I
 
 async fn scan_all(
     store: Arc<dyn Store>,
-    mut alert_monitor: Lookout,
+    mut alert_monitor: AlertMonitor,
     over: impl Future<Output = ()>,
 ) {
     let (me, mut ticks, mut over) = (SessionId::new(), interval(SCAN_INTERVAL), pin!(over));
@@ -105,8 +105,8 @@ async fn scan_all(
             () = &mut over => return,
             _ = ticks.tick() => {}
         }
-        if store.lead(ROLE, me, ROLE_TTL).await.unwrap_or(false) {
-            alert_monitor.look_around(now()).await;
+        if store.acquire_leadership(ROLE, me, ROLE_TTL).await.unwrap_or(false) {
+            alert_monitor.check_all(now()).await;
         }
     }
 }

@@ -182,7 +182,7 @@ async fn pick_samples(
     for unit in context.store.units(scope, &filter, None, MAX_SCANNED).await?.items {
         let Ok(unit) = context.store.unit(scope, unit.id).await else { continue };
         let Ok(input) = unit.payload.parse::<RowInput>() else { continue };
-        let answer = Checkpoint::of(&unit).ok().and_then(|kept| kept.answer);
+        let answer = Checkpoint::from_unit(&unit).ok().and_then(|kept| kept.answer);
         let Some(answer) = answer else { continue };
         let sample = (show_key(&from_json(&input.key)), one_line(&answer.text));
         if seen.insert(answer_class(&answer.text)) {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use longshore::{Context, Handler, HandlerResult, Reply};
+use longshore::{Context, Handler, HandlerResult, HandlerReply};
 use serde::{Deserialize, Serialize};
 
 /// The kind's name.
@@ -50,6 +50,6 @@ impl Handler for ChaosHandler {
             std::process::abort();
         }
         tokio::time::sleep(half).await;
-        Ok(Reply::new(()))
+        Ok(HandlerReply::new(()))
     }
 }

@@ -49,7 +49,7 @@ pub async fn check(
     // A killed worker repeats at most the units that ran in it and the results it had not yet
     // recorded; a restart of the server may cost every worker that much.
     let struck = u64::from(record.kills) + u64::from(record.restarts) * u64::from(record.workers);
-    let most = struck * u64::from(longshore::most_at_risk(record.slots));
+    let most = struck * u64::from(longshore::max_unrecorded_units(record.slots));
     let counts = &batch.counts;
     let checks = vec![
         check_that("no_unit_lost", distinct == record.units, || {

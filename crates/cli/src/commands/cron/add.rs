@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use longshore::schedule::{NewSchedule, Plan, Starts, Template};
-use longshore::store::{IfThere, Placed};
+use longshore::schedule::{NewSchedule, SchedulePlan, FiringScope, UnitTemplate};
+use longshore::store::{IfExists, PutScheduleResult};
 use longshore::{Kind, Payload, Policy, RetryPolicy, TenantId};
 use longshore_batch::file::{BatchFile, Overrides};
 
@@ -21,7 +21,7 @@ use crate::settings::Settings;
 /// Adds a schedule.
 pub async fn run(typed: CronAddArgs, settings: &Settings) -> anyhow::Result<()> {
     let times = parse_times(&typed.times.cron, &typed.times.tz)?;
-    let Some(next) = times.after(now()) else {
+    let Some(next) = times.next_after(now()) else {
         let cron = &typed.times.cron;
         return Err(usage(format!("--cron `{cron}`: this expression never fires")))
             .hint("does it name a day that its month does not have, or a past year?");
@@ -34,26 +34,26 @@ pub async fn run(typed: CronAddArgs, settings: &Settings) -> anyhow::Result<()> 
         paused: typed.paused,
         next_fire: Some(next),
     };
-    let if_there = if typed.replace { IfThere::Replace } else { IfThere::Keep };
+    let if_there = if typed.replace { IfExists::Replace } else { IfExists::Keep };
     match schedules.store.put_schedule(&schedules.scope, new.clone(), if_there).await? {
-        Placed::Created(schedule) | Placed::Replaced(schedule) => {
+        PutScheduleResult::Created(schedule) | PutScheduleResult::Replaced(schedule) => {
             show::print_state(&schedule, settings)
         }
         // The same command was run before: nothing to change.
-        Placed::Kept(found) if found.plan == new.plan => show::print_state(&found, settings),
-        Placed::Kept(found) => {
+        PutScheduleResult::Unchanged(found) if found.plan == new.plan => show::print_state(&found, settings),
+        PutScheduleResult::Unchanged(found) => {
             Err(usage(format!("schedule `{}` exists already and differs", found.name)))
                 .hint("--replace changes it; `longshore cron show` prints it")
         }
     }
 }
 
-fn plan(typed: &CronAddArgs, tenant: &TenantId, settings: &Settings) -> anyhow::Result<Plan> {
+fn plan(typed: &CronAddArgs, tenant: &TenantId, settings: &Settings) -> anyhow::Result<SchedulePlan> {
     let mut template = match (&typed.batch, &typed.kind) {
         (Some(file), _) => batch(file, typed, tenant)?,
         (None, Some(kind)) => {
             let payload = submit::payload(typed.payload.as_deref().unwrap_or("-"))?;
-            Template::new(kind.clone(), payload)
+            UnitTemplate::new(kind.clone(), payload)
         }
         (None, None) => return Err(usage("--kind or --batch is required")),
     };
@@ -61,7 +61,7 @@ fn plan(typed: &CronAddArgs, tenant: &TenantId, settings: &Settings) -> anyhow::
     template.priority = typed.priority;
     template.deadline = typed.deadline.map(|span| span.0);
     template.policy = policy(typed, &template.kind);
-    Ok(Plan {
+    Ok(SchedulePlan {
         cron: typed.times.cron.trim().to_owned(),
         zone: typed.times.tz.clone(),
         missed: typed.missed,
@@ -72,7 +72,7 @@ fn plan(typed: &CronAddArgs, tenant: &TenantId, settings: &Settings) -> anyhow::
 
 /// A unit that starts a batch file. The file is read now, so that its errors are reported
 /// when the schedule is added, and again at each firing.
-fn batch(file: &Path, typed: &CronAddArgs, tenant: &TenantId) -> anyhow::Result<Template> {
+fn batch(file: &Path, typed: &CronAddArgs, tenant: &TenantId) -> anyhow::Result<UnitTemplate> {
     let (tenant, params) = (Some(tenant.clone()), typed.param.clone());
     let overrides = Overrides { tenant, params: params.clone(), ..Overrides::default() };
     BatchFile::load(file, &overrides).map_err(file_error)?;
@@ -80,7 +80,7 @@ fn batch(file: &Path, typed: &CronAddArgs, tenant: &TenantId) -> anyhow::Result<
     let start = BatchStart::new(file, &folder, params)?;
     let payload = Payload::json(&start).context("the batch file's path cannot be stored")?;
     let kind = Kind::new(batch_start::KIND)?;
-    Ok(Template { starts: Starts::Batch, ..Template::new(kind, payload) })
+    Ok(UnitTemplate { starts: FiringScope::Batch, ..UnitTemplate::new(kind, payload) })
 }
 
 /// The schedule's policy, if it has one; otherwise the kind's applies.

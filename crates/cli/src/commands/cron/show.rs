@@ -1,8 +1,8 @@
 //! Prints schedules.
 
 use longshore::duration::format_ago;
-use longshore::schedule::{Schedule, Starts};
-use longshore::{Timestamp, Timetable};
+use longshore::schedule::{Schedule, FiringScope};
+use longshore::{Timestamp, CronSchedule};
 use serde::Serialize;
 
 use crate::commands::now;
@@ -47,7 +47,7 @@ pub fn table(schedules: &[Schedule]) -> Table {
 pub fn print_one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
     settings.output.record(schedule, || {
         let (plan, template, now) = (&schedule.plan, &schedule.plan.template, now());
-        let times = Timetable::new(&plan.cron, &plan.zone).ok();
+        let times = CronSchedule::new(&plan.cron, &plan.zone).ok();
         let local = |time: Timestamp| {
             times.as_ref().map_or_else(|| time.to_string(), |times| times.local(time))
         };
@@ -56,7 +56,7 @@ pub fn print_one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()>
         table.field("tenant", &schedule.tenant);
         table.field("cron", &plan.cron);
         table.field("zone", &plan.zone);
-        table.field("means", times.as_ref().map_or(String::new(), Timetable::describe));
+        table.field("means", times.as_ref().map_or(String::new(), CronSchedule::describe));
         table.field("starts", describe_start(schedule));
         table.field("queue", &template.queue);
         table.field("priority", template.priority);
@@ -80,8 +80,8 @@ fn describe_start(schedule: &Schedule) -> String {
     let file =
         || template.payload.parse::<serde_json::Value>().ok()?["file"].as_str().map(str::to_owned);
     match template.starts {
-        Starts::Unit => template.kind.to_string(),
-        Starts::Batch => format!("batch {}", file().unwrap_or_default()),
+        FiringScope::Unit => template.kind.to_string(),
+        FiringScope::Batch => format!("batch {}", file().unwrap_or_default()),
     }
 }
 
@@ -98,7 +98,7 @@ fn describe_next(schedule: &Schedule, now: Timestamp) -> String {
 pub fn print_state(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
     settings.output.answer(schedule, || {
         let name = &schedule.name;
-        let times = Timetable::new(&schedule.plan.cron, &schedule.plan.zone);
+        let times = CronSchedule::new(&schedule.plan.cron, &schedule.plan.zone);
         match (schedule.next_fire, times) {
             _ if schedule.paused => format!("schedule `{name}` is paused"),
             (Some(next), Ok(times)) => {
@@ -112,7 +112,7 @@ pub fn print_state(schedule: &Schedule, settings: &Settings) -> anyhow::Result<(
 /// Prints the coming times, in the schedule's zone.
 pub fn print_times(
     coming: &[Timestamp],
-    times: &Timetable,
+    times: &CronSchedule,
     settings: &Settings,
 ) -> anyhow::Result<()> {
     #[derive(Serialize)]

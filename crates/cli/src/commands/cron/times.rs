@@ -1,39 +1,39 @@
 //! Parses a cron expression and a time zone, with hints for what is wrong.
 
-use longshore::{Timetable, TimetableError};
+use longshore::{CronSchedule, CronError};
 use longshore_batch::file::zone_hint;
 
 use crate::error::{hinted, usage};
 
 /// The times of an expression in a zone.
-pub fn parse_times(expression: &str, zone: &str) -> anyhow::Result<Timetable> {
-    Timetable::new(expression, zone).map_err(|error| {
+pub fn parse_times(expression: &str, zone: &str) -> anyhow::Result<CronSchedule> {
+    CronSchedule::new(expression, zone).map_err(|error| {
         let hint = hint(&error, expression);
         hinted(usage(format!("{}: {error}", subject(&error, expression))), hint)
     })
 }
 
-fn subject(error: &TimetableError, expression: &str) -> String {
+fn subject(error: &CronError, expression: &str) -> String {
     match error {
-        TimetableError::Zone(_) => "--tz".to_owned(),
+        CronError::Zone(_) => "--tz".to_owned(),
         _ => format!("--cron `{expression}`"),
     }
 }
 
-fn hint(error: &TimetableError, expression: &str) -> String {
+fn hint(error: &CronError, expression: &str) -> String {
     match error {
-        TimetableError::Zone(given) => zone_hint(given),
-        TimetableError::Fields { found } if *found < 5 => {
+        CronError::Zone(given) => zone_hint(given),
+        CronError::Fields { found } if *found < 5 => {
             "write `*` for a field that does not matter, as '0 2 * * *' for 02:00 every day \
              (and quote the expression, or the shell expands the asterisks)"
                 .to_owned()
         }
-        TimetableError::Fields { .. } => {
+        CronError::Fields { .. } => {
             "an optional sixth field in front is the second, a seventh at the end the year; \
              if the shell has expanded the asterisks, quote the expression"
                 .to_owned()
         }
-        TimetableError::Field { .. } if expression.split_whitespace().count() == 6 => {
+        CronError::Field { .. } if expression.split_whitespace().count() == 6 => {
             "with six fields the first is the second: second minute hour day month weekday; \
              leave it out for whole minutes"
                 .to_owned()

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore::{Batch, BatchId, BatchStatus, UnitState};
-use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{ArrayAction, Arrays, Listed, Reply, Request, Units};
+use longshore_dispatch::client::DispatchClient;
+use longshore_dispatch::request::{ArrayAction, ArrayQuery, UnitSummary, ServerReply, ClientRequest, UnitQuery};
 
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::PageArgs;
@@ -21,10 +21,10 @@ pub async fn list(
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<(Vec<Batch>, Option<String>)> {
-    let arrays = Arrays { status, after: page.after.clone(), limit: page.limit };
-    let request = Request::Arrays(settings.tenant.clone(), arrays);
-    match connect_in(folder).await?.ask(&request).await? {
-        Reply::Arrays(arrays, next) => Ok((arrays, next)),
+    let arrays = ArrayQuery { status, after: page.after.clone(), limit: page.limit };
+    let request = ClientRequest::Arrays(settings.tenant.clone(), arrays);
+    match connect_in(folder).await?.request(&request).await? {
+        ServerReply::Arrays(arrays, next) => Ok((arrays, next)),
         other => Err(unexpected_reply(&other)),
     }
 }
@@ -41,7 +41,7 @@ pub async fn apply(
 
 /// One array, and a connection to its pool's server.
 pub struct ArrayClient<'a> {
-    client: Client,
+    client: DispatchClient,
     name: &'a BatchId,
     settings: &'a Settings,
 }
@@ -58,9 +58,9 @@ impl<'a> ArrayClient<'a> {
 
     /// Applies an action, and returns the array.
     pub async fn apply(&mut self, action: Option<ArrayAction>) -> anyhow::Result<Batch> {
-        let request = Request::Steer(self.settings.tenant.clone(), self.name.clone(), action);
-        match self.client.ask(&request).await? {
-            Reply::Steered(array) => Ok(*array),
+        let request = ClientRequest::Steer(self.settings.tenant.clone(), self.name.clone(), action);
+        match self.client.request(&request).await? {
+            ServerReply::Steered(array) => Ok(*array),
             other => Err(unexpected_reply(&other)),
         }
     }
@@ -92,10 +92,10 @@ impl<'a> ArrayClient<'a> {
         state: Option<UnitState>,
         after: Option<String>,
         limit: u32,
-    ) -> anyhow::Result<(Vec<Listed>, Option<String>)> {
-        let units = Units { state, batch: Some(self.name.clone()), after, limit };
-        match self.client.ask(&Request::Units(self.settings.tenant.clone(), units)).await? {
-            Reply::Units(units, next) => Ok((units, next)),
+    ) -> anyhow::Result<(Vec<UnitSummary>, Option<String>)> {
+        let units = UnitQuery { state, batch: Some(self.name.clone()), after, limit };
+        match self.client.request(&ClientRequest::Units(self.settings.tenant.clone(), units)).await? {
+            ServerReply::Units(units, next) => Ok((units, next)),
             other => Err(unexpected_reply(&other)),
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::Store;
-use longshore_dispatch::server::{Options, Server, ServerError, Timing};
+use longshore_dispatch::server::{ServerOptions, Server, ServerError, Timing};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::serve::{state_folder, stop_on_signal};
@@ -107,7 +107,7 @@ async fn bind(
     store: &Arc<dyn Store>,
     retention: longshore::store::Retention,
 ) -> Result<Server, ServerError> {
-    Server::bind(Options {
+    Server::bind(ServerOptions {
         folder: folder.to_path_buf(),
         state: state_folder(None, folder),
         store: Arc::clone(store),

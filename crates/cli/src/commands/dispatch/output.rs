@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Context;
-use longshore_dispatch::stream::{Channel, Found, Run, Which, find};
+use longshore_dispatch::stream::{OutputChannel, OutputSearch, RunOutput, RunSelector, find};
 use serde::Serialize;
 
 use crate::args::dispatch::{DispatchOutputArgs, OutputSource};
@@ -17,20 +17,20 @@ pub fn run(typed: &DispatchOutputArgs, settings: &Settings) -> anyhow::Result<Ex
         OutputSource::Unit(_) if typed.index.is_some() => {
             return Err(usage("--index is for arrays"));
         }
-        OutputSource::Unit(unit) => Which::Unit(*unit),
-        OutputSource::Array(name) => Which::Array(name.as_str(), typed.index),
+        OutputSource::Unit(unit) => RunSelector::Unit(*unit),
+        OutputSource::Array(name) => RunSelector::Array(name.as_str(), typed.index),
     };
     let folder = &typed.from;
     let found = find(folder, which);
-    let Found { runs, torn } =
+    let OutputSearch { runs, damaged_entries: torn } =
         found.with_context(|| format!("cannot read the output in {}", folder.display()))?;
     if runs.is_empty() {
         return Err(anyhow::anyhow!("no output of it found in {}", folder.display()))
             .hint("a script's output appears soon after its first line");
     }
     let only = match (typed.stdout, typed.stderr) {
-        (true, _) => Some(Channel::Stdout),
-        (_, true) => Some(Channel::Stderr),
+        (true, _) => Some(OutputChannel::Stdout),
+        (_, true) => Some(OutputChannel::Stderr),
         _ => None,
     };
     let lost = if settings.output.is_json() {
@@ -45,7 +45,7 @@ pub fn run(typed: &DispatchOutputArgs, settings: &Settings) -> anyhow::Result<Ex
     Ok(ExitCode::Good)
 }
 
-fn print_raw(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
+fn print_raw(runs: &[RunOutput], only: Option<OutputChannel>, settings: &Settings) -> anyhow::Result<u64> {
     let mut out = settings.output.raw();
     let mut lost = 0;
     for run in runs {
@@ -70,7 +70,7 @@ struct ScriptOutput {
 }
 
 /// Prints one line of JSON for each run.
-fn print_json(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
+fn print_json(runs: &[RunOutput], only: Option<OutputChannel>, settings: &Settings) -> anyhow::Result<u64> {
     let mut lost = 0;
     for run in runs {
         let mut text = |channel| {
@@ -81,8 +81,8 @@ fn print_json(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyho
             lost += run.copy(Some(channel), &mut bytes)?.lost;
             Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
         };
-        let (stdout, stderr) = (text(Channel::Stdout)?, text(Channel::Stderr)?);
-        let Run { unit, index, attempt, whole, .. } = *run;
+        let (stdout, stderr) = (text(OutputChannel::Stdout)?, text(OutputChannel::Stderr)?);
+        let RunOutput { unit, index, attempt, is_complete: whole, .. } = *run;
         settings.output.json(&ScriptOutput { unit, index, attempt, whole, stdout, stderr })?;
     }
     Ok(lost)

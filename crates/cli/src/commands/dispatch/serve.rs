@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::Store;
-use longshore_dispatch::launch::Recipe;
-use longshore_dispatch::launch::scale::Size;
-use longshore_dispatch::request::Ending;
-use longshore_dispatch::server::{Control, Launch, Options, Server, Timing};
-use longshore_dispatch::system::{BaseSystem, Retries, Site, Terms, system};
+use longshore_dispatch::launch::JobTemplate;
+use longshore_dispatch::launch::scaler::PoolSize;
+use longshore_dispatch::request::ShutdownMode;
+use longshore_dispatch::server::{ServerControl, LaunchOptions, ServerOptions, Server, Timing};
+use longshore_dispatch::system::{BaseSystem, RetryBackoff, SystemConfig, JobAttributes, open_system};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::start::PoolSize;
+use super::start::PoolSizeArg;
 use crate::args::dispatch::DispatchStartArgs;
 use crate::args::resource;
 use crate::exit::ExitCode;
@@ -39,19 +39,19 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let folder = folder.canonicalize()?;
     let state = state_folder(typed.state.as_deref(), &folder);
     let store = open_store(settings, &state).await?;
-    let size = Size {
+    let size = PoolSize {
         min: wanted.workers,
         max: wanted.max_workers,
         threads: wanted.threads,
         idle: typed.idle.0,
     };
     let recipe = recipe(&typed, &folder, &wanted)?;
-    let launch = Launch { system: system(wanted.qsys.base, site_config()), recipe, size };
+    let launch = LaunchOptions { system: open_system(wanted.qsys.base, site_config()), job: recipe, size };
     let listen = match typed.listen.is_empty() {
         false => typed.listen.clone(),
         true => addresses(wanted.qsys.base),
     };
-    let server = Server::bind(Options {
+    let server = Server::bind(ServerOptions {
         folder: folder.clone(),
         state,
         store,
@@ -72,23 +72,23 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
 }
 
 /// Stops the server at a signal, or when its owner ends. Never returns otherwise.
-pub async fn stop_on_signal<T>(control: Control, owner: Option<i32>) -> anyhow::Result<T> {
+pub async fn stop_on_signal<T>(control: ServerControl, owner: Option<i32>) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = tokio::select! {
-        _ = terminate.recv() => Ending::Drain(SIGNAL_DRAIN),
-        _ = interrupt.recv() => Ending::Drain(SIGNAL_DRAIN),
+        _ = terminate.recv() => ShutdownMode::Drain(SIGNAL_DRAIN),
+        _ = interrupt.recv() => ShutdownMode::Drain(SIGNAL_DRAIN),
         () = process_ended(owner) => {
             tracing::info!("the process that started this pool has ended");
-            Ending::Now
+            ShutdownMode::Now
         }
     };
-    control.end(ending).await;
+    control.shut_down(ending).await;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    control.end(Ending::Now).await;
+    control.shut_down(ShutdownMode::Now).await;
     std::future::pending().await
 }
 
@@ -121,7 +121,7 @@ async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn
     store::open_at(url, settings).await
 }
 
-fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSize) -> anyhow::Result<Recipe> {
+fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSize) -> anyhow::Result<JobTemplate> {
     let text = |path: &Path| path.display().to_string();
     let mut command = vec![text(&std::env::current_exe()?), "worker".to_owned()];
     let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
@@ -142,21 +142,21 @@ fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSize) -> anyhow
             add(name, text(&hook.canonicalize()?));
         }
     }
-    Ok(Recipe {
+    Ok(JobTemplate {
         command,
         folder: folder.join("workers"),
         threads: wanted.threads,
         time: typed.time.map(|span| span.0),
         memory: typed.mem.map(|size| size.0 >> 20),
-        terms: Terms::default(),
+        terms: JobAttributes::default(),
         options: options(typed, wanted.qsys.base),
     })
 }
 
 /// The launcher retries itself and reports the error meanwhile, so a command is tried once.
-fn site_config() -> Site {
-    let usual = Retries::default();
-    Site { limit: COMMAND_TIMEOUT, retries: Retries { tries: 1, ..usual }, ..Site::default() }
+fn site_config() -> SystemConfig {
+    let usual = RetryBackoff::default();
+    SystemConfig { command_timeout: COMMAND_TIMEOUT, retries: RetryBackoff { max_attempts: 1, ..usual }, ..SystemConfig::default() }
 }
 
 /// The base system's options, with our additions.

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
 use longshore_dispatch::access::{Access, AccessError};
-use longshore_dispatch::client::{Client, ClientError};
-use longshore_dispatch::link::LinkError;
-use longshore_dispatch::request::Status;
-use longshore_dispatch::system::{QueueSystem, Role};
+use longshore_dispatch::client::{DispatchClient, ClientError};
+use longshore_dispatch::connection::ConnectError;
+use longshore_dispatch::request::PoolStatus;
+use longshore_dispatch::system::{QueueSystem, JobRole};
 use tokio::time::Instant;
 
 use super::{POLL_INTERVAL, ask_status, connection_hint};
@@ -23,21 +23,21 @@ use crate::settings::Settings;
 const DIR_HINT: &str = "`--dir` names a folder that this user can write to and all workers see";
 
 /// The size of a pool, resolved from flags, configuration and defaults.
-pub struct PoolSize {
+pub struct PoolSizeArg {
     pub qsys: QueueSystem,
     pub workers: u32,
     pub max_workers: u32,
     pub threads: u32,
 }
 
-impl PoolSize {
+impl PoolSizeArg {
     /// Flag, then configuration, then default; below 1 becomes 1. With `--max-workers` the minimum
     /// may be 0.
     pub fn of(typed: &DispatchStartArgs, settings: &Settings) -> anyhow::Result<Self> {
         let defaults = &settings.dispatch;
         let qsys = typed.qsys.unwrap_or(defaults.qsys);
-        if qsys.role == Role::Direct {
-            let worker = QueueSystem { role: Role::Workers, ..qsys };
+        if qsys.role == JobRole::Direct {
+            let worker = QueueSystem { role: JobRole::Workers, ..qsys };
             return Err(usage(format!("`{qsys}` runs scripts directly, and has no pool")))
                 .hint(format!("`--qsys {worker}` starts workers through it; `submit --qsys {qsys}` needs no pool"));
         }
@@ -53,9 +53,9 @@ impl PoolSize {
 
 /// Runs the command.
 pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let wanted = PoolSize::of(&typed, settings)?;
+    let wanted = PoolSizeArg::of(&typed, settings)?;
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
-    match Client::connect(&folder).await {
+    match DispatchClient::connect(&folder).await {
         Ok(mut client) => {
             let status = ask_status(&mut client).await?;
             check_compatible(&status, &wanted)?;
@@ -77,7 +77,7 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let mut bar = None;
     loop {
         let ended = server.try_wait()?;
-        let found = Client::connect(&folder).await;
+        let found = DispatchClient::connect(&folder).await;
         // This server may have lost a race against another: then the other is used.
         if let (Some(status), Err(_)) = (ended, &found) {
             let log_text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -112,13 +112,13 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
 
 /// Whether the access file is readable by other users, or belongs to one.
 fn is_foreign(error: &ClientError) -> bool {
-    let ClientError::Link(LinkError::Access(error)) = error else { return false };
-    matches!(error, AccessError::Open { .. } | AccessError::Foreign(_))
+    let ClientError::Connect(ConnectError::Access(error)) = error else { return false };
+    matches!(error, AccessError::TooPermissive { .. } | AccessError::WrongOwner(_))
 }
 
 fn print_pool(
     folder: &Path,
-    status: &Status,
+    status: &PoolStatus,
     word: &str,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -134,7 +134,7 @@ fn print_pool(
 }
 
 /// A pool is reused only if it has at least what is requested.
-fn check_compatible(status: &Status, wanted: &PoolSize) -> anyhow::Result<()> {
+fn check_compatible(status: &PoolStatus, wanted: &PoolSizeArg) -> anyhow::Result<()> {
     let base = wanted.qsys.base.name();
     let problem = if status.base != base {
         format!("its workers are started by {}, not {base}", status.base)

@@ -1,8 +1,8 @@
 //! `dispatch status` and `dispatch explain`.
 
 use longshore::duration;
-use longshore_dispatch::launch::{Asking, Explanation};
-use longshore_dispatch::request::{Reply, Request, Status, WorkerStatus};
+use longshore_dispatch::launch::{PendingQuery, Explanation};
+use longshore_dispatch::request::{ServerReply, ClientRequest, PoolStatus, WorkerStatus};
 
 use super::{ask_status, connect, unexpected_reply};
 use crate::args::dispatch::DispatchPoolArg;
@@ -25,29 +25,29 @@ pub async fn run(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<
     Ok(ExitCode::Good)
 }
 
-fn record(status: &Status) -> Table {
+fn record(status: &PoolStatus) -> Table {
     let mut table = Table::record();
     table
         .field("server", format!("process {}, up for {}", status.pid, duration::format(status.up)));
-    table.field("state", &status.mood);
+    table.field("state", &status.state);
     let (min, max) = status.size;
     let wanted = if min == max { format!("{min}") } else { format!("{min} to {max}") };
     table.field("workers", format!("{} of {wanted}, by {}", status.workers.len(), status.base));
     table.field("waiting", status.ready + status.claimed.saturating_sub(status.running));
-    table.field("for others", status.later);
+    table.field("for others", status.not_ready);
     table.field("running", status.running);
     table.field("done", status.done);
     table.field("failed", status.failed);
     table.field("cancelled", status.cancelled);
-    if let Some(words) = status.asking.as_ref().and_then(pending_request) {
+    if let Some(words) = status.pending_query.as_ref().and_then(pending_request) {
         table.field("unanswered", words);
     }
     table
 }
 
 /// The request that the base system has not answered, if it takes unusually long.
-fn pending_request(asking: &Asking) -> Option<String> {
-    let Asking { what, seconds } = asking;
+fn pending_request(asking: &PendingQuery) -> Option<String> {
+    let PendingQuery { what, seconds } = asking;
     (*seconds > 0).then(|| {
         format!(
             "the base system was asked {what} {seconds} s ago; until it answers, the status is what was \
@@ -77,7 +77,7 @@ fn workers(workers: &[WorkerStatus]) -> Table {
             cell(&worker.mood),
             right(worker.threads),
             right(worker.load),
-            right(worker.holds),
+            right(worker.tasks),
             right(format!("{:.2}", worker.average)),
         ]);
     }
@@ -87,8 +87,8 @@ fn workers(workers: &[WorkerStatus]) -> Table {
 /// Explains why workers are not being launched.
 pub async fn explain(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut client = connect(pool, settings).await?;
-    let explanation = match client.ask(&Request::Explain).await? {
-        Reply::Explained(explanation) => explanation,
+    let explanation = match client.request(&ClientRequest::Explain).await? {
+        ServerReply::Explained(explanation) => explanation,
         other => return Err(unexpected_reply(&other)),
     };
     settings.output.record(&explanation, || explained(&explanation))?;
@@ -96,7 +96,7 @@ pub async fn explain(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Res
 }
 
 fn explained(explanation: &Explanation) -> Table {
-    let Explanation { wanted, here, pending, trouble, next_try, asking } = explanation;
+    let Explanation { wanted, registered: here, pending, last_error: trouble, next_try, asking } = explanation;
     let mut table = Table::record();
     table.field("workers", format!("{wanted} wanted, {here} here, {} on their way", pending.len()));
     for words in pending {

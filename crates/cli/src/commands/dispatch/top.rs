@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore::UnitState;
-use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Listed, Reply, Request, Status, Units};
+use longshore_dispatch::client::DispatchClient;
+use longshore_dispatch::request::{UnitSummary, ServerReply, ClientRequest, PoolStatus, UnitQuery};
 use tokio::time::Instant;
 
 use super::{ask_status, connect_in, unexpected_reply};
@@ -60,8 +60,8 @@ fn print_once(
 ) -> anyhow::Result<ExitCode> {
     #[derive(serde::Serialize)]
     struct TopJson<'a> {
-        status: &'a Status,
-        failures: &'a [Listed],
+        status: &'a PoolStatus,
+        failures: &'a [UnitSummary],
     }
     if settings.output.is_json() {
         settings.output.json(&TopJson { status: &snapshot.0, failures: &snapshot.1 })?;
@@ -76,14 +76,14 @@ fn print_once(
 }
 
 /// A pool's status and its last failures.
-type PoolSnapshot = (Status, Vec<Listed>);
+type PoolSnapshot = (PoolStatus, Vec<UnitSummary>);
 
-async fn poll(client: &mut Client, settings: &Settings) -> anyhow::Result<PoolSnapshot> {
+async fn poll(client: &mut DispatchClient, settings: &Settings) -> anyhow::Result<PoolSnapshot> {
     let status = ask_status(client).await?;
     let state = Some(UnitState::Failed);
-    let units = Units { state, batch: None, after: None, limit: MAX_FAILURES };
-    let failures = match client.ask(&Request::Units(settings.tenant.clone(), units)).await? {
-        Reply::Units(failures, _) => failures,
+    let units = UnitQuery { state, batch: None, after: None, limit: MAX_FAILURES };
+    let failures = match client.request(&ClientRequest::Units(settings.tenant.clone(), units)).await? {
+        ServerReply::Units(failures, _) => failures,
         other => return Err(unexpected_reply(&other)),
     };
     Ok((status, failures))
@@ -91,7 +91,7 @@ async fn poll(client: &mut Client, settings: &Settings) -> anyhow::Result<PoolSn
 
 /// State kept from one frame to the next.
 struct PollState {
-    client: Option<Client>,
+    client: Option<DispatchClient>,
     /// Times with the counts of done and failed units.
     past: Vec<(Instant, u64, u64)>,
 }
@@ -100,7 +100,7 @@ impl PollState {
     /// Polls the server; reconnects if it was unavailable.
     async fn poll(&mut self, folder: &Path, settings: &Settings) -> Option<PoolSnapshot> {
         if self.client.is_none() {
-            self.client = Client::connect(folder).await.ok();
+            self.client = DispatchClient::connect(folder).await.ok();
         }
         let snapshot = poll(self.client.as_mut()?, settings).await.ok();
         if snapshot.is_none() {
@@ -110,7 +110,7 @@ impl PollState {
     }
 
     /// Finished units per second, over the window.
-    fn rates(&mut self, status: &Status) -> Rates {
+    fn rates(&mut self, status: &PoolStatus) -> Rates {
         let now = Instant::now();
         self.past.retain(|(at, ..)| now.duration_since(*at) <= RATE_WINDOW);
         self.past.push((now, status.done, status.failed));

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use longshore::duration::{self, format_ago};
 use longshore::{Timestamp, UnitId, byte_size};
-use longshore_dispatch::request::{Changed, Deed, Listed, Reply, Request, Shown, Units};
-use longshore_dispatch::script::{End, Report, Script};
+use longshore_dispatch::request::{UnitOperationReport, UnitOperation, UnitSummary, ServerReply, ClientRequest, UnitDetails, UnitQuery};
+use longshore_dispatch::script::{RunEnd, RunReport, Script};
 
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::UnitListArgs;
@@ -17,9 +17,9 @@ use crate::settings::Settings;
 
 /// Shows a script.
 pub async fn show(folder: &Path, id: UnitId, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let request = Request::Show(settings.tenant.clone(), id);
-    let shown = match connect_in(folder).await?.ask(&request).await? {
-        Reply::Shown(shown) => shown,
+    let request = ClientRequest::Show(settings.tenant.clone(), id);
+    let shown = match connect_in(folder).await?.request(&request).await? {
+        ServerReply::Shown(shown) => shown,
         other => return Err(unexpected_reply(&other)),
     };
     settings.output.record(&shown, || record(&shown))?;
@@ -31,7 +31,7 @@ pub async fn show(folder: &Path, id: UnitId, settings: &Settings) -> anyhow::Res
     Ok(ExitCode::Good)
 }
 
-fn record(shown: &Shown) -> Table {
+fn record(shown: &UnitDetails) -> Table {
     let now = now();
     let view = &shown.view;
     let mut table = Table::record();
@@ -66,7 +66,7 @@ fn record(shown: &Shown) -> Table {
 }
 
 /// Adds the worker's report of the last run.
-fn add_report(table: &mut Table, report: &Report, now: Timestamp) {
+fn add_report(table: &mut Table, report: &RunReport, now: Timestamp) {
     let at = Timestamp::from_micros;
     let (queued, started, ended) = (at(report.queued), at(report.started), at(report.ended));
     table.field("ended by", end_text(&report.end));
@@ -90,14 +90,14 @@ fn add_report(table: &mut Table, report: &Report, now: Timestamp) {
     }
 }
 
-fn end_text(end: &End) -> String {
+fn end_text(end: &RunEnd) -> String {
     match end {
-        End::Exited(code) => format!("exit code {code}"),
-        End::Signalled(signal) => format!("signal {signal}"),
-        End::TimedOut => "its time limit".to_owned(),
-        End::Cancelled => "a cancellation".to_owned(),
-        End::Interrupted => "its worker, which was stopped".to_owned(),
-        End::Refused(why) | End::Hindered(why) => format!("not started: {why}"),
+        RunEnd::Exited(code) => format!("exit code {code}"),
+        RunEnd::Signalled(signal) => format!("signal {signal}"),
+        RunEnd::TimedOut => "its time limit".to_owned(),
+        RunEnd::Cancelled => "a cancellation".to_owned(),
+        RunEnd::Interrupted => "its worker, which was stopped".to_owned(),
+        RunEnd::Refused(why) | RunEnd::NotStarted(why) => format!("not started: {why}"),
     }
 }
 
@@ -122,10 +122,10 @@ pub async fn list(
             "a pool has scripts only, in one queue: --queue and --kind do not apply",
         ));
     }
-    let units = Units { state, batch, after: page.after, limit: page.limit };
-    let request = Request::Units(settings.tenant.clone(), units);
-    let (units, next) = match connect_in(folder).await?.ask(&request).await? {
-        Reply::Units(units, next) => (units, next),
+    let units = UnitQuery { state, batch, after: page.after, limit: page.limit };
+    let request = ClientRequest::Units(settings.tenant.clone(), units);
+    let (units, next) = match connect_in(folder).await?.request(&request).await? {
+        ServerReply::Units(units, next) => (units, next),
         other => return Err(unexpected_reply(&other)),
     };
     settings.output.list(&units, || self::table(&units))?;
@@ -135,7 +135,7 @@ pub async fn list(
     Ok(ExitCode::Good)
 }
 
-fn table(units: &[Listed]) -> Table {
+fn table(units: &[UnitSummary]) -> Table {
     let [unit, state, what] = ["unit", "state", "what"].map(cell);
     let heading = [unit, state, what, right("attempt"), cell("since"), cell("why")];
     let mut table = Table::new(heading, "no scripts");
@@ -162,20 +162,20 @@ fn table(units: &[Listed]) -> Table {
 pub async fn operate(
     folder: &Path,
     units: Vec<UnitId>,
-    deed: Deed,
+    deed: UnitOperation,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let request = Request::Operate(settings.tenant.clone(), units, deed);
-    let Changed { changed, requested, skipped } =
-        match connect_in(folder).await?.ask(&request).await? {
-            Reply::Operated(changed) => changed,
+    let request = ClientRequest::Operate(settings.tenant.clone(), units, deed);
+    let UnitOperationReport { changed, requested, skipped } =
+        match connect_in(folder).await?.request(&request).await? {
+            ServerReply::Operated(changed) => changed,
             other => return Err(unexpected_reply(&other)),
         };
     let became = match deed {
-        Deed::Cancel => "cancelled",
-        Deed::Retry => "ready again",
+        UnitOperation::Cancel => "cancelled",
+        UnitOperation::Retry => "ready again",
     };
-    let done = longshore::store::Operated { changed, requested, skipped };
+    let done = longshore::store::UnitActionResult { changed, requested, skipped };
     settings.output.answer(&done, || crate::commands::unit::operation_text(&done, became))?;
     Ok(if changed + requested == 0 { ExitCode::Error } else { ExitCode::Good })
 }

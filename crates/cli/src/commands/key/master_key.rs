@@ -1,6 +1,6 @@
 //! `key init` and `key rewrap`: create and replace the master key.
 
-use longshore_ai::{MasterKey, MasterSource, Rewrapped, Vault};
+use longshore_ai::{MasterKey, MasterSource, RewrapReport, Vault};
 use serde_json::json;
 
 use super::super::ledger;
@@ -43,11 +43,11 @@ pub async fn rewrap(typed: &KeyRewrapArgs, settings: &Settings) -> anyhow::Resul
     let vault = Vault::new(ledger(settings).await?, Some(new)).with_older(old);
     let done = vault.rewrap(&settings.scope()).await?;
     print_result(&done, &id, settings)?;
-    Ok(if done.left.is_empty() { ExitCode::Good } else { ExitCode::Failures })
+    Ok(if done.failed.is_empty() { ExitCode::Good } else { ExitCode::Failures })
 }
 
-fn print_result(done: &Rewrapped, id: &str, settings: &Settings) -> anyhow::Result<()> {
-    let Rewrapped { moved, there, left } = done;
+fn print_result(done: &RewrapReport, id: &str, settings: &Settings) -> anyhow::Result<()> {
+    let RewrapReport { rewrapped: moved, current: there, failed: left } = done;
     let keys: Vec<_> =
         left.iter().map(|(key, why)| json!({ "key": key, "why": why.to_string() })).collect();
     let answer = json!({ "master": id, "moved": moved, "there": there, "left": keys });

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longshore_mail::mjml::{Difference, Renderer, Template, differences};
+use longshore_mail::mjml::{Difference, Renderer, MjmlTemplate, differences};
 use serde::Serialize;
 
 use super::{folder_of, templates};
@@ -40,7 +40,7 @@ pub async fn run(typed: &MailCheckArgs, settings: &Settings) -> anyhow::Result<E
     let roots = mail::include_roots(folder, &typed.includes, &settings.mail)?;
     let mut lines = Vec::new();
     for path in paths {
-        let template = Template::read(&path, &roots).map_err(|fault| fault.to_string());
+        let template = MjmlTemplate::read(&path, &roots).map_err(|fault| fault.to_string());
         lines.push(match template {
             Ok(template) => compare(path, &template, &*here, &*there, typed.all).await,
             Err(error) => failed(path, error),
@@ -60,7 +60,7 @@ fn failed(template: PathBuf, error: String) -> CheckRow {
 
 async fn compare(
     path: PathBuf,
-    template: &Template,
+    template: &MjmlTemplate,
     here: &dyn Renderer,
     there: &dyn Renderer,
     all: bool,
@@ -77,9 +77,9 @@ async fn compare(
 }
 
 fn format_difference(one: &Difference) -> String {
-    let renderer = if one.more > 0 { "embedded" } else { "reference" };
-    let what: String = one.what.chars().take(MAX_TEXT).collect();
-    format!("{} more in {renderer}: {what}", one.more.abs())
+    let renderer = if one.excess > 0 { "embedded" } else { "reference" };
+    let what: String = one.text.chars().take(MAX_TEXT).collect();
+    format!("{} more in {renderer}: {what}", one.excess.abs())
 }
 
 fn table(lines: &[CheckRow], folder: &Path) -> Table {

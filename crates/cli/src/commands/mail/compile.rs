@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use longshore_mail::mjml::{Compiler, RenderError, Rendered, Roots, Template};
+use longshore_mail::mjml::{Compiler, RenderError, RenderedPage, Roots, MjmlTemplate};
 
 use super::{folder_of, templates};
 use crate::args::mail::MailCompileArgs;
@@ -73,8 +73,8 @@ async fn compile(
     roots: &Roots,
     compiler: &Compiler,
     settings: &Settings,
-) -> Result<std::sync::Arc<Rendered>, RenderError> {
-    let page = compiler.compile(&Template::read(path, roots)?).await?;
+) -> Result<std::sync::Arc<RenderedPage>, RenderError> {
+    let page = compiler.compile(&MjmlTemplate::read(path, roots)?).await?;
     for warning in &page.warnings {
         settings.output.note(format!("warning: {warning}"));
     }

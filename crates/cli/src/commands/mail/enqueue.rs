@@ -1,9 +1,9 @@
 //! `mail spool`: adds a message to the spool.
 
 use anyhow::Context;
-use longshore_mail::letter::Draft;
-use longshore_mail::mjml::Template;
-use longshore_mail::spool::{Key, Put as PutResult};
+use longshore_mail::message_builder::Draft;
+use longshore_mail::mjml::MjmlTemplate;
+use longshore_mail::spool::{MessageKey, EnqueueResult as PutResult};
 use serde::Serialize;
 
 use super::{folder_of, now};
@@ -32,10 +32,10 @@ pub async fn run(typed: MailSpoolArgs, settings: &Settings) -> anyhow::Result<Ex
         bounces_to: typed.bounces_to,
         headers: Vec::new(),
     };
-    let (now, key) = (now(), Key::new(&typed.key)?);
-    let letter = draft.seal(key, now + typed.after.0, typed.priority, now)?;
+    let (now, key) = (now(), MessageKey::new(&typed.key)?);
+    let letter = draft.build(key, now + typed.after.0, typed.priority, now)?;
     let spool = mail::spool(&settings.mail)?;
-    let results = spool.put(std::slice::from_ref(&letter), now)?;
+    let results = spool.enqueue(std::slice::from_ref(&letter), now)?;
     let created = results == [PutResult::Created];
     let answer = SpoolResult { key: &typed.key, message_id: &letter.message_id, created };
     settings.output.answer(&answer, || match created {
@@ -51,7 +51,7 @@ async fn page(typed: &MailSpoolArgs, settings: &Settings) -> anyhow::Result<Stri
             .with_context(|| format!("cannot read {}", typed.page.display()));
     }
     let roots = mail::include_roots(folder_of(&typed.page), &[], &settings.mail)?;
-    let template = Template::read(&typed.page, &roots)?;
+    let template = MjmlTemplate::read(&typed.page, &roots)?;
     let page = mail::compiler(None, settings).await?.compile(&template).await?;
     Ok(page.html.clone())
 }

@@ -1,6 +1,6 @@
 //! `mail failures` and `mail retry`: list and retry failed messages.
 
-use longshore_mail::spool::{Failed, Key};
+use longshore_mail::spool::{FailedMessage, MessageKey};
 use serde::Serialize;
 
 use super::now;
@@ -20,7 +20,7 @@ struct FailureRow {
 
 /// Lists failed messages.
 pub fn list(limit: usize, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let row = |Failed { key, to, at, why }: Failed| {
+    let row = |FailedMessage { key, to, at, why }: FailedMessage| {
         let (key, at) = (key.to_string(), at.to_string());
         FailureRow { key, to, at, why }
     };
@@ -47,8 +47,8 @@ pub fn retry(key: Option<&str>, settings: &Settings) -> anyhow::Result<ExitCode>
     let retried = match key {
         None => spool.retry_all(now())?,
         Some(text) => {
-            let mut found = spool.retry(&Key::new(text)?, now())?;
-            if let Some(written) = Key::from_file(text).filter(|_| !found) {
+            let mut found = spool.retry(&MessageKey::new(text)?, now())?;
+            if let Some(written) = MessageKey::from_encoded(text).filter(|_| !found) {
                 found = spool.retry(&written, now())?;
             }
             let missing = || anyhow::anyhow!("no message of key `{text}` has failed");

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore::{SystemClock, exponential_delay};
-use longshore_mail::send::{Sender, Sent};
-use longshore_mail::spool::{Health, Spool, SpoolError};
+use longshore_mail::send::{Sender, SendReport};
+use longshore_mail::spool::{SpoolHealth, Spool, SpoolError};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
@@ -36,7 +36,7 @@ pub async fn run(typed: MailSendArgs, settings: &Settings) -> anyhow::Result<Exi
     let shard = loop {
         match spool.shard(typed.share) {
             // The sender that this one replaces stops only when this one is up.
-            Err(error @ SpoolError::Taken { .. }) if typed.daemon => {
+            Err(error @ SpoolError::Locked { .. }) if typed.daemon => {
                 tracing::info!("{error}: waiting");
                 tokio::select! {
                     signal = signal.as_mut() => return signal.map(|()| ExitCode::Good),
@@ -78,8 +78,8 @@ pub async fn run(typed: MailSendArgs, settings: &Settings) -> anyhow::Result<Exi
 }
 
 /// Sends until nothing is due.
-pub async fn send_due(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<Sent> {
-    let mut all = Sent::default();
+pub async fn send_due(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<SendReport> {
+    let mut all = SendReport::default();
     while !stop.load(Ordering::Acquire) {
         let round = sender.round(&|| stop.load(Ordering::Acquire)).await?;
         all += &round;
@@ -96,7 +96,7 @@ async fn run_daemon(
     spool: &Spool,
     settings: &Settings,
     stop: &AtomicBool,
-) -> anyhow::Result<Sent> {
+) -> anyhow::Result<SendReport> {
     // Maintenance runs concurrently: a round lasts for as long as mail arrives.
     tokio::select! {
         sent = send_rounds(sender, stop) => sent,
@@ -104,8 +104,8 @@ async fn run_daemon(
     }
 }
 
-async fn send_rounds(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<Sent> {
-    let (mut all, mut failures) = (Sent::default(), 0);
+async fn send_rounds(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<SendReport> {
+    let (mut all, mut failures) = (SendReport::default(), 0);
     while !stop.load(Ordering::Acquire) {
         match sender.round(&|| stop.load(Ordering::Acquire)).await {
             Ok(round) => {
@@ -141,13 +141,13 @@ fn delay_after(failures: u32) -> Duration {
     }
 }
 
-fn made_progress(round: &Sent) -> bool {
-    round.more || round.sent + round.again + round.failed + round.put_off > 0
+fn made_progress(round: &SendReport) -> bool {
+    round.more || round.sent + round.retried + round.failed + round.put_off > 0
 }
 
 /// Maintains the spool at intervals.
 async fn maintain(spool: &Spool, settings: &MailConfig) -> anyhow::Error {
-    let mut maintenance = SpoolMaintenance { pruned: None, was: Health::Good };
+    let mut maintenance = SpoolMaintenance { pruned: None, was: SpoolHealth::Good };
     loop {
         let (spool, settings) = (spool.clone(), settings.clone());
         let look = spawn_blocking(move || {
@@ -165,7 +165,7 @@ async fn maintain(spool: &Spool, settings: &MailConfig) -> anyhow::Error {
 /// State of the maintenance.
 struct SpoolMaintenance {
     pruned: Option<Instant>,
-    was: Health,
+    was: SpoolHealth,
 }
 
 impl SpoolMaintenance {
@@ -174,10 +174,10 @@ impl SpoolMaintenance {
             let health = stats.health(&settings.thresholds());
             let (due, late, failed) = (stats.due, stats.late(), stats.failed_lately);
             match health {
-                Health::Critical => tracing::error!(due, ?late, failed, "mail is stuck"),
-                Health::Warning => tracing::warn!(due, ?late, failed, "mail is late, or failing"),
-                Health::Good if self.was != Health::Good => tracing::info!("mail is on time again"),
-                Health::Good => {}
+                SpoolHealth::Critical => tracing::error!(due, ?late, failed, "mail is stuck"),
+                SpoolHealth::Warning => tracing::warn!(due, ?late, failed, "mail is late, or failing"),
+                SpoolHealth::Good if self.was != SpoolHealth::Good => tracing::info!("mail is on time again"),
+                SpoolHealth::Good => {}
             }
             self.was = health;
         }
@@ -195,8 +195,8 @@ impl SpoolMaintenance {
     }
 }
 
-fn answer(sent: &Sent, settings: &Settings) -> anyhow::Result<()> {
-    let Sent { sent, again, failed, put_off, .. } = sent;
+fn answer(sent: &SendReport, settings: &Settings) -> anyhow::Result<()> {
+    let SendReport { sent, retried: again, failed, put_off, .. } = sent;
     let value =
         serde_json::json!({ "sent": sent, "again": again, "failed": failed, "put_off": put_off });
     settings.output.answer(&value, || {

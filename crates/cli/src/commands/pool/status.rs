@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::permits::{PoolStats, Waits};
+use longshore::permits::{PoolStats, WaitHistogram};
 use longshore::{AdaptiveMax, Permits, PoolName, duration};
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ struct AdaptiveStatus {
 impl PoolStatus {
     fn new(pool: PoolName, stats: PoolStats) -> Self {
         let millis = |share| {
-            let wait: Option<Duration> = Waits::percentile(&stats.waits, share);
+            let wait: Option<Duration> = WaitHistogram::percentile(&stats.waits, share);
             wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
         };
         Self {
@@ -142,7 +142,7 @@ async fn load(
     }
     if typed.name.is_none() {
         // The internal pools of adaptive maxima are shown with the pools they belong to.
-        pools.retain(|name, _| !AdaptiveMax::is_steering(name));
+        pools.retain(|name, _| !AdaptiveMax::is_controller_pool(name));
     }
     let mut shown = Vec::new();
     for (name, stats) in pools {
@@ -162,7 +162,7 @@ async fn adaptive_status(
     permits: &dyn Permits,
 ) -> anyhow::Result<AdaptiveStatus> {
     let AdaptiveMax { min, max, window } = adaptive;
-    let stats = permits.stats(&AdaptiveMax::steering(name)?).await?;
+    let stats = permits.stats(&AdaptiveMax::controller_pool(name)?).await?;
     let by = stats.and_then(|stats| stats.holders.into_iter().next());
     let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
     Ok(AdaptiveStatus { least: min, most: max, window_ms, by: by.map(|holder| holder.owner) })
@@ -257,8 +257,8 @@ fn holders(stats: &PoolStats) -> Table {
             cell(&holder.owner),
             right(holder.weight),
             right(holder.fence),
-            right(duration::format(holder.held)),
-            right(duration::format(holder.left)),
+            right(duration::format(holder.held_for)),
+            right(duration::format(holder.expires_in)),
         ]);
     }
     table

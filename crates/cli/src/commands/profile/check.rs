@@ -3,7 +3,7 @@
 //! No error repeats a value that may be a secret: keys, headers and addresses.
 
 use longshore::{KeyName, ProfileName};
-use longshore_ai::{KeyRef, Limits, Prices, Profile, ProviderName, Wire};
+use longshore_ai::{KeyRef, ProfileLimits, Prices, Profile, ProviderName, ApiOptions};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -63,8 +63,8 @@ pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Resul
         return Err(usage("`template` is true or false")).hint(DOCS_HINT);
     }
     section::<Prices>(whole, "prices")?;
-    section::<Wire>(whole, "wire")?;
-    section::<Limits>(whole, "limits")?;
+    section::<ApiOptions>(whole, "wire")?;
+    section::<ProfileLimits>(whole, "limits")?;
     key(whole)?;
     let profile = read(name, whole, is_template)?;
     numbers(&profile)?;

@@ -2,14 +2,14 @@
 
 use longshore::accounts::{Ledger, ProfileRecord};
 use longshore::{ProfileName, TenantId, Timestamp};
-use longshore_ai::{Sheet, SheetError};
+use longshore_ai::{ProfileDocument, ProfileDocumentError};
 use serde_json::Value;
 
 use crate::error::{hinted, usage};
 
 /// The complete document of a profile.
-pub async fn resolve_profile(ledger: &dyn Ledger, record: &ProfileRecord) -> anyhow::Result<Sheet> {
-    Sheet::read(ledger, record.clone()).await.map_err(with_hint)
+pub async fn resolve_profile(ledger: &dyn Ledger, record: &ProfileRecord) -> anyhow::Result<ProfileDocument> {
+    ProfileDocument::resolve(ledger, record.clone()).await.map_err(with_hint)
 }
 
 /// The complete document of a profile that is not stored yet.
@@ -18,7 +18,7 @@ pub async fn of(
     tenant: &TenantId,
     own: &ProfileName,
     body: &Value,
-) -> anyhow::Result<Sheet> {
+) -> anyhow::Result<ProfileDocument> {
     let record = ProfileRecord {
         tenant: tenant.clone(),
         name: own.clone(),
@@ -31,22 +31,22 @@ pub async fn of(
     resolve_profile(ledger, &record).await
 }
 
-fn with_hint(error: SheetError) -> anyhow::Error {
+fn with_hint(error: ProfileDocumentError) -> anyhow::Error {
     let hint = match &error {
-        SheetError::Unknown(name) | SheetError::NoTemplate(name) => {
+        ProfileDocumentError::Unknown(name) | ProfileDocumentError::NoTemplate(name) => {
             format!("`longshore profile add {name} --template …` adds one")
         }
-        SheetError::Endless(_) => {
+        ProfileDocumentError::Endless(_) => {
             "`longshore profile show` shows which template each extends".to_owned()
         }
-        SheetError::LentElsewhere(_) => {
+        ProfileDocumentError::LentElsewhere(_) => {
             "leave out --endpoint and --provider, or name a key of your own".to_owned()
         }
-        SheetError::LentAtOwnPrice(_) => {
+        ProfileDocumentError::LentAtOwnPrice(_) => {
             "leave out prices, or name a key of your own; another price needs another template"
                 .to_owned()
         }
-        SheetError::NoName(_) => "as --extends base".to_owned(),
+        ProfileDocumentError::NoName(_) => "as --extends base".to_owned(),
         _ => return error.into(),
     };
     hinted(usage(error.to_string()), hint)

@@ -108,7 +108,7 @@ fn prices(table: &mut Table, written: &Value) {
     if prices == Prices::default() {
         return;
     }
-    table.field("prices", rate(prices.usual()));
+    table.field("prices", rate(prices.default_rate()));
     for DatedRate { from, until, rate: dated } in prices.dated() {
         let from = from.map_or(String::new(), |from| format!(" from {from}"));
         let until = until.map_or(String::new(), |until| format!(" until {until}"));

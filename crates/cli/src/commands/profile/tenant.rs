@@ -3,7 +3,7 @@
 
 use longshore::ProfileName;
 use longshore::accounts::ProfileRecord;
-use longshore_ai::{TENANT_SHEET, TenantSheet};
+use longshore_ai::{TENANT_SETTINGS, TenantSettings};
 use serde_json::{Value, json};
 
 use super::{ProfileStore, document};
@@ -60,7 +60,7 @@ async fn check_usable(
 }
 
 async fn stored(profiles: &ProfileStore<'_>) -> anyhow::Result<(Option<ProfileRecord>, Value)> {
-    let record = profiles.find(&ProfileName::new(TENANT_SHEET)?).await?;
+    let record = profiles.find(&ProfileName::new(TENANT_SETTINGS)?).await?;
     let body = record.as_ref().map_or_else(|| json!({}), |record| record.body.clone());
     Ok((record, body))
 }
@@ -74,12 +74,12 @@ async fn write(
     check(&body)?;
     let expected = record.map_or(0, |record| record.revision);
     let record =
-        profiles.put(&ProfileName::new(TENANT_SHEET)?, Some(body), None, Some(expected)).await?;
+        profiles.put(&ProfileName::new(TENANT_SETTINGS)?, Some(body), None, Some(expected)).await?;
     Ok(record.body)
 }
 
 fn check(body: &Value) -> anyhow::Result<()> {
-    let limits = TenantSheet::read(body).map_err(usage)?.limits;
+    let limits = TenantSettings::read(body).map_err(usage)?.limits;
     let numbers = [limits.requests, limits.tokens, limits.burst];
     if numbers.into_iter().flatten().any(|n| !n.is_finite() || n <= 0.0) {
         return Err(usage("a limit is above zero")).hint("`none` lifts it");

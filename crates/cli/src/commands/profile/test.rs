@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longshore::{CallId, ProfileName, Scope};
-use longshore_ai::{AskError, Desk, Errand, Question, Sheet};
+use longshore_ai::{AskError, Inference, InferenceRequest, Question, ProfileDocument};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -58,16 +58,16 @@ const PROVIDER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Asks a question that costs next to nothing. It is recorded like any other.
 async fn ask(
-    inference: &Desk,
+    inference: &Inference,
     profiles: &ProfileStore<'_>,
     name: &ProfileName,
 ) -> anyhow::Result<String> {
     let until = Instant::now() + PROVIDER_TIMEOUT;
     let question = Question::new(CallId::new().to_string(), "Say OK.", until);
     let question = Question { max_tokens: 16, ..question };
-    let inference_request = Errand::new(profiles.tenant.clone(), Some(name.clone()), question);
+    let inference_request = InferenceRequest::new(profiles.tenant.clone(), Some(name.clone()), question);
     let outcome = inference.ask(&inference_request, None).await;
-    inference.note(outcome.records).await;
+    inference.record_calls(outcome.records).await;
     flush(inference).await;
     Ok(outcome.result.map_err(with_hint)?.text)
 }
@@ -77,7 +77,7 @@ fn with_hint(error: AskError) -> anyhow::Error {
 }
 
 /// Opens the key, which belongs to the tenant of the document that names it.
-async fn key(profiles: &ProfileStore<'_>, whole: &Sheet) -> anyhow::Result<Option<&'static str>> {
+async fn key(profiles: &ProfileStore<'_>, whole: &ProfileDocument) -> anyhow::Result<Option<&'static str>> {
     let (Some(key), Some(owner)) = (whole.body()["key"].as_str(), whole.key_owner()) else {
         return Ok(None);
     };

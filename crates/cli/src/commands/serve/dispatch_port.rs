@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore_dispatch::access::AccessError;
-use longshore_dispatch::client::{Client, ClientError};
-use longshore_dispatch::link::LinkError;
-use longshore_dispatch::request::{Reply, Request, Status, WorkerStatus};
+use longshore_dispatch::client::{DispatchClient, ClientError};
+use longshore_dispatch::connection::ConnectError;
+use longshore_dispatch::request::{ServerReply, ClientRequest, PoolStatus, WorkerStatus};
 use longshore_web::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
 
 /// Timeout of a query, after which the page shows an error.
@@ -23,8 +23,8 @@ impl DispatchFolder {
         self.0.file_name().map_or("dispatch".into(), |name| name.to_string_lossy().into_owned())
     }
 
-    async fn ask(&self, request: &Request) -> Result<Reply, ClientError> {
-        let asking = async { Client::connect(&self.0).await?.ask(request).await };
+    async fn ask(&self, request: &ClientRequest) -> Result<ServerReply, ClientError> {
+        let asking = async { DispatchClient::connect(&self.0).await?.request(request).await };
         let answered = tokio::time::timeout(QUERY_TIMEOUT, asking).await;
         let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "it does not answer");
         answered.unwrap_or_else(|_| Err(late().into()))
@@ -33,13 +33,13 @@ impl DispatchFolder {
 
 #[async_trait]
 impl ScriptPools for DispatchFolder {
-    async fn look(&self) -> Vec<ScriptPool> {
+    async fn list(&self) -> Vec<ScriptPool> {
         let pool = self.name();
-        let (status, trouble) = match self.ask(&Request::Status).await {
-            Ok(Reply::Status(status)) => (Some(shown(*status)), None),
+        let (status, trouble) = match self.ask(&ClientRequest::Status).await {
+            Ok(ServerReply::Status(status)) => (Some(shown(*status)), None),
             Ok(_) => (None, Some("the server sent an unexpected reply".to_owned())),
             // A pool that was never started is not shown.
-            Err(ClientError::Link(LinkError::Access(AccessError::Missing(_)))) => {
+            Err(ClientError::Connect(ConnectError::Access(AccessError::Missing(_)))) => {
                 return Vec::new();
             }
             Err(error) => (None, Some(error.to_string())),
@@ -48,20 +48,20 @@ impl ScriptPools for DispatchFolder {
     }
 
     async fn scale(&self, _: &str, min: u32, max: u32) -> Result<(), String> {
-        let scaled = self.ask(&Request::Scale { min, max }).await;
+        let scaled = self.ask(&ClientRequest::Scale { min, max }).await;
         scaled.map(drop).map_err(|error| error.to_string())
     }
 }
 
-fn shown(status: Status) -> ScriptPoolStatus {
+fn shown(status: PoolStatus) -> ScriptPoolStatus {
     let (min, max) = status.size;
     ScriptPoolStatus {
-        mood: status.mood,
+        mood: status.state,
         base: status.base,
         min,
         max,
         waiting: status.ready + status.claimed.saturating_sub(status.running),
-        later: status.later,
+        later: status.not_ready,
         running: status.running,
         done: status.done,
         failed: status.failed,
@@ -78,7 +78,7 @@ fn node(worker: WorkerStatus) -> ScriptNode {
         mood: worker.mood,
         threads: worker.threads,
         taken: worker.load,
-        scripts: worker.holds,
+        scripts: worker.tasks,
         load: worker.average,
     }
 }

@@ -106,7 +106,7 @@ async fn pause(
                 BatchStatus::Paused => BatchAction::Resume,
                 _ => BatchAction::Pause { reason: "by `longshore top`".into() },
             };
-            let after = store.operate_batch(&scope, &batch.id, action).await?;
+            let after = store.apply_batch_action(&scope, &batch.id, action).await?;
             Ok(format!("batch {} is {}", after.id, after.status))
         }
         ListKind::Workers | ListKind::Pools => Ok("queues and batches can be paused".to_owned()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use longshore::permits::PoolStats;
-use longshore::session::Session;
+use longshore::worker_session::Session;
 use longshore::store::QueueInfo;
 use longshore::{BatchId, BatchStatus, Counts, PoolName, Timestamp};
 use longshore_web::Trend;

@@ -147,7 +147,7 @@ impl TextFrame<'_> {
             "last beat",
             slots = width + 2
         );
-        let row = |worker: &longshore::session::Session| {
+        let row = |worker: &longshore::worker_session::Session| {
             let id = worker.id.to_string();
             let used = format!("{}/{}", worker.held, worker.slots);
             format!(

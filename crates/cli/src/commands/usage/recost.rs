@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, Ledger, Recost};
+use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, Ledger, CostCorrection};
 use longshore::{Error, ProfileName, Scope, TenantId};
-use longshore_ai::{Answer, Mode, Prices};
+use longshore_ai::{Answer, PriceMode, Prices};
 use serde::{Deserialize, Serialize};
 
 use crate::amount_args;
@@ -47,7 +47,7 @@ pub async fn run(ledger: &dyn Ledger, typed: &Typed, settings: &Settings) -> any
             recosts.extend(report.recost_call(call, prices));
         }
         if !typed.dry_run && !recosts.is_empty() {
-            ledger.recost(&settings.scope(), recosts).await?;
+            ledger.correct_costs(&settings.scope(), recosts).await?;
         }
         after = page.next;
         if after.is_none() {
@@ -60,7 +60,7 @@ pub async fn run(ledger: &dyn Ledger, typed: &Typed, settings: &Settings) -> any
 
 impl RecostReport {
     /// Counts a call, and returns the correction if its cost differs.
-    fn recost_call(&mut self, call: &Call, prices: Option<&Prices>) -> Option<Recost> {
+    fn recost_call(&mut self, call: &Call, prices: Option<&Prices>) -> Option<CostCorrection> {
         let settled = [CallStatus::Success, CallStatus::Error].contains(&call.status);
         let end = call.end.as_ref().filter(|_| settled);
         let (Some(end), Some(prices)) = (end, prices) else {
@@ -75,7 +75,7 @@ impl RecostReport {
             return None;
         }
         self.changed += 1;
-        Some(Recost { id: call.call.id, cost_picos: cost })
+        Some(CostCorrection { id: call.call.id, cost_picos: cost })
     }
 
     fn print_result(mut self, settings: &Settings) -> anyhow::Result<()> {
@@ -94,10 +94,10 @@ impl RecostReport {
     }
 }
 
-fn mode(end: &CallEnd) -> Mode {
+fn mode(end: &CallEnd) -> PriceMode {
     match end.mode {
-        CallMode::Direct => Mode::Direct,
-        CallMode::Batch => Mode::Batch,
+        CallMode::Direct => PriceMode::Direct,
+        CallMode::Batch => PriceMode::Batch,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore::batch::{BatchAction, Callback};
-use longshore::store::{Claim, Finish, HeldUnit};
+use longshore::store::{ClaimRequest, FinishRequest, LeasedUnit};
 use longshore::{
     BatchId, BatchStatus, Client, Failure, Kind, NewBatch, Outcome, QueueName, SessionId, Store,
 };
@@ -34,7 +34,7 @@ async fn complaint_02_a_batch_ends_and_calls_back_exactly_once_however_its_last_
             finish_concurrently(&stores, &sessions, true).await;
             assert_ended(&*stores[0], sessions[0], &id, 1).await;
             // The failed half runs again: a new generation with its own end and callback.
-            stores[1].operate_batch(&ALL, &id, BatchAction::RetryFailed).await.unwrap();
+            stores[1].apply_batch_action(&ALL, &id, BatchAction::RetryFailed).await.unwrap();
             finish_concurrently(&stores, &sessions, false).await;
             assert_ended(&*stores[0], sessions[0], &id, 2).await;
         }
@@ -54,7 +54,7 @@ async fn enqueue_batch(store: &Arc<dyn Store>, id: &BatchId) {
 /// Two sessions hold half of the units each; one task per unit finishes it, all at the same moment.
 /// If `fail`, every other unit fails.
 async fn finish_concurrently(stores: &[Arc<dyn Store>; 2], sessions: &[SessionId; 2], fail: bool) {
-    let mut held: Vec<(usize, HeldUnit)> = Vec::new();
+    let mut held: Vec<(usize, LeasedUnit)> = Vec::new();
     loop {
         let at = held.len() % 2;
         let Some(one) = claim(&*stores[at], sessions[at], 1).await.pop() else { break };
@@ -71,7 +71,7 @@ async fn finish_concurrently(stores: &[Arc<dyn Store>; 2], sessions: &[SessionId
         };
         finishers.spawn(async move {
             barrier.wait().await;
-            store.finish(session, vec![Finish::new(one.lease, outcome)]).await.unwrap();
+            store.finish(session, vec![FinishRequest::new(one.lease, outcome)]).await.unwrap();
         });
     }
     finishers.join_all().await;
@@ -82,7 +82,7 @@ async fn assert_ended(store: &dyn Store, session: SessionId, id: &BatchId, gener
     let batch = store.batch(&ALL, id).await.unwrap();
     assert_eq!((batch.status, batch.generation), (BatchStatus::Complete, generation));
     assert_eq!((batch.announced, batch.counts.finished()), (generation, BATCH_UNITS as u64));
-    let asked = Claim { kinds: vec![callback_kind()], ..claim_request(session, 100) };
+    let asked = ClaimRequest { kinds: vec![callback_kind()], ..claim_request(session, 100) };
     let callbacks = store.claim(asked).await.unwrap().units;
     assert_eq!(callbacks.len(), 1, "callbacks of generation {generation}");
     let payload: Value = callbacks[0].unit.payload.parse().unwrap();

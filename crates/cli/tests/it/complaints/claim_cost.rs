@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::unit::After;
+use longshore::unit::Dependencies;
 use longshore::{Clock, Kind, NewUnit, Outcome, Store, SystemClock};
 use tokio::task::block_in_place;
 
@@ -34,11 +34,11 @@ fn deep_backlog() -> Backlog {
 async fn fill_store(store: &Arc<dyn Store>, first: NewUnit, backlog: &Backlog) {
     // No handler here has this kind.
     let needed = NewUnit::new(Kind::new("other").unwrap(), serde_json::json!(0));
-    let needs = After { units: vec![needed.id], ..After::default() };
+    let needs = Dependencies { units: vec![needed.id], ..Dependencies::default() };
     send(store, vec![first, needed]).await;
     send(store, units(backlog.ready)).await;
     let blocked = units(backlog.blocked).into_iter();
-    send(store, blocked.map(|unit| NewUnit { after: needs.clone(), ..unit }).collect()).await;
+    send(store, blocked.map(|unit| NewUnit { dependencies: needs.clone(), ..unit }).collect()).await;
     let later = Some(SystemClock.now() + Duration::from_secs(3_600));
     let scheduled = units(backlog.scheduled).into_iter();
     send(store, scheduled.map(|unit| NewUnit { not_before: later, ..unit }).collect()).await;

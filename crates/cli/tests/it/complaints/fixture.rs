@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longshore::session::NewSession;
-use longshore::store::{Claim, Finish, HeldUnit, Queues};
+use longshore::worker_session::NewSession;
+use longshore::store::{ClaimRequest, FinishRequest, LeasedUnit, Queues};
 use longshore::{
     Counts, Kind, NewUnit, Outcome, Policy, RetryPolicy, Scope, SessionId, Store, UnitId,
 };
@@ -129,7 +129,7 @@ pub fn units(count: usize) -> Vec<NewUnit> {
 pub async fn send(store: &Arc<dyn Store>, units: Vec<NewUnit>) {
     let client = longshore::Client::new(Arc::clone(store));
     let sent = client.send_many(units, longshore::WhenFull::Refuse).await.unwrap();
-    assert!(sent.iter().all(|sent| matches!(sent, longshore::store::Sent::Created(_))));
+    assert!(sent.iter().all(|sent| matches!(sent, longshore::store::SendResult::Created(_))));
 }
 
 /// Default attempts with short delays.
@@ -147,16 +147,16 @@ pub async fn session(store: &dyn Store) -> SessionId {
     id
 }
 
-pub fn claim_request(session: SessionId, free: u32) -> Claim {
-    Claim { free, empty_handed: false, ..Claim::new(session, vec![kind()], 1_000) }
+pub fn claim_request(session: SessionId, free: u32) -> ClaimRequest {
+    ClaimRequest { free_slots: free, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 1_000) }
 }
 
-pub async fn claim(store: &dyn Store, session: SessionId, free: u32) -> Vec<HeldUnit> {
+pub async fn claim(store: &dyn Store, session: SessionId, free: u32) -> Vec<LeasedUnit> {
     store.claim(claim_request(session, free)).await.unwrap().units
 }
 
-pub async fn finish(store: &dyn Store, session: SessionId, held: &[HeldUnit], outcome: &Outcome) {
-    let ends = held.iter().map(|held| Finish::new(held.lease, outcome.clone())).collect();
+pub async fn finish(store: &dyn Store, session: SessionId, held: &[LeasedUnit], outcome: &Outcome) {
+    let ends = held.iter().map(|held| FinishRequest::new(held.lease, outcome.clone())).collect();
     store.finish(session, ends).await.unwrap();
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use longshore::store::Beat;
-use longshore::{Context, Intake as _, SessionId, Worker};
+use longshore::store::Heartbeat;
+use longshore::{Context, Enqueue as _, SessionId, Worker};
 use longshore_postgres::tokio_postgres::{AsyncMessage, Client, NoTls, connect};
 use longshore_sqlite::rusqlite;
 use longshore_testkit::InstrumentedStore;
@@ -66,7 +66,7 @@ async fn assert_heartbeat_writes_one_row(fixture: &StoreFixture) {
     assert_eq!(before.len(), 200);
     for _ in 0..HEARTBEATS {
         for id in ids {
-            let answer = store.beat(id, Beat::default()).await.unwrap();
+            let answer = store.heartbeat(id, Heartbeat::default()).await.unwrap();
             assert_eq!(answer.held, 100);
         }
     }

@@ -108,12 +108,12 @@ async fn outages_on_sqlite() {
     let mut workers = WorkerPair::start([first.clone(), second.clone()]);
     for _ in 0..3 {
         workers.send(&store).await;
-        first.outage(true);
-        second.outage(true);
+        first.set_outage(true);
+        second.set_outage(true);
         let tried = first.calls("beat");
         wait_until(async || first.calls("beat") > tried).await;
-        first.outage(false);
-        second.outage(false);
+        first.set_outage(false);
+        second.set_outage(false);
         workers.send(&store).await;
         workers.wait_until_done(&*store).await;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::services::Services;
-use longshore::unit::Cap;
+use longshore::unit::ConcurrencyCap;
 use longshore::{
     Client, Clock, Context, Kind, NewUnit, Store, SystemClock, Verdict, WhenFull, Worker,
 };
@@ -92,7 +92,7 @@ async fn complaint_09_one_at_a_time_stays_one_over_kills_retries_snoozes_and_pre
 async fn assert_one_at_a_time(fixture: &StoreFixture) {
     let store = fixture.open().await;
     let runs = Arc::new(RunCounter::default());
-    let cap = Some(Cap { key: "printer".to_owned(), limit: 1 });
+    let cap = Some(ConcurrencyCap { key: "printer".to_owned(), limit: 1 });
     let behaviours = ["ok", "retry", "snooze", "ok", "kill", "ok"];
     let sent: Vec<NewUnit> = behaviours
         .iter()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::Callback;
-use longshore::store::{Capacity, QueueChange, Refusal, Sent};
+use longshore::store::{Capacity, QueueChange, SendRejection, SendResult};
 use longshore::{
     BatchId, Client, Context, Failure, Kind, NewBatch, NewUnit, Outcome, QueueName, Store,
     TenantId, WhenFull, Worker,
@@ -69,7 +69,7 @@ async fn complaint_06_a_full_queue_refuses_or_keeps_senders_waiting_and_never_it
         writer.add(units(5), "all".to_owned()).await.unwrap();
         writer.seal().await.unwrap();
         let sent = client.send_many(units(6), WhenFull::Refuse).await.unwrap();
-        let full = |sent: &&Sent| matches!(sent, Sent::Refused(Refusal::Full { .. }));
+        let full = |sent: &&SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
         assert_eq!(sent.iter().filter(full).count(), 1, "{}", fixture.name());
 
         // The queue is above its limit: no unit may be added, yet the batch's five units are retried
@@ -112,7 +112,7 @@ async fn set_queue_limit(store: &dyn Store, units: u64) {
 /// Each unit of the batch fails once and then succeeds.
 async fn consume_the_batch(store: &dyn Store) {
     let session = session(store).await;
-    let asked = || longshore::store::Claim {
+    let asked = || longshore::store::ClaimRequest {
         batch: Some(BatchId::new("b").unwrap()),
         ..claim_request(session, 5)
     };

@@ -1,6 +1,6 @@
 //! Pools on batch systems that cannot be installed here: the fakes refuse every wrong directive.
 
-use longshore_testkit::servers::FakeBatch;
+use longshore_testkit::servers::FakeBatchSystem;
 
 use super::schedulers::FakeScheduler;
 use crate::dispatch::fixture::{PoolFixture, count_lines};
@@ -16,7 +16,7 @@ fn a_pool_on_lsf_runs_scripts_and_leaves_nothing() {
 }
 
 fn run_twenty_scripts(qsys: &'static str, kill: &'static str) {
-    let fake = FakeScheduler { batch: FakeBatch::start().unwrap(), qsys, kill };
+    let fake = FakeScheduler { batch: FakeBatchSystem::start().unwrap(), qsys, kill };
     let args = ["--workers", "2", "--nthr", "2", "--time", "1h", "--mem", "100MB"];
     let pool = PoolFixture::start_on(Box::new(fake), &args);
     let (workers, jobs) = (pool.worker_pids(), pool.job_ids());

@@ -24,7 +24,7 @@ fn a_worker_on_a_lost_node_works_on_and_one_that_makes_way_is_replaced() {
     // If a loss counted, one would exceed the crash limit.
     pool.submit("held.sh", held, &["--array", "1-6", "--crash-limit", "1"]);
     pool.wait_for_lines("runs", SCRIPTS);
-    slurm.0.lock().unwrap().lose("n3").unwrap();
+    slurm.0.lock().unwrap().lose_node("n3").unwrap();
     let urgent = submit_preempting_job(&slurm);
     // Slurm no longer knows the job on the lost node, and a new job waits for the preempted node.
     eventually(stretch(POOL_TIMEOUT), || {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Mutex;
 
-use longshore_testkit::servers::{FakeBatch, PrivateGridEngine, PrivateSlurm};
+use longshore_testkit::servers::{FakeBatchSystem, PrivateGridEngine, PrivateSlurm};
 
 use crate::dispatch::launcher::TestLauncher;
 
@@ -102,7 +102,7 @@ pub struct TorqueCluster {
 impl TorqueCluster {
     pub fn start() -> Self {
         let slurm = SlurmCluster::start();
-        let bin = slurm.0.lock().unwrap().torque().unwrap();
+        let bin = slurm.0.lock().unwrap().torque_commands().unwrap();
         Self { slurm, bin }
     }
 }
@@ -167,7 +167,7 @@ impl Cluster for GridEngineCluster {
 
 /// A fake OpenPBS or LSF.
 pub struct FakeScheduler {
-    pub batch: FakeBatch,
+    pub batch: FakeBatchSystem,
     pub qsys: &'static str,
     /// The command that cancels a job.
     pub kill: &'static str,

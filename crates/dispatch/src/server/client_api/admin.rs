@@ -7,9 +7,9 @@ use longshore::{Batch, BatchId, BatchStatus, Error, Kind, Scope, TenantId, Unit,
 
 use super::{ClientApi, Event};
 use crate::request::{
-    ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, UnitView, Units,
+    ArrayAction, ArrayQuery, UnitOperationReport, UnitOperation, UnitSummary, PastFailure, UnitDetails, ScriptView, UnitQuery,
 };
-use crate::script::{Item, KIND, Script};
+use crate::script::{ArrayItem, KIND, Script};
 
 fn scope(tenant: Option<TenantId>) -> Scope {
     tenant.map_or(Scope::All, Scope::Tenant)
@@ -20,9 +20,9 @@ fn error_text(error: Error) -> String {
 }
 
 /// A unit's state and result. A failed run has its report in the checkpoint.
-pub(super) fn unit_view(unit: &Unit) -> UnitView {
+pub(super) fn unit_view(unit: &Unit) -> ScriptView {
     let report = unit.result.as_ref().or(unit.checkpoint.as_ref());
-    UnitView {
+    ScriptView {
         unit: unit.id,
         state: unit.state,
         attempt: unit.attempt,
@@ -33,7 +33,7 @@ pub(super) fn unit_view(unit: &Unit) -> UnitView {
 }
 
 impl ClientApi {
-    pub(super) async fn show(&self, tenant: Option<TenantId>, id: UnitId) -> Result<Shown, String> {
+    pub(super) async fn show(&self, tenant: Option<TenantId>, id: UnitId) -> Result<UnitDetails, String> {
         let (store, scope) = (self.client.store(), scope(tenant));
         let unit = store.unit(&scope, id).await.map_err(error_text)?;
         let past = store.failures(&scope, id).await.map_err(error_text)?;
@@ -42,12 +42,12 @@ impl ClientApi {
             at: past.at,
             failure: past.failure,
         });
-        let item: Option<Item> = unit.payload.parse().ok();
+        let item: Option<ArrayItem> = unit.payload.parse().ok();
         let script = match (&unit.batch, &item) {
             (Some(batch), Some(_)) => self.definition(&scope, batch).await,
             _ => unit.payload.parse().ok(),
         };
-        Ok(Shown {
+        Ok(UnitDetails {
             view: unit_view(&unit),
             tenant: unit.tenant,
             batch: unit.batch,
@@ -68,9 +68,9 @@ impl ClientApi {
     pub(super) async fn list(
         &self,
         tenant: Option<TenantId>,
-        units: Units,
-    ) -> Result<(Vec<Listed>, Option<String>), String> {
-        let Units { state, batch, after, limit } = units;
+        units: UnitQuery,
+    ) -> Result<(Vec<UnitSummary>, Option<String>), String> {
+        let UnitQuery { state, batch, after, limit } = units;
         let filter = UnitFilter { state, batch, queue: None, kind: Kind::new(KIND).ok() };
         let store = self.client.store();
         let scope = scope(tenant);
@@ -89,27 +89,27 @@ impl ClientApi {
         &self,
         tenant: Option<TenantId>,
         units: Vec<UnitId>,
-        action_requested: Deed,
-    ) -> Result<Changed, String> {
+        action_requested: UnitOperation,
+    ) -> Result<UnitOperationReport, String> {
         let action = match action_requested {
-            Deed::Cancel => UnitAction::Cancel,
-            Deed::Retry => UnitAction::Retry,
+            UnitOperation::Cancel => UnitAction::Cancel,
+            UnitOperation::Retry => UnitAction::Retry,
         };
         let selection = UnitSelection::Ids(units);
-        let done = self.client.store().operate_units(&scope(tenant), selection, action).await;
+        let done = self.client.store().apply_unit_action(&scope(tenant), selection, action).await;
         let done = done.map_err(error_text)?;
         // The core asks the store at once which running units to stop.
         self.notify_core((done.requested > 0).then_some(Event::HeartbeatNow)).await;
-        let longshore::store::Operated { changed, requested, skipped } = done;
-        Ok(Changed { changed, requested, skipped })
+        let longshore::store::UnitActionResult { changed, requested, skipped } = done;
+        Ok(UnitOperationReport { changed, requested, skipped })
     }
 
     pub(super) async fn arrays(
         &self,
         tenant: Option<TenantId>,
-        arrays: Arrays,
+        arrays: ArrayQuery,
     ) -> Result<(Vec<Batch>, Option<String>), String> {
-        let Arrays { status, after, limit } = arrays;
+        let ArrayQuery { status, after, limit } = arrays;
         let status: Option<BatchStatus> = status;
         let store = self.client.store();
         let page = store.batches(&scope(tenant), status, after.as_deref(), limit).await;
@@ -137,7 +137,7 @@ impl ClientApi {
             ArrayAction::Cancel => BatchAction::Cancel,
             ArrayAction::Retry => BatchAction::RetryFailed,
         };
-        let batch = store.operate_batch(&scope, id, action).await.map_err(error_text)?;
+        let batch = store.apply_batch_action(&scope, id, action).await.map_err(error_text)?;
         self.notify_core(event).await;
         Ok(batch)
     }
@@ -149,10 +149,10 @@ impl ClientApi {
     }
 }
 
-fn summarise(unit: Unit) -> Listed {
-    let index = unit.payload.parse().ok().map(|item: Item| item.0);
+fn summarise(unit: Unit) -> UnitSummary {
+    let index = unit.payload.parse().ok().map(|item: ArrayItem| item.0);
     let script: Option<Script> = unit.payload.parse().ok();
-    Listed {
+    UnitSummary {
         unit: unit.id,
         state: unit.state,
         batch: unit.batch,

@@ -1,27 +1,27 @@
 //! Stores submissions: a script as a unit, an array as a batch.
 
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
-use longshore::store::Sent;
-use longshore::unit::{After, Cap, Weight};
+use longshore::store::SendResult;
+use longshore::unit::{Dependencies, ConcurrencyCap, Weight};
 use longshore::{Kind, NewUnit, Payload, SendError, UnitId, WhenFull};
 
 use super::ClientApi;
-use crate::request::{Items, Many, Reply, Submission, nth};
-use crate::script::{self, Item, KIND};
+use crate::request::{Items, ArrayItems, ServerReply, Submission, nth_unit_id};
+use crate::script::{self, ArrayItem, KIND};
 
 /// Units of an array per write.
 const CHUNK: usize = 1000;
 
 impl ClientApi {
     /// Stores a submission.
-    pub(super) async fn submit(&self, submission: Submission) -> Result<Reply, String> {
+    pub(super) async fn submit(&self, submission: Submission) -> Result<ServerReply, String> {
         let script = Payload::json(&submission.script).map_err(|error| error.to_string())?;
         let result = match &submission.items {
             Items::Once(id) => self.submit_one(*id, script, &submission).await,
             Items::Each { .. } => self.submit_array(script, &submission).await,
         };
         match result {
-            Err(SubmitError::Send(SendError::Refused(refusal))) => Ok(Reply::NotTaken(refusal)),
+            Err(SubmitError::Send(SendError::Refused(refusal))) => Ok(ServerReply::NotTaken(refusal)),
             Err(SubmitError::Send(error)) => Err(error.to_string()),
             Err(SubmitError::Message(message)) => Err(message),
             Ok(reply) => Ok(reply),
@@ -33,18 +33,18 @@ impl ClientApi {
         id: UnitId,
         script: Payload,
         submission: &Submission,
-    ) -> Result<Reply, SubmitError> {
+    ) -> Result<ServerReply, SubmitError> {
         let key = submission.conditions.key.clone();
         let unit = NewUnit { id, dedup: key, ..unit_template(submission, script)? };
-        let when_full = submission.conditions.room.map_or(WhenFull::Refuse, WhenFull::WaitFor);
+        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Refuse, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
-            Some(Sent::Created(_)) => Ok(Reply::Submitted { units: 1, existing: None }),
-            Some(Sent::Existing(existing_id)) => {
+            Some(SendResult::Created(_)) => Ok(ServerReply::Submitted { units: 1, existing: None }),
+            Some(SendResult::Existing(existing_id)) => {
                 // The submission's own id: the client repeats it because it lost the reply.
                 let existing = Some(existing_id).filter(|existing_id| *existing_id != id);
-                Ok(Reply::Submitted { units: 1, existing })
+                Ok(ServerReply::Submitted { units: 1, existing })
             }
-            Some(Sent::Refused(refusal)) => Err(SendError::Refused(refusal).into()),
+            Some(SendResult::Refused(refusal)) => Err(SendError::Refused(refusal).into()),
             None => Err("the store gave no answer".to_owned().into()),
         }
     }
@@ -53,9 +53,9 @@ impl ClientApi {
         &self,
         script: Payload,
         submission: &Submission,
-    ) -> Result<Reply, SubmitError> {
+    ) -> Result<ServerReply, SubmitError> {
         let Items::Each { batch, of, at_most, max_fails, first } = &submission.items else {
-            return Ok(Reply::Submitted { units: 0, existing: None });
+            return Ok(ServerReply::Submitted { units: 0, existing: None });
         };
         let threshold = max_fails.map(|most| FailureThreshold {
             limit: FailureLimit::Units(most),
@@ -68,7 +68,7 @@ impl ClientApi {
             definition: Some(script),
             ..NewBatch::new(batch.clone())
         };
-        let when_full = submission.conditions.room.map_or(WhenFull::Wait, WhenFull::WaitFor);
+        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Wait, WhenFull::WaitFor);
         let mut writer = self.client.open_batch(new).await?.when_full(when_full);
         let done: u64 = writer.cursor().parse().unwrap_or(0);
         let mut items = items(of).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
@@ -78,15 +78,15 @@ impl ClientApi {
             let mut units = Vec::with_capacity(CHUNK);
             for item in items.by_ref().take(CHUNK) {
                 let payload = Payload::json(&item).map_err(|error| error.to_string())?;
-                let cap = at_most.map(|limit| Cap { key: format!("array {batch}"), limit });
-                let id = first.map_or_else(UnitId::new, |first| nth(first, sent));
+                let cap = at_most.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
+                let id = first.map_or_else(UnitId::new, |first| nth_unit_id(first, sent));
                 units.push(NewUnit { id, payload, cap, ..template.clone() });
                 sent += 1;
             }
             writer.add(units, sent.to_string()).await?;
         }
         writer.seal().await?;
-        Ok(Reply::Submitted { units: sent, existing: None })
+        Ok(ServerReply::Submitted { units: sent, existing: None })
     }
 }
 
@@ -108,22 +108,22 @@ impl From<String> for SubmitError {
     }
 }
 
-fn items(of: &Many) -> Box<dyn Iterator<Item = Item> + Send + '_> {
+fn items(of: &ArrayItems) -> Box<dyn Iterator<Item = ArrayItem> + Send + '_> {
     match of {
-        Many::Ranges(ranges) => {
+        ArrayItems::Ranges(ranges) => {
             let numbers = ranges.iter().flat_map(|(first, last)| *first..=*last);
-            Box::new(numbers.map(|number| Item(number, None)))
+            Box::new(numbers.map(|number| ArrayItem(number, None)))
         }
-        Many::Lines(lines) => {
+        ArrayItems::Lines(lines) => {
             let numbered = (0..).zip(lines);
-            Box::new(numbered.map(|(number, line)| Item(number, Some(line.clone()))))
+            Box::new(numbered.map(|(number, line)| ArrayItem(number, Some(line.clone()))))
         }
     }
 }
 
 fn unit_template(submission: &Submission, payload: Payload) -> Result<NewUnit, String> {
     let kind = Kind::new(KIND).map_err(|error| error.to_string())?;
-    let after = After { units: submission.after.clone(), ..After::default() };
+    let after = Dependencies { units: submission.after.clone(), ..Dependencies::default() };
     Ok(NewUnit {
         tenant: submission.tenant.clone(),
         priority: submission.priority,
@@ -131,11 +131,11 @@ fn unit_template(submission: &Submission, payload: Payload) -> Result<NewUnit, S
             slots: submission.threads.max(1),
             resources: submission.resources.clone(),
         },
-        after,
+        dependencies: after,
         not_before: submission.conditions.not_before,
         deadline: submission.conditions.deadline,
         // The kind's default policy need not be stored with every unit.
-        policy: Some(submission.policy.clone()).filter(|policy| *policy != script::policy()),
+        policy: Some(submission.policy.clone()).filter(|policy| *policy != script::default_policy()),
         // Clients wait for an array's counts, not for each unit.
         awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
         ..NewUnit::new(kind, payload)

@@ -1,22 +1,22 @@
 //! Shutdown: stop assigning tasks, wait for the workers, then write the last results.
 
 use longshore::Outcome;
-use longshore::store::Finish;
+use longshore::store::FinishRequest;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::request::Ending;
+use crate::request::ShutdownMode;
 use crate::wire::ToWorker;
 
 impl Core {
-    pub(super) fn begin_shutdown(&mut self, ending: Ending) {
+    pub(super) fn begin_shutdown(&mut self, ending: ShutdownMode) {
         let limit = match ending {
-            Ending::Drain(limit) => limit,
-            Ending::Now => self.timing.shutdown_timeout,
+            ShutdownMode::Drain(limit) => limit,
+            ShutdownMode::Now => self.timing.shutdown_timeout,
         };
         self.shutdown = Some((ending, Instant::now() + limit));
         for task in self.scheduler.withdraw_all() {
-            self.results.push(Finish::new(task.lease, Outcome::Interrupted), None);
+            self.results.push(FinishRequest::new(task.lease, Outcome::Interrupted), None);
         }
         let outcomes = self.unresolved.resolve_all();
         self.record_outcomes(outcomes);
@@ -24,8 +24,8 @@ impl Core {
             worker.released = true;
             self.scheduler.on_draining(*id);
             let message = match ending {
-                Ending::Drain(_) => ToWorker::Drain,
-                Ending::Now => ToWorker::Stop("the pool shuts down".into()),
+                ShutdownMode::Drain(_) => ToWorker::Drain,
+                ShutdownMode::Now => ToWorker::Stop("the pool shuts down".into()),
             };
             let _ = worker.sender.send(message);
         }
@@ -34,7 +34,7 @@ impl Core {
     /// Whether all workers have left and all results are written, or the time is over.
     pub(super) fn is_shut_down(&self) -> bool {
         let Some((ending, deadline)) = self.shutdown else { return false };
-        let timed_out = ending == Ending::Now && Instant::now() >= deadline;
+        let timed_out = ending == ShutdownMode::Now && Instant::now() >= deadline;
         let idle = self.results.is_empty() && self.claimer.is_idle();
         timed_out || self.report.session_lost || (self.workers.is_empty() && idle)
     }
@@ -44,7 +44,7 @@ impl Core {
             self.on_worker_lost(self.now(), id);
         }
         for task in self.scheduler.take_restored() {
-            self.results.push(Finish::new(task.lease, Outcome::Interrupted), None);
+            self.results.push(FinishRequest::new(task.lease, Outcome::Interrupted), None);
         }
         let _ = tokio::time::timeout(self.timing.shutdown_timeout, async {
             while !self.results.is_empty() {

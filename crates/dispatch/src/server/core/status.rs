@@ -1,8 +1,8 @@
 //! Snapshots of the core for the launcher and for status requests.
 
 use super::{ConnectedWorker, Core, LauncherView};
-use crate::launch::scale::PresentWorker;
-use crate::request::{Status, WorkerStatus};
+use crate::launch::scaler::PresentWorker;
+use crate::request::{PoolStatus, WorkerStatus};
 use crate::scheduler::{WorkerKey, WorkerState};
 
 impl Core {
@@ -29,7 +29,7 @@ impl Core {
         }
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> PoolStatus {
         let worker_status = |(id, worker): (&WorkerKey, &ConnectedWorker)| {
             let entry = self.scheduler.worker(*id)?;
             Some(WorkerStatus {
@@ -38,7 +38,7 @@ impl Core {
                 pid: worker.pid,
                 threads: entry.threads,
                 load: entry.load(),
-                holds: entry.task_count() as u64,
+                tasks: entry.task_count() as u64,
                 mood: match entry.state {
                     WorkerState::Working => "working",
                     WorkerState::Draining => "draining",
@@ -48,14 +48,14 @@ impl Core {
                 average: worker.load.load_average,
             })
         };
-        Status {
+        PoolStatus {
             pid: std::process::id(),
             up: self.now(),
-            mood: if self.shutdown.is_some() { "draining" } else { "working" }.to_owned(),
+            state: if self.shutdown.is_some() { "draining" } else { "working" }.to_owned(),
             workers: self.workers.iter().filter_map(worker_status).collect(),
             claimed: self.scheduler.len() as u64,
             running: self.workers.values().map(|worker| u64::from(worker.load.running)).sum(),
-            ..Status::default()
+            ..PoolStatus::default()
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore::Payload;
-use longshore::session::Lease;
-use longshore::store::Finish;
+use longshore::worker_session::Lease;
+use longshore::store::FinishRequest;
 
 use super::{ConnectedWorker, Core};
 use crate::scheduler::{WorkerEntry, WorkerKey};
@@ -104,8 +104,8 @@ impl Core {
                     Some(task) => {
                         self.release_script(task.data.script_id);
                         self.report.count(&report.end);
-                        let mut finish = Finish::new(task.lease, report.outcome());
-                        if report.end != script::End::Exited(0) {
+                        let mut finish = FinishRequest::new(task.lease, report.outcome());
+                        if report.end != script::RunEnd::Exited(0) {
                             // A failure has only a message, so the complete report is stored as the
                             // checkpoint.
                             finish.checkpoint = Payload::json(&*report).ok();

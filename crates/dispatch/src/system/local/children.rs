@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longshore_process::Exit;
+use longshore_process::ExitStatus;
 use tokio::process::Child;
 
 use super::leader::Leader;
-use crate::system::job_state::{Cause, End, JobId, JobState};
+use crate::system::job_state::{JobEndCause, JobEnd, JobId, JobState};
 
 /// Number of ends to remember.
 const MAX_REMEMBERED: usize = 10_000;
@@ -34,7 +34,7 @@ struct ChildJobs {
     live: BTreeMap<JobId, ChildJob>,
     /// Jobs that were cancelled.
     cancelled: BTreeSet<JobId>,
-    ended: BTreeMap<JobId, End>,
+    ended: BTreeMap<JobId, JobEnd>,
     /// Ended jobs, oldest first.
     order: VecDeque<JobId>,
 }
@@ -76,14 +76,14 @@ impl ChildJobs {
             leader.kill();
         }
         let Ok(Some(status)) = child.try_wait() else { return };
-        let (exit, has_limit) = (Exit::from(status), time.is_some());
+        let (exit, has_limit) = (ExitStatus::from(status), time.is_some());
         let cause = match exit {
-            _ if self.cancelled.remove(id) => Cause::Cancelled,
-            Exit::Code(TIMED_OUT) if has_limit => Cause::TimeLimit,
-            _ => Cause::Itself,
+            _ if self.cancelled.remove(id) => JobEndCause::Cancelled,
+            ExitStatus::Code(TIMED_OUT) if has_limit => JobEndCause::TimeLimit,
+            _ => JobEndCause::Exited,
         };
         self.live.remove(id);
-        self.ended.insert(id.clone(), End { exit: Some(exit), cause });
+        self.ended.insert(id.clone(), JobEnd { exit: Some(exit), cause });
         self.order.push_back(id.clone());
         if self.order.len() > MAX_REMEMBERED {
             self.order.pop_front().map(|oldest| self.ended.remove(&oldest));

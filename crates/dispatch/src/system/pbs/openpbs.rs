@@ -7,7 +7,7 @@ use crate::system::duration;
 use crate::system::error::SystemError;
 use crate::system::job::Job;
 use crate::system::job_script::ScriptWriter;
-use crate::system::job_state::{Cause, End, JobId, JobState};
+use crate::system::job_state::{JobEndCause, JobEnd, JobId, JobState};
 
 /// Error of a server without a job history.
 const NO_HISTORY: &str = "not configured to maintain job history";
@@ -21,8 +21,8 @@ pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), 
     if let Some(time) = job.time {
         script.directive(format_args!("-l walltime={}", duration::hours(time)));
     }
-    script.checked_directive("the project", "-P ", job.terms.project.as_deref())?;
-    script.reject_unsupported("quality of service", job.terms.qos.as_deref(), "leave it out")?;
+    script.checked_directive("the project", "-P ", job.attributes.project.as_deref())?;
+    script.reject_unsupported("quality of service", job.attributes.qos.as_deref(), "leave it out")?;
     if let Some(array) = job.array {
         script.directive(format_args!("-J {}{}", array.range(), array.throttle_suffix()));
     }
@@ -67,23 +67,23 @@ fn state(job: &Value) -> Option<JobState> {
 }
 
 /// Negative codes are PBS's own: why it ended the job, or why the job did not run.
-fn end(job: &Value) -> End {
+fn end(job: &Value) -> JobEnd {
     let number = |name: &str| job.get(name).and_then(Value::as_i64);
     let status = number("Exit_status");
     let cause = match status {
-        Some(-29 | -28) => Cause::TimeLimit,
-        Some(-27 | -26) => Cause::Memory,
-        Some(0..) if number("substate") != Some(DELETED_SUBSTATE) => Cause::Itself,
-        _ if number("substate") == Some(DELETED_SUBSTATE) => Cause::Cancelled,
-        _ => Cause::Unknown,
+        Some(-29 | -28) => JobEndCause::TimeLimit,
+        Some(-27 | -26) => JobEndCause::Memory,
+        Some(0..) if number("substate") != Some(DELETED_SUBSTATE) => JobEndCause::Exited,
+        _ if number("substate") == Some(DELETED_SUBSTATE) => JobEndCause::Cancelled,
+        _ => JobEndCause::Unknown,
     };
-    End { exit: status.and_then(parse_exit), cause }
+    JobEnd { exit: status.and_then(parse_exit), cause }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longshore_process::Exit;
+    use longshore_process::ExitStatus;
 
     fn only(json: &str) -> JobState {
         let jobs = parse_jobs(&format!(r#"{{"timestamp":1,"Jobs":{{"0.vm":{json}}}}}"#)).unwrap();
@@ -94,13 +94,13 @@ mod tests {
     #[test]
     fn a_finished_job_tells_its_exit_and_who_ended_it() {
         let end = |state: &str| only(&format!(r#"{{"job_state":"F",{state}}}"#));
-        let itself = |exit| JobState::Ended(End::exited(exit));
-        assert_eq!(end(r#""substate":92,"Exit_status":0"#), itself(Exit::Code(0)));
-        assert_eq!(end(r#""substate":93,"Exit_status":5"#), itself(Exit::Code(5)));
-        assert_eq!(end(r#""substate":93,"Exit_status":265"#), itself(Exit::Signal(9)));
-        let cancelled = End { exit: Some(Exit::Signal(15)), cause: Cause::Cancelled };
+        let itself = |exit| JobState::Ended(JobEnd::exited(exit));
+        assert_eq!(end(r#""substate":92,"Exit_status":0"#), itself(ExitStatus::Code(0)));
+        assert_eq!(end(r#""substate":93,"Exit_status":5"#), itself(ExitStatus::Code(5)));
+        assert_eq!(end(r#""substate":93,"Exit_status":265"#), itself(ExitStatus::Signal(9)));
+        let cancelled = JobEnd { exit: Some(ExitStatus::Signal(15)), cause: JobEndCause::Cancelled };
         assert_eq!(end(r#""substate":91,"Exit_status":271"#), JobState::Ended(cancelled));
-        let late = End { exit: None, cause: Cause::TimeLimit };
+        let late = JobEnd { exit: None, cause: JobEndCause::TimeLimit };
         assert_eq!(end(r#""substate":93,"Exit_status":-29"#), JobState::Ended(late));
     }
 

@@ -11,7 +11,7 @@ use crate::system::duration;
 use crate::system::error::SystemError;
 use crate::system::job::Job;
 use crate::system::job_script::ScriptWriter;
-use crate::system::job_state::{Cause, End, JobId, JobState};
+use crate::system::job_state::{JobEndCause, JobEnd, JobId, JobState};
 
 /// Writes the directives for a job's resources.
 pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), SystemError> {
@@ -24,10 +24,10 @@ pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), 
     }
     script.reject_unsupported(
         "projects",
-        job.terms.project.as_deref(),
+        job.attributes.project.as_deref(),
         "name the account instead",
     )?;
-    script.checked_directive("the quality of service", "-l qos=", job.terms.qos.as_deref())?;
+    script.checked_directive("the quality of service", "-l qos=", job.attributes.qos.as_deref())?;
     if let Some(array) = job.array {
         script.directive(format_args!("-t {}{}", array.range(), array.throttle_suffix()));
     }
@@ -108,21 +108,21 @@ fn state(job: &str) -> Option<JobState> {
 }
 
 /// Negative codes are Torque's own: why the job did not run.
-fn end(status: Option<&str>) -> End {
+fn end(status: Option<&str>) -> JobEnd {
     let exit = status.and_then(|status| status.parse().ok()).and_then(parse_exit);
-    End { exit, cause: if exit.is_some() { Cause::Itself } else { Cause::Unknown } }
+    JobEnd { exit, cause: if exit.is_some() { JobEndCause::Exited } else { JobEndCause::Unknown } }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longshore_process::Exit;
+    use longshore_process::ExitStatus;
 
     #[test]
     fn a_list_tells_each_job() {
         let output = "Job Id: 7.head\n    Job_Name = a\n    job_state = C\n    exit_status = 271\n\n\
                     Job Id: 8.head\n    job_state = Q\n    comment = Not enough nodes\n";
-        let ended = JobState::Ended(End::exited(Exit::Signal(15)));
+        let ended = JobState::Ended(JobEnd::exited(ExitStatus::Signal(15)));
         let waiting = JobState::Waiting { why: Some("Not enough nodes".to_owned()) };
         let wanted = vec![(JobId::new("7.head"), ended), (JobId::new("8.head"), waiting)];
         assert_eq!(parse_jobs(output), wanted);

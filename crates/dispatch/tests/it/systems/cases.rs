@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use longshore_dispatch::system::{Cause, Exit, JobId, JobState, SystemError, wait};
+use longshore_dispatch::system::{JobEndCause, ExitStatus, JobId, JobState, SystemError, wait_for_jobs};
 
 use super::fixture::{PACE, SystemFixture, code, eventually, is_alive};
 
@@ -38,9 +38,9 @@ async fn exits_are_told(fixture: &SystemFixture, reporting: Reporting) {
     assert_eq!(distinct.len(), ids.len());
     let states = fixture.system.status(&ids).await.unwrap();
     assert!(ids.iter().all(|id| states.contains_key(id)), "{states:?}");
-    let ends = wait(fixture.system.as_ref(), &ids, PACE).await.unwrap();
-    let exits: Vec<Option<Exit>> = ids.iter().map(|id| ends[id].exit).collect();
-    let wanted = [Exit::Code(0), Exit::Code(42), Exit::Signal(11), Exit::Code(3), Exit::Code(127)];
+    let ends = wait_for_jobs(fixture.system.as_ref(), &ids, PACE).await.unwrap();
+    let exits: Vec<Option<ExitStatus>> = ids.iter().map(|id| ends[id].exit).collect();
+    let wanted = [ExitStatus::Code(0), ExitStatus::Code(42), ExitStatus::Signal(11), ExitStatus::Code(3), ExitStatus::Code(127)];
     if reporting == Reporting::Nothing {
         assert_eq!(exits, [None; 5]);
     } else {
@@ -53,7 +53,7 @@ async fn what_a_job_is_told_arrives(fixture: &SystemFixture) {
     let mut job = fixture.job(r#"printf '%s|' "$PWD" "$A" "$LONGSHORE_X" "$#" "$@""#);
     let odd = "it's \"$HOME\"\nsecond line\\";
     job.env = [("A", odd), ("LONGSHORE_X", "ours")].map(|(a, b)| (a.into(), b.into())).into();
-    if let longshore_dispatch::system::Program::Script { args, .. } = &mut job.program {
+    if let longshore_dispatch::system::JobProgram::Script { args, .. } = &mut job.program {
         *args = vec![odd.to_owned(), "-x".to_owned(), String::new()];
     }
     job.stdout = Some(out);
@@ -92,7 +92,7 @@ async fn a_cancelled_job_ends_with_its_children(fixture: &SystemFixture, reporti
     let mut ids = Vec::new();
     for name in ["a", "b"] {
         let mut job = fixture.job(lines);
-        if let longshore_dispatch::system::Program::Script { args, .. } = &mut job.program {
+        if let longshore_dispatch::system::JobProgram::Script { args, .. } = &mut job.program {
             args.push(name.to_owned());
         }
         ids.push(fixture.system.submit(&job).await.unwrap());
@@ -106,7 +106,7 @@ async fn a_cancelled_job_ends_with_its_children(fixture: &SystemFixture, reporti
         let end = fixture.end(id).await;
         assert!(!end.is_success(), "{end:?}");
         if reporting == Reporting::All {
-            assert_eq!(end.cause, Cause::Cancelled);
+            assert_eq!(end.cause, JobEndCause::Cancelled);
         }
         let child = fixture.read(&format!("child.{name}"));
         eventually(async || !is_alive(&child)).await;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    End, Exit, Job, JobId, JobState, Pace, Program, Retries, Site, System, wait,
+    JobEnd, ExitStatus, Job, JobId, JobState, PollPolicy, JobProgram, RetryBackoff, SystemConfig, System, wait_for_jobs,
 };
 use tempfile::TempDir;
 
 /// Poll intervals of the tests.
-pub(super) const PACE: Pace = Pace {
+pub(super) const PACE: PollPolicy = PollPolicy {
     first_interval: Duration::from_millis(50),
     max_interval: Duration::from_millis(500),
     outage_limit: Duration::from_secs(60),
@@ -43,7 +43,7 @@ impl SystemFixture {
         let number = fs::read_dir(self.folder.path()).unwrap().count();
         let path = self.path(&format!("script {number}.sh"));
         fs::write(&path, format!("{lines}\n")).unwrap();
-        Job::new("a job's name", Program::script(path), self.folder.path())
+        Job::new("a job's name", JobProgram::script(path), self.folder.path())
     }
 
     pub(super) async fn submit(&self, lines: &str) -> JobId {
@@ -56,9 +56,9 @@ impl SystemFixture {
     }
 
     /// Waits until a job has ended.
-    pub(super) async fn end(&self, id: &JobId) -> End {
+    pub(super) async fn end(&self, id: &JobId) -> JobEnd {
         let ids = std::slice::from_ref(id);
-        let ends = tokio::time::timeout(LONG, wait(self.system.as_ref(), ids, PACE)).await;
+        let ends = tokio::time::timeout(LONG, wait_for_jobs(self.system.as_ref(), ids, PACE)).await;
         *ends.unwrap().unwrap().values().next().unwrap()
     }
 
@@ -76,8 +76,8 @@ impl SystemFixture {
 }
 
 /// The end of a program that exited with this code.
-pub(super) fn code(code: i32) -> End {
-    End::exited(Exit::Code(code))
+pub(super) fn code(code: i32) -> JobEnd {
+    JobEnd::exited(ExitStatus::Code(code))
 }
 
 /// Repeats `is_so` until it returns true.
@@ -91,13 +91,13 @@ pub(super) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// Settings with these environment variables and few retries.
-pub(super) fn site<const N: usize>(env: [(&str, String); N]) -> Site {
+pub(super) fn site<const N: usize>(env: [(&str, String); N]) -> SystemConfig {
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let short = Duration::from_millis(20);
-    Site {
+    SystemConfig {
         env,
-        retries: Retries { tries: 2, first_pause: short, max_pause: short },
-        ..Site::default()
+        retries: RetryBackoff { max_attempts: 2, first_pause: short, max_pause: short },
+        ..SystemConfig::default()
     }
 }
 

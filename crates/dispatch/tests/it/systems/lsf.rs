@@ -2,16 +2,16 @@
 
 use std::num::NonZeroU32;
 
-use longshore_dispatch::system::{Array, BaseSystem, JobId, Site, SystemError, system};
-use longshore_testkit::servers::{Away, FakeBatch};
+use longshore_dispatch::system::{JobArray, BaseSystem, JobId, SystemConfig, SystemError, open_system};
+use longshore_testkit::servers::{DaemonState, FakeBatchSystem};
 
 use super::cases::{Reporting, all};
 use super::fixture::{SystemFixture, site};
 
-fn lsf() -> (FakeBatch, SystemFixture) {
-    let fake = FakeBatch::start().unwrap();
-    let site = Site { bin: Some(fake.bin()), ..site([fake.env()]) };
-    (fake, SystemFixture::new(system(BaseSystem::Lsf, site)))
+fn lsf() -> (FakeBatchSystem, SystemFixture) {
+    let fake = FakeBatchSystem::start().unwrap();
+    let site = SystemConfig { bin: Some(fake.bin()), ..site([fake.env()]) };
+    (fake, SystemFixture::new(open_system(BaseSystem::Lsf, site)))
 }
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn lsf_does_what_every_base_system_does() {
 async fn tasks_of_an_lsf_array_have_an_index_and_a_file_each() {
     let (_fake, fixture) = lsf();
     let mut job = fixture.job("echo $LONGSHORE_ARRAY_INDEX; exit $((LONGSHORE_ARRAY_INDEX - 1))");
-    job.array = Some(Array { first: 1, last: 3, throttle: NonZeroU32::new(2) });
+    job.array = Some(JobArray { first: 1, last: 3, throttle: NonZeroU32::new(2) });
     job.stdout = Some(fixture.path("task"));
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
@@ -38,7 +38,7 @@ async fn tasks_of_an_lsf_array_have_an_index_and_a_file_each() {
 async fn lsf_refuses_a_directive_in_its_own_words() {
     let (_fake, fixture) = lsf();
     let mut job = fixture.job("exit 0");
-    job.terms.queue = Some("nowhere".to_owned());
+    job.attributes.queue = Some("nowhere".to_owned());
     let message = fixture.system.submit(&job).await.unwrap_err().to_string();
     assert_eq!(message, "lsf refused: nowhere: No such queue. Job not submitted.");
     let mut job = fixture.job("exit 0");
@@ -50,12 +50,12 @@ async fn lsf_refuses_a_directive_in_its_own_words() {
 #[tokio::test]
 async fn an_lsf_that_is_away_is_tried_again_and_then_told() {
     let (fake, fixture) = lsf();
-    fake.set_away(Away::Yes).unwrap();
+    fake.set_daemon_state(DaemonState::Yes).unwrap();
     let error = fixture.system.submit(&fixture.job("exit 0")).await.unwrap_err();
     assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
     let error = fixture.system.status(&[JobId::new("1")]).await.unwrap_err();
     assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
-    fake.set_away(Away::No).unwrap();
+    fake.set_daemon_state(DaemonState::No).unwrap();
     let id = fixture.submit("exit 0").await;
     assert!(fixture.end(&id).await.is_success());
 }

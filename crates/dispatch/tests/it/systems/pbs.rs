@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    Array, BaseSystem, Cause, End, Exit, JobId, JobState, Site, SystemError, system,
+    JobArray, BaseSystem, JobEndCause, JobEnd, ExitStatus, JobId, JobState, SystemConfig, SystemError, open_system,
 };
-use longshore_testkit::servers::{Away, FakeBatch, PrivateSlurm};
+use longshore_testkit::servers::{DaemonState, FakeBatchSystem, PrivateSlurm};
 
 use super::cases::{Reporting, all};
 use super::fixture::{SystemFixture, site};
@@ -14,24 +14,24 @@ use super::fixture::{SystemFixture, site};
 #[tokio::test]
 async fn torque_on_slurm_does_what_every_base_system_does() {
     let slurm = PrivateSlurm::start().unwrap();
-    let site = Site { bin: Some(slurm.torque().unwrap()), ..site([slurm.env()]) };
-    let fixture = SystemFixture::new(system(BaseSystem::Pbs, site));
+    let site = SystemConfig { bin: Some(slurm.torque_commands().unwrap()), ..site([slurm.env()]) };
+    let fixture = SystemFixture::new(open_system(BaseSystem::Pbs, site));
     all(&fixture, Reporting::Nothing).await;
     let id = fixture.submit("sleep 600").await;
     let reported = slurm.run("scontrol", &["show", "job", id.as_str()]).unwrap();
     assert!(reported.contains("Requeue=0"), "{reported}");
     let mut job = fixture.job("exit 0");
-    job.terms.queue = Some("nowhere".to_owned());
+    job.attributes.queue = Some("nowhere".to_owned());
     let error = fixture.system.submit(&job).await.unwrap_err();
     let reported =
         matches!(&error, SystemError::Refused { message, .. } if message.contains("nowhere"));
     assert!(reported, "{error}");
 }
 
-fn openpbs() -> (FakeBatch, SystemFixture) {
-    let fake = FakeBatch::start().unwrap();
-    let site = Site { bin: Some(fake.bin()), ..site([fake.env()]) };
-    (fake, SystemFixture::new(system(BaseSystem::Pbs, site)))
+fn openpbs() -> (FakeBatchSystem, SystemFixture) {
+    let fake = FakeBatchSystem::start().unwrap();
+    let site = SystemConfig { bin: Some(fake.bin()), ..site([fake.env()]) };
+    (fake, SystemFixture::new(open_system(BaseSystem::Pbs, site)))
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn openpbs_does_what_every_base_system_does() {
 async fn tasks_of_an_openpbs_array_have_an_index_and_a_file_each() {
     let (_fake, fixture) = openpbs();
     let mut job = fixture.job("echo $LONGSHORE_ARRAY_INDEX");
-    job.array = Some(Array { first: 0, last: 2, throttle: NonZeroU32::new(2) });
+    job.array = Some(JobArray { first: 0, last: 2, throttle: NonZeroU32::new(2) });
     job.stdout = Some(fixture.path("task"));
     let id = fixture.system.submit(&job).await.unwrap();
     assert_eq!(id.as_str(), "1[].vm");
@@ -58,7 +58,7 @@ async fn tasks_of_an_openpbs_array_have_an_index_and_a_file_each() {
 async fn openpbs_refuses_a_directive_in_its_own_words() {
     let (_fake, fixture) = openpbs();
     let mut job = fixture.job("exit 0");
-    job.terms.queue = Some("nowhere".to_owned());
+    job.attributes.queue = Some("nowhere".to_owned());
     let message = fixture.system.submit(&job).await.unwrap_err().to_string();
     assert_eq!(message, "pbs refused: qsub: Unknown queue");
     let mut job = fixture.job("exit 0");
@@ -84,31 +84,31 @@ async fn an_openpbs_job_that_takes_too_long_is_told_so() {
     let mut job = fixture.job("exec sleep 600");
     job.time = Some(Duration::from_secs(1));
     let id = fixture.system.submit(&job).await.unwrap();
-    assert_eq!(fixture.end(&id).await, End { exit: None, cause: Cause::TimeLimit });
+    assert_eq!(fixture.end(&id).await, JobEnd { exit: None, cause: JobEndCause::TimeLimit });
 }
 
 #[tokio::test]
 async fn without_a_history_a_finished_openpbs_job_is_gone() {
     let (fake, fixture) = openpbs();
     let id = fixture.submit("exit 3").await;
-    assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(3)));
-    fake.forget_history().unwrap();
+    assert_eq!(fixture.end(&id).await.exit, Some(ExitStatus::Code(3)));
+    fake.disable_history().unwrap();
     let live = fixture.submit("sleep 600").await;
     let states = fixture.system.status(&[id.clone(), live.clone()]).await.unwrap();
     assert_eq!((&states[&id], &states[&live]), (&JobState::Gone, &JobState::Running));
     fixture.system.cancel(&[id.clone(), live]).await.unwrap();
-    assert_eq!(fixture.end(&id).await, End::unknown());
+    assert_eq!(fixture.end(&id).await, JobEnd::unknown());
 }
 
 #[tokio::test]
 async fn an_openpbs_server_that_is_away_is_tried_again_and_then_told() {
     let (fake, fixture) = openpbs();
-    fake.set_away(Away::Yes).unwrap();
+    fake.set_daemon_state(DaemonState::Yes).unwrap();
     let error = fixture.system.submit(&fixture.job("exit 0")).await.unwrap_err();
     assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
     let error = fixture.system.status(&[JobId::new("1.vm")]).await.unwrap_err();
     assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
-    fake.set_away(Away::No).unwrap();
+    fake.set_daemon_state(DaemonState::No).unwrap();
     let id = fixture.submit("exit 0").await;
     assert!(fixture.end(&id).await.is_success());
 }

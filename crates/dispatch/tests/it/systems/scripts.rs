@@ -4,32 +4,32 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    Array, BaseSystem, Job, PbsDialect, Program, Site, SystemError, Terms, system,
+    JobArray, BaseSystem, Job, PbsDialect, JobProgram, SystemConfig, SystemError, JobAttributes, open_system,
 };
 
 fn script(base: BaseSystem, job: &Job) -> Result<String, SystemError> {
-    system(base, Site::default()).script(job)
+    open_system(base, SystemConfig::default()).script(job)
 }
 
 fn torque(job: &Job) -> Result<String, SystemError> {
-    let site = Site { dialect: Some(PbsDialect::Torque), ..Site::default() };
-    system(BaseSystem::Pbs, site).script(job)
+    let site = SystemConfig { dialect: Some(PbsDialect::Torque), ..SystemConfig::default() };
+    open_system(BaseSystem::Pbs, site).script(job)
 }
 
 /// A job with everything that all systems support.
 fn job() -> Job {
     let program =
-        Program::Script { path: "/home/a b/run.sh".into(), args: vec!["it's".to_owned()] };
+        JobProgram::Script { path: "/home/a b/run.sh".into(), args: vec!["it's".to_owned()] };
     let mut job = Job::new("fit 7", program, "/home/a b");
     job.threads = NonZeroU32::new(4).unwrap();
     job.memory = Some(4001);
     job.time = Some(Duration::from_secs(26 * 3600 + 61));
     job.stdout = Some("/logs/7.out".into());
     job.env = [("MODE".to_owned(), "a\nb".to_owned())].into();
-    job.terms = Terms {
+    job.attributes = JobAttributes {
         email: Some("a@example.org".to_owned()),
         queue: Some("long".to_owned()),
-        ..Terms::default()
+        ..JobAttributes::default()
     };
     job.options = vec!["-x --verbatim \"as it is\"".to_owned()];
     job
@@ -38,7 +38,7 @@ fn job() -> Job {
 /// The same job as an array, with separate error files.
 fn array() -> Job {
     let throttle = NonZeroU32::new(10);
-    let array = Some(Array { first: 1, last: 100, throttle });
+    let array = Some(JobArray { first: 1, last: 100, throttle });
     Job { array, stderr: Some("/logs/7.err".into()), ..job() }
 }
 
@@ -191,12 +191,12 @@ fn this_machine_needs_no_script() {
 fn nothing_breaks_out_of_a_directive() {
     let evil = "main\n#SBATCH --uid=0";
     for base in BaseSystem::ALL {
-        let queue = Terms { queue: Some(evil.to_owned()), ..Terms::default() };
-        let quoted = Terms { queue: Some("a\" -R \"b".to_owned()), ..Terms::default() };
+        let queue = JobAttributes { queue: Some(evil.to_owned()), ..JobAttributes::default() };
+        let quoted = JobAttributes { queue: Some("a\" -R \"b".to_owned()), ..JobAttributes::default() };
         for bad in [
             Job { name: evil.to_owned(), options: Vec::new(), ..job() },
-            Job { terms: queue, options: Vec::new(), ..job() },
-            Job { terms: quoted, options: Vec::new(), ..job() },
+            Job { attributes: queue, options: Vec::new(), ..job() },
+            Job { attributes: quoted, options: Vec::new(), ..job() },
             Job { options: vec![evil.to_owned()], ..job() },
             Job {
                 env: [("A=1\nB".to_owned(), String::new())].into(),
@@ -205,13 +205,13 @@ fn nothing_breaks_out_of_a_directive() {
             },
         ] {
             // The local system has no queues, so a bad queue name does no harm there.
-            let is_bad = base != BaseSystem::Local || bad.terms.email.is_some();
+            let is_bad = base != BaseSystem::Local || bad.attributes.email.is_some();
             let answer = script(base, &bad);
             assert_eq!(matches!(answer, Err(SystemError::InvalidJob { .. })), is_bad, "{answer:?}");
         }
         let odd = Job {
             stdout: Some("/logs/%j $JOB_ID\n#SBATCH --x".into()),
-            program: Program::Command(vec!["a\n#$ -o /x".to_owned()]),
+            program: JobProgram::Command(vec!["a\n#$ -o /x".to_owned()]),
             options: Vec::new(),
             ..job()
         };
@@ -222,9 +222,9 @@ fn nothing_breaks_out_of_a_directive() {
 
 #[test]
 fn what_a_system_does_not_have_is_not_left_out_in_silence() {
-    let asks = |change: fn(&mut Terms)| {
+    let asks = |change: fn(&mut JobAttributes)| {
         let mut job = Job { options: Vec::new(), ..job() };
-        change(&mut job.terms);
+        change(&mut job.attributes);
         job
     };
     let account = asks(|terms| terms.account = Some("x".to_owned()));

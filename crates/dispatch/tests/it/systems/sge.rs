@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_dispatch::system::{Array, BaseSystem, Cause, Exit, JobState, SystemError, system};
+use longshore_dispatch::system::{JobArray, BaseSystem, JobEndCause, ExitStatus, JobState, SystemError, open_system};
 use longshore_testkit::servers::PrivateGridEngine;
 
 use super::cases::{Reporting, all, jobs_are_found_by_their_names};
@@ -11,7 +11,7 @@ use super::fixture::{SystemFixture, eventually, site};
 #[tokio::test]
 async fn grid_engine_does_what_every_base_system_does() {
     let mut sge = PrivateGridEngine::start().unwrap();
-    let fixture = SystemFixture::new(system(BaseSystem::Sge, site(sge.env())));
+    let fixture = SystemFixture::new(open_system(BaseSystem::Sge, site(sge.env())));
     all(&fixture, Reporting::Signals).await;
     jobs_are_found_by_their_names(&fixture).await;
     tasks_of_an_array_have_an_index_and_a_file_each(&fixture).await;
@@ -23,7 +23,7 @@ async fn grid_engine_does_what_every_base_system_does() {
 
 async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture) {
     let mut job = fixture.job("echo $LONGSHORE_ARRAY_INDEX; exit $((LONGSHORE_ARRAY_INDEX - 1))");
-    job.array = Some(Array { first: 1, last: 3, throttle: Some(2.try_into().unwrap()) });
+    job.array = Some(JobArray { first: 1, last: 3, throttle: Some(2.try_into().unwrap()) });
     job.stdout = Some(fixture.path("task"));
     let id = fixture.system.submit(&job).await.unwrap();
     assert!(id.as_str().parse::<u32>().is_ok(), "{id}");
@@ -36,7 +36,7 @@ async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture
 
 async fn what_grid_engine_refuses_is_told_at_once(fixture: &SystemFixture) {
     let mut job = fixture.job("exit 0");
-    job.terms.queue = Some("nowhere.q".to_owned());
+    job.attributes.queue = Some("nowhere.q".to_owned());
     let error = fixture.system.submit(&job).await.unwrap_err();
     let reported =
         matches!(&error, SystemError::Refused { message, .. } if message.contains("unknown queue"));
@@ -69,8 +69,8 @@ async fn a_job_may_not_run_longer_than_it_said(fixture: &SystemFixture) {
     job.time = Some(Duration::from_secs(1));
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
-    assert_eq!(end.exit, Some(Exit::Signal(9)), "{end:?}");
-    assert_ne!(end.cause, Cause::Cancelled);
+    assert_eq!(end.exit, Some(ExitStatus::Signal(9)), "{end:?}");
+    assert_ne!(end.cause, JobEndCause::Cancelled);
 }
 
 async fn a_job_outlives_an_outage_of_the_master(

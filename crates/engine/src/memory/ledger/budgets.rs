@@ -1,8 +1,8 @@
 //! Token buckets and monthly budgets.
 
 use async_trait::async_trait;
-use longshore_accounts::{Budget, BudgetState, Draw, Drawn, Limits, bucket};
-use longshore_core::store::in_charge_of_tenants;
+use longshore_accounts::{Budget, BudgetState, BucketRequest, DrawResult, Limits, token_bucket};
+use longshore_core::store::require_admin_scope;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 
 use super::LedgerState;
@@ -10,12 +10,12 @@ use crate::memory::MemoryStore;
 
 #[async_trait]
 impl Limits for MemoryStore {
-    async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
-        draws.iter().try_for_each(Draw::check)?;
+    async fn draw(&self, draws: Vec<BucketRequest>) -> Result<Vec<DrawResult>> {
+        draws.iter().try_for_each(BucketRequest::check)?;
         Ok(self.write(|state, now| {
             let buckets = &mut state.ledger.buckets;
-            let mut take = |draw: Draw| {
-                let (drawn, level) = bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
+            let mut take = |draw: BucketRequest| {
+                let (drawn, level) = token_bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
                 buckets.insert(draw.bucket, level);
                 drawn
             };
@@ -29,7 +29,7 @@ impl Limits for MemoryStore {
         tenant: &TenantId,
         budget: Option<Budget>,
     ) -> Result<BudgetState> {
-        in_charge_of_tenants(scope, tenant)?;
+        require_admin_scope(scope, tenant)?;
         budget.as_ref().map_or(Ok(()), Budget::check)?;
         Ok(self.write(|state, now| {
             match budget {

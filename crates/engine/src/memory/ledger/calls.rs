@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_accounts::budget::Verdict;
+use longshore_accounts::budget::BudgetDecision;
 use longshore_accounts::{
-    Admission, Call, CallRecord, Calls, NewCall, Recost, Usage, UsageBy, UsageFilter, cursor,
+    CallAdmission, Call, CallRecord, Calls, NewCall, CostCorrection, Usage, UsageBy, UsageFilter, page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, SessionId, Timestamp};
@@ -22,7 +22,7 @@ pub(in crate::memory) fn check_calls(records: &[CallRecord]) -> Result<()> {
 
 #[async_trait]
 impl Calls for MemoryStore {
-    async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>> {
+    async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<CallAdmission>> {
         calls.iter().try_for_each(NewCall::check)?;
         self.write(|state, now| {
             let mut sessions = calls.iter().filter_map(|call| call.session);
@@ -46,14 +46,14 @@ impl Calls for MemoryStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Call>> {
-        let after = after.map(cursor::call).transpose()?;
+        let after = after.map(page_cursor::call).transpose()?;
         Ok(self.read(|state, _| {
             let sort_key = |call: &Call| (call.opened_at, call.call.id);
             let rest = |call: &&Call| after.is_none_or(|after| sort_key(call) < after);
             let mut matching: Vec<&Call> =
                 state.ledger.matching(scope, filter).filter(rest).collect();
             matching.sort_by_key(|call| Reverse(sort_key(call)));
-            Page::first(matching.into_iter().cloned(), limit, cursor::after_call)
+            Page::first(matching.into_iter().cloned(), limit, page_cursor::after_call)
         }))
     }
 
@@ -69,8 +69,8 @@ impl Calls for MemoryStore {
         })
     }
 
-    async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()> {
-        recosts.iter().try_for_each(Recost::check)?;
+    async fn correct_costs(&self, scope: &Scope, recosts: Vec<CostCorrection>) -> Result<()> {
+        recosts.iter().try_for_each(CostCorrection::check)?;
         self.write(|state, _| {
             for recost in &recosts {
                 state.ledger.with_price(scope, recost)?;
@@ -95,7 +95,7 @@ impl State {
             let opened_at = found.map_or(now, |found| found.opened_at);
             let call = found.map_or_else(|| call.clone(), |found| merge_call(&found.call, &call));
             let gone = call.session.is_some_and(|session| !self.sessions.contains_key(&session));
-            let end = end.or_else(|| gone.then(|| call.maybe_billed()));
+            let end = end.or_else(|| gone.then(|| call.lost_end()));
             self.ledger.put(Call::new(CallRecord { call, end }, opened_at, now));
         }
     }
@@ -115,18 +115,18 @@ fn merge_call(first: &NewCall, later: &NewCall) -> NewCall {
 }
 
 impl LedgerState {
-    fn admit(&mut self, call: NewCall, now: Timestamp) -> Admission {
+    fn admit(&mut self, call: NewCall, now: Timestamp) -> CallAdmission {
         if self.calls.contains_key(&call.id) {
-            return Admission::Admitted;
+            return CallAdmission::Admitted;
         }
         if let Some(found) = self.find_duplicate(&call) {
-            return Admission::Duplicate(Box::new(found.clone()));
+            return CallAdmission::Duplicate(Box::new(found.clone()));
         }
         let month = self.month(&call.tenant, now);
         let admission = match month.admit(call.reserve_tokens, call.reserve_picos) {
-            Verdict::Over => return Admission::OverBudget(month),
-            Verdict::FitsNearly(part) => Admission::NearBudget(part),
-            Verdict::Fits => Admission::Admitted,
+            BudgetDecision::Exceeded => return CallAdmission::OverBudget(month),
+            BudgetDecision::NearLimit(part) => CallAdmission::NearBudget(part),
+            BudgetDecision::Within => CallAdmission::Admitted,
         };
         self.put(Call::new(CallRecord { call, end: None }, now, now));
         admission
@@ -149,10 +149,10 @@ impl LedgerState {
     }
 
     /// The call with a corrected cost.
-    fn with_price(&self, scope: &Scope, recost: &Recost) -> Result<Call> {
+    fn with_price(&self, scope: &Scope, recost: &CostCorrection) -> Result<Call> {
         let found = self.calls.get(&recost.id).filter(|call| scope.covers(&call.call.tenant));
         let mut call = found.ok_or_else(|| Error::not_found("call", recost.id))?.clone();
-        let end = call.end.as_mut().ok_or_else(|| recost.is_open())?;
+        let end = call.end.as_mut().ok_or_else(|| recost.open_call_error())?;
         end.cost_picos = recost.cost_picos;
         Ok(call)
     }
@@ -161,7 +161,7 @@ impl LedgerState {
     pub(in crate::memory) fn end_open_calls(&mut self, session: SessionId, now: Timestamp) {
         for id in self.open.get(&session).cloned().unwrap_or_default() {
             let Some(found) = self.calls.get(&id) else { continue };
-            let end = Some(found.call.maybe_billed());
+            let end = Some(found.call.lost_end());
             let record = CallRecord { call: found.call.clone(), end };
             self.put(Call::new(record, found.opened_at, now));
         }

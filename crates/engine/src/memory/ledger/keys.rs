@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use async_trait::async_trait;
-use longshore_accounts::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey, cursor};
+use longshore_accounts::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 
@@ -45,14 +45,14 @@ impl Keys for MemoryStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<KeyRecord>> {
-        let start = after.map(cursor::key).transpose()?;
+        let start = after.map(page_cursor::key).transpose()?;
         let start = start.map_or(Bound::Unbounded, Bound::Excluded);
         Ok(self.read(|state, _| {
             let rest = state.ledger.keys.range((start, Bound::Unbounded));
             let visible = rest.map(|(_, record)| record).filter(|KeyRecord { key, .. }| {
                 scope.covers(&key.tenant) && name.as_ref().is_none_or(|one| *one == key.name)
             });
-            Page::first(visible.cloned(), limit, cursor::after_key)
+            Page::first(visible.cloned(), limit, page_cursor::after_key)
         }))
     }
 }
@@ -99,7 +99,7 @@ impl LedgerState {
             self.versions_mut(&key.tenant, &key.name).map(|record| record.key.version).max();
         let next = newest.unwrap_or(0) + 1;
         if key.version != next {
-            return Err(key.not_the_next(next));
+            return Err(key.version_conflict(next));
         }
         for record in self.versions_mut(&key.tenant, &key.name) {
             if record.status == KeyStatus::Active {

@@ -13,9 +13,9 @@ mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longshore_accounts::bucket::Level;
+use longshore_accounts::token_bucket::BucketLevel;
 use longshore_accounts::{
-    Budget, BudgetState, Call, Deed, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
+    Budget, BudgetState, Call, AuditEntry, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
 };
 use longshore_core::{
     BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, TokenId,
@@ -36,11 +36,11 @@ pub(super) struct LedgerState {
     budgets: BTreeMap<TenantId, Budget>,
     /// Each month's usage, without its budget.
     pub(super) months: BTreeMap<(TenantId, String), BudgetState>,
-    buckets: BTreeMap<String, Level>,
+    buckets: BTreeMap<String, BucketLevel>,
     replies: BTreeMap<(TenantId, QueueName), SessionId>,
     provider_batches: BTreeMap<BatchId, provider_batches::RequestQueue>,
     tokens: BTreeMap<TokenId, (TokenHash, TokenRecord)>,
-    audit_log: VecDeque<Deed>,
+    audit_log: VecDeque<AuditEntry>,
     /// The sequence number of the newest audit log entry, even if it is pruned.
     last_audit_seq: u64,
 }
@@ -52,7 +52,7 @@ impl LedgerState {
             self.month_of(&before).discount(&before);
             self.remove_open(&before);
         }
-        self.month_of(&call).count(&call);
+        self.month_of(&call).add(&call);
         let request = (call.call.tenant.clone(), call.call.request_id.clone());
         self.requests.entry(request).or_default().insert(call.call.id);
         if let (Some(session), None) = (call.call.session, &call.end) {
@@ -79,7 +79,7 @@ impl LedgerState {
     pub(super) fn recount_months(&self) -> BTreeMap<(TenantId, String), BudgetState> {
         let mut months = BTreeMap::new();
         for call in self.calls.values() {
-            month_in(&mut months, call).count(call);
+            month_in(&mut months, call).add(call);
         }
         months
     }

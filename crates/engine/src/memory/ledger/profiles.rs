@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use async_trait::async_trait;
-use longshore_accounts::{ProfileChange, ProfileRecord, Profiles, cursor};
+use longshore_accounts::{ProfileChange, ProfileRecord, Profiles, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope};
 
@@ -42,14 +42,14 @@ impl Profiles for MemoryStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<ProfileRecord>> {
-        let start = after.map(cursor::profile).transpose()?;
+        let start = after.map(page_cursor::profile).transpose()?;
         let start = start.map_or(Bound::Unbounded, Bound::Excluded);
         Ok(self.read(|state, _| {
             let rest = state.ledger.profiles.range((start, Bound::Unbounded));
             let visible = rest.map(|(_, record)| record).filter(|record| {
                 scope.covers(&record.tenant) && name.as_ref().is_none_or(|one| *one == record.name)
             });
-            Page::first(visible.cloned(), limit, cursor::after_profile)
+            Page::first(visible.cloned(), limit, page_cursor::after_profile)
         }))
     }
 }

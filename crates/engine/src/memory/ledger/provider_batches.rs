@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use longshore_accounts::{
-    Delivery, NewParked, Parked, ParkedCounts, Parking, PendingChange, PendingFilter,
-    ProviderBatchChange, Return, Shipment,
+    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingRequests, PendingChange, PendingFilter,
+    ProviderBatchChange, CloseReason, ProviderBatch,
 };
 use longshore_core::{BatchId, Result, Timestamp, UnitId};
 
@@ -16,12 +16,12 @@ use crate::memory::MemoryStore;
 pub(super) struct RequestQueue {
     /// In order of arrival.
     requests: Vec<QueuedRequest>,
-    shipments: BTreeMap<u64, Shipment>,
+    shipments: BTreeMap<u64, ProviderBatch>,
     sealed: u64,
 }
 
 struct QueuedRequest {
-    item: Parked,
+    item: PendingRequest,
     shipment: Option<String>,
 }
 
@@ -30,9 +30,9 @@ impl RequestQueue {
         self.requests.iter_mut().find(|request| request.item.new.custom_id == custom_id)
     }
 
-    fn park(&mut self, new: NewParked, now: Timestamp) {
+    fn park(&mut self, new: NewPendingRequest, now: Timestamp) {
         if self.request(&new.custom_id).is_none() {
-            let item = Parked { new, parked_at: now, tries: 0, reply: None };
+            let item = PendingRequest { new, parked_at: now, tries: 0, reply: None };
             self.requests.push(QueuedRequest { item, shipment: None });
         }
     }
@@ -42,14 +42,14 @@ impl RequestQueue {
     }
 
     fn has_shipment(&self, mark: &str) -> bool {
-        self.shipments.values().any(|shipment| shipment.mark == mark)
+        self.shipments.values().any(|shipment| shipment.name == mark)
     }
 
     fn seal(&mut self, mark: &str, ids: &[String], now: Timestamp) {
         if self.has_shipment(mark) {
             return;
         }
-        let shipment = Shipment { mark: mark.to_owned(), sealed_at: now, ticket: None };
+        let shipment = ProviderBatch { name: mark.to_owned(), sealed_at: now, provider_id: None };
         self.shipments.insert(self.sealed, shipment);
         self.sealed += 1;
         for id in ids {
@@ -59,19 +59,19 @@ impl RequestQueue {
         }
     }
 
-    fn deliver(&mut self, delivery: Delivery) -> Option<UnitId> {
+    fn deliver(&mut self, delivery: BatchAnswer) -> Option<UnitId> {
         let request = self.request(&delivery.custom_id)?;
         request.item.reply.get_or_insert(delivery.reply);
         request.shipment = None;
         Some(request.item.new.unit)
     }
 
-    fn close(&mut self, mark: &str, how: Return) {
-        self.shipments.retain(|_, shipment| shipment.mark != mark);
+    fn close(&mut self, mark: &str, how: CloseReason) {
+        self.shipments.retain(|_, shipment| shipment.name != mark);
         let inside = |request: &&mut QueuedRequest| request.shipment.as_deref() == Some(mark);
         for request in self.requests.iter_mut().filter(inside) {
             request.shipment = None;
-            request.item.tries += u32::from(how == Return::Tried);
+            request.item.tries += u32::from(how == CloseReason::NoAnswer);
         }
     }
 }
@@ -89,7 +89,7 @@ impl MemoryStore {
 }
 
 #[async_trait]
-impl Parking for MemoryStore {
+impl PendingRequests for MemoryStore {
     async fn change_pending(&self, batch: &BatchId, change: PendingChange) -> Result<Vec<UnitId>> {
         Ok(self.with_queue(batch, |queue, now| {
             match change {
@@ -112,7 +112,7 @@ impl Parking for MemoryStore {
         batch: &BatchId,
         filter: &PendingFilter,
         limit: u32,
-    ) -> Result<Vec<Parked>> {
+    ) -> Result<Vec<PendingRequest>> {
         let wanted = |request: &&QueuedRequest| match filter {
             PendingFilter::CustomId(id) => request.item.new.custom_id == *id,
             PendingFilter::Waiting => RequestQueue::waits(request),
@@ -125,9 +125,9 @@ impl Parking for MemoryStore {
         }))
     }
 
-    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<Shipment>, ParkedCounts)> {
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
         Ok(self.with_queue(batch, |queue, _| {
-            let mut counts = ParkedCounts::default();
+            let mut counts = PendingCounts::default();
             for request in &queue.requests {
                 match (&request.item.reply, &request.shipment) {
                     (Some(_), _) => counts.answered += 1,
@@ -148,9 +148,9 @@ impl Parking for MemoryStore {
         self.with_queue(batch, |queue, now| match change {
             ProviderBatchChange::Create(ids) => queue.seal(mark, &ids, now),
             ProviderBatchChange::SetProviderId(ticket) => {
-                let shipment = queue.shipments.values_mut().find(|shipment| shipment.mark == mark);
+                let shipment = queue.shipments.values_mut().find(|shipment| shipment.name == mark);
                 if let Some(shipment) = shipment {
-                    shipment.ticket = Some(ticket);
+                    shipment.provider_id = Some(ticket);
                 }
             }
             ProviderBatchChange::Close(how) => queue.close(mark, how),

@@ -1,7 +1,7 @@
 //! Reply queues, each with the session that owns it.
 
 use async_trait::async_trait;
-use longshore_core::store::{Replies, Sent, UnitAction};
+use longshore_core::store::{ReplyQueues, SendResult, UnitAction};
 use longshore_core::{
     Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
 };
@@ -11,7 +11,7 @@ use crate::memory::MemoryStore;
 use crate::memory::state::State;
 
 #[async_trait]
-impl Replies for MemoryStore {
+impl ReplyQueues for MemoryStore {
     async fn assign_reply_queue(
         &self,
         scope: &Scope,
@@ -36,7 +36,7 @@ impl Replies for MemoryStore {
         })
     }
 
-    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
+    async fn send_reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<SendResult>> {
         scope.check_units(std::slice::from_ref(&unit))?;
         Ok(self.write(|state, now| {
             let key = (unit.tenant.clone(), unit.queue.clone());

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use longshore_accounts::{
-    Audit, Deed, NewDeed, TokenChange, TokenHash, TokenRecord, Tokens, cursor,
+    AuditLog, AuditEntry, NewAuditEntry, TokenChange, TokenHash, TokenRecord, Tokens, page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, Timestamp};
@@ -53,7 +53,7 @@ impl Tokens for MemoryStore {
 impl LedgerState {
     /// Prunes the oldest entries up to `before`.
     pub(in crate::memory) fn prune_audit_log(&mut self, before: Timestamp, limit: usize) -> u64 {
-        let old = |deed: &&Deed| deed.at <= before;
+        let old = |deed: &&AuditEntry| deed.at <= before;
         let old = self.audit_log.iter().take(limit).take_while(old).count();
         self.audit_log.drain(..old);
         old as u64
@@ -61,26 +61,26 @@ impl LedgerState {
 }
 
 #[async_trait]
-impl Audit for MemoryStore {
-    async fn note(&self, deed: NewDeed) -> Result<()> {
+impl AuditLog for MemoryStore {
+    async fn append(&self, deed: NewAuditEntry) -> Result<()> {
         self.write(|state, at| {
             state.ledger.last_audit_seq += 1;
             let seq = state.ledger.last_audit_seq;
-            state.ledger.audit_log.push_back(Deed { seq, at, deed });
+            state.ledger.audit_log.push_back(AuditEntry { seq, at, entry });
         });
         Ok(())
     }
 
-    async fn deeds(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<Deed>> {
-        let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX).unsigned_abs();
+    async fn audit_entries(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<AuditEntry>> {
+        let before = after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX).unsigned_abs();
         Ok(self.read(|state, _| {
-            let own = |deed: &&Deed| match scope {
+            let own = |deed: &&AuditEntry| match scope {
                 Scope::All => true,
-                Scope::Tenant(tenant) => deed.deed.tenant.as_ref() == Some(tenant),
+                Scope::Tenant(tenant) => deed.entry.tenant.as_ref() == Some(tenant),
             };
             let newest = state.ledger.audit_log.iter().rev().filter(own);
             let older = newest.filter(|deed| deed.seq < before).cloned();
-            Page::first(older, limit, cursor::after_deed)
+            Page::first(older, limit, page_cursor::after_audit_entry)
         }))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use foldhash::HashMap;
-use longshore_core::permits::{Answer, Ask, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
 use longshore_core::{Clock, Error, PermitId, Permits, PoolName, Result, SystemClock, Timestamp};
 use tokio::time::Instant;
 
@@ -61,30 +61,30 @@ impl MemoryPermits {
 
 #[async_trait]
 impl Permits for MemoryPermits {
-    async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+    async fn acquire(&self, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
         if ask.weight == 0 {
             return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
         }
         loop {
-            if let Some(answer) = self.ask_at_once(pool, ask) {
+            if let Some(answer) = self.try_acquire_now(pool, ask) {
                 return Ok(answer);
             }
             self.ensure_pool(pool, ask.max);
         }
     }
 
-    fn ask_at_once(&self, pool: &PoolName, ask: &Ask) -> Option<Answer> {
+    fn try_acquire_now(&self, pool: &PoolName, ask: &AcquireRequest) -> Option<AcquireResult> {
         // Read the clock under the lock: asks and their times have the same order.
         self.with_pool(pool, |pool| pool.ask(ask, self.clock.now()))
     }
 
-    async fn turn(&self, pool: &PoolName, id: PermitId) {
+    async fn wait_for_wakeup(&self, pool: &PoolName, id: PermitId) {
         if let Some(hint) = self.with_pool(pool, |pool| pool.wakeup(id)).flatten() {
             hint.notified().await;
         }
     }
 
-    async fn extend(
+    async fn renew(
         &self,
         pool: &PoolName,
         ids: &[PermitId],
@@ -102,7 +102,7 @@ impl Permits for MemoryPermits {
         Ok(())
     }
 
-    fn release_at_once(&self, pool: &PoolName, id: PermitId) -> bool {
+    fn try_release_now(&self, pool: &PoolName, id: PermitId) -> bool {
         self.with_pool(pool, |pool| pool.release(&[id], false));
         true
     }
@@ -128,7 +128,7 @@ impl Permits for MemoryPermits {
         Ok(names.into_iter().filter_map(stats).collect())
     }
 
-    async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
+    async fn acquire_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
         let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let quiet_until = alerts.entry((pool.clone(), alert.to_owned())).or_insert(now);

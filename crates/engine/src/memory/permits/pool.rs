@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
-use longshore_core::permits::{self, Answer, Ask, Grant, Holder, Otherwise, PoolStats, Waits};
+use longshore_core::permits::{self, AcquireResult, AcquireRequest, PermitGrant, Holder, IfFull, PoolStats, WaitHistogram};
 use longshore_core::{PermitId, Priority, Timestamp};
 use tokio::sync::Notify;
 
@@ -24,13 +24,13 @@ pub(super) struct PoolState {
     acquired: u64,
     timeouts: u64,
     expired: u64,
-    waits: Waits,
+    waits: WaitHistogram,
 }
 
 struct PermitLease {
     owner: Arc<str>,
     weight: u32,
-    grant: Grant,
+    grant: PermitGrant,
     since: Timestamp,
     until: Timestamp,
 }
@@ -69,33 +69,33 @@ impl PoolState {
             acquired: 0,
             timeouts: 0,
             expired: 0,
-            waits: Waits::default(),
+            waits: WaitHistogram::default(),
         }
     }
 
-    pub(super) fn ask(&mut self, ask: &Ask, now: Timestamp) -> Answer {
+    pub(super) fn ask(&mut self, ask: &AcquireRequest, now: Timestamp) -> AcquireResult {
         self.expire(now);
         if let Some(held) = self.leases.get_mut(&ask.id) {
             held.until = now + ask.ttl;
             self.next_expiry = self.next_expiry.min(held.until);
-            return Answer::Granted(held.grant);
+            return AcquireResult::Granted(held.grant);
         }
         if ask.weight > self.max {
             self.dequeue(ask.id);
             self.wake_eligible();
-            return Answer::TooHeavy { max: self.max };
+            return AcquireResult::TooHeavy { max: self.max };
         }
         let position = self.positions.get(&ask.id).copied();
         if self.has_room_for(ask.weight) && self.is_first(position, ask.priority, now) {
-            return Answer::Granted(self.grant(ask, position, now));
+            return AcquireResult::Granted(self.grant(ask, position, now));
         }
-        match ask.otherwise {
-            Otherwise::GoAway => {
+        match ask.if_full {
+            IfFull::Fail => {
                 self.dequeue(ask.id);
                 self.wake_eligible();
-                Answer::Full
+                AcquireResult::Full
             }
-            Otherwise::Wait(queue_ttl) => self.wait(ask, position, now + queue_ttl, now),
+            IfFull::Wait(queue_ttl) => self.wait(ask, position, now + queue_ttl, now),
         }
     }
 
@@ -116,14 +116,14 @@ impl PoolState {
     /// The position of a request that arrives now.
     fn next_position(&self, priority: Priority, now: Timestamp) -> QueuePosition {
         let arrived_at = now.max(self.last_arrival + Duration::from_micros(1));
-        QueuePosition { rank: permits::rank(priority, arrived_at), arrived_at }
+        QueuePosition { rank: permits::wait_rank(priority, arrived_at), arrived_at }
     }
 
-    fn grant(&mut self, ask: &Ask, position: Option<QueuePosition>, now: Timestamp) -> Grant {
+    fn grant(&mut self, ask: &AcquireRequest, position: Option<QueuePosition>, now: Timestamp) -> PermitGrant {
         self.dequeue(ask.id);
         self.fence += 1;
         let waited = position.map_or(Duration::ZERO, |position| now.since(position.arrived_at));
-        let grant = Grant { fence: self.fence, waited };
+        let grant = PermitGrant { fence: self.fence, waited };
         let until = now + ask.ttl;
         let held =
             PermitLease { owner: ask.owner.clone(), weight: ask.weight, grant, since: now, until };
@@ -137,11 +137,11 @@ impl PoolState {
 
     fn wait(
         &mut self,
-        ask: &Ask,
+        ask: &AcquireRequest,
         position: Option<QueuePosition>,
         until: Timestamp,
         now: Timestamp,
-    ) -> Answer {
+    ) -> AcquireResult {
         let position = position.unwrap_or_else(|| self.enqueue(ask, now));
         if let Some(waiter) = self.wait_queue.get_mut(&position) {
             (waiter.until, waiter.is_notified) = (until, false);
@@ -152,10 +152,10 @@ impl PoolState {
         let (before, recheck_at) =
             ahead.fold((0, NEVER), |(n, recheck_at), end| (n + 1, recheck_at.min(end)));
         let recheck_at = if before == 0 { self.next_expiry } else { recheck_at };
-        Answer::Waiting { before, look_again: recheck_at.since(now) }
+        AcquireResult::Waiting { before, look_again: recheck_at.since(now) }
     }
 
-    fn enqueue(&mut self, ask: &Ask, now: Timestamp) -> QueuePosition {
+    fn enqueue(&mut self, ask: &AcquireRequest, now: Timestamp) -> QueuePosition {
         let position = self.next_position(ask.priority, now);
         self.last_arrival = position.arrived_at;
         let waiter = QueuedWaiter {
@@ -294,8 +294,8 @@ impl PermitLease {
             owner: self.owner.as_ref().to_owned(),
             weight: self.weight,
             fence: self.grant.fence,
-            held: now.since(self.since),
-            left: self.until.since(now),
+            held_for: now.since(self.since),
+            expires_in: self.until.since(now),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{
-    AdaptiveMax, Alarm, BoundedPool, BoundedPoolBuilder, MemoryPermits, PoolAlert, PoolAlertKind,
-    Went,
+    AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, MemoryPermits, PoolAlert, PoolAlertKind,
+    CallOutcome,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -17,8 +17,8 @@ use super::{name, pool_stats, remote};
 struct RecordingSink(Mutex<Vec<PoolAlert>>);
 
 #[async_trait]
-impl Alarm for RecordingSink {
-    async fn raise(&self, alert: &PoolAlert) {
+impl AlertSink for RecordingSink {
+    async fn send(&self, alert: &PoolAlert) {
         self.0.lock().unwrap().push(alert.clone());
     }
 }
@@ -38,7 +38,7 @@ async fn alerts_are_told_once_for_all_processes_and_with_the_figures() {
     let (permits, sink) = (Arc::new(MemoryPermits::default()), Arc::new(RecordingSink::default()));
     let process = || {
         let builder = BoundedPool::builder(permits.clone(), name(), 1).wait(LIMIT);
-        builder.alert_every(EVERY).alarm(sink.clone()).build()
+        builder.alert_every(EVERY).alert_sink(sink.clone()).build()
     };
     let processes = [process(), process(), process()];
     let _held = processes[0].acquire().await.unwrap();
@@ -66,10 +66,10 @@ async fn alerts_are_told_once_for_all_processes_and_with_the_figures() {
 async fn an_outage_is_told_once_a_minute() {
     let sink = Arc::new(RecordingSink::default());
     let (builder, permits) = remote(1);
-    let pool = builder.alarm(sink.clone()).wait(Duration::from_secs(290)).build();
+    let pool = builder.alert_sink(sink.clone()).wait(Duration::from_secs(290)).build();
     permits.outage(true);
     assert!(pool.acquire().await.is_err());
-    let alerts = sink.alerts(PoolAlertKind::BackEndLost);
+    let alerts = sink.alerts(PoolAlertKind::BackendLost);
     assert_eq!(alerts.len(), 5);
     assert!(alerts[0].error.contains("outage"), "{:?}", alerts[0]);
 }
@@ -79,7 +79,7 @@ fn adaptive(builder: BoundedPoolBuilder) -> BoundedPool {
 }
 
 /// Uses permits for `seconds` seconds in many tasks, and reports `went` for each.
-async fn use_up(pools: &[BoundedPool], seconds: u64, went: Went) {
+async fn use_up(pools: &[BoundedPool], seconds: u64, went: CallOutcome) {
     let (until, mut tasks) = (Instant::now() + Duration::from_secs(seconds), JoinSet::new());
     for n in 0..100 {
         let pool = pools[n % pools.len()].clone();
@@ -87,7 +87,7 @@ async fn use_up(pools: &[BoundedPool], seconds: u64, went: Went) {
             while Instant::now() < until {
                 let mut permit = pool.acquire().await.unwrap();
                 sleep(Duration::from_millis(50)).await;
-                permit.note(went);
+                permit.set_outcome(went);
             }
         });
     }
@@ -99,10 +99,10 @@ async fn a_maximum_finds_itself() {
     let permits = Arc::new(MemoryPermits::default());
     let process = || adaptive(BoundedPool::builder(permits.clone(), name(), 4));
     let processes = [process(), process()];
-    use_up(&processes, 30, Went::Well).await;
+    use_up(&processes, 30, CallOutcome::Ok).await;
     let grown = pool_stats(&processes[0]).await.max;
     assert!(grown > 8, "{grown}");
-    use_up(&processes, 30, Went::Refused).await;
+    use_up(&processes, 30, CallOutcome::Refused).await;
     let shrunk = pool_stats(&processes[0]).await.max;
     assert!(shrunk < grown / 2, "{grown} then {shrunk}");
 }

@@ -36,7 +36,7 @@ async fn a_limit_holds_in_an_outage_too() {
     let answer = pool.try_acquire().await;
     assert!(matches!(answer, Err(AcquireError::Unavailable { .. })), "{answer:?}");
     permits.outage(false);
-    pool.settle().await;
+    pool.flush().await;
     assert_eq!(in_use(&*permits).await, 0);
 }
 
@@ -91,7 +91,7 @@ async fn a_pool_that_fails_open_gives_permits_of_its_own_and_no_more_afterwards(
     assert_eq!(stats.local, Some(LocalPermits { max: 3, in_use: 3 }));
     permits.outage(false);
     drop(own);
-    pool.settle().await;
+    pool.flush().await;
     sleep(Duration::from_secs(10)).await;
     let stats = pool.stats().await;
     assert_eq!((stats.outage, stats.local.unwrap().in_use), (None, 0));

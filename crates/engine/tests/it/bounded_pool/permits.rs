@@ -27,7 +27,7 @@ async fn a_dropped_permit_is_given_back_across_a_network() {
     for _ in 0..3 {
         drop(pool.acquire().await.unwrap());
     }
-    pool.settle().await;
+    pool.flush().await;
     assert_eq!(usage(&pool).await, (0, 0));
     permits.outage(true);
     let held = pool.try_acquire().await;
@@ -37,7 +37,7 @@ async fn a_dropped_permit_is_given_back_across_a_network() {
     permits.outage(true);
     drop(held);
     permits.outage(false);
-    pool.settle().await;
+    pool.flush().await;
     assert_eq!(usage(&pool).await, (0, 0), "it was tried again");
 }
 
@@ -106,7 +106,7 @@ fn a_permit_may_outlive_its_runtime() {
         let permits: &dyn Permits = &*permits;
         permits.reset(&name()).await.unwrap();
         drop(pool.acquire().await.unwrap());
-        pool.settle().await;
+        pool.flush().await;
         assert_eq!(usage(&pool).await, (0, 0), "its tasks run again");
     });
 }
@@ -124,7 +124,7 @@ async fn a_lost_permit_is_told_and_not_taken_again() {
     assert_eq!(usage(&pool).await, (0, 0));
     let heir = pool.try_acquire().await.unwrap().unwrap();
     drop(permit);
-    pool.settle().await;
+    pool.flush().await;
     assert_eq!(usage(&pool).await, (1, 0), "the loser gives nothing back");
     drop(heir);
 }

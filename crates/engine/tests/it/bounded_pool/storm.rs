@@ -116,7 +116,7 @@ async fn bounded_whatever_is_given_up_in_the_middle() {
     }
     driver.abort_all();
     pool.resize(LARGEST).await.unwrap();
-    pool.settle().await;
+    pool.flush().await;
     let most = counter.most.load(Ordering::SeqCst);
     assert!(most <= LARGEST, "{most} of {LARGEST} were held");
     assert_eq!(most, LARGEST, "no storm");

@@ -96,7 +96,7 @@ async fn a_request_that_is_dropped_leaves_the_line() {
     waiting.spawn(async move { own.acquire().await.unwrap() });
     until_waiting(&*permits, 1).await;
     waiting.shutdown().await;
-    pool.settle().await;
+    pool.flush().await;
     assert_eq!(usage(&pool).await, (1, 0));
     drop(held);
 }
@@ -110,7 +110,7 @@ async fn a_grant_that_nobody_hears_of_is_given_back() {
     let limit = Duration::from_millis(1);
     let gone = tokio::time::timeout(limit, pool.acquire()).await;
     assert!(gone.is_err(), "its answer was lost");
-    pool.settle().await;
+    pool.flush().await;
     assert_eq!(usage(&pool).await, (0, 0));
     assert_eq!(pool_stats(&pool).await.acquired, 1, "it had been granted");
 }
@@ -165,7 +165,7 @@ async fn a_storm_of_requests_leaves_nothing_behind() {
         });
     }
     tasks.join_all().await;
-    pool.settle().await;
+    pool.flush().await;
     let permits: &dyn Permits = &*permits;
     let stats = permits.stats(&name()).await.unwrap().unwrap();
     assert_eq!((stats.in_use, stats.waiting.len(), stats.expired), (0, 0, 0));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{BoundedPool, MemoryPermits, PoolName};
-use longshore_mail::mjml::{Compiler, RenderError, Rendered, Renderer, Template};
+use longshore_mail::mjml::{Compiler, RenderError, RenderedPage, Renderer, MjmlTemplate};
 use tokio::sync::Semaphore;
 
 use super::template;
@@ -26,7 +26,7 @@ impl Renderer for Watched {
         "watched"
     }
 
-    async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
+    async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(inside, Ordering::SeqCst);
@@ -39,7 +39,7 @@ impl Renderer for Watched {
             "bad" => {
                 Err(RenderError::Refused { renderer: "watched".into(), message: "bad".into() })
             }
-            text => Ok(Rendered { html: text.to_uppercase(), warnings: Vec::new() }),
+            text => Ok(RenderedPage { html: text.to_uppercase(), warnings: Vec::new() }),
         }
     }
 }
@@ -67,8 +67,8 @@ async fn no_more_are_rendered_at_once_than_the_pool_has_permits() {
         PoolName::new("mjml").expect("a name"),
         2,
     );
-    let compiler = Compiler::new(watched.clone()).within(pool.build());
-    let texts: Vec<Template> = (0..20).map(|n| template(&n.to_string())).collect();
+    let compiler = Compiler::new(watched.clone()).with_pool(pool.build());
+    let texts: Vec<MjmlTemplate> = (0..20).map(|n| template(&n.to_string())).collect();
     let all = futures_util::future::join_all(texts.iter().map(|text| compiler.compile(text)));
     let opens = async {
         for _ in 0..20 {
@@ -93,10 +93,10 @@ async fn what_takes_too_long_is_told_and_gives_its_permit_back() {
         1,
     );
     let pool = pool.build();
-    let compiler = Compiler::new(watched).within(pool.clone()).timeout(Duration::from_secs(1));
+    let compiler = Compiler::new(watched).with_pool(pool.clone()).timeout(Duration::from_secs(1));
     let error = compiler.compile(&template("a")).await.expect_err("it never ends");
     assert_eq!(error.to_string(), "watched took longer than 1s");
     assert!(error.is_retryable());
-    pool.settle().await;
+    pool.flush().await;
     assert!(pool.try_acquire().await.expect("it is there").is_some());
 }

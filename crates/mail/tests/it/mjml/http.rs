@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
-use longshore_mail::mjml::{Form, Http, RenderError, Rendered, Renderer};
+use longshore_mail::mjml::{HttpFormat, HttpRenderer, RenderError, RenderedPage, Renderer};
 
 use super::{page, template};
 
@@ -36,11 +36,11 @@ fn server(status: &'static str, body: &'static str) -> (String, JoinHandle<(Stri
     (url, serves)
 }
 
-async fn ask(url: &str, form: Form) -> Result<Rendered, RenderError> {
+async fn ask(url: &str, form: HttpFormat) -> Result<RenderedPage, RenderError> {
     // Normally the binary installs the TLS provider; here the test does.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::new();
-    Http::new(client, url.parse().expect("an address"), form)
+    HttpRenderer::new(client, url.parse().expect("an address"), form)
         .render(&template(&page("hello")))
         .await
 }
@@ -48,7 +48,7 @@ async fn ask(url: &str, form: Form) -> Result<Rendered, RenderError> {
 #[tokio::test]
 async fn a_raw_server_gets_the_template_as_it_is() {
     let (url, serves) = server("200 OK", "<html>page</html>");
-    assert_eq!(ask(&url, Form::Raw).await.expect("it renders").html, "<html>page</html>");
+    assert_eq!(ask(&url, HttpFormat::Raw).await.expect("it renders").html, "<html>page</html>");
     let (head, body) = serves.join().expect("it served");
     assert!(head.to_lowercase().contains("content-type: text/plain"), "{head}");
     assert_eq!(body, page("hello"));
@@ -59,7 +59,7 @@ async fn no_server_gets_what_it_might_take_for_an_include() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     // No server listens there: had the renderer sent the template, the error would be about the connection.
     let url: reqwest::Url = "http://127.0.0.1:9/".parse().expect("an address");
-    let server = Http::new(reqwest::Client::new(), url, Form::Raw);
+    let server = HttpRenderer::new(reqwest::Client::new(), url, HttpFormat::Raw);
     for hidden in super::HIDDEN {
         let text = page("x").replace("<mj-body>", &format!("<mj-body>\n{hidden}"));
         let error = server.render(&template(&text)).await.expect_err("it is refused");
@@ -75,7 +75,7 @@ async fn a_json_server_gets_json_and_its_errors_have_lines() {
     let answer =
         r#"{"html":"<html>page</html>","mjml_version":"4","errors":[{"line":1,"message":"oh"}]}"#;
     let (url, serves) = server("200 OK", answer);
-    let rendered = ask(&url, Form::Json).await.expect("it renders");
+    let rendered = ask(&url, HttpFormat::Json).await.expect("it renders");
     assert_eq!(
         (rendered.html.as_str(), rendered.warnings[0].to_string().as_str()),
         ("<html>page</html>", "line 1: oh")
@@ -88,12 +88,12 @@ async fn a_json_server_gets_json_and_its_errors_have_lines() {
 #[tokio::test]
 async fn what_a_server_answers_says_whether_to_try_again() {
     let cases = [
-        ("400 Bad Request", "Parsing failed. Check your mjml.", Form::Raw, false),
-        ("500 Internal Server Error", "oh", Form::Raw, true),
-        ("503 Service Unavailable", "", Form::Json, true),
-        ("200 OK", "", Form::Raw, false),
-        ("200 OK", "<html>", Form::Json, false),
-        ("200 OK", "{}", Form::Json, false),
+        ("400 Bad Request", "Parsing failed. Check your mjml.", HttpFormat::Raw, false),
+        ("500 Internal Server Error", "oh", HttpFormat::Raw, true),
+        ("503 Service Unavailable", "", HttpFormat::Json, true),
+        ("200 OK", "", HttpFormat::Raw, false),
+        ("200 OK", "<html>", HttpFormat::Json, false),
+        ("200 OK", "{}", HttpFormat::Json, false),
     ];
     for (status, body, form, again) in cases {
         let (url, serves) = server(status, body);
@@ -108,7 +108,7 @@ async fn a_server_that_is_not_there_may_be_there_later() {
     let address =
         TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let error =
-        ask(&format!("http://key:secret@{address}/"), Form::Raw).await.expect_err("no server");
+        ask(&format!("http://key:secret@{address}/"), HttpFormat::Raw).await.expect_err("no server");
     assert!(error.is_retryable());
     assert!(!error.to_string().contains("secret"), "{error}");
 }

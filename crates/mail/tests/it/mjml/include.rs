@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use longshore_mail::mjml::{Embedded, Roots, Template};
+use longshore_mail::mjml::{EmbeddedRenderer, Roots, MjmlTemplate};
 use tempfile::TempDir;
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -16,9 +16,9 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-fn read(folder: &Path, root: &Path) -> Result<Template, String> {
+fn read(folder: &Path, root: &Path) -> Result<MjmlTemplate, String> {
     let roots = Roots::new([root]).expect("it is there");
-    Template::read(&folder.join("mail.mjml"), &roots).map_err(|fault| fault.to_string())
+    MjmlTemplate::read(&folder.join("mail.mjml"), &roots).map_err(|fault| fault.to_string())
 }
 
 const OUTER: &str = "<mjml><mj-head>\n<mj-include path=\"parts/look.css\" type=\"css\" css-inline=\"inline\" />\n\
@@ -39,7 +39,7 @@ fn mjml_styles_and_html_are_put_into_their_places() {
         ("parts/raw.html", "<hr id=\"raw\">"),
     ]);
     let template = read(folder.path(), folder.path()).expect("it is complete");
-    let html = Embedded::render_here(&template).expect("it renders").html;
+    let html = EmbeddedRenderer::render_blocking(&template).expect("it renders").html;
     for part in ["<title>Told</title>", "color: #123456", "hello", "id=\"raw\""] {
         assert!(html.contains(part), "{part} is not in {html}");
     }
@@ -56,7 +56,7 @@ fn a_fault_is_told_with_the_file_that_it_is_in() {
     ]);
     let fault = |()| {
         let template = read(folder.path(), folder.path()).expect("it is complete");
-        Embedded::render_here(&template).expect_err("it is refused")
+        EmbeddedRenderer::render_blocking(&template).expect_err("it is refused")
     };
     let error = fault(());
     assert_eq!(
@@ -90,7 +90,7 @@ fn nothing_outside_of_the_allowed_folders_is_read() {
     }
     fs::write(inside.join("mail.mjml"), "<mj-include path=\"mail.mjml\" />").expect("written");
     assert!(
-        Template::read(&inside.join("mail.mjml"), &Roots::default()).is_err(),
+        MjmlTemplate::read(&inside.join("mail.mjml"), &Roots::default()).is_err(),
         "no roots, no includes"
     );
 }
@@ -99,7 +99,7 @@ fn nothing_outside_of_the_allowed_folders_is_read() {
 fn an_include_is_one_however_it_is_written() {
     for tag in ["MJ-INCLUDE", "Mj-Include", "mj-\rinclude"] {
         let text = format!("<mjml><mj-body><{tag} path=\"/etc/passwd\"/></mj-body></mjml>");
-        let refused = Template::from_text(&text, &Roots::default()).expect_err("it is outside");
+        let refused = MjmlTemplate::from_text(&text, &Roots::default()).expect_err("it is outside");
         assert!(refused.message.contains("outside"), "{tag}: {refused}");
     }
     let folder =

@@ -1,17 +1,17 @@
 //! The embedded renderer, and workarounds for mrml's faults.
 
-use longshore_mail::mjml::{Embedded, Renderer, Roots, Template};
+use longshore_mail::mjml::{EmbeddedRenderer, Renderer, Roots, MjmlTemplate};
 
 use super::{page, template};
 
 fn html(text: &str) -> String {
-    Embedded::render_here(&template(text)).expect("it renders").html
+    EmbeddedRenderer::render_blocking(&template(text)).expect("it renders").html
 }
 
 fn fault(text: &str) -> String {
-    let template = Template::from_text(text, &Roots::default());
+    let template = MjmlTemplate::from_text(text, &Roots::default());
     template
-        .and_then(|template| Embedded::render_here(&template))
+        .and_then(|template| EmbeddedRenderer::render_blocking(&template))
         .expect_err("it is refused")
         .to_string()
 }
@@ -93,7 +93,7 @@ fn what_the_library_refuses_is_told_by_line_and_not_by_byte() {
 
 #[tokio::test]
 async fn it_renders_beside_whoever_waits_for_it() {
-    let embedded = Embedded::new(2).await.expect("threads");
+    let embedded = EmbeddedRenderer::new(2).await.expect("threads");
     let rendered = embedded.render(&template(&page("hello"))).await.expect("it renders");
     assert!(rendered.html.contains("hello"));
 }

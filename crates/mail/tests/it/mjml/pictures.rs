@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use longshore_mail::mjml::{Embedded, Renderer};
+use longshore_mail::mjml::{EmbeddedRenderer, Renderer};
 use longshore_testkit::Browser;
 use serde_json::json;
 
@@ -72,7 +72,7 @@ async fn both_renderers_pages_look_the_same() {
     let mut differ = Vec::new();
     for (path, template) in templates() {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        let here = Embedded::render_here(&template).expect("it renders").html;
+        let here = EmbeddedRenderer::render_blocking(&template).expect("it renders").html;
         let there = reference.render(&template).await.expect("it renders").html;
         let (here, there) =
             (picture(&mut browser, &here).await, picture(&mut browser, &there).await);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longshore_mail::mjml::{Embedded, Reference, RenderError, Renderer, differences};
+use longshore_mail::mjml::{EmbeddedRenderer, NpmRenderer, RenderError, Renderer, differences};
 
 use super::{page, template};
 
@@ -14,9 +14,9 @@ fn folder() -> PathBuf {
     )
 }
 
-pub(super) async fn reference() -> Reference {
+pub(super) async fn reference() -> NpmRenderer {
     let hint = "npm's mjml: ./test installs it, or `npm install --prefix target/mjml mjml`";
-    Reference::start(&folder(), 1).await.expect(hint)
+    NpmRenderer::start(&folder(), 1).await.expect(hint)
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn what_it_refuses_will_not_be_tried_again() {
 #[tokio::test]
 async fn it_says_so_if_mjml_is_not_installed() {
     let empty = tempfile::TempDir::new().expect("a folder");
-    let error = Reference::start(empty.path(), 1).await.expect_err("it is not there");
+    let error = NpmRenderer::start(empty.path(), 1).await.expect_err("it is not there");
     assert!(error.to_string().contains("npm's mjml is not there"), "{error}");
 }
 
@@ -53,7 +53,7 @@ async fn it_never_reads_a_file_for_a_template() {
     let text = page("x")
         .replace("<mj-body>", "<mj-body><mj-include path=\"/etc/hostname\" type=\"html\" />");
     // Our template rejects it; the worker does not read it either.
-    let refused = longshore_mail::mjml::Template::from_text(&text, &Default::default());
+    let refused = longshore_mail::mjml::MjmlTemplate::from_text(&text, &Default::default());
     assert!(refused.is_err());
     for hidden in super::HIDDEN {
         let text = page("x").replace("<mj-body>", &format!("<mj-body>\n{hidden}"));
@@ -68,9 +68,9 @@ async fn both_render_a_plain_page_the_same_but_for_what_is_known() {
     let reference = reference().await;
     let template = template(&page("hello"));
     let there = reference.render(&template).await.expect("it renders").html;
-    let here = Embedded::render_here(&template).expect("it renders").html;
+    let here = EmbeddedRenderer::render_blocking(&template).expect("it renders").html;
     let differences = differences(&there, &here);
     assert!(differences.len() < 20, "{differences:#?}");
-    assert!(differences.iter().all(|one| !one.what.contains("hello")), "{differences:#?}");
+    assert!(differences.iter().all(|one| !one.text.contains("hello")), "{differences:#?}");
     reference.close().await;
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use longshore_mail::html_to_text;
-use longshore_mail::mjml::{Embedded, Renderer, Roots, Template};
+use longshore_mail::mjml::{EmbeddedRenderer, Renderer, Roots, MjmlTemplate};
 
 use super::reference::reference;
 
-pub(super) fn templates() -> Vec<(PathBuf, Template)> {
+pub(super) fn templates() -> Vec<(PathBuf, MjmlTemplate)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
     let roots = Roots::new([&folder]).expect("it is there");
     let paths =
@@ -21,7 +21,7 @@ pub(super) fn templates() -> Vec<(PathBuf, Template)> {
     paths.sort();
     paths
         .into_iter()
-        .map(|path| (path.clone(), Template::read(&path, &roots).expect("read")))
+        .map(|path| (path.clone(), MjmlTemplate::read(&path, &roots).expect("read")))
         .collect()
 }
 
@@ -61,7 +61,7 @@ mj-spacer mj-style mj-table mj-text mj-title mj-wrapper";
 async fn both_renderers_make_the_same_elements_and_words_of_them() {
     let reference = reference().await;
     for (path, template) in templates() {
-        let here = Embedded::render_here(&template).expect("it renders").html;
+        let here = EmbeddedRenderer::render_blocking(&template).expect("it renders").html;
         let there = reference.render(&template).await.expect("it renders").html;
         let name = path.display();
         // One renderer puts white space between elements.

@@ -1,9 +1,9 @@
 //! The content of built messages.
 
 use longshore::Priority;
-use longshore_mail::letter::{Draft, DraftError};
-use longshore_mail::send::Folder;
-use longshore_mail::spool::{Key, Spool};
+use longshore_mail::message_builder::{Draft, DraftError};
+use longshore_mail::send::FileTransport;
+use longshore_mail::spool::{MessageKey, Spool};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -34,7 +34,7 @@ fn what_could_smuggle_lines_into_a_head_is_refused() {
         headers: vec![("X-A".into(), value.into())],
     };
     let seal =
-        |draft: Draft| draft.seal(Key::new("k").expect("a key"), now(), Priority::NORMAL, now());
+        |draft: Draft| draft.build(MessageKey::new("k").expect("a key"), now(), Priority::NORMAL, now());
     assert!(matches!(
         seal(draft("b@example.org", "1\r\nBcc: c@example.org")),
         Err(DraftError::Header(_))
@@ -52,8 +52,8 @@ fn what_could_smuggle_lines_into_a_head_is_refused() {
 async fn a_folder_has_each_letter_once() {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(&folder.path().join("spool")).expect("a spool");
-    spool.put(&[letter("a@example.org", "1"), letter("b@example.org", "2")], now()).expect("kept");
-    let carrier = Arc::new(Folder::new(&folder.path().join("out")).expect("a folder"));
+    spool.enqueue(&[letter("a@example.org", "1"), letter("b@example.org", "2")], now()).expect("kept");
+    let carrier = Arc::new(FileTransport::new(&folder.path().join("out")).expect("a folder"));
     assert_eq!(send(&spool, carrier).await.sent, 2);
     let names = std::fs::read_dir(folder.path().join("out")).expect("read");
     let names: Vec<_> = names.map(|entry| entry.expect("an entry").path()).collect();

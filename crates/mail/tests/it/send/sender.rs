@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use longshore::SystemClock;
-use longshore_mail::send::{Carrier, MailTransaction, Sender, SenderSettings};
-use longshore_mail::spool::{DeliveryOutcome, Message, Share, Spool, SpoolError};
+use longshore_mail::send::{Transport, MailTransaction, Sender, SenderSettings};
+use longshore_mail::spool::{DeliveryOutcome, SpooledMessage, Share, Spool, SpoolError};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{letter, now};
 
-async fn sender(spool: &Spool, carrier: Arc<dyn Carrier>, connections: usize) -> Sender {
+async fn sender(spool: &Spool, carrier: Arc<dyn Transport>, connections: usize) -> Sender {
     let settings = SenderSettings { connections, ..Default::default() };
     let shard = spool.shard(Share::ALL).expect("the lock is free");
     Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins")
@@ -22,7 +22,7 @@ async fn sender(spool: &Spool, carrier: Arc<dyn Carrier>, connections: usize) ->
 
 fn put(spool: &Spool, about: &[&str]) {
     let letters: Vec<_> = about.iter().map(|about| letter("a@x.org", about)).collect();
-    spool.put(&letters, now()).expect("kept");
+    spool.enqueue(&letters, now()).expect("kept");
 }
 
 /// Makes the claimed message's file unwritable at the first offer, as a full disk would.
@@ -33,8 +33,8 @@ struct FullDisk {
 }
 
 #[async_trait]
-impl Carrier for FullDisk {
-    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+impl Transport for FullDisk {
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         self.offers.fetch_add(1, Ordering::SeqCst);
         let file = self.spool.folder().join("sending").join(message.name.to_string());
         fs::remove_file(&file).and_then(|()| fs::create_dir(&file)).expect("in its way");
@@ -44,7 +44,7 @@ impl Carrier for FullDisk {
 
 #[async_trait]
 impl MailTransaction for FullDisk {
-    async fn send_data(self: Box<Self>, _: &Message) -> DeliveryOutcome {
+    async fn send_data(self: Box<Self>, _: &SpooledMessage) -> DeliveryOutcome {
         panic!("what could not be noted must not be handed over");
     }
 }
@@ -72,8 +72,8 @@ struct SlowTransport {
 struct Gate(Option<Arc<Semaphore>>);
 
 #[async_trait]
-impl Carrier for SlowTransport {
-    async fn begin(&self, message: &Message) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+impl Transport for SlowTransport {
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         let key = message.name.key.encoded();
         self.got.send(key.to_owned()).expect("the test listens");
         Ok(Box::new(Gate(self.gates.get(key).cloned())))
@@ -82,7 +82,7 @@ impl Carrier for SlowTransport {
 
 #[async_trait]
 impl MailTransaction for Gate {
-    async fn send_data(self: Box<Self>, _: &Message) -> DeliveryOutcome {
+    async fn send_data(self: Box<Self>, _: &SpooledMessage) -> DeliveryOutcome {
         if let Some(gate) = self.0 {
             gate.acquire().await.expect("open").forget();
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::RetryPolicy;
-use longshore_mail::send::{Carrier, Credentials, DomainRate, Security, SenderSettings, Smtp};
-use longshore_mail::spool::{Letter, OnUnanswered, Policy, Spool};
+use longshore_mail::send::{Transport, Credentials, DomainRate, Security, SenderSettings, Smtp};
+use longshore_mail::spool::{NewMessage, OnUnanswered, DeliveryPolicy, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 use tempfile::TempDir;
 
@@ -24,12 +24,12 @@ async fn letters_arrive_as_they_were_written_over_few_connections() {
     let (_folder, spool) = spool();
     let letters: Vec<_> =
         (0..50).map(|n| letter(&format!("user{n}@example.org"), &format!("d/{n}"))).collect();
-    spool.put(&letters, now()).expect("kept");
+    spool.enqueue(&letters, now()).expect("kept");
     let (carrier, four) =
         (smtp(&server, Security::None), SenderSettings { connections: 4, ..Default::default() });
     let sent = send_with(&spool, carrier.clone(), four).await;
-    assert_eq!((sent.sent, sent.again, sent.failed), (50, 0, 0));
-    let arrived = server.arrived().expect("read");
+    assert_eq!((sent.sent, sent.retried, sent.failed), (50, 0, 0));
+    let arrived = server.messages().expect("read");
     let ids: HashSet<&str> = arrived.iter().map(|one| one["id"].as_str().expect("an id")).collect();
     assert_eq!((arrived.len(), ids.len()), (50, 50));
     assert!(letters.iter().all(|letter| ids.contains(letter.message_id.as_str())));
@@ -40,7 +40,7 @@ async fn letters_arrive_as_they_were_written_over_few_connections() {
     let content = arrived[0]["content"].as_str().expect("text");
     assert!(content.contains("text/plain") && content.contains("text/html"), "{content}");
     carrier.close().await;
-    assert_eq!(server.goodbyes().expect("read"), peers.len(), "each connection ended with a word");
+    assert_eq!(server.quit_count().expect("read"), peers.len(), "each connection ended with a word");
 }
 
 #[tokio::test]
@@ -48,22 +48,22 @@ async fn a_connection_that_has_carried_enough_ends_with_a_word() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
     let letters: Vec<_> = (0..4).map(|n| letter("a@x.org", &n.to_string())).collect();
-    spool.put(&letters, now()).expect("kept");
+    spool.enqueue(&letters, now()).expect("kept");
     let mut settings = settings(&server, Security::None);
     settings.max_messages = 2;
     let carrier = Arc::new(Smtp::new(settings).expect("no TLS"));
     let one = SenderSettings { connections: 1, ..Default::default() };
     assert_eq!(send_with(&spool, carrier, one).await.sent, 4);
-    assert_eq!(server.goodbyes().expect("read"), 2);
+    assert_eq!(server.quit_count().expect("read"), 2);
 }
 
 #[tokio::test]
 async fn a_message_that_is_too_large_fails_and_a_full_mailbox_is_tried_again() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
-    spool.put(&[letter("large@x.org", "1"), letter("full@x.org", "2")], now()).expect("kept");
+    spool.enqueue(&[letter("large@x.org", "1"), letter("full@x.org", "2")], now()).expect("kept");
     let sent = send(&spool, smtp(&server, Security::None)).await;
-    assert_eq!((sent.sent, sent.again, sent.failed), (0, 1, 1), "{sent:?}");
+    assert_eq!((sent.sent, sent.retried, sent.failed), (0, 1, 1), "{sent:?}");
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_message_to_several_domains_waits_for_each_of_them() {
     let mut letters = [letter("a@x.org", "1"), letter("a@y.org", "2")];
     letters[1].envelope.to.push("b@x.org".into());
     let per_domain = Some(DomainRate { per_minute: 1.0, burst: 1.0 });
-    spool.put(&letters, now()).expect("kept");
+    spool.enqueue(&letters, now()).expect("kept");
     let settings = SenderSettings { per_domain, connections: 1, ..Default::default() };
     let sent = send_with(&spool, smtp(&server, Security::None), settings).await;
     assert_eq!((sent.sent, sent.put_off), (1, 1), "{sent:?}");
@@ -87,7 +87,7 @@ async fn a_server_is_spoken_to_securely_or_not_at_all() {
             .into_iter()
             .enumerate()
     {
-        let server = PrivateSmtp::start_asking(there).expect("a server");
+        let server = PrivateSmtp::start_with_auth(there).expect("a server");
         let (user, password) = server.user();
         let credentials =
             |password: &str| Credentials { user: user.into(), password: password.into() };
@@ -98,15 +98,15 @@ async fn a_server_is_spoken_to_securely_or_not_at_all() {
                     .expect("TLS"),
             )
         };
-        spool.put(&[letter("a@example.org", &format!("secure/{n}"))], now()).expect("kept");
+        spool.enqueue(&[letter("a@example.org", &format!("secure/{n}"))], now()).expect("kept");
         let sent = send(&spool, carrier(Some(credentials(password)))).await;
         assert_eq!(sent.sent, 1, "{there:?}: {sent:?}");
-        let arrived = server.arrived().expect("read");
+        let arrived = server.messages().expect("read");
         assert_eq!((&arrived[0]["secure"], &arrived[0]["user"]), (&true.into(), &user.into()));
         // A wrong password concerns the configuration and not the message.
-        spool.put(&[letter("a@example.org", &format!("wrong/{n}"))], now()).expect("kept");
+        spool.enqueue(&[letter("a@example.org", &format!("wrong/{n}"))], now()).expect("kept");
         let sent = send(&spool, carrier(Some(credentials("wrong")))).await;
-        assert_eq!((sent.sent, sent.again, sent.failed), (0, 1, 0), "{there:?}");
+        assert_eq!((sent.sent, sent.retried, sent.failed), (0, 1, 0), "{there:?}");
     }
 }
 
@@ -116,17 +116,17 @@ async fn no_mail_goes_to_whom_we_do_not_know_or_in_the_clear() {
     let (plain, untrusted) =
         (PrivateSmtp::start(MailSecurity::None), PrivateSmtp::start(MailSecurity::Tls));
     let (plain, untrusted) = (plain.expect("a server"), untrusted.expect("a server"));
-    spool.put(&[letter("a@example.org", "1")], now()).expect("kept");
+    spool.enqueue(&[letter("a@example.org", "1")], now()).expect("kept");
     let sent = send(&spool, smtp(&plain, Security::StartTls)).await;
-    assert_eq!((sent.sent, sent.again), (0, 1), "it offers no STARTTLS");
-    spool.put(&[letter("a@example.org", "2")], now()).expect("kept");
+    assert_eq!((sent.sent, sent.retried), (0, 1), "it offers no STARTTLS");
+    spool.enqueue(&[letter("a@example.org", "2")], now()).expect("kept");
     // The trusted authority did not sign this server's certificate.
     let mut settings = settings(&untrusted, Security::Tls);
-    settings.authorities = Some(plain.authority());
+    settings.authorities = Some(plain.ca_certificate());
     let sent = send(&spool, Arc::new(Smtp::new(settings).expect("TLS"))).await;
-    assert_eq!((sent.sent, sent.again), (0, 1), "its certificate is not trusted");
+    assert_eq!((sent.sent, sent.retried), (0, 1), "its certificate is not trusted");
     assert!(
-        plain.arrived().expect("read").is_empty() && untrusted.arrived().expect("read").is_empty()
+        plain.messages().expect("read").is_empty() && untrusted.messages().expect("read").is_empty()
     );
 }
 
@@ -139,9 +139,9 @@ async fn each_answer_has_its_consequence() {
     let mut letters: Vec<_> = people[..5].iter().map(|to| letter(to, to)).collect();
     letters.push(letter("a@x.org", "no address"));
     letters[5].envelope.to = vec!["no address".into()];
-    spool.put(&letters, now()).expect("kept");
+    spool.enqueue(&letters, now()).expect("kept");
     let sent = send(&spool, smtp(&server, Security::None)).await;
-    assert_eq!((sent.sent, sent.again, sent.failed), (1, 2, 3), "{sent:?}");
+    assert_eq!((sent.sent, sent.retried, sent.failed), (1, 2, 3), "{sent:?}");
     let failed: Vec<String> = std::fs::read_dir(spool.folder().join("failed"))
         .expect("read")
         .map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).expect("read"))
@@ -155,23 +155,23 @@ async fn each_answer_has_its_consequence() {
 async fn of_several_recipients_each_gets_it_once_or_is_told_as_a_failure() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
-    let to = |letter: &mut Letter, people: &[&str]| {
+    let to = |letter: &mut NewMessage, people: &[&str]| {
         letter.envelope.to = people.iter().map(|to| (*to).to_owned()).collect();
     };
     let mut letters = ["1", "2"].map(|about| letter("fine@x.org", about));
     to(&mut letters[0], &["refuse@x.org", "fine@x.org", "no address"]);
     to(&mut letters[1], &["fine@x.org", "once@x.org"]);
-    spool.put(&letters, now()).expect("kept");
-    let retry = RetryPolicy { base: Duration::ZERO, ..Policy::default().retry };
+    spool.enqueue(&letters, now()).expect("kept");
+    let retry = RetryPolicy { base: Duration::ZERO, ..DeliveryPolicy::default().retry };
     let settings = || SenderSettings {
-        policy: Policy { retry: retry.clone(), ..Policy::default() },
+        policy: DeliveryPolicy { retry: retry.clone(), ..DeliveryPolicy::default() },
         ..Default::default()
     };
     let first = send_with(&spool, smtp(&server, Security::None), settings()).await;
-    assert_eq!((first.sent, first.again, first.failed), (0, 1, 1), "{first:?}");
+    assert_eq!((first.sent, first.retried, first.failed), (0, 1, 1), "{first:?}");
     let second = send_with(&spool, smtp(&server, Security::None), settings()).await;
-    assert_eq!((second.sent, second.again, second.failed), (1, 0, 0), "{second:?}");
-    let arrived = server.arrived().expect("read");
+    assert_eq!((second.sent, second.retried, second.failed), (1, 0, 0), "{second:?}");
+    let arrived = server.messages().expect("read");
     let mut to: Vec<String> = arrived.iter().map(|one| one["to"].to_string()).collect();
     to.sort();
     assert_eq!(to, ["[\"fine@x.org\"]", "[\"fine@x.org\"]", "[\"once@x.org\"]"]);
@@ -179,7 +179,7 @@ async fn of_several_recipients_each_gets_it_once_or_is_told_as_a_failure() {
     assert!(spool.retry(&letters[0].key, now()).expect("retried"));
     let third = send_with(&spool, smtp(&server, Security::None), settings()).await;
     assert_eq!((third.sent, third.failed), (0, 1), "{third:?}");
-    assert_eq!(server.arrived().expect("read").len(), 3);
+    assert_eq!(server.messages().expect("read").len(), 3);
 }
 
 #[tokio::test]
@@ -188,13 +188,13 @@ async fn what_may_have_arrived_is_sent_again_or_not_as_the_policy_says() {
     for (on_unanswered, again, failed) in [(OnUnanswered::Again, 1, 0), (OnUnanswered::Fail, 0, 1)]
     {
         let (_folder, spool) = spool();
-        spool.put(&[letter("hang@x.org", "1")], now()).expect("kept");
-        let policy = Policy { on_unanswered, ..Policy::default() };
+        spool.enqueue(&[letter("hang@x.org", "1")], now()).expect("kept");
+        let policy = DeliveryPolicy { on_unanswered, ..DeliveryPolicy::default() };
         let settings = SenderSettings { policy, ..Default::default() };
         let sent = send_with(&spool, smtp(&server, Security::None), settings).await;
-        assert_eq!((sent.again, sent.failed), (again, failed), "{on_unanswered:?}");
+        assert_eq!((sent.retried, sent.failed), (again, failed), "{on_unanswered:?}");
     }
-    assert_eq!(server.arrived().expect("read").len(), 2, "it did arrive");
+    assert_eq!(server.messages().expect("read").len(), 2, "it did arrive");
 }
 
 #[tokio::test]
@@ -202,16 +202,16 @@ async fn a_server_that_was_away_costs_no_letter() {
     let mut server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
     let carrier = smtp(&server, Security::None);
-    spool.put(&[letter("a@example.org", "1")], now()).expect("kept");
+    spool.enqueue(&[letter("a@example.org", "1")], now()).expect("kept");
     assert_eq!(send(&spool, carrier.clone()).await.sent, 1);
     server.restart().expect("it starts again");
     // The pooled connection is dead, so a new one is made.
-    spool.put(&[letter("a@example.org", "2")], now()).expect("kept");
+    spool.enqueue(&[letter("a@example.org", "2")], now()).expect("kept");
     assert_eq!(send(&spool, carrier.clone()).await.sent, 1);
     server.stop();
-    spool.put(&[letter("a@example.org", "3")], now()).expect("kept");
+    spool.enqueue(&[letter("a@example.org", "3")], now()).expect("kept");
     let sent = send(&spool, carrier).await;
-    assert_eq!((sent.sent, sent.again, sent.failed), (0, 1, 0));
+    assert_eq!((sent.sent, sent.retried, sent.failed), (0, 1, 0));
     assert!(sent.next.is_none(), "it is in hand when the round looks");
     assert_eq!(spool.stats(now()).expect("counted").pending, 1);
 }
@@ -223,13 +223,13 @@ async fn a_domain_gets_no_more_than_its_share_and_others_do_not_wait() {
     let mut letters: Vec<_> =
         (0..10).map(|n| letter(&format!("u{n}@big.example"), &n.to_string())).collect();
     letters.push(letter("a@small.example", "small"));
-    spool.put(&letters, now()).expect("kept");
+    spool.enqueue(&letters, now()).expect("kept");
     let per_domain = Some(DomainRate { per_minute: 1.0, burst: 3.0 });
     let settings = SenderSettings { per_domain, ..Default::default() };
     let sent = send_with(&spool, smtp(&server, Security::None), settings).await;
     assert_eq!((sent.sent, sent.put_off), (4, 7));
     let stats = spool.stats(now()).expect("counted");
-    assert_eq!((stats.pending, stats.put_off), (7, 7), "they are due later");
+    assert_eq!((stats.pending, stats.postponed), (7, 7), "they are due later");
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn a_round_that_was_given_up_leaves_nothing_in_hand_for_the_next() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
     let letters: Vec<_> = (0..20).map(|n| letter(&format!("u{n}@x.org"), &n.to_string())).collect();
-    spool.put(&letters, now()).expect("kept");
+    spool.enqueue(&letters, now()).expect("kept");
     let shard = spool.shard(longshore_mail::spool::Share::ALL).expect("the lock is free");
     let carrier = smtp(&server, Security::None);
     let clock = Arc::new(longshore::SystemClock);
@@ -246,7 +246,7 @@ async fn a_round_that_was_given_up_leaves_nothing_in_hand_for_the_next() {
     let sender = sender.await.expect("it begins");
     // Dropped as soon as the first message has arrived.
     let arrived = async {
-        while server.arrived().expect("read").is_empty() {
+        while server.messages().expect("read").is_empty() {
             tokio::task::yield_now().await;
         }
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore::{RetryPolicy, SystemClock};
 use longshore_mail::send::{Security, Sender, SenderSettings, Smtp, SmtpSettings};
-use longshore_mail::spool::{Policy, Share, Spool, SpoolError};
+use longshore_mail::spool::{DeliveryPolicy, Share, Spool, SpoolError};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 use tempfile::TempDir;
 
@@ -62,7 +62,7 @@ fn check(server: &PrivateSmtp, folder: &std::path::Path, letters: usize, sender_
         "one file per letter"
     );
     let mut times: HashMap<String, usize> = HashMap::new();
-    for one in server.arrived().expect("read") {
+    for one in server.messages().expect("read") {
         *times.entry(one["id"].as_str().expect("an id").to_owned()).or_default() += 1;
     }
     assert_eq!(times.len(), letters, "none is lost, and all are known by their ids");
@@ -102,7 +102,7 @@ fn write(spool: &Spool, letters: usize) {
             .iter()
             .map(|n| letter(&format!("u{n}@example.org"), &format!("digest/daily/{n}")))
             .collect();
-        spool.put(&group, now()).expect("kept");
+        spool.enqueue(&group, now()).expect("kept");
     }
 }
 
@@ -111,13 +111,13 @@ async fn send(spool: &Spool, letters: usize, port: u16) {
     let settings =
         SmtpSettings { security: Security::None, ..SmtpSettings::new("127.0.0.1", port) };
     let carrier = Arc::new(Smtp::new(settings).expect("no TLS"));
-    let retry = RetryPolicy { base: Duration::from_millis(10), ..Policy::default().retry };
-    let policy = Policy { retry, ..Policy::default() };
+    let retry = RetryPolicy { base: Duration::from_millis(10), ..DeliveryPolicy::default().retry };
+    let policy = DeliveryPolicy { retry, ..DeliveryPolicy::default() };
     let settings =
-        SenderSettings { connections: CONNECTIONS, policy, round: 200, ..Default::default() };
+        SenderSettings { connections: CONNECTIONS, policy, scan_limit: 200, ..Default::default() };
     let shard = loop {
         match spool.shard(Share::ALL) {
-            Err(SpoolError::Taken { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
+            Err(SpoolError::Locked { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
             shard => break shard.expect("a shard"),
         }
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use longshore_mail::spool::{DeliveryOutcome, Policy, Put, Share, Spool};
+use longshore_mail::spool::{DeliveryOutcome, DeliveryPolicy, EnqueueResult, Share, Spool};
 use tempfile::TempDir;
 
 use super::state_machine::{send_all, taken};
@@ -25,13 +25,13 @@ fn copy(from: &Path, to: &Path) {
 
 fn recover(spool: &Spool) -> longshore_mail::spool::RecoveryReport {
     let shard = spool.shard(Share::ALL).expect("the lock is free");
-    shard.recover(&Policy::default(), NOW).expect("recovered")
+    shard.recover(&DeliveryPolicy::default(), NOW).expect("recovered")
 }
 
 /// A spool with a message in each state: `sent`, `later`, `off`, `failed` and `new`, by their keys.
 fn lived(folder: &Path) -> Spool {
     let spool = Spool::open(folder).expect("a spool");
-    spool.put(&["sent", "later", "off", "failed"].map(letter), NOW).expect("kept");
+    spool.enqueue(&["sent", "later", "off", "failed"].map(letter), NOW).expect("kept");
     let shard = spool.shard(Share::ALL).expect("the lock is free");
     for name in shard.due(NOW, 10).expect("listed").names {
         let leased = shard.claim(&name).expect("taken").expect("it is there");
@@ -44,10 +44,10 @@ fn lived(folder: &Path) -> Spool {
             "failed" => DeliveryOutcome::Refused { why: "550 nobody".into() },
             _ => taken(),
         };
-        leased.settle(outcome, &Policy::default(), NOW).expect("settled");
+        leased.settle(outcome, &DeliveryPolicy::default(), NOW).expect("settled");
     }
     drop(shard);
-    spool.put(&[letter("new")], NOW).expect("kept");
+    spool.enqueue(&[letter("new")], NOW).expect("kept");
     spool
 }
 
@@ -76,7 +76,7 @@ fn what_was_sent_from_a_plain_copy_is_not_sent_again_at_the_next_start() {
     let all = ["sent", "later", "off", "new", "failed"];
     let state = |key| (key, if key == "failed" { "failed" } else { "sent" });
     assert_one_each(to.path(), all.map(state));
-    assert_eq!(spool.put(&all.map(letter), NOW).expect("looked"), [Put::Existing; 5]);
+    assert_eq!(spool.enqueue(&all.map(letter), NOW).expect("looked"), [EnqueueResult::Existing; 5]);
     assert_one_each(to.path(), all.map(state));
 }
 
@@ -107,7 +107,7 @@ fn who_puts_into_a_plain_copy_before_its_sender_begins_makes_nothing_pending_twi
     copy(from.path(), to.path());
     let spool = Spool::open(to.path()).expect("a spool");
     let all = ["sent", "later", "off", "new", "failed"];
-    assert_eq!(spool.put(&all.map(letter), NOW).expect("looked"), [Put::Existing; 5]);
+    assert_eq!(spool.enqueue(&all.map(letter), NOW).expect("looked"), [EnqueueResult::Existing; 5]);
     let state = |key| match key {
         "sent" | "failed" => (key, key),
         _ => (key, "pending"),
@@ -119,7 +119,7 @@ fn who_puts_into_a_plain_copy_before_its_sender_begins_makes_nothing_pending_twi
 fn of_a_copy_that_was_made_while_a_message_was_sent_what_knows_more_counts() {
     let (from, to) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
     let spool = Spool::open(from.path()).expect("a spool");
-    spool.put(&[letter("a")], NOW).expect("kept");
+    spool.enqueue(&[letter("a")], NOW).expect("kept");
     copy(&from.path().join("pending"), &to.path().join("pending"));
     send_all(&spool, NOW);
     copy(&from.path().join("keys"), &to.path().join("keys"));
@@ -132,9 +132,9 @@ fn of_a_copy_that_was_made_while_a_message_was_sent_what_knows_more_counts() {
 fn a_message_without_its_key_gets_it_back() {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(folder.path()).expect("a spool");
-    spool.put(&[letter("a")], NOW).expect("kept");
+    spool.enqueue(&[letter("a")], NOW).expect("kept");
     fs::remove_file(folder.path().join("keys/a")).expect("removed");
     assert_eq!(recover(&spool).relinked, 1);
-    assert_eq!(spool.put(&[letter("a")], NOW).expect("looked"), [Put::Existing]);
+    assert_eq!(spool.enqueue(&[letter("a")], NOW).expect("looked"), [EnqueueResult::Existing]);
     assert_eq!(states(folder.path())["a"], ["pending"]);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use longshore_mail::spool::{Policy, Share, Spool};
+use longshore_mail::spool::{DeliveryPolicy, Share, Spool};
 use tempfile::TempDir;
 
 use super::state_machine::{send_all, taken};
@@ -14,7 +14,7 @@ use super::{NOW, entries, key, later, letter, states};
 fn spool_with(keys: &[&str]) -> (TempDir, Spool) {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(folder.path()).expect("a spool");
-    spool.put(&keys.iter().map(|key| letter(key)).collect::<Vec<_>>(), NOW).expect("kept");
+    spool.enqueue(&keys.iter().map(|key| letter(key)).collect::<Vec<_>>(), NOW).expect("kept");
     (folder, spool)
 }
 
@@ -43,7 +43,7 @@ fn what_cannot_be_read_is_set_aside_and_the_others_are_sent() {
     let shard = spool.shard(Share::ALL).expect("the lock is free");
     for name in shard.due(NOW, 10).expect("listed").names {
         if let Some(leased) = shard.claim(&name).expect("others are not affected") {
-            leased.settle(taken(), &Policy::default(), NOW).expect("settled");
+            leased.settle(taken(), &DeliveryPolicy::default(), NOW).expect("settled");
         }
     }
     let states = states(folder.path());
@@ -62,9 +62,9 @@ fn what_a_dead_sender_left_and_cannot_be_read_is_set_aside_by_the_next() {
     let sending = folder.path().join("sending");
     make_folder(&of(&sending, "a"));
     make_link(&of(&sending, "b"));
-    let found = shard.recover(&Policy::default(), NOW).expect("others are not affected");
+    let found = shard.recover(&DeliveryPolicy::default(), NOW).expect("others are not affected");
     assert_eq!((found.failed, found.requeued), (2, 1));
-    let again = shard.recover(&Policy::default(), NOW).expect("nothing is left");
+    let again = shard.recover(&DeliveryPolicy::default(), NOW).expect("nothing is left");
     assert_eq!((again.failed, again.requeued), (0, 0));
     drop(shard);
     send_all(&spool, later(1));
@@ -79,9 +79,9 @@ fn what_cannot_be_read_among_promises_and_keys_holds_up_nobody() {
     fs::remove_file(of(&folder.path().join("pending"), "lost")).expect("removed");
     make_link(&folder.path().join("keys/lost"));
     fs::write(folder.path().join("keys/other"), "no message").expect("written");
-    spool.put(&[letter("a")], NOW).expect("kept");
+    spool.enqueue(&[letter("a")], NOW).expect("kept");
     let shard = spool.shard(Share::ALL).expect("the lock is free");
-    shard.recover(&Policy::default(), NOW).expect("others are not affected");
+    shard.recover(&DeliveryPolicy::default(), NOW).expect("others are not affected");
     drop(shard);
     send_all(&spool, later(1));
     assert_eq!(states(folder.path())["a"], ["sent"]);

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use longshore_mail::spool::{DeliveryOutcome, OnUnanswered, Policy, Share, Spool};
+use longshore_mail::spool::{DeliveryOutcome, OnUnanswered, DeliveryPolicy, Share, Spool};
 use tempfile::TempDir;
 
 use super::{key, later, letter, states};
@@ -126,15 +126,15 @@ fn one_that_dies() {
     };
     let tell = step.clone();
     let spool = Spool::open_with_failpoints(folder, move |_| tell()).expect("a spool");
-    act(&spool, &Policy { on_unanswered, ..Policy::default() }, run, &step);
+    act(&spool, &DeliveryPolicy { on_unanswered, ..DeliveryPolicy::default() }, run, &step);
 }
 
 /// Enqueues all messages and sends the due ones.
-fn act(spool: &Spool, policy: &Policy, run: u64, step: &dyn Fn()) {
+fn act(spool: &Spool, policy: &DeliveryPolicy, run: u64, step: &dyn Fn()) {
     let now = later(run * 7200);
     let letters = KEYS.map(letter);
-    spool.put(&letters[..1], now).expect("kept");
-    spool.put(&letters, now).expect("kept");
+    spool.enqueue(&letters[..1], now).expect("kept");
+    spool.enqueue(&letters, now).expect("kept");
     let shard = spool.shard(Share::ALL).expect("the one before is dead");
     shard.recover(policy, now).expect("recovered");
     for name in shard.due(now, 10).expect("listed").names {

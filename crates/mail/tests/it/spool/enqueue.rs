@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use longshore_mail::spool::{DeliveryOutcome, Policy, Put, Share, Spool};
+use longshore_mail::spool::{DeliveryOutcome, DeliveryPolicy, EnqueueResult, Share, Spool};
 use tempfile::TempDir;
 
 use super::{NOW, entries, key, later, letter, states};
@@ -21,14 +21,14 @@ fn there_is_one_file_per_key_whoever_puts_it_how_often() {
         // Each thread opens its own spool, as a process would, with another group size.
         let spool = Spool::open(folder.path()).expect("a spool");
         let groups = letters.chunks(part + 1);
-        groups.flat_map(|group| spool.put(group, NOW).expect("kept")).collect::<Vec<Put>>()
+        groups.flat_map(|group| spool.enqueue(group, NOW).expect("kept")).collect::<Vec<EnqueueResult>>()
     };
-    let all: Vec<Vec<Put>> = std::thread::scope(|scope| {
+    let all: Vec<Vec<EnqueueResult>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..6).map(|part| scope.spawn(move || put(part))).collect();
         writers.into_iter().map(|writer| writer.join().expect("it wrote")).collect()
     });
     for n in 0..letters.len() {
-        let created = all.iter().filter(|puts| puts[n] == Put::Created).count();
+        let created = all.iter().filter(|puts| puts[n] == EnqueueResult::Created).count();
         assert_eq!(created, 1, "letter {n}");
     }
     let states = states(folder.path());
@@ -43,36 +43,36 @@ fn a_key_is_one_message_even_with_another_due_time_and_text() {
     let mut other = letter("a");
     (other.due, other.body) = (later(60), b"other".to_vec());
     assert_eq!(
-        spool.put(&[letter("a"), other.clone()], NOW).expect("kept"),
-        [Put::Created, Put::Existing]
+        spool.enqueue(&[letter("a"), other.clone()], NOW).expect("kept"),
+        [EnqueueResult::Created, EnqueueResult::Existing]
     );
-    assert_eq!(spool.put(&[other], NOW).expect("kept"), [Put::Existing]);
+    assert_eq!(spool.enqueue(&[other], NOW).expect("kept"), [EnqueueResult::Existing]);
     assert_eq!(states(folder.path())["a"], ["pending"]);
 }
 
 #[test]
 fn a_disk_that_kept_only_the_promise_is_put_right_by_whoever_comes() {
     let (folder, spool) = spool();
-    spool.put(&[letter("a"), letter("b")], NOW).expect("kept");
+    spool.enqueue(&[letter("a"), letter("b")], NOW).expect("kept");
     for path in entries(&folder.path().join("pending")) {
         fs::remove_file(path).expect("removed");
     }
-    assert_eq!(spool.put(&[letter("a")], NOW).expect("kept"), [Put::Existing]);
+    assert_eq!(spool.enqueue(&[letter("a")], NOW).expect("kept"), [EnqueueResult::Existing]);
     assert_eq!(states(folder.path())["a"], ["pending"]);
     let shard = spool.shard(Share::ALL).expect("the lock is free");
-    assert_eq!(shard.recover(&Policy::default(), NOW).expect("recovered").enqueued, 1);
+    assert_eq!(shard.recover(&DeliveryPolicy::default(), NOW).expect("recovered").enqueued, 1);
     assert_eq!(states(folder.path())["b"], ["pending"]);
 }
 
 #[test]
 fn what_somebody_removed_after_its_end_does_not_come_back() {
     let (folder, spool) = spool();
-    spool.put(&[letter("a")], NOW).expect("kept");
+    spool.enqueue(&[letter("a")], NOW).expect("kept");
     super::state_machine::send_all(&spool, NOW);
     fs::remove_dir_all(entries(&folder.path().join("sent")).remove(0)).expect("removed");
     let shard = spool.shard(Share::ALL).expect("the lock is free");
-    assert_eq!(shard.recover(&Policy::default(), NOW).expect("recovered").enqueued, 0);
-    assert_eq!(spool.put(&[letter("a")], NOW).expect("kept"), [Put::Existing]);
+    assert_eq!(shard.recover(&DeliveryPolicy::default(), NOW).expect("recovered").enqueued, 0);
+    assert_eq!(spool.enqueue(&[letter("a")], NOW).expect("kept"), [EnqueueResult::Existing]);
     assert!(states(folder.path()).is_empty(), "its key is known, and it was sent");
 }
 
@@ -91,7 +91,7 @@ fn a_key_is_forgotten_with_the_day_on_which_it_was_sent() {
     let (folder, spool) = spool();
     let day = 24 * 3600;
     for (n, at) in [(1, NOW), (2, later(day)), (3, later(2 * day))] {
-        spool.put(&[letter(&n.to_string())], at).expect("kept");
+        spool.enqueue(&[letter(&n.to_string())], at).expect("kept");
         super::state_machine::send_all(&spool, at);
     }
     let keep = std::time::Duration::from_secs(day);
@@ -100,8 +100,8 @@ fn a_key_is_forgotten_with_the_day_on_which_it_was_sent() {
     assert_eq!(states(folder.path()).len(), 2);
     assert!(!folder.path().join("keys").join(key("1").encoded()).exists());
     assert_eq!(
-        spool.put(&[letter("1"), letter("2")], NOW).expect("kept"),
-        [Put::Created, Put::Existing]
+        spool.enqueue(&[letter("1"), letter("2")], NOW).expect("kept"),
+        [EnqueueResult::Created, EnqueueResult::Existing]
     );
     // A foreign file among the day folders is ignored.
     fs::write(folder.path().join("sent/0 notes"), "").expect("written");
@@ -112,12 +112,12 @@ fn a_key_is_forgotten_with_the_day_on_which_it_was_sent() {
 #[test]
 fn what_failed_is_forgotten_after_its_time_and_not_before() {
     let (folder, spool) = spool();
-    spool.put(&[letter("a")], NOW).expect("kept");
+    spool.enqueue(&[letter("a")], NOW).expect("kept");
     let shard = spool.shard(Share::ALL).expect("the lock is free");
     let due = shard.due(later(1), 10).expect("listed").names;
     let leased = shard.claim(&due[0]).expect("taken").expect("there");
     leased
-        .settle(DeliveryOutcome::Refused { why: "550".into() }, &Policy::default(), NOW)
+        .settle(DeliveryOutcome::Refused { why: "550".into() }, &DeliveryPolicy::default(), NOW)
         .expect("settled");
     let now = longshore::Clock::now(&longshore::SystemClock);
     let month = std::time::Duration::from_secs(30 * 86_400);
@@ -131,11 +131,11 @@ fn what_failed_is_forgotten_after_its_time_and_not_before() {
 #[test]
 fn a_new_message_keeps_its_key_when_its_forerunner_is_forgotten() {
     let (folder, spool) = spool();
-    spool.put(&[letter("a")], NOW).expect("kept");
+    spool.enqueue(&[letter("a")], NOW).expect("kept");
     super::state_machine::send_all(&spool, NOW);
     // The pruning process crashed between removing the key and the message.
     fs::remove_file(folder.path().join("keys/a")).expect("removed");
-    spool.put(&[letter("a")], later(100 * 86_400)).expect("kept");
+    spool.enqueue(&[letter("a")], later(100 * 86_400)).expect("kept");
     spool.prune(std::time::Duration::from_secs(86_400), later(100 * 86_400)).expect("pruned");
     assert_eq!(states(folder.path())["a"], ["pending"]);
     assert!(folder.path().join("keys/a").exists());

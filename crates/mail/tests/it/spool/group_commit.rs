@@ -7,8 +7,8 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use futures_util::poll;
 use longshore::SystemClock;
-use longshore_mail::letterbox::Letterbox;
-use longshore_mail::spool::{Put, Spool, SpoolError};
+use longshore_mail::group_commit::GroupCommitQueue;
+use longshore_mail::spool::{EnqueueResult, Spool, SpoolError};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -22,10 +22,10 @@ async fn letters_that_gather_are_kept_with_one_wait_for_the_disk() {
     let spool = Spool::open_with_failpoints(folder.path(), move |step| {
         counted.fetch_add(usize::from(step == "sync files"), Ordering::Relaxed);
     });
-    let letterbox = Letterbox::new(spool.expect("a spool"), Arc::new(SystemClock));
+    let letterbox = GroupCommitQueue::new(spool.expect("a spool"), Arc::new(SystemClock));
     let puts = (0..100).map(|n| letterbox.put(letter(&format!("digest/{n}"))));
     let kept = join_all(puts).await;
-    assert!(kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.result == Put::Created)));
+    assert!(kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.result == EnqueueResult::Created)));
     // The first is written alone, the others in later groups; how many groups depends on the disk.
     let waits = waits.load(Ordering::Relaxed);
     assert!((2..50).contains(&waits), "{waits} for a hundred");
@@ -36,22 +36,22 @@ async fn letters_that_gather_are_kept_with_one_wait_for_the_disk() {
 async fn who_puts_a_key_again_hears_what_is_in_the_message_that_is_kept() {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(folder.path()).expect("a spool");
-    let letterbox = Letterbox::new(spool, Arc::new(SystemClock));
+    let letterbox = GroupCommitQueue::new(spool, Arc::new(SystemClock));
     let mut first = letter("digest/1");
     first.metadata = Some(json!({ "last": 7 }));
     let mut second = letter("digest/1");
     second.metadata = Some(json!({ "last": 9 }));
     let kept = letterbox.put(first).await.expect("kept");
-    assert_eq!((kept.result, kept.metadata), (Put::Created, Some(json!({ "last": 7 }))));
+    assert_eq!((kept.result, kept.metadata), (EnqueueResult::Created, Some(json!({ "last": 7 }))));
     let kept = letterbox.put(second).await.expect("kept");
-    assert_eq!((kept.result, kept.metadata), (Put::Existing, Some(json!({ "last": 7 }))));
+    assert_eq!((kept.result, kept.metadata), (EnqueueResult::Existing, Some(json!({ "last": 7 }))));
 }
 
 /// A letterbox that blocks each group until the test lets it continue, and a counter of its groups.
 fn slow(
     folder: &std::path::Path,
     then: impl Fn(usize) + Send + Sync + 'static,
-) -> (Letterbox, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
+) -> (GroupCommitQueue, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let (gate, waits) = (std::sync::Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&waits);
@@ -60,7 +60,7 @@ fn slow(
         "sync folders" => then(counted.fetch_add(1, Ordering::SeqCst)),
         _ => {}
     });
-    (Letterbox::new(spool.expect("a spool"), Arc::new(SystemClock)), go, waits)
+    (GroupCommitQueue::new(spool.expect("a spool"), Arc::new(SystemClock)), go, waits)
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ pub struct NotUtf8(pub String);
 
 /// The content of a column that arrives as bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bytes {
+pub enum BytesKind {
     /// Characters.
     Text,
     /// The digits of a decimal number.
@@ -25,14 +25,14 @@ pub enum Bytes {
 }
 
 /// The content of a column that arrives as bytes.
-pub fn bytes_of(column: &Column) -> Bytes {
+pub fn bytes_kind(column: &Column) -> BytesKind {
     match column.column_type() {
-        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => Bytes::Decimal,
-        ColumnType::MYSQL_TYPE_BIT => Bytes::Bits,
-        ColumnType::MYSQL_TYPE_JSON => Bytes::Text,
-        ColumnType::MYSQL_TYPE_GEOMETRY => Bytes::Blob,
-        _ if column.character_set() == BINARY => Bytes::Blob,
-        _ => Bytes::Text,
+        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => BytesKind::Decimal,
+        ColumnType::MYSQL_TYPE_BIT => BytesKind::Bits,
+        ColumnType::MYSQL_TYPE_JSON => BytesKind::Text,
+        ColumnType::MYSQL_TYPE_GEOMETRY => BytesKind::Blob,
+        _ if column.character_set() == BINARY => BytesKind::Blob,
+        _ => BytesKind::Text,
     }
 }
 
@@ -44,11 +44,11 @@ pub(super) fn row(row: Row) -> Result<Vec<Value>, DbError> {
     let columns = row.columns();
     let values = columns.iter().zip(row.unwrap());
     let not_text = |error: NotUtf8| DbError::new(Reason::Sql, error.to_string()).code("22021");
-    values.map(|(column, value)| of_column(value, column).map_err(not_text)).collect()
+    values.map(|(column, value)| from_column(value, column).map_err(not_text)).collect()
 }
 
 /// Converts a parameter.
-pub fn bound(value: Value) -> Own {
+pub fn to_parameter(value: Value) -> Own {
     match value {
         Value::Null => Own::NULL,
         Value::Bool(value) => Own::Int(i64::from(value)),
@@ -60,7 +60,7 @@ pub fn bound(value: Value) -> Own {
 }
 
 /// Converts a column's value.
-pub fn of_column(value: Own, column: &Column) -> Result<Value, NotUtf8> {
+pub fn from_column(value: Own, column: &Column) -> Result<Value, NotUtf8> {
     Ok(match value {
         Own::NULL => Value::Null,
         Own::Int(value) => Value::Int(value),
@@ -86,16 +86,16 @@ pub fn of_column(value: Own, column: &Column) -> Result<Value, NotUtf8> {
 }
 
 fn of_bytes(bytes: Vec<u8>, column: &Column) -> Result<Value, NotUtf8> {
-    match bytes_of(column) {
-        Bytes::Text | Bytes::Decimal => {
+    match bytes_kind(column) {
+        BytesKind::Text | BytesKind::Decimal => {
             let text = String::from_utf8(bytes).map(Value::Text);
             text.map_err(|_| NotUtf8(column.name_str().into_owned()))
         }
-        Bytes::Bits if column.column_length() == 1 => Ok(Value::Bool(bytes != [0])),
-        Bytes::Bits => {
+        BytesKind::Bits if column.column_length() == 1 => Ok(Value::Bool(bytes != [0])),
+        BytesKind::Bits => {
             Ok(unsigned(bytes.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte))))
         }
-        Bytes::Blob => Ok(Value::Bytes(bytes)),
+        BytesKind::Blob => Ok(Value::Bytes(bytes)),
     }
 }
 

@@ -38,7 +38,7 @@ impl Dialect {
     }
 
     /// The statement that makes a session read-only, where the database has one.
-    pub fn forbids_writing(self) -> Option<&'static str> {
+    pub fn read_only_statement(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => Some("PRAGMA query_only = 1"),
             Self::Postgres => Some("SET default_transaction_read_only = on"),

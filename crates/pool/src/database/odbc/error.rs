@@ -2,13 +2,13 @@
 
 use odbc_api::Error;
 
-use super::words::{self, record, words};
+use super::diagnostics::{self, record, message};
 use crate::database::error::{DbError, Reason};
 
 /// Maps a failed connect. It is retryable, since the server may be starting, unless the
 /// configuration is wrong.
 pub(super) fn of_connect(error: &Error) -> DbError {
-    let found = DbError::new(Reason::Unreachable, words(error));
+    let found = DbError::new(Reason::Unreachable, message(error));
     match record(error) {
         Some(record) => {
             let state = record.state.as_str();
@@ -23,18 +23,18 @@ pub(super) fn of_connect(error: &Error) -> DbError {
 
 /// Maps an error of a statement.
 pub(super) fn of(error: &Error) -> DbError {
-    let Some(record) = record(error) else { return DbError::new(Reason::Sql, words(error)) };
+    let Some(record) = record(error) else { return DbError::new(Reason::Sql, message(error)) };
     let state = record.state.as_str();
     let found = match state.starts_with("08") {
-        true => DbError::lost(words(error)),
-        false => DbError::new(Reason::Sql, words(error)),
+        true => DbError::lost(message(error)),
+        false => DbError::new(Reason::Sql, message(error)),
     };
     let found = found.code(state).native(i64::from(record.native_error));
-    DbError { retryable: found.retryable || words::passes(record), ..found }
+    DbError { retryable: found.retryable || diagnostics::is_transient(record), ..found }
 }
 
 /// Whether a statement was stopped by a timeout.
 pub(super) fn is_timeout(error: &DbError) -> bool {
     let code = error.code.as_deref().unwrap_or_default();
-    words::TIMEOUTS.contains(&code) || code == "57014" || code == "HY008"
+    diagnostics::TIMEOUTS.contains(&code) || code == "57014" || code == "HY008"
 }

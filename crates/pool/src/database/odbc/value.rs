@@ -13,7 +13,7 @@ const GUID: SqlDataType = SqlDataType(-11);
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// A whole number.
     Whole,
     /// A floating-point number.
@@ -41,7 +41,7 @@ pub enum Kind {
     Guid,
 }
 
-impl Kind {
+impl ColumnKind {
     /// The kind for a type that the driver reports.
     pub fn of(data_type: DataType) -> Self {
         match data_type {
@@ -66,15 +66,15 @@ impl Kind {
 }
 
 /// The value in column `at`, from 0. Columns must be read in order.
-pub fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<Value, Error> {
+pub fn read(row: &mut CursorRow<'_>, at: usize, kind: ColumnKind) -> Result<Value, Error> {
     let at = u16::try_from(at + 1).unwrap_or(u16::MAX);
     match kind {
-        Kind::Real => {
+        ColumnKind::Real => {
             let mut value = Nullable::<f64>::null();
             row.get_data(at, &mut value)?;
             Ok(value.into_opt().into())
         }
-        Kind::Bytes => {
+        ColumnKind::Bytes => {
             let mut bytes = Vec::new();
             let is_there = row.get_binary(at, &mut bytes)?;
             Ok(if is_there { Value::Bytes(bytes) } else { Value::Null })
@@ -88,14 +88,14 @@ pub fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<Value, Err
     }
 }
 
-fn of_text(text: String, kind: Kind) -> Value {
+fn of_text(text: String, kind: ColumnKind) -> Value {
     match kind {
         // Beyond `i64` it stays text.
-        Kind::Whole => text.trim().parse().map_or(Value::Text(text), Value::Int),
-        Kind::Truth => Value::Bool(text.trim() != "0"),
-        Kind::Decimal { .. } => Value::Text(with_zero(&text)),
+        ColumnKind::Whole => text.trim().parse().map_or(Value::Text(text), Value::Int),
+        ColumnKind::Truth => Value::Bool(text.trim() != "0"),
+        ColumnKind::Decimal { .. } => Value::Text(with_zero(&text)),
         // In the usual lower case; drivers report capitals.
-        Kind::Guid => Value::Text(text.to_lowercase()),
+        ColumnKind::Guid => Value::Text(text.to_lowercase()),
         _ => Value::Text(text),
     }
 }
@@ -108,7 +108,7 @@ fn with_zero(number: &str) -> String {
 }
 
 /// Converts a parameter.
-pub fn bound(value: Value, dialect: Dialect) -> Box<dyn InputParameter> {
+pub fn to_parameter(value: Value, dialect: Dialect) -> Box<dyn InputParameter> {
     match value {
         Value::Null => Box::new(None::<String>.into_parameter()),
         Value::Bool(value) if dialect.binds_bool_as_number() => Box::new(i64::from(value)),
@@ -126,17 +126,17 @@ mod tests {
 
     #[test]
     fn text_becomes_what_the_column_holds() {
-        let decimal = Kind::Decimal { precision: 9, scale: 2 };
+        let decimal = ColumnKind::Decimal { precision: 9, scale: 2 };
         for (from, kind, to) in [
-            ("-7", Kind::Whole, Value::Int(-7)),
-            ("18446744073709551615", Kind::Whole, "18446744073709551615".into()),
+            ("-7", ColumnKind::Whole, Value::Int(-7)),
+            ("18446744073709551615", ColumnKind::Whole, "18446744073709551615".into()),
             (".50", decimal, "0.50".into()),
             ("-.50", decimal, "-0.50".into()),
             ("10.50", decimal, "10.50".into()),
-            ("1", Kind::Truth, Value::Bool(true)),
-            ("0", Kind::Truth, Value::Bool(false)),
-            (" 7", Kind::Text, " 7".into()),
-            ("0190A0B0", Kind::Guid, "0190a0b0".into()),
+            ("1", ColumnKind::Truth, Value::Bool(true)),
+            ("0", ColumnKind::Truth, Value::Bool(false)),
+            (" 7", ColumnKind::Text, " 7".into()),
+            ("0190A0B0", ColumnKind::Guid, "0190a0b0".into()),
         ] {
             assert_eq!(of_text(from.to_owned(), kind), to, "{from}");
         }

@@ -2,14 +2,14 @@
 
 use std::error::Error as _;
 
-use longshore_postgres_address::AddressError;
+use longshore_postgres_address::UrlError;
 use tokio_postgres::Error;
 use tokio_postgres::error::DbError as ServerError;
 
 use crate::database::error::{DbError, Reason};
 
 /// Maps an invalid URL, or one with a missing file.
-pub(super) fn of_address(error: AddressError) -> DbError {
+pub(super) fn of_address(error: UrlError) -> DbError {
     DbError::new(Reason::Refused, error.0)
 }
 

@@ -204,11 +204,11 @@ enum EnqueueResult {
 #[cfg(all(test, not(feature = "_shuttle")))]
 mod tests {
     use super::*;
-    use crate::one_shot::Limits;
-    use crate::payload::Payload;
+    use crate::one_shot::ResourceLimits;
+    use crate::payload::CallPayload;
     use crate::process::{ProcessConfig, Processes};
     use crate::protocol::{Encoding, Ready};
-    use crate::{Program, Settings};
+    use crate::{Program, PoolSettings};
 
     fn job(reply: tokio::sync::oneshot::Sender<crate::job::CallResult>) -> Job {
         let now = Instant::now();

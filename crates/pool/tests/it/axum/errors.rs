@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::routing::get;
-use longshore_pool::axum::{Pools, Workers};
+use longshore_pool::axum::{Pools, WorkerPools};
 use longshore_pool::{CallError, CallOptions};
 use serde_json::Value;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::helpers::{eventually, exactly, pool, worker};
 
 /// Calls the operation in the path.
 async fn call(
-    workers: Workers,
+    workers: WorkerPools,
     Path((operation, words)): Path<(String, String)>,
 ) -> Result<String, CallError> {
     let options = CallOptions::default().timeout(Duration::from_secs(20));
@@ -49,9 +49,9 @@ async fn what_was_asked_and_what_was_said_stays_inside() {
 async fn a_full_queue_is_a_503_that_says_when_to_come_again() {
     let (pool, gate) =
         gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 1)).await;
-    pool.call_forget("gate", &0_u64).unwrap();
+    pool.call_detached("gate", &0_u64).unwrap();
     gate.wait_for(1).await;
-    pool.call_forget("gate", &1_u64).unwrap();
+    pool.call_detached("gate", &1_u64).unwrap();
     eventually("one waits", || pool.stats().queue_depth == 1).await;
     let app = app(Pools::new().add(pool));
     let response = ask(&app, "/echo/words").await;
@@ -72,7 +72,7 @@ async fn a_pool_that_shuts_down_is_a_503() {
 #[tokio::test]
 async fn a_call_that_takes_too_long_is_a_504() {
     let (pool, gate) = gated(|settings| settings.timeout = Duration::from_millis(10)).await;
-    let slow = async |workers: Workers| -> Result<String, CallError> {
+    let slow = async |workers: WorkerPools| -> Result<String, CallError> {
         Ok(workers.call::<_, u64>("gate", &1_u64).await?.to_string())
     };
     let app = Router::new().route("/", get(slow)).with_state(Pools::new().add(pool));
@@ -84,7 +84,7 @@ async fn a_call_that_takes_too_long_is_a_504() {
 #[tokio::test]
 async fn a_worker_that_dies_is_a_502_without_its_last_words() {
     let pool = pool(worker("json", "well"), exactly(1)).await;
-    let die = async |workers: Workers| -> Result<(), CallError> {
+    let die = async |workers: WorkerPools| -> Result<(), CallError> {
         // The worker writes "leaving with 3" to its standard error before it exits.
         workers.call("exit", &3).await
     };

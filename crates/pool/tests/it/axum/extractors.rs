@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::routing::get;
-use longshore_pool::axum::{Pools, Workers};
+use longshore_pool::axum::{Pools, WorkerPools};
 use longshore_pool::{CallError, Operations, WorkerPool};
 
 use super::{json, page};
@@ -17,19 +17,19 @@ async fn named(name: &str) -> WorkerPool {
     WorkerPool::threads(name, operations, exactly(1)).await.unwrap()
 }
 
-async fn first(workers: Workers) -> Result<String, CallError> {
+async fn first(workers: WorkerPools) -> Result<String, CallError> {
     workers.call("name", &()).await
 }
 
-async fn second(workers: Workers) -> Result<String, CallError> {
+async fn second(workers: WorkerPools) -> Result<String, CallError> {
     workers.pool("second")?.call("name", &()).await
 }
 
-async fn third(workers: Workers) -> Result<String, CallError> {
+async fn third(workers: WorkerPools) -> Result<String, CallError> {
     workers.pool("third")?.call("name", &()).await
 }
 
-async fn thread(workers: Workers) -> Result<String, CallError> {
+async fn thread(workers: WorkerPools) -> Result<String, CallError> {
     workers.run_blocking(|| std::thread::current().name().unwrap_or_default().to_owned()).await
 }
 
@@ -66,7 +66,7 @@ impl FromRef<AppState> for Pools {
 
 #[tokio::test]
 async fn pools_can_be_a_part_of_the_state() {
-    let greet = async |State(state): State<AppState>, workers: Workers| {
+    let greet = async |State(state): State<AppState>, workers: WorkerPools| {
         let name: String = workers.call("name", &()).await?;
         Ok::<_, CallError>(format!("{} {name}", state.greeting))
     };

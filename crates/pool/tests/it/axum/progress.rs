@@ -7,8 +7,8 @@ use axum::body::Body;
 use axum::response::Response;
 use axum::routing::get;
 use http_body_util::BodyExt;
-use longshore_pool::axum::{Pools, Workers, progress_sse};
-use longshore_pool::{Call, CallError, CallOptions, Operations, WorkerPool};
+use longshore_pool::axum::{Pools, WorkerPools, progress_sse};
+use longshore_pool::{PoolCall, CallError, CallOptions, Operations, WorkerPool};
 
 use super::{ask, json, page};
 use crate::gate::{Gate, operations};
@@ -19,7 +19,7 @@ use crate::helpers::{eventually, exactly};
 fn climbing(gate: &Gate) -> Operations {
     let passage = gate.clone();
     operations(gate)
-        .add_with("climb", move |(), call: &Call, steps: u64| {
+        .add_with("climb", move |(), call: &PoolCall, steps: u64| {
             for step in 1..=steps {
                 call.progress(&step);
             }
@@ -27,7 +27,7 @@ fn climbing(gate: &Gate) -> Operations {
             call.progress("at the top");
             Ok::<_, String>(steps)
         })
-        .add_with("watch", |(), call: &Call, (): ()| {
+        .add_with("watch", |(), call: &PoolCall, (): ()| {
             while !call.is_cancelled() {
                 std::thread::yield_now();
             }
@@ -36,17 +36,17 @@ fn climbing(gate: &Gate) -> Operations {
 }
 
 fn app(pool: WorkerPool) -> Router {
-    let climb = async |workers: Workers| -> Result<Response, CallError> {
+    let climb = async |workers: WorkerPools| -> Result<Response, CallError> {
         let options = CallOptions::default().timeout(Duration::from_secs(600));
         progress_sse(&workers, "climb", &3, options).await
     };
-    let fail = async |workers: Workers| -> Result<Response, CallError> {
+    let fail = async |workers: WorkerPools| -> Result<Response, CallError> {
         progress_sse(&workers, "fail", "hunter2", CallOptions::default()).await
     };
-    let watch = async |workers: Workers| -> Result<Response, CallError> {
+    let watch = async |workers: WorkerPools| -> Result<Response, CallError> {
         progress_sse(&workers, "watch", &(), CallOptions::default().cancel_on_drop()).await
     };
-    let unknown = async |workers: Workers| -> Result<Response, CallError> {
+    let unknown = async |workers: WorkerPools| -> Result<Response, CallError> {
         progress_sse(&workers, "unheard_of", &(), CallOptions::default()).await
     };
     let router = Router::new().route("/climb", get(climb)).route("/fail", get(fail));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use longshore_pool::axum::{Pools, Workers};
+use longshore_pool::axum::{Pools, WorkerPools};
 use longshore_pool::{CallError, WorkerPool};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ struct TestServer {
 
 async fn serve(limit: Duration) -> TestServer {
     let (pool, gate) = gated(|_| ()).await;
-    let wait = async |workers: Workers| -> Result<String, CallError> {
+    let wait = async |workers: WorkerPools| -> Result<String, CallError> {
         let _: u64 = workers.call("gate", &1_u64).await?;
         // A request may call its pool more than once.
         let twice: u64 = workers.call("double", &21_u64).await?;

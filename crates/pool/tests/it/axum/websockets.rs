@@ -6,8 +6,8 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::response::Response;
 use axum::routing::get;
 use futures_util::{SinkExt, StreamExt};
-use longshore_pool::axum::{Pools, Workers, progress_ws};
-use longshore_pool::{Call, CallOptions, Operations, WorkerPool};
+use longshore_pool::axum::{Pools, WorkerPools, progress_ws};
+use longshore_pool::{PoolCall, CallOptions, Operations, WorkerPool};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -18,12 +18,12 @@ use crate::helpers::{eventually, exactly};
 
 fn operations() -> Operations {
     Operations::stateless()
-        .add_with("climb", |(), call: &Call, (): ()| {
+        .add_with("climb", |(), call: &PoolCall, (): ()| {
             call.progress(&1);
             call.progress(&2);
             Ok::<_, String>("top")
         })
-        .add_with("watch", |(), call: &Call, (): ()| {
+        .add_with("watch", |(), call: &PoolCall, (): ()| {
             call.progress("watching");
             while !call.is_cancelled() {
                 std::thread::yield_now();
@@ -43,7 +43,7 @@ struct TestServer {
 
 async fn serve() -> TestServer {
     let pool = WorkerPool::threads("climbers", operations(), exactly(1)).await.unwrap();
-    let call = async |workers: Workers,
+    let call = async |workers: WorkerPools,
                       Path(operation): Path<String>,
                       upgrade: WebSocketUpgrade|
            -> Response {

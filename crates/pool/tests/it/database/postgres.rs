@@ -212,8 +212,8 @@ async fn who_is_not_let_in_hears_so_without_the_password() {
 
 #[tokio::test]
 async fn tls_is_spoken_where_the_url_says_so() {
-    let server = PrivatePostgres::start_secure().unwrap();
-    let authority = server.authority().display().to_string();
+    let server = PrivatePostgres::start_with_tls().unwrap();
+    let authority = server.ca_certificate().display().to_string();
     let url = server.url().replace("127.0.0.1", "localhost");
     let url = format!("{url}?sslmode=verify-full&sslrootcert={authority}");
     let db = Db::postgres(url, one().statement_timeout(cases::STATEMENT_TIMEOUT)).await.unwrap();

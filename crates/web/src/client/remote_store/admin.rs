@@ -2,23 +2,23 @@
 
 use async_trait::async_trait;
 use longshore::batch::BatchAction;
-use longshore::session::Order;
+use longshore::worker_session::WorkerCommand;
 use longshore::store::{
-    Inspect, LaneChange, Operate, Operated, QueueChange, SettingsChange, UnitAction, UnitSelection,
+    Queries, LaneChange, Admin, UnitActionResult, QueueChange, SettingsChange, UnitAction, UnitSelection,
 };
 use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId};
 
 use super::unsupported::unsupported;
-use super::{FarStore, tenant_of};
+use super::{RemoteStore, tenant_of};
 
 #[async_trait]
-impl Operate for FarStore {
-    async fn operate_units(
+impl Admin for RemoteStore {
+    async fn apply_unit_action(
         &self,
         scope: &Scope,
         units: UnitSelection,
         action: UnitAction,
-    ) -> Result<Operated> {
+    ) -> Result<UnitActionResult> {
         let UnitSelection::Ids(ids) = units else {
             return unsupported("over HTTP units are selected by id");
         };
@@ -28,7 +28,7 @@ impl Operate for FarStore {
                 self.unit(scope, *id).await?;
             }
         }
-        let mut all = Operated::default();
+        let mut all = UnitActionResult::default();
         for id in ids {
             let done = match action {
                 UnitAction::Cancel => self.api.cancel_unit(id).await,
@@ -43,7 +43,7 @@ impl Operate for FarStore {
         Ok(all)
     }
 
-    async fn operate_batch(
+    async fn apply_batch_action(
         &self,
         scope: &Scope,
         batch: &BatchId,
@@ -85,7 +85,7 @@ impl Operate for FarStore {
         paused.map(|_| ()).map_err(|error| error.into_store_error("queue", queue))
     }
 
-    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
+    async fn command_worker(&self, session: SessionId, order: WorkerCommand) -> Result<()> {
         let ordered = self.api.order(session, order).await;
         ordered.map_err(|error| error.into_store_error("worker", session))
     }

@@ -1,15 +1,15 @@
 //! Enqueues over HTTP.
 
 use async_trait::async_trait;
-use longshore::store::{Added, BatchChunk, Intake, Opened, Sent};
+use longshore::store::{AddChunkResult, BatchChunk, Enqueue, OpenBatchResult, SendResult};
 use longshore::{BatchId, NewBatch, NewUnit, Result, Scope};
 
-use super::FarStore;
+use super::RemoteStore;
 use crate::client::units::explicit_tenant;
 
 #[async_trait]
-impl Intake for FarStore {
-    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
+impl Enqueue for RemoteStore {
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<SendResult>> {
         let sent = match units.as_slice() {
             [one] => self
                 .api
@@ -23,13 +23,13 @@ impl Intake for FarStore {
         sent.map_err(|error| error.into_store_error("tenant", tenant))
     }
 
-    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<Opened> {
+    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<OpenBatchResult> {
         let tenant = batch.tenant.clone();
         let opened = self.api.open_batch_as(batch, scope).await;
         opened.map_err(|error| error.into_store_error("tenant", tenant))
     }
 
-    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult> {
         let added = self.api.add_to_batch_as(id, &chunk, scope).await;
         added.map_err(|error| error.into_store_error("batch", id))
     }

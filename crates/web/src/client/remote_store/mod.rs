@@ -17,16 +17,16 @@ use tokio::sync::Mutex;
 
 use super::{ApiClient, ApiError, Events, Identity};
 
-pub use permits::FarPermits;
+pub use permits::RemotePermits;
 
 /// A store that is accessed over HTTP.
-pub struct FarStore {
+pub struct RemoteStore {
     api: ApiClient,
     /// The open event stream, if a caller waits for changes.
     events: Mutex<Option<Events>>,
 }
 
-impl FarStore {
+impl RemoteStore {
     /// The store of this server.
     pub fn new(api: ApiClient) -> Self {
         Self { api: api.with_patience(Duration::ZERO), events: Mutex::default() }

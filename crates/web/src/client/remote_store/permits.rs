@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::permits::{Answer, Ask, PoolChange, PoolStats};
+use longshore::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
 use longshore::{PermitId, Permits, PoolName, Result};
 
 use super::unsupported::unsupported;
@@ -13,9 +13,9 @@ use crate::client::ApiClient;
 const NO_PERMITS: &str = "permits cannot be held by this client";
 
 /// The bounded pools of a server.
-pub struct FarPermits(ApiClient);
+pub struct RemotePermits(ApiClient);
 
-impl FarPermits {
+impl RemotePermits {
     /// The pools of this server.
     pub fn new(api: ApiClient) -> Self {
         Self(api.with_patience(Duration::ZERO))
@@ -23,14 +23,14 @@ impl FarPermits {
 }
 
 #[async_trait]
-impl Permits for FarPermits {
-    async fn ask(&self, _: &PoolName, _: &Ask) -> Result<Answer> {
+impl Permits for RemotePermits {
+    async fn acquire(&self, _: &PoolName, _: &AcquireRequest) -> Result<AcquireResult> {
         unsupported(NO_PERMITS)
     }
-    async fn turn(&self, _: &PoolName, _: PermitId) {
+    async fn wait_for_wakeup(&self, _: &PoolName, _: PermitId) {
         std::future::pending::<()>().await;
     }
-    async fn extend(&self, _: &PoolName, _: &[PermitId], _: Duration) -> Result<Vec<PermitId>> {
+    async fn renew(&self, _: &PoolName, _: &[PermitId], _: Duration) -> Result<Vec<PermitId>> {
         unsupported(NO_PERMITS)
     }
     async fn release(&self, _: &PoolName, _: &[PermitId], _: bool) -> Result<()> {
@@ -50,7 +50,7 @@ impl Permits for FarPermits {
         let wanted = all.into_iter().filter(|shown| name.is_none_or(|name| shown.pool == *name));
         Ok(wanted.map(|shown| (shown.pool.clone(), shown.into())).collect())
     }
-    async fn may_alert(&self, _: &PoolName, _: &str, _: Duration) -> Result<bool> {
+    async fn acquire_alert(&self, _: &PoolName, _: &str, _: Duration) -> Result<bool> {
         unsupported(NO_PERMITS)
     }
 }

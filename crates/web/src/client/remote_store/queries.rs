@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::session::Session;
+use longshore::worker_session::Session;
 use longshore::store::{
-    ChangeSet, Inspect, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
+    ChangeSet, Queries, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
 use longshore::{Batch, BatchId, BatchStatus, Payload, Result, Scope, Unit, UnitId};
 
 use super::unsupported::unsupported;
-use super::{FarStore, require_scope, tenant_of};
+use super::{RemoteStore, require_scope, tenant_of};
 use crate::client::{ApiError, UnitView};
 
-impl FarStore {
+impl RemoteStore {
     async fn view(&self, scope: &Scope, id: UnitId) -> Result<UnitView> {
         let view = self.api.unit(id, None).await;
         let view = view.map_err(|error| error.into_store_error("unit", id))?;
@@ -39,7 +39,7 @@ impl FarStore {
 }
 
 #[async_trait]
-impl Inspect for FarStore {
+impl Queries for RemoteStore {
     async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit> {
         Ok(self.view(scope, id).await?.unit)
     }
@@ -99,7 +99,7 @@ impl Inspect for FarStore {
         self.listen(since, wait).await.map_err(|error| error.into_store_error("event", since))
     }
 
-    async fn wake(&self, seen: u64, wait: Duration) -> u64 {
+    async fn wait_for_ready(&self, seen: u64, wait: Duration) -> u64 {
         tokio::time::sleep(wait).await;
         seen
     }

@@ -6,19 +6,19 @@
 use std::time::Duration;
 
 use longshore::schedule::NewSchedule;
-use longshore::session::{Lease, NewSession};
-use longshore::stall::Dead;
+use longshore::worker_session::{Lease, NewSession};
+use longshore::failure_detector::StalledSession;
 use longshore::store::{
-    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, Fired, Firing, HeldUnit, IfThere, Kept,
-    Leases, Placed, Promoted, Pruned, Reclaimed, Retention, ScheduleFilter, ScheduleList,
-    ScheduleSwitch, Schedules, Tenant, TenantChange, Tenants, Upkeep,
+    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, FireResult, Firing, LeasedUnit, IfExists, CheckpointRequest,
+    WorkerApi, PutScheduleResult, PromoteResult, PruneResult, ReclaimResult, Retention, ScheduleFilter, ScheduleList,
+    ScheduleSwitch, Schedules, Tenant, TenantChange, Tenants, Maintenance,
 };
 use longshore::{
     Clock, Error, Result, Schedule, ScheduleName, Scope, SessionId, SystemClock, TenantId,
     Timestamp,
 };
 
-use super::{FarStore, tenant_of};
+use super::{RemoteStore, tenant_of};
 
 const NO_WORKERS: &str = "workers need direct access to the store";
 const NO_MAINTENANCE: &str = "maintenance is done by the server";
@@ -46,24 +46,24 @@ macro_rules! unsupported {
     };
 }
 
-unsupported! { Leases, NO_WORKERS {
+unsupported! { WorkerApi, NO_WORKERS {
     open_session(NewSession) -> ();
-    beat(SessionId, Beat) -> BeatAnswer;
+    heartbeat(SessionId, Heartbeat) -> HeartbeatReply;
     close_session(SessionId) -> ();
-    adopt(SessionId, SessionId) -> Vec<HeldUnit>;
-    claim(Claim) -> Claimed;
+    adopt(SessionId, SessionId) -> Vec<LeasedUnit>;
+    claim(ClaimRequest) -> ClaimResult;
     start(SessionId, &[Lease]) -> Vec<Option<Timestamp>>;
     release(SessionId, &[Lease]) -> ();
-    checkpoint(SessionId, Lease, Kept) -> bool;
-    finish(SessionId, Vec<Finish>) -> Vec<Finished>;
-    held(SessionId) -> Vec<Lease>;
+    checkpoint(SessionId, Lease, CheckpointRequest) -> bool;
+    finish(SessionId, Vec<FinishRequest>) -> Vec<FinishResult>;
+    leases_of(SessionId) -> Vec<Lease>;
 }}
 
-unsupported! { Upkeep, NO_MAINTENANCE {
-    reclaim(&[Dead]) -> Reclaimed;
-    promote(u32) -> Promoted;
-    prune(Retention, u32) -> Pruned;
-    lead(&str, SessionId, Duration) -> bool;
+unsupported! { Maintenance, NO_MAINTENANCE {
+    reclaim(&[StalledSession]) -> ReclaimResult;
+    promote(u32) -> PromoteResult;
+    prune(Retention, u32) -> PruneResult;
+    acquire_leadership(&str, SessionId, Duration) -> bool;
 }}
 
 unsupported! { Tenants, NO_TENANT_CHANGES {
@@ -79,9 +79,9 @@ unsupported! { Tenants, NO_TENANT_CHANGES {
 }}
 
 unsupported! { Schedules, NO_SCHEDULE_CHANGES {
-    put_schedule(&Scope, NewSchedule, IfThere) -> Placed;
+    put_schedule(&Scope, NewSchedule, IfExists) -> PutScheduleResult;
     switch_schedule(&Scope, &TenantId, &ScheduleName, ScheduleSwitch) -> Schedule;
-    fire_schedule(&Scope, Firing) -> Fired;
+    fire_schedule(&Scope, Firing) -> FireResult;
     {
         async fn schedules(
             &self,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use longshore::{BatchId, Error, Result};
-use longshore_batch::Initiation;
+use longshore_batch::BatchFill;
 
 use super::{BatchRun, LocalRunner};
 use crate::commands::batch::provider_batch;
@@ -14,7 +14,7 @@ use crate::commands::batch::provider_batch;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The batches that use a provider's batches.
-pub(super) fn wanted(initiations: &[Initiation]) -> HashSet<BatchId> {
+pub(super) fn wanted(initiations: &[BatchFill]) -> HashSet<BatchId> {
     let uses_provider_batches =
         initiations.iter().filter(|one| one.definition().provider_batch().is_some());
     uses_provider_batches.map(|one| one.batch().id.clone()).collect()

@@ -4,16 +4,16 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::session::Order;
+use longshore::worker_session::WorkerCommand;
 use longshore::{Batch, BatchId, WorkerControl};
-use longshore_ai::Pilot;
-use longshore_batch::definition::Workers;
-use longshore_batch::{Initiation, Initiator, RowSource};
+use longshore_ai::AdaptiveConcurrency;
+use longshore_batch::definition::RowConcurrency;
+use longshore_batch::{BatchFill, RowEnqueuer, RowSource};
 
 use super::{BatchRun, LocalRunner};
 use crate::commands::batch::completion_wait::CompletionStatus;
 use crate::commands::batch::handlers::AUTO_MAX_ROWS;
-use crate::commands::batch::progress::BatchProgress;
+use crate::commands::batch::progress::ProgressDisplay;
 use crate::commands::batch::signals::Shutdown;
 use crate::commands::batch::stall_monitor::BatchMonitor;
 use crate::commands::watch::ModelAccess;
@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl LocalRunner<'_> {
     /// Runs one batch until it has ended or is left.
-    pub(super) async fn run_batch(self, initiation: Initiation) -> anyhow::Result<BatchRun> {
+    pub(super) async fn run_batch(self, initiation: BatchFill) -> anyhow::Result<BatchRun> {
         let id = initiation.batch().id.clone();
         Box::pin(self.run_to_end(&id, initiation))
             .await
@@ -37,7 +37,7 @@ impl LocalRunner<'_> {
     async fn run_to_end(
         self,
         id: &BatchId,
-        mut initiation: Initiation,
+        mut initiation: BatchFill,
     ) -> anyhow::Result<BatchRun> {
         let definition = initiation.definition();
         let workers = self.workers.unwrap_or(definition.workers);
@@ -45,7 +45,7 @@ impl LocalRunner<'_> {
         let model_access = ModelAccess::by(definition);
         let mut view =
             self.display.batch(id, expected_rows(&initiation, &*source).await, model_access);
-        let initiator = Initiator::new(self.context.client.clone(), source);
+        let initiator = RowEnqueuer::new(self.context.client.clone(), source);
         let (worker, pilot) = self.batch_workers.row_worker(id, workers)?;
         let control = worker.control();
         let needed = async {
@@ -58,7 +58,7 @@ impl LocalRunner<'_> {
             }
         };
         let mut monitor = BatchMonitor::new(id, self.batch_workers, self.display);
-        let monitoring = monitor.run_until(control.reached(Order::Drain));
+        let monitoring = monitor.run_until(control.wait_for_order(WorkerCommand::Drain));
         let (worked, ()) =
             tokio::join!(self.run_worker_while(worker, needed), self.until_stopped(monitoring));
         view.close();
@@ -74,7 +74,7 @@ impl LocalRunner<'_> {
     }
 
     /// Returns once the batch has ended or is paused.
-    async fn wait_for_end(self, id: &BatchId, view: &mut BatchProgress) -> anyhow::Result<()> {
+    async fn wait_for_end(self, id: &BatchId, view: &mut ProgressDisplay) -> anyhow::Result<()> {
         let ended = self.context.client.wait_batch(id, None, |batch| view.update(batch)).await;
         Ok(ended.map(drop)?)
     }
@@ -86,7 +86,7 @@ impl LocalRunner<'_> {
         let mut cursor = store.changes(scope, u64::MAX, Duration::ZERO).await?.cursor;
         loop {
             let batch = store.batch(scope, id).await?;
-            if !batch.status.is_given_up() || batch.counts.live() == 0 {
+            if !batch.status.is_aborted() || batch.counts.live() == 0 {
                 return Ok(batch);
             }
             tokio::select! {
@@ -106,7 +106,7 @@ impl LocalRunner<'_> {
 }
 
 /// The number of rows, if it can be counted beforehand: the length of the progress bar.
-async fn expected_rows(initiation: &Initiation, source: &dyn RowSource) -> Option<u64> {
+async fn expected_rows(initiation: &BatchFill, source: &dyn RowSource) -> Option<u64> {
     if initiation.batch().sealed || initiation.progress().sent > 0 {
         return None;
     }
@@ -117,8 +117,8 @@ async fn expected_rows(initiation: &Initiation, source: &dyn RowSource) -> Optio
 
 /// Returns only on an error: the rows of a filled batch are still running.
 async fn fill(
-    initiator: &Initiator,
-    initiation: &mut Initiation,
+    initiator: &RowEnqueuer,
+    initiation: &mut BatchFill,
     shutdown: &Shutdown,
 ) -> anyhow::Error {
     match initiator.fill(initiation, shutdown.drain_requested(), |_| {}).await {
@@ -127,10 +127,10 @@ async fn fill(
     }
 }
 
-async fn adapt_workers(pilot: &Pilot, control: &WorkerControl, workers: Workers) -> Infallible {
-    if workers == Workers::Auto {
+async fn adapt_workers(pilot: &AdaptiveConcurrency, control: &WorkerControl, workers: RowConcurrency) -> Infallible {
+    if workers == RowConcurrency::Auto {
         control.resize(AUTO_INITIAL_ROWS);
-        pilot.steer(control, AUTO_INITIAL_ROWS, AUTO_MAX_ROWS).await;
+        pilot.run(control, AUTO_INITIAL_ROWS, AUTO_MAX_ROWS).await;
     }
     std::future::pending().await
 }

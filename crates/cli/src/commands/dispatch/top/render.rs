@@ -4,7 +4,7 @@ use std::path::Path;
 
 use longshore::Timestamp;
 use longshore::duration::{self, format_ago};
-use longshore_dispatch::request::{Listed, Status, WorkerStatus};
+use longshore_dispatch::request::{UnitSummary, PoolStatus, WorkerStatus};
 
 use super::PoolSnapshot;
 use crate::terminal;
@@ -46,11 +46,11 @@ impl PoolFrame<'_> {
         lines.into_iter().map(fits).collect()
     }
 
-    fn head(&self, status: &Status, lines: &mut Vec<String>) {
+    fn head(&self, status: &PoolStatus, lines: &mut Vec<String>) {
         let (min, max) = status.size;
         let wanted = if min == max { format!("{min}") } else { format!("{min} to {max}") };
         let here = status.workers.len();
-        let (up, mood, base) = (duration::format(status.up), &status.mood, &status.base);
+        let (up, mood, base) = (duration::format(status.up), &status.state, &status.base);
         lines.push(format!("server process {}, up for {up}, {mood}", status.pid));
         let threads: u32 = status.workers.iter().map(|worker| worker.threads).sum();
         let load: u32 = status.workers.iter().map(|worker| worker.load.min(worker.threads)).sum();
@@ -61,11 +61,11 @@ impl PoolFrame<'_> {
         let Rates { done, failed } = self.rates;
         lines.push(format!(
             "waiting {waiting}   for others {}   running {}   done {} ({done:.1}/s)   failed {} ({failed:.1}/s)   cancelled {}",
-            status.later, status.running, status.done, status.failed, status.cancelled
+            status.not_ready, status.running, status.done, status.failed, status.cancelled
         ));
     }
 
-    fn failures(&self, failures: &[Listed], lines: &mut Vec<String>) {
+    fn failures(&self, failures: &[UnitSummary], lines: &mut Vec<String>) {
         if failures.is_empty() {
             return;
         }
@@ -105,7 +105,7 @@ fn workers(workers: &[WorkerStatus], lines: &mut Vec<String>) {
             format!("{} {}/{}", bar(worker.load, worker.threads), worker.load, worker.threads);
         lines.push(format!(
             "{start:<8}  {:<host$}  {:<8}  {threads:<space$}  {:>7}  {:>6.2}",
-            worker.host, worker.mood, worker.holds, worker.average
+            worker.host, worker.mood, worker.tasks, worker.average
         ));
     }
 }
@@ -123,7 +123,7 @@ mod tests {
             pid: 1,
             threads: 8,
             load,
-            holds: 3,
+            tasks: 3,
             mood: "working".into(),
             average: 1.5,
         }
@@ -131,8 +131,8 @@ mod tests {
 
     fn lines(width: usize) -> Vec<String> {
         let status =
-            Status { workers: vec![worker(2), worker(20)], failed: 1, ..Status::default() };
-        let failure = Listed {
+            PoolStatus { workers: vec![worker(2), worker(20)], failed: 1, ..PoolStatus::default() };
+        let failure = UnitSummary {
             unit: UnitId::new(),
             state: UnitState::Failed,
             batch: None,

@@ -1,0 +1,185 @@
+//! Runs the completion action of a batch, once per generation.
+//!
+//! SQL commits with the unit's own finish if the rows are in the store's database: exactly once.
+//! Every other action runs at least once; `batch` and `generation` identify a repeat. The program
+//! that runs the worker supplies commands and HTTP through [`Act`].
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use longshore::batch::Batch;
+use longshore::{
+    BatchId, Clock, Context, Counts, Effect, Handler, HandlerResult, HandlerReply, Scope, SystemClock,
+    Timestamp, Verdict,
+};
+use longshore_ai::Cost;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::definition::{Action, Database, Definition, SqlStatement};
+use crate::handler::{BatchLoadError, definition};
+use crate::rows::{SourceError, Sources};
+use crate::sql;
+use crate::sql_post::effect;
+use crate::value::from_json;
+
+/// Runs actions other than SQL: commands and HTTP calls.
+#[async_trait]
+pub trait ActionRunner: Send + Sync + 'static {
+    /// Runs the action with these facts as its input.
+    async fn run(&self, action: &Action, facts: &Value) -> Result<(), ActionError>;
+}
+
+/// Why an action failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ActionError {
+    /// The error message.
+    pub message: String,
+    /// Whether a retry may help.
+    pub retryable: bool,
+}
+
+/// Runs completion actions: the handler of [`crate::definition::END_KIND`].
+pub struct CompletionHandler {
+    sources: Arc<Sources>,
+    act: Arc<dyn ActionRunner>,
+    clock: Arc<dyn Clock>,
+}
+
+/// The payload of a batch's callback; see [`longshore::batch::Callback`].
+#[derive(Debug, Clone, Deserialize)]
+pub struct CompletionInput {
+    /// The batch.
+    pub batch: BatchId,
+    /// Its final status.
+    pub status: String,
+    /// The generation that ended.
+    pub generation: u32,
+    /// Its counts when it ended.
+    pub counts: Counts,
+}
+
+impl CompletionHandler {
+    /// A handler that runs commands and HTTP calls through `act`.
+    pub fn new(sources: Arc<Sources>, act: Arc<dyn ActionRunner>) -> Self {
+        Self { sources, act, clock: Arc::new(SystemClock) }
+    }
+
+    async fn run_completion(
+        &self,
+        definition: &Definition,
+        action: &Action,
+        facts: &Value,
+    ) -> Result<Vec<Effect>, Verdict> {
+        match (action, &definition.database) {
+            (Action::Sql(statements), Database::Store) => {
+                bind(statements, facts).map_err(action_error)
+            }
+            (_, database) => {
+                let performed =
+                    run_action(action, facts, database, &self.sources, &*self.act).await;
+                performed.map(|()| Vec::new()).map_err(action_error)
+            }
+        }
+    }
+}
+
+/// Runs an action outside of any unit's finish: SQL in the rows' database, everything else through
+/// `act`.
+pub async fn run_action(
+    action: &Action,
+    facts: &Value,
+    database: &Database,
+    sources: &Sources,
+    act: &dyn ActionRunner,
+) -> Result<(), ActionError> {
+    let Action::Sql(statements) = action else {
+        return act.run(action, facts).await;
+    };
+    let effects = bind(statements, facts)?;
+    let source = sources.resolve(database)?;
+    Ok(source.apply(&effects).await?)
+}
+
+impl From<SourceError> for ActionError {
+    fn from(error: SourceError) -> Self {
+        Self { message: error.to_string(), retryable: error.is_retryable() }
+    }
+}
+
+impl Handler for CompletionHandler {
+    type Input = CompletionInput;
+    type Output = ();
+
+    async fn run(&self, context: Context, ended: CompletionInput) -> HandlerResult<()> {
+        let store = context.client().store();
+        // Any client can send such a unit; restrict it to batches of its own tenant.
+        let own = Scope::Tenant(context.unit().tenant.clone());
+        let batch = store.batch(&own, &ended.batch).await.map_err(batch_error)?;
+        if ended.generation > batch.announced {
+            return Err(Verdict::fail("no-end", "the batch has not ended in that generation"));
+        }
+        let definition =
+            definition(&context, &ended.batch).await.map_err(BatchLoadError::verdict)?;
+        let Some(action) = &definition.completion else {
+            return Ok(HandlerReply::new(()));
+        };
+        let facts = facts(&ended, &batch, self.clock.now());
+        let effects = self.run_completion(&definition, action, &facts).await?;
+        Ok(HandlerReply::new(()).with_effects(effects))
+    }
+}
+
+fn batch_error(error: longshore::Error) -> Verdict {
+    match error.is_retryable() {
+        true => Verdict::retry("store", error),
+        false => Verdict::fail("no-batch", error),
+    }
+}
+
+fn action_error(error: ActionError) -> Verdict {
+    match error.retryable {
+        true => Verdict::retry("completion", error),
+        false => Verdict::fail("completion", error),
+    }
+}
+
+/// The facts about an end. The counts are those at the end; cost and duration are the batch's as it
+/// is now.
+fn facts(ended: &CompletionInput, batch: &Batch, now: Timestamp) -> Value {
+    let CompletionInput { batch: id, status, generation, counts } = ended;
+    let sum = |name: &str| batch.sums.get(name).copied().unwrap_or_default();
+    let began = batch.started_at.unwrap_or(batch.initiated_at);
+    let seconds = batch.completed_at.unwrap_or(now).since(began).as_secs_f64();
+    json!({
+        "batch": id,
+        "type": batch.kind,
+        "tenant": batch.tenant,
+        "status": status,
+        "generation": generation,
+        "total": counts.total(),
+        "done": counts.done,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "reason": batch.reason,
+        "seconds": seconds,
+        "cost_usd": Cost(sum("cost_picos")).dollars(),
+        "simulated": sum("simulated") > 0,
+    })
+}
+
+/// The statements with the facts bound; the batch is also `:batch_id`.
+fn bind(statements: &[SqlStatement], facts: &Value) -> Result<Vec<Effect>, ActionError> {
+    statements.iter().map(|statement| bind_statement(statement, facts)).collect()
+}
+
+fn bind_statement(statement: &SqlStatement, facts: &Value) -> Result<Effect, ActionError> {
+    let fact = |name: &str| facts.get(if name == "batch_id" { "batch" } else { name });
+    let names: Vec<String> = sql::parameters(&statement.sql).iter().map(|&n| n.into()).collect();
+    if let Some(unknown) = names.iter().find(|name| fact(name).is_none()) {
+        let message = format!("unknown parameter `:{unknown}`: {}", statement.sql);
+        return Err(ActionError { message, retryable: false });
+    }
+    Ok(effect(statement, &names, |name| from_json(fact(name).unwrap_or(&Value::Null))))
+}

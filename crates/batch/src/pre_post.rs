@@ -1,0 +1,155 @@
+//! The traits for PRE and POST, implemented by SQL from a batch file, by commands, or in Rust.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore::{BatchId, Effect, SqlValue, UnitId};
+use longshore_ai::{Answer, Cost};
+use serde_json::Value;
+
+use crate::definition::PostVerdict;
+use crate::rows::RowSource;
+
+/// A row while it runs.
+pub struct RowRun<'a> {
+    /// Its batch.
+    pub batch: &'a BatchId,
+    /// Its unit.
+    pub unit: UnitId,
+    /// Its key.
+    pub key: &'a SqlValue,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// Whether it is the last attempt: a RETRY would become a FAIL.
+    pub is_last_attempt: bool,
+    /// The worker id, unique among rows that run at the same time.
+    pub worker: &'a str,
+    /// The rows' database.
+    pub source: &'a dyn RowSource,
+}
+
+/// PRE: makes the prompt.
+#[async_trait]
+pub trait Prepare: Send + Sync + 'static {
+    /// The prompt for a row.
+    async fn prepare(&self, row: &RowRun<'_>) -> Result<String, PrepareError>;
+}
+
+/// Why there is no prompt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// PRE failed.
+    #[error("{message}")]
+    Failed {
+        /// The error message.
+        message: String,
+        /// Whether a retry may help.
+        retryable: bool,
+        /// The minimum delay of a retry.
+        after: Option<Duration>,
+    },
+    /// The row needs no call to a model. POST receives the code [`SKIPPED`]; unless it decides
+    /// otherwise, the row is done.
+    #[error("skipped: {0}")]
+    Skip(String),
+    /// The step cannot run here now: the row is snoozed, and no attempt is used.
+    #[error("{message}")]
+    Snooze {
+        /// The reason.
+        message: String,
+        /// The delay.
+        after: Duration,
+    },
+}
+
+impl PrepareError {
+    /// A failure for which a retry would not help.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self::Failed { message: message.into(), retryable: false, after: None }
+    }
+}
+
+/// The error code of a [`RowReply`] to a row that PRE skipped.
+pub const SKIPPED: &str = "SKIPPED";
+
+/// POST's input: every row's run has one, whatever happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowReply {
+    /// The answer, if any.
+    pub answer: Option<Answer>,
+    /// The answer as JSON, if it is JSON and follows the schema. In a mail batch, the stored
+    /// message's metadata.
+    pub json: Option<Value>,
+    /// The error: a code of the contract, or `PRE_ERROR`, `BAD_ANSWER`, `LOST`, or [`SKIPPED`].
+    pub error: Option<ReplyError>,
+    /// The cost of the answer.
+    pub cost: Cost,
+}
+
+impl RowReply {
+    /// Whether PRE skipped the row.
+    pub fn is_skipped(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.code == SKIPPED)
+    }
+
+    /// `success`, `error` or `skipped`.
+    pub fn status(&self) -> &'static str {
+        match &self.error {
+            None => "success",
+            Some(_) if self.is_skipped() => "skipped",
+            Some(_) => "error",
+        }
+    }
+}
+
+/// An error before POST.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyError {
+    /// A short, stable code.
+    pub code: String,
+    /// A message for people.
+    pub message: String,
+    /// Whether a retry may help.
+    pub retryable: bool,
+    /// The minimum delay of a retry.
+    pub retry_after: Option<Duration>,
+}
+
+/// POST: decides the row's verdict and the effects to write.
+#[async_trait]
+pub trait Apply: Send + Sync + 'static {
+    /// Decides. The caller runs the effects: in one transaction with the row's finish if the rows
+    /// are in the store's database.
+    async fn apply(&self, row: &RowRun<'_>, reply: &RowReply) -> Result<ApplyOutcome, ApplyError>;
+}
+
+/// POST's decision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApplyOutcome {
+    /// The verdict.
+    pub verdict: PostVerdict,
+    /// The reason, with FAIL and RETRY.
+    pub reason: Option<String>,
+    /// With RETRY: wait exactly this long.
+    pub after: Option<Duration>,
+    /// The statements to run.
+    pub effects: Vec<Effect>,
+}
+
+/// POST failed. The answer stays in the checkpoint; the row is retried without another call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// POST failed; an attempt is used.
+    #[error("{0}")]
+    Failed(String),
+    /// The step cannot run here now: the row is snoozed, and no attempt is used.
+    #[error("{message}")]
+    Snooze {
+        /// The reason.
+        message: String,
+        /// The delay.
+        after: Duration,
+    },
+}

@@ -1,0 +1,50 @@
+//! The initiator's cursor, stored with the batch and moved in one transaction with the rows it
+//! passed.
+
+use longshore::SqlValue;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::FillError;
+use crate::value::{from_json, to_json};
+
+/// The candidates passed so far: sent, or skipped because another batch has them. The number of
+/// sent rows is the batch's own count, so that a crash cannot make the two disagree.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct FillCursor {
+    /// The key of the last candidate passed.
+    pub(super) key: Option<SqlValue>,
+    /// The number of candidates passed.
+    pub(super) rows: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CursorRecord {
+    key: Value,
+    rows: u64,
+}
+
+impl FillCursor {
+    /// Parses the text that [`Self::write`] made. The cursor of a batch without rows is empty.
+    pub(super) fn read(text: &str) -> Result<Self, FillError> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let CursorRecord { key, rows } = serde_json::from_str(text).map_err(|_| {
+            FillError::Data(format!(
+                "the batch's cursor `{text}` was not written by an initiator"
+            ))
+        })?;
+        Ok(Self { key: Some(from_json(&key)), rows })
+    }
+
+    pub(super) fn write(&self) -> String {
+        let key = self.key.as_ref().map_or(Value::Null, to_json);
+        serde_json::json!({ "key": key, "rows": self.rows }).to_string()
+    }
+
+    /// The cursor after `count` more rows, the last with `key`.
+    pub(super) fn advanced(&self, key: SqlValue, count: u64) -> Self {
+        Self { key: Some(key), rows: self.rows + count }
+    }
+}

@@ -1,0 +1,141 @@
+//! Reads candidates in key order, a page at a time, each exactly once.
+//!
+//! A page begins with the last key of the page before. So a duplicate key is noticed even if a page
+//! ends between the two rows, and a row that was deleted or is no candidate any more does no harm.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::SqlValue;
+use longshore::text::truncate_chars;
+use tokio::time::Instant;
+
+use super::FillError;
+use crate::definition::Candidates;
+use crate::rows::{Candidate, RowSource};
+use crate::value::show_key;
+
+/// How long a page is used. Rows read longer ago, because workers lag or the batch was paused, are
+/// read again: some may be gone.
+const PAGE_TTL: Duration = Duration::from_secs(60);
+
+/// The candidates read ahead, and the position after which they begin.
+pub(super) struct CandidatePages {
+    source: Arc<dyn RowSource>,
+    size: u32,
+    /// Rows read but not taken.
+    rows: VecDeque<Candidate>,
+    /// The key before those rows.
+    after: Option<SqlValue>,
+    read: Option<PageRead>,
+}
+
+/// The last read.
+struct PageRead {
+    at: Instant,
+    /// Whether it reached the end of the candidates.
+    is_last: bool,
+}
+
+impl CandidatePages {
+    /// Pages of `size` rows, from the first on.
+    pub(super) fn new(source: Arc<dyn RowSource>, size: u32) -> Self {
+        Self { source, size, rows: VecDeque::new(), after: None, read: None }
+    }
+
+    /// Continues after the key `after`; keeps the page if it contains that key.
+    pub(super) fn seek(&mut self, after: Option<&SqlValue>) {
+        let in_place = match (after, &self.after) {
+            (Some(after), Some(own)) => same_key(after, own),
+            (after, own) => after.is_none() && own.is_none(),
+        };
+        if in_place {
+            return;
+        }
+        let has_key = |row: &Candidate| after.is_some_and(|after| same_key(&row.key, after));
+        match self.rows.iter().position(has_key) {
+            Some(at) => drop(self.rows.drain(..=at)),
+            None => self.clear(),
+        }
+        self.after = after.cloned();
+    }
+
+    /// Drops the page: the next `take` reads again.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+        self.read = None;
+    }
+
+    /// Takes up to `max` rows; none at the end. The position moves past them.
+    pub(super) async fn take(
+        &mut self,
+        candidates: &Candidates,
+        max: u64,
+    ) -> Result<Vec<Candidate>, FillError> {
+        if self.read.as_ref().is_some_and(|read| read.at.elapsed() >= PAGE_TTL) {
+            self.clear();
+        }
+        if self.rows.is_empty() && !self.read.as_ref().is_some_and(|read| read.is_last) {
+            self.read_page(candidates).await?;
+        }
+        let max = usize::try_from(max).unwrap_or(usize::MAX).min(self.rows.len());
+        let taken: Vec<Candidate> = self.rows.drain(..max).collect();
+        if let Some(last) = taken.last() {
+            self.after = Some(last.key.clone());
+        }
+        Ok(taken)
+    }
+
+    async fn read_page(&mut self, candidates: &Candidates) -> Result<(), FillError> {
+        let at = Instant::now();
+        // The first row may be the one passed last, so read one more.
+        let limit = self.size.saturating_add(u32::from(self.after.is_some()));
+        let rows = self.source.candidates(candidates, self.after.as_ref(), limit).await?;
+        let is_last = rows.len() < limit as usize;
+        self.rows = rows.into();
+        let first = self.rows.front().map(|row| &row.key);
+        if let (Some(after), Some(first)) = (&self.after, first)
+            && same_key(after, first)
+        {
+            self.rows.pop_front();
+        }
+        self.reject_duplicate_keys(candidates)?;
+        self.read = Some(PageRead { at, is_last });
+        Ok(())
+    }
+
+    fn reject_duplicate_keys(&self, candidates: &Candidates) -> Result<(), FillError> {
+        let keys = || self.rows.iter().map(|row| &row.key);
+        let before = self.after.iter().chain(keys());
+        let mut pairs = before.zip(keys().skip(usize::from(self.after.is_none())));
+        let Some((duplicate, _)) = pairs.find(|(before, key)| same_key(before, key)) else {
+            return Ok(());
+        };
+        let (key, column) = (truncated(&show_key(duplicate)), &candidates.key);
+        let message =
+            format!("two candidates have the key `{key}` in `{column}`: keys must be unique");
+        Err(FillError::Data(message))
+    }
+}
+
+/// The beginning of a key, for messages.
+pub(super) fn truncated(key: &str) -> String {
+    truncate_chars(key, 60)
+}
+
+/// Whether a database takes two keys for equal: 1 and 1.0 are.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "compared both ways"
+)]
+pub(super) fn same_key(one: &SqlValue, other: &SqlValue) -> bool {
+    match (one, other) {
+        (SqlValue::Int(whole), SqlValue::Real(real))
+        | (SqlValue::Real(real), SqlValue::Int(whole)) => {
+            *real as i64 == *whole && *whole as f64 == *real
+        }
+        _ => one == other,
+    }
+}

@@ -1,0 +1,180 @@
+//! Wrappers of a store and a ledger that block before or after their n-th call. A test drops the blocked
+//! caller, which has the effect of a kill at that point.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use longshore_accounts::{
+    CallAdmission, AuditLog, Budget, BudgetState, Call, CallRecord, Calls, AuditEntry, BucketRequest, DrawResult, KeyChange,
+    KeyRecord, Keys, Ledger, Limits, NewCall, NewAuditEntry, PendingRequest, PendingCounts, PendingRequests,
+    PendingChange, PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange,
+    CostCorrection, ProviderBatch, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+};
+use longshore_core::Store;
+use longshore_core::store::ReplyQueues;
+use longshore_core::{KeyName, ProfileName};
+use tokio::sync::Notify;
+
+use crate::delegate::{delegate, store_types::*};
+
+/// Whether the crash comes before or after the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashTiming {
+    /// The store did not execute the call.
+    Before,
+    /// The store executed the call, and the caller got no answer.
+    After,
+}
+
+/// Counts calls and blocks one of them.
+#[derive(Debug)]
+pub struct CrashPoint {
+    left: AtomicUsize,
+    kill: CrashTiming,
+    counts: fn(&str) -> bool,
+    /// Notified when the call is blocked.
+    pub reached: Notify,
+    /// Notify it to unblock the call, as for a worker that was only believed dead.
+    pub resume: Notify,
+}
+
+impl CrashPoint {
+    /// Blocks call number `nth`, from 0, of the methods for which `counts` returns true.
+    pub fn at(nth: usize, kill: CrashTiming, counts: fn(&str) -> bool) -> Arc<Self> {
+        let (tripped, let_go) = (Notify::new(), Notify::new());
+        Arc::new(Self { left: AtomicUsize::new(nth), kill, counts, reached: tripped, resume: let_go })
+    }
+
+    /// Whether that call was reached.
+    pub fn was_reached(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == usize::MAX
+    }
+
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
+        &self,
+        method: &'static str,
+        call: impl Fn() -> F + Send + Sync,
+    ) -> Result<T> {
+        if !(self.counts)(method) || !self.is_crash_point() {
+            return call().await;
+        }
+        let result = match self.kill {
+            CrashTiming::Before => None,
+            CrashTiming::After => Some(call().await),
+        };
+        self.reached.notify_one();
+        self.resume.notified().await;
+        match result {
+            Some(answer) => answer,
+            None => call().await,
+        }
+    }
+
+    /// True for one call only.
+    fn is_crash_point(&self) -> bool {
+        let decrement = |left: usize| (left != usize::MAX).then(|| left.wrapping_sub(1));
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement) == Ok(0)
+    }
+}
+
+/// The store of the worker to be killed.
+pub struct CrashPointStore {
+    inner: Arc<dyn Store>,
+    crash_point: Arc<CrashPoint>,
+}
+
+impl CrashPointStore {
+    /// Wraps a store.
+    pub fn new(inner: Arc<dyn Store>, crash_point: Arc<CrashPoint>) -> Self {
+        Self { inner, crash_point }
+    }
+
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
+        &self,
+        method: &'static str,
+        call: impl Fn() -> F + Send + Sync,
+    ) -> Result<T> {
+        self.crash_point.wrap_call(method, call).await
+    }
+}
+
+delegate!(CrashPointStore);
+
+/// The ledger of the worker to be killed.
+pub struct CrashPointLedger {
+    inner: Arc<dyn Ledger>,
+    crash_point: Arc<CrashPoint>,
+}
+
+impl CrashPointLedger {
+    /// Wraps a ledger.
+    pub fn new(inner: Arc<dyn Ledger>, crash_point: Arc<CrashPoint>) -> Self {
+        Self { inner, crash_point }
+    }
+
+    async fn wrap_call<T, F: Future<Output = Result<T>> + Send>(
+        &self,
+        method: &'static str,
+        call: impl Fn() -> F + Send + Sync,
+    ) -> Result<T> {
+        self.crash_point.wrap_call(method, call).await
+    }
+}
+
+delegate!(@trait CrashPointLedger, Profiles {
+    change_profile(scope: &Scope, change: ProfileChange) -> ProfileRecord;
+    profiles(
+        scope: &Scope, name: Option<ProfileName>, after: Option<&str>, limit: u32
+    ) -> Page<ProfileRecord>;
+} {});
+
+delegate!(@trait CrashPointLedger, Keys {
+    change_key(scope: &Scope, change: KeyChange) -> bool;
+    keys(
+        scope: &Scope, name: Option<KeyName>, after: Option<&str>, limit: u32
+    ) -> Page<KeyRecord>;
+} {});
+
+delegate!(@trait CrashPointLedger, Calls {
+    admit_calls(calls: Vec<NewCall>) -> Vec<CallAdmission>;
+    record_calls(records: Vec<CallRecord>) -> ();
+    calls(scope: &Scope, filter: &UsageFilter, after: Option<&str>, limit: u32) -> Page<Call>;
+    usage(scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Vec<Usage>;
+    correct_costs(scope: &Scope, recosts: Vec<CostCorrection>) -> ();
+} {});
+
+delegate!(@trait CrashPointLedger, Limits {
+    draw(draws: Vec<BucketRequest>) -> Vec<DrawResult>;
+    put_budget(scope: &Scope, tenant: &TenantId, budget: Option<Budget>) -> BudgetState;
+    budget(scope: &Scope, tenant: &TenantId) -> BudgetState;
+} {});
+
+delegate!(@trait CrashPointLedger, ReplyQueues {
+    assign_reply_queue(
+        scope: &Scope, tenant: &TenantId, queue: &QueueName, session: Option<SessionId>
+    ) -> ();
+    send_reply(scope: &Scope, unit: NewUnit) -> Option<SendResult>;
+} {});
+
+delegate!(@trait CrashPointLedger, PendingRequests {
+    change_pending(batch: &BatchId, change: PendingChange) -> Vec<UnitId>;
+    pending_requests(batch: &BatchId, filter: &PendingFilter, limit: u32) -> Vec<PendingRequest>;
+    provider_batches(batch: &BatchId) -> (Vec<ProviderBatch>, PendingCounts);
+    change_provider_batch(batch: &BatchId, mark: &str, change: ProviderBatchChange) -> ();
+} {});
+
+delegate!(@trait CrashPointLedger, Tokens {
+    change_token(scope: &Scope, change: TokenChange) -> TokenRecord;
+    tokens(scope: &Scope, hash: Option<TokenHash>, limit: u32) -> Vec<TokenRecord>;
+} {});
+
+delegate!(@trait CrashPointLedger, AuditLog {
+    append(deed: NewAuditEntry) -> ();
+    audit_entries(scope: &Scope, after: Option<&str>, limit: u32) -> Page<AuditEntry>;
+} {});
+
+delegate!(@trait CrashPointLedger, Tenants {
+    put_tenant(scope: &Scope, id: &TenantId, change: TenantChange) -> Tenant;
+    remove_tenant(scope: &Scope, id: &TenantId) -> ();
+    tenants(scope: &Scope) -> Vec<Tenant>;
+} {});
