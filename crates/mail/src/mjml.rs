@@ -15,6 +15,8 @@ mod lexer;
 mod mrml;
 mod normalise;
 mod npm;
+mod skeleton_cache;
+mod splitter;
 mod template;
 
 use async_trait::async_trait;

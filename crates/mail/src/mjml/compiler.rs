@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::BoundedPool;
 
-use super::cache::{PageCache, cache_key};
+use super::cache::{Cache, cache_key};
 use super::error::RenderError;
 use super::{RenderedPage, Renderer, MjmlTemplate};
 
@@ -16,7 +16,7 @@ pub struct Compiler {
     pool: Option<BoundedPool>,
     timeout: Duration,
     cache_bytes: usize,
-    cache: Arc<Mutex<PageCache>>,
+    cache: Arc<Mutex<Cache<RenderedPage>>>,
 }
 
 /// Default size of the page cache in bytes.
@@ -25,7 +25,7 @@ const DEFAULT_CACHE_BYTES: usize = 16 << 20;
 impl Compiler {
     /// A compiler with a timeout of 30 seconds, no pool, and a page cache of 16 MiB.
     pub fn new(renderer: Arc<dyn Renderer>) -> Self {
-        let (timeout, cache) = (Duration::from_secs(30), PageCache::new(DEFAULT_CACHE_BYTES));
+        let (timeout, cache) = (Duration::from_secs(30), Cache::new(DEFAULT_CACHE_BYTES));
         let cache = Arc::new(Mutex::new(cache));
         Self { renderer, pool: None, timeout, cache_bytes: DEFAULT_CACHE_BYTES, cache }
     }
@@ -46,7 +46,7 @@ impl Compiler {
     /// The size of the page cache in bytes; 0 disables it.
     #[must_use]
     pub fn cache_bytes(self, bytes: usize) -> Self {
-        Self { cache_bytes: bytes, cache: Arc::new(Mutex::new(PageCache::new(bytes))), ..self }
+        Self { cache_bytes: bytes, cache: Arc::new(Mutex::new(Cache::new(bytes))), ..self }
     }
 
     /// Renders a template, or returns the cached page.
@@ -77,7 +77,7 @@ impl Compiler {
             .map_err(timed_out)?
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, PageCache> {
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<RenderedPage>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

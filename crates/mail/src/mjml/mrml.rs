@@ -9,13 +9,15 @@ use mrml::prelude::render::RenderOptions;
 
 use super::error::{MjmlError, RenderError, chain};
 use super::normalise::{NormalisedTemplate, normalise};
-use super::{RenderedPage, Renderer, MjmlTemplate};
+use super::skeleton_cache::SkeletonCache;
+use super::{RenderedPage, Renderer, Roots, MjmlTemplate};
 
 /// Renders with mrml: many times faster than npm's mjml (bench/mail), with nearly the same output
 /// (docs/mjml.md).
 #[derive(Debug, Clone)]
 pub struct EmbeddedRenderer {
     threads: WorkerPool,
+    skeletons: SkeletonCache,
 }
 
 /// With the version: another version may render differently.
@@ -40,10 +42,26 @@ impl EmbeddedRenderer {
             ..PoolSettings::default()
         };
         let threads = WorkerPool::threads("mrml", Operations::stateless(), settings).await;
-        Ok(Self { threads: threads.map_err(unavailable)? })
+        Ok(Self { threads: threads.map_err(unavailable)?, skeletons: SkeletonCache::default() })
     }
 
-    /// Renders on the caller's thread.
+    /// Renders via the skeleton cache where possible.
+    fn render_cached(
+        skeletons: &SkeletonCache,
+        template: &MjmlTemplate,
+    ) -> Result<RenderedPage, MjmlError> {
+        let without_warnings = |page: &str| {
+            let page = MjmlTemplate::from_text(page, &Roots::default()).ok()?;
+            Self::render_blocking(&page).ok().filter(|page| page.warnings.is_empty())
+        };
+        let html = skeletons.render(template.text(), |page| Some(without_warnings(page)?.html));
+        match html {
+            Some(html) => Ok(RenderedPage { html, warnings: Vec::new() }),
+            None => Self::render_blocking(template),
+        }
+    }
+
+    /// Renders on the caller's thread, without the skeleton cache.
     pub fn render_blocking(template: &MjmlTemplate) -> Result<RenderedPage, MjmlError> {
         let normalised = normalise(template.text());
         let normalised = normalised.map_err(|(line, what)| template.error(line, what))?;
@@ -69,8 +87,9 @@ impl Renderer for EmbeddedRenderer {
     }
 
     async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
-        let template = template.clone();
-        let rendered = self.threads.run_blocking(move || Self::render_blocking(&template)).await;
+        let (template, skeletons) = (template.clone(), self.skeletons.clone());
+        let render = move || Self::render_cached(&skeletons, &template);
+        let rendered = self.threads.run_blocking(render).await;
         match rendered {
             Ok(rendered) => Ok(rendered?),
             // The library would panic again on the same template.

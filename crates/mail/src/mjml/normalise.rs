@@ -207,7 +207,7 @@ impl NormalisedTemplate {
 
 /// Escapes text between tags. mrml's parser rejects `]]>` and non-XML characters, and panics at a `>` after
 /// some non-ASCII letters.
-fn push_escaped_text(text: &str, into: &mut String) {
+pub(super) fn push_escaped_text(text: &str, into: &mut String) {
     for run in text.split_inclusive(needs_escape) {
         // A run has at most one such character, at its end.
         let plain = run.trim_end_matches(needs_escape);
@@ -229,7 +229,7 @@ fn needs_escape(c: char) -> bool {
 }
 
 /// Escapes an attribute value so that `Debug` formatting does not change it.
-fn push_escaped_value(text: &str, into: &mut String) {
+pub(super) fn push_escaped_value(text: &str, into: &mut String) {
     use std::fmt::Write;
     // Fast path: most values are plain ASCII.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !b"<>\"\\".contains(&byte)) {

@@ -75,3 +75,20 @@ async fn both_renderers_make_the_same_elements_and_words_of_them() {
     }
     reference.close().await;
 }
+
+#[tokio::test]
+async fn every_page_that_was_put_together_is_the_page_that_is_rendered_whole() {
+    let embedded = Embedded::new(1).await.expect("it starts");
+    for (path, template) in templates() {
+        let whole = Embedded::render_here(&template).expect("it renders");
+        for _ in 0..2 {
+            let page = embedded.render(&template).await.expect("it renders");
+            assert_eq!(page, whole, "{}", path.display());
+        }
+        // The same template with other texts, which may be rendered from the first one's skeleton.
+        let text = template.text().replace("The", "<b title=\"Die &amp; 'x'\">Th</b>e");
+        let other = Template::from_text(&text, &Roots::default()).expect("it includes nothing");
+        let page = embedded.render(&other).await.ok();
+        assert_eq!(page, Embedded::render_here(&other).ok(), "{}", path.display());
+    }
+}
