@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use longshore::store::Queues;
 use longshore::{
-    Prefetch, Client, Clock as _, Kind, Policy, ProfileName, QueueName, RetryPolicy, SystemClock,
+    Client, Clock as _, Kind, Policy, Prefetch, ProfileName, QueueName, RetryPolicy, SystemClock,
     TenantId, Worker,
 };
 use longshore_ai::NoPrompts;
-use longshore_ai::contract::{Libraries, Prompt, ReplyTo, Request, ReplyBody};
-use longshore_ai::worker::{RequestClient, Inbox, KIND, QUEUE, RequestHandler};
+use longshore_ai::contract::{Libraries, Prompt, ReplyBody, ReplyTo, Request};
+use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestClient, RequestHandler};
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 use longshore::accounts::{Ledger, PutProfile};
 use longshore::{ProfileName, Scope, Store, TenantId};
 use longshore_ai::gateway::{Gateway, SingleTenant};
-use longshore_ai::{Inference, Http, TENANT_SETTINGS, Vault};
+use longshore_ai::{Http, Inference, TENANT_SETTINGS, Vault};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 

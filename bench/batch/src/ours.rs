@@ -15,7 +15,7 @@ use longshore_ai::Provider;
 use longshore_batch::definition::{Database, QUEUE, ROW_KIND, RowConcurrency};
 use longshore_batch::handler::slots_for;
 use longshore_batch::row_enqueuer::StartOptions;
-use longshore_batch::{BatchFile, Definition, RowEnqueuer, Overrides, RowHandler, Sources};
+use longshore_batch::{BatchFile, Definition, Overrides, RowEnqueuer, RowHandler, Sources};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::rows;

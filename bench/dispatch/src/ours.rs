@@ -10,9 +10,11 @@ use anyhow::{Context, Result, bail};
 use longshore::store::Retention;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, TenantId, UnitId};
 use longshore_dispatch::client::DispatchClient;
-use longshore_dispatch::request::{SubmitConditions, Items, ArrayItems, ServerReply, ClientRequest, PoolStatus, Submission};
-use longshore_dispatch::script::{ScriptOutput, Script};
-use longshore_dispatch::server::{ServerOptions, Server, Timing};
+use longshore_dispatch::request::{
+    ArrayItems, ClientRequest, Items, PoolStatus, ServerReply, Submission, SubmitConditions,
+};
+use longshore_dispatch::script::{Script, ScriptOutput};
+use longshore_dispatch::server::{Server, ServerOptions, Timing};
 use longshore_dispatch::worker::{self, Hooks};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -166,7 +168,9 @@ impl Pool {
             loop {
                 match client.request(&ClientRequest::Array(batch.clone())).await? {
                     ServerReply::Array(view) if view.done == count => return Ok(()),
-                    ServerReply::Array(view) if view.failed > 0 => bail!("scripts failed: {view:?}"),
+                    ServerReply::Array(view) if view.failed > 0 => {
+                        bail!("scripts failed: {view:?}")
+                    }
                     ServerReply::Array(_) => tokio::time::sleep(LOOK).await,
                     other => bail!("{other:?}"),
                 }

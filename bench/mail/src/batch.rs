@@ -43,8 +43,10 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
     let mut initiation = initiator.start(definition, options).await?;
     let id = initiation.batch().id.clone();
     let (office, spool) = office(folder).await?;
-    let rows =
-        RowHandler::builder(sources).max_in_flight(AT_ONCE).label("bench").mail_spool(Arc::new(office));
+    let rows = RowHandler::builder(sources)
+        .max_in_flight(AT_ONCE)
+        .label("bench")
+        .mail_spool(Arc::new(office));
     let worker = Worker::builder(store)
         .queues(Queues::Named(vec![QueueName::new(QUEUE)?]))
         .batch(id.clone())

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use longshore_mail::mjml::{EmbeddedRenderer, Roots, MjmlTemplate};
+use longshore_mail::mjml::{EmbeddedRenderer, MjmlTemplate, Roots};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) fn measure(folder: &Path, mjml: &Path, renderings: u32) -> anyhow::Result<()> {

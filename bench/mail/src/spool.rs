@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::ensure;
 use longshore::{Clock, Priority, SystemClock};
 use longshore_mail::message_builder::Draft;
-use longshore_mail::mjml::{EmbeddedRenderer, Roots, MjmlTemplate};
-use longshore_mail::send::{Transport, Security, Sender, SenderSettings, Smtp, SmtpSettings};
+use longshore_mail::mjml::{EmbeddedRenderer, MjmlTemplate, Roots};
+use longshore_mail::send::{Security, Sender, SenderSettings, Smtp, SmtpSettings, Transport};
 use longshore_mail::spool::{MessageKey, NewMessage, Share, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 
@@ -49,7 +49,8 @@ pub(crate) async fn measure(
 /// A unique message, so that no rendered part can be reused.
 fn letter(n: usize) -> anyhow::Result<NewMessage> {
     let text = include_str!("../../../crates/mail/templates/digest.mjml");
-    let template = MjmlTemplate::from_text(&text.replace("Three", &n.to_string()), &Roots::default())?;
+    let template =
+        MjmlTemplate::from_text(&text.replace("Three", &n.to_string()), &Roots::default())?;
     let draft = Draft {
         from: "The Harbour <harbour@example.org>".into(),
         to: vec![format!("u{n}@example.org")],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use async_trait::async_trait;
-use longshore::permits::{AcquireResult, AcquireRequest, IfFull};
+use longshore::permits::{AcquireRequest, AcquireResult, IfFull};
 use longshore::{BoundedPool, PermitId, Permits, PoolName, Priority};
 use longshore_redis::{RedisOptions, RedisPermits};
 

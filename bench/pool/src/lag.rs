@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use futures_util::future::try_join_all;
-use longshore_pool::{Program, PoolSettings, WorkerPool};
+use longshore_pool::{PoolSettings, Program, WorkerPool};
 use tokio::task::JoinSet;
 
 use crate::figures::{Goal, median, percentile};

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use longshore_pool::{ResourceLimits, Program, PoolSettings, WorkerPool};
+use longshore_pool::{PoolSettings, Program, ResourceLimits, WorkerPool};
 
 use crate::figures::{Goal, Measured, median};
 use crate::{Args, raw, say};
@@ -42,7 +42,8 @@ fn spawned(args: &Args) -> Result<f64> {
 
 async fn called(args: &Args) -> Result<f64> {
     let settings = PoolSettings { max: 2, ..PoolSettings::default() };
-    let pool = WorkerPool::one_shot("fresh", Program::this(), ResourceLimits::default(), settings).await?;
+    let pool =
+        WorkerPool::one_shot("fresh", Program::this(), ResourceLimits::default(), settings).await?;
     let (mut times, begun) = (Vec::new(), Instant::now());
     while begun.elapsed() < args.part() {
         let start = Instant::now();

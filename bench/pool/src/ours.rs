@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longshore_pool::{
-    PoolCall, CallOptions, OperationError, Operations, CallPayload, Program, PoolSettings, WorkerPool,
+    CallOptions, CallPayload, OperationError, Operations, PoolCall, PoolSettings, Program,
+    WorkerPool,
 };
 
 use crate::clock::Caller;

@@ -17,30 +17,30 @@
 //! [`bucket`] and [`budget`].
 
 mod audit_log;
-pub mod token_bucket;
 pub mod budget;
 mod calls;
-pub mod page_cursor;
 mod keys;
+pub mod page_cursor;
 mod profiles;
 mod provider_batches;
 pub mod rows;
 mod shorthands;
+pub mod token_bucket;
 mod tokens;
 mod usage;
 
-pub use audit_log::{AuditLog, AuditEntry, NewAuditEntry};
-pub use token_bucket::{BucketRequest, DrawResult};
+pub use audit_log::{AuditEntry, AuditLog, NewAuditEntry};
 pub use budget::{Budget, BudgetState};
 pub use calls::{
-    CallAdmission, Call, CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall, CostCorrection,
+    Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, Calls, CostCorrection, NewCall,
 };
 pub use keys::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
 pub use profiles::{ProfileChange, ProfileRecord, Profiles, PutProfile};
 pub use provider_batches::{
-    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingRequests, PendingChange, PendingFilter,
-    ProviderBatchChange, CloseReason, ProviderBatch,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
+    PendingRequest, PendingRequests, ProviderBatch, ProviderBatchChange,
 };
+pub use token_bucket::{BucketRequest, DrawResult};
 pub use tokens::{MAX_LABEL, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens};
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
@@ -77,6 +77,15 @@ pub trait Ledger:
 }
 
 impl<T> Ledger for T where
-    T: Profiles + Keys + Calls + Limits + ReplyQueues + PendingRequests + Tokens + AuditLog + Tenants + ?Sized
+    T: Profiles
+        + Keys
+        + Calls
+        + Limits
+        + ReplyQueues
+        + PendingRequests
+        + Tokens
+        + AuditLog
+        + Tenants
+        + ?Sized
 {
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use longshore_core::{CallId, Error, KeyName, ProfileName, Result, TenantId, Timestamp};
 
-use crate::{Call, AuditEntry, KeyRecord, ProfileRecord};
+use crate::{AuditEntry, Call, KeyRecord, ProfileRecord};
 
 /// The cursor after this profile.
 pub fn after_profile(profile: &ProfileRecord) -> String {

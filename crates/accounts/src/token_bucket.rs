@@ -60,7 +60,11 @@ pub struct BucketLevel {
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// Takes from a bucket. A bucket that was never used (`None`) is full.
-pub fn draw(stored: Option<BucketLevel>, now: Timestamp, draw: &BucketRequest) -> (DrawResult, BucketLevel) {
+pub fn draw(
+    stored: Option<BucketLevel>,
+    now: Timestamp,
+    draw: &BucketRequest,
+) -> (DrawResult, BucketLevel) {
     let capacity = draw.capacity.max(0.0);
     let per_second = draw.per_minute.max(0.0) / 60.0;
     let level = stored.map_or(capacity, |stored| {
@@ -95,7 +99,13 @@ mod tests {
     }
 
     fn request(want: f64, at_least: f64) -> BucketRequest {
-        BucketRequest { bucket: "b".into(), per_minute: 60.0, capacity: 10.0, amount: want, minimum: at_least }
+        BucketRequest {
+            bucket: "b".into(),
+            per_minute: 60.0,
+            capacity: 10.0,
+            amount: want,
+            minimum: at_least,
+        }
     }
 
     #[test]

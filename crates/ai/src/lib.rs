@@ -31,29 +31,34 @@ pub mod sse;
 mod vault;
 pub mod worker;
 
-pub use chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
+pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 pub use http::{Http, retry_after};
-pub use inference::{BatchProfile, Inference, InferenceRequest, InferenceOutcome, ProfileDocument, ProfileDocumentError, TENANT_SETTINGS, TenantSettings};
+pub use inference::{
+    BatchProfile, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
+    ProfileDocumentError, TENANT_SETTINGS, TenantSettings,
+};
 pub use model_api::{
-    Retryability, Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
+    Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question,
+    RemainingLimit, Retryability,
 };
 pub use passthrough::PassthroughRequest;
 pub use pricing::{
-    Cost, DatedRate, PriceMode, Price, PriceError, Prices, PricesError, Rate, PriceShare, Tier,
+    Cost, DatedRate, Price, PriceError, PriceMode, PriceShare, Prices, PricesError, Rate, Tier,
     estimate_tokens,
 };
 pub use profile::{
-    Auth, CacheFor, ProfileLimits, Profile, ProfileError, ProviderName, WhenPoolFull, ApiOptions, open,
+    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
+    open,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;
 pub use resilience::{
-    BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure, AdaptiveConcurrency,
-    RetryDecision, TokenReservation,
+    AdaptiveConcurrency, BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter,
+    Measure, RetryDecision, TokenReservation,
 };
 pub use schema::{ResponseSchema, SchemaError};
 pub use secrecy::{ExposeSecret, SecretString};
-pub use simulated::{Echo, SimulatorScript, ScriptError, Scripted};
+pub use simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 pub use vault::{
     KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, RewrapReport, Vault, VaultError,
     read_secret_file,

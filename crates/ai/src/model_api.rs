@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::chat::{Chat, AnswerPiece, ToolCall};
+use crate::chat::{AnswerPiece, Chat, ToolCall};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::estimate_tokens;
 

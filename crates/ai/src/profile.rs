@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model_api::Provider;
 use crate::pricing::Prices;
-use crate::simulated::{Echo, SimulatorScript, ScriptError, Scripted};
+use crate::simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 
 /// A provider and its settings, complete: files that it names have been read into it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use longshore::{Batch, BatchId, BatchStatus, Scope, Store, Timestamp};
 use serde_json::json;
 
 use crate::alerts::{Alert, AlertHistory, evaluate};
-use crate::definition::Definition;
 use crate::completion::{ActionRunner, run_action};
+use crate::definition::Definition;
 use crate::rows::Sources;
 
 /// Batches of one status checked in one round: the newest.

@@ -13,7 +13,9 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_pool::{CallError, CallOptions, ErrorKind, Program, PoolSettings, WhenQueueFull, WorkerPool};
+use longshore_pool::{
+    CallError, CallOptions, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool,
+};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use longshore::batch::Batch;
 use longshore::{
-    BatchId, Clock, Context, Counts, Effect, Handler, HandlerResult, HandlerReply, Scope, SystemClock,
-    Timestamp, Verdict,
+    BatchId, Clock, Context, Counts, Effect, Handler, HandlerReply, HandlerResult, Scope,
+    SystemClock, Timestamp, Verdict,
 };
 use longshore_ai::Cost;
 use serde::Deserialize;

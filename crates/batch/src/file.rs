@@ -30,7 +30,7 @@ pub use mail::zone_hint;
 pub use source_map::{SourceLocation, SourceMap};
 pub use text::MAX_FILE;
 
-use crate::definition::{Definition, MailMode, RowStep, RowConcurrency};
+use crate::definition::{Definition, MailMode, RowConcurrency, RowStep};
 use section::{Field, Section};
 
 /// The file name looked for in a folder.

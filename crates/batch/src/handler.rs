@@ -17,7 +17,7 @@ mod worker_ids;
 use std::sync::Arc;
 
 use longshore::{Clock, Context, Handler, HandlerResult, PoolRegistry, SystemClock};
-use longshore_ai::{Inference, Gauge, AdaptiveConcurrency, Provider};
+use longshore_ai::{AdaptiveConcurrency, Gauge, Inference, Provider};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -28,8 +28,8 @@ use self::worker_ids::WorkerIdPool;
 use crate::command::Commands;
 use crate::definition::PostVerdict;
 use crate::mail::MailSpool;
-use crate::rows::Sources;
 use crate::pre_post::{Apply, Prepare};
+use crate::rows::Sources;
 use crate::value::from_json;
 
 pub(crate) use self::compiled_batch::{BatchLoadError, Dependencies, definition};

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::definition::{Mail, MailMode, SqlPre};
+use crate::pre_post::{PrepareError, RowRun};
 use crate::prompt::{PromptTemplate, TemplateContext};
 use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
-use crate::pre_post::{PrepareError, RowRun};
 use crate::value::{show_key, to_json};
 
 /// A mail spool: renders messages and stores them until they are sent.

@@ -162,8 +162,7 @@ impl RowEnqueuer {
                 Err(error) => return Err(error.into()),
             }
         }
-        let too_many =
-            || FillError::Data("too many batches were started this second".to_owned());
+        let too_many = || FillError::Data("too many batches were started this second".to_owned());
         Err(taken.map_or_else(too_many, FillError::Store))
     }
 

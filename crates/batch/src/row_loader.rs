@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use longshore::SqlValue;
 
-use crate::rows::{Row, SourceError};
 use crate::pre_post::{PrepareError, RowRun};
+use crate::rows::{Row, SourceError};
 use crate::value::show_key;
 
 /// The queries that read a row.

@@ -9,9 +9,9 @@ use longshore_ai::Answer;
 use serde_json::Value;
 
 use crate::definition::{PostVerdict, SqlPost, SqlStatement};
+use crate::pre_post::{Apply, ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
 use crate::rules::{RuleInput, RuleSet};
 use crate::sql;
-use crate::pre_post::{Apply, ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
 use crate::value::{from_json, show_key};
 
 /// Parameter names with a fixed meaning; a property of the answer with such a name is

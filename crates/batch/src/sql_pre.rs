@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 
 use crate::definition::SqlPre;
+use crate::pre_post::{Prepare, PrepareError, RowRun};
 use crate::prompt::PromptTemplate;
 use crate::row_loader::RowLoader;
-use crate::pre_post::{Prepare, PrepareError, RowRun};
 
 /// A compiled [`SqlPre`].
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::Verdict;
+use longshore_batch::completion::{ActionError, ActionRunner};
 use longshore_batch::definition::Action;
-use longshore_batch::completion::{ActionRunner, ActionError};
 use longshore_process::OrphanReaper;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Url};

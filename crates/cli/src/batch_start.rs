@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, Client, Context, Handler, HandlerResult, HandlerReply, Store, Verdict};
+use longshore::{BatchId, Client, Context, Handler, HandlerReply, HandlerResult, Store, Verdict};
 use longshore_batch::RowEnqueuer;
-use longshore_batch::row_enqueuer::{FillEnd, BatchFill, StartOptions};
+use longshore_batch::row_enqueuer::{BatchFill, FillEnd, StartOptions};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 

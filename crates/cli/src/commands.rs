@@ -96,7 +96,8 @@ pub async fn shutdown_signal() -> anyhow::Result<()> {
 /// Opens the store, and a client with the settings' scope.
 async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
     let store = store::open(settings).await?;
-    let client = Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
+    let client =
+        Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
     Ok((store, client))
 }
 
@@ -115,7 +116,8 @@ pub struct StoreHandles {
 /// Opens the store with its ledger, and a client with the settings' scope.
 async fn connect_with_ledger(settings: &Settings) -> anyhow::Result<StoreHandles> {
     let (store, ledger) = store::open_with_ledger(settings).await?;
-    let client = Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
+    let client =
+        Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
     Ok(StoreHandles { store, ledger, client })
 }
 

@@ -98,7 +98,9 @@ fn refusal_hint(refusal: &SendRejection) -> Option<String> {
             return Some(format!("`longshore tenant resume {tenant}` reactivates it"));
         }
         SendRejection::Full { bound: CapacityScope::Tenant, .. } => "tenant set NAME --max-units N",
-        SendRejection::Full { bound: CapacityScope::Lane, .. } => "queue set QUEUE --lane TENANT --max-units N",
+        SendRejection::Full { bound: CapacityScope::Lane, .. } => {
+            "queue set QUEUE --lane TENANT --max-units N"
+        }
         SendRejection::Full { .. } => "queue set QUEUE --max-units N",
         _ => return None,
     };

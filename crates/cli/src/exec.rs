@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longshore::{CancelReason, Context, Handler, HandlerResult, HandlerReply, Verdict, trace};
+use longshore::{CancelReason, Context, Handler, HandlerReply, HandlerResult, Verdict, trace};
 use longshore_process::OrphanReaper;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -80,7 +80,11 @@ fn unit_env(context: &Context) -> Vec<(&'static str, String)> {
         (env::exec::ATTEMPT, unit.attempt.to_string()),
     ];
     unit_env.extend(unit.batch.as_ref().map(|batch| (env::exec::BATCH, batch.to_string())));
-    unit_env.extend(trace::current_traceparent().or_else(|| unit.trace.clone()).map(|at| (env::TRACEPARENT, at)));
+    unit_env.extend(
+        trace::current_traceparent()
+            .or_else(|| unit.trace.clone())
+            .map(|at| (env::TRACEPARENT, at)),
+    );
     unit_env.extend(unit.key.clone().map(|key| (env::exec::KEY, key)));
     unit_env
 }

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use longshore::{Kind, Policy, PoolRegistry, PoolName, WorkerBuilder, did_you_mean};
+use longshore::{Kind, Policy, PoolName, PoolRegistry, WorkerBuilder, did_you_mean};
 use longshore_pool::engine::{BUILT_IN, HandlePool};
-use longshore_pool::{ErrorKind, Program, PoolSettings, WorkerPool};
+use longshore_pool::{ErrorKind, PoolSettings, Program, WorkerPool};
 
 use crate::error::{hinted, usage};
 

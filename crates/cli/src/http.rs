@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use longshore::{Clock, Context, Handler, HandlerResult, HandlerReply, SystemClock, Verdict, trace};
+use longshore::{
+    Clock, Context, Handler, HandlerReply, HandlerResult, SystemClock, Verdict, trace,
+};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::value::RawValue;
 

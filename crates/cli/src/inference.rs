@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longshore::accounts::Ledger;
 use longshore::{Store, TenantId};
-use longshore_ai::{Inference, Http};
+use longshore_ai::{Http, Inference};
 
 use crate::commands::batch::handlers::label;
 use crate::keyring;

@@ -10,9 +10,11 @@ use longshore_batch::mail::{MailSpool, MailSpoolError, OutgoingMail, SpooledMail
 pub use longshore_mail::digest::DigestBuilder;
 use longshore_mail::digest::DigestSpool;
 use longshore_mail::group_commit::GroupCommitQueue;
-use longshore_mail::mjml::{Compiler, EmbeddedRenderer, HttpRenderer, NpmRenderer, Renderer, Roots};
+use longshore_mail::mjml::{
+    Compiler, EmbeddedRenderer, HttpRenderer, NpmRenderer, Renderer, Roots,
+};
 use longshore_mail::send::{
-    Transport, Credentials, DomainRate, FileTransport, SenderSettings, Smtp, SmtpSettings,
+    Credentials, DomainRate, FileTransport, SenderSettings, Smtp, SmtpSettings, Transport,
 };
 use longshore_mail::spool::{DeliveryPolicy, Spool};
 use tokio::sync::OnceCell;
@@ -124,10 +126,13 @@ impl MailSpool for LazyMailSpool {
 }
 
 /// The transport: a folder or a mail server.
-pub fn transport(folder: Option<&Path>, settings: &MailConfig) -> anyhow::Result<Arc<dyn Transport>> {
+pub fn transport(
+    folder: Option<&Path>,
+    settings: &MailConfig,
+) -> anyhow::Result<Arc<dyn Transport>> {
     if let Some(folder) = folder.or(settings.folder.as_deref()) {
-        let transport =
-            FileTransport::new(folder).with_context(|| format!("no folder {}", folder.display()))?;
+        let transport = FileTransport::new(folder)
+            .with_context(|| format!("no folder {}", folder.display()))?;
         return Ok(Arc::new(transport));
     }
     let server = &settings.smtp;

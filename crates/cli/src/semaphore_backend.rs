@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{AdaptiveMax, AlertSink, BoundedPool, OnOutage, Permits, PoolRegistry, PoolName};
+use longshore::{AdaptiveMax, AlertSink, BoundedPool, OnOutage, Permits, PoolName, PoolRegistry};
 #[cfg(feature = "standard")]
 use longshore_redis::{RedisOptions, RedisPermits};
 

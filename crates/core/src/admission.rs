@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::name::UnitId;
-use crate::store::{CapacityScope, Capacity, SendRejection, SendResult};
+use crate::store::{Capacity, CapacityScope, SendRejection, SendResult};
 use crate::time::Timestamp;
 use crate::unit::{Dependencies, NewUnit, OnDependencyFailure, OnDuplicate, UnitState};
 
@@ -186,7 +186,10 @@ mod tests {
         assert_eq!(check.limits["lane"].live, 1, "the lane does not count it");
         check.release(7, 8);
         assert_eq!([check.admit(7, 1), check.admit(7, 1)], [None, None]);
-        assert!(matches!(check.admit(7, 1), Some(SendRejection::Full { bound: CapacityScope::Lane, .. })));
+        assert!(matches!(
+            check.admit(7, 1),
+            Some(SendRejection::Full { bound: CapacityScope::Lane, .. })
+        ));
         assert_eq!(check.admit(8, 99), None, "no limit applies to this lane");
     }
 

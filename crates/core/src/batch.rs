@@ -352,7 +352,7 @@ pub enum BatchAction {
 
 /// The batch's status does not permit the action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("batch `{batch}` is {status} and cannot be {wanted}")]
+#[error("batch `{batch}` is {status} and cannot be {action}")]
 pub struct InvalidBatchAction {
     /// The batch.
     pub batch: BatchId,

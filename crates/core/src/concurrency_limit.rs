@@ -413,7 +413,7 @@ mod tests {
             ),
         ) {
             let mut adaptive = ConcurrencyLimit::new(min, start, max);
-            for (answered, refused, failed, millis, busiest) in windows {
+            for (answered, rejected, failed, millis, max_in_flight) in windows {
                 let latency = Duration::from_millis(millis);
                 let window = CallWindow { answered, rejected, failed, latency, max_in_flight, queue_time: latency * 3 };
                 let limit = adaptive.update(&window);

@@ -3,8 +3,8 @@
 use std::error::Error as StdError;
 
 use crate::batch::InvalidBatchAction;
-use crate::unit_state::InvalidTransition;
 use crate::name::SessionId;
+use crate::unit_state::InvalidTransition;
 
 /// A store's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

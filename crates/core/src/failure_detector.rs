@@ -31,7 +31,12 @@ impl FailureDetector {
     /// Compares the sessions at `at` with earlier polls; returns the dead ones. Call it at least
     /// every `patience`: a longer gap means that this process was suspended, and the observation
     /// starts anew.
-    pub fn poll(&mut self, sessions: &[Session], at: Instant, patience: Duration) -> Vec<StalledSession> {
+    pub fn poll(
+        &mut self,
+        sessions: &[Session],
+        at: Instant,
+        patience: Duration,
+    ) -> Vec<StalledSession> {
         if self.polled_at.is_some_and(|last| at.duration_since(last) > patience) {
             self.last_beats.clear();
         }
@@ -61,8 +66,8 @@ impl FailureDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker_session::WorkerCommand;
     use crate::time::Timestamp;
+    use crate::worker_session::WorkerCommand;
 
     const TTL: Duration = Duration::from_secs(10);
 

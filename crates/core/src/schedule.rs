@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 use crate::unit::{ConcurrencyCap, Payload, Weight};
 
 pub use firing::{firing_batch_id, firing_unit_id};
-pub use policy::{ScheduleDecision, MISSED_AFTER, PreviousFiring, ScheduleStep, decide};
+pub use policy::{MISSED_AFTER, PreviousFiring, ScheduleDecision, ScheduleStep, decide};
 
 /// Most missed times that are caught up, one by one.
 pub const MAX_CATCH_UP: u32 = 1_000;

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::unit_state::runs_alone;
 use crate::retry::Policy;
 use crate::sql_row::{damaged, to_json};
 use crate::time::Timestamp;
 use crate::unit::{ConcurrencyCap, DedupWindow, NewUnit, OnDependencyFailure, UnitState, Weight};
+use crate::unit_state::runs_alone;
 
 /// Ready, but its cap is reached: hidden from claims until another unit with its cap key leaves.
 pub const READY_CAPPED: u8 = 7;

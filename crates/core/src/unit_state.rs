@@ -90,7 +90,7 @@ pub struct Transition {
 
 /// The unit's state does not permit the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a unit that is {state} cannot be {wanted}")]
+#[error("a unit that is {state} cannot be {event}")]
 pub struct InvalidTransition {
     /// The unit's state.
     pub state: UnitState,

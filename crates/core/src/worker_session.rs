@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::unit_state::Event;
 use crate::name::{Kind, SessionId, UnitId};
 use crate::outcome::Outcome;
 use crate::retry::Policy;
 use crate::time::Timestamp;
+use crate::unit_state::Event;
 use crate::{Error, Result};
 
 /// One run of a worker process, as it registers itself.

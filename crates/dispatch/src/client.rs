@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::access::Access;
 use crate::connection::{ConnectError, ServerConnection, connect};
-use crate::request::{ServerReply, ClientRequest};
+use crate::request::{ClientRequest, ServerReply};
 use crate::wire::PeerRole;
 use crate::wire::frame::{decode_json, encode_json};
 

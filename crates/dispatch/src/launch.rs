@@ -12,5 +12,5 @@ pub mod scaler;
 mod status_snapshot;
 
 pub use launch_journal::LaunchJournal;
-pub use launcher::{Launcher, JobTemplate, RoundInput, RoundReport, SubmittedJob};
-pub use status_snapshot::{PendingQuery, Explanation, LauncherStatus};
+pub use launcher::{JobTemplate, Launcher, RoundInput, RoundReport, SubmittedJob};
+pub use status_snapshot::{Explanation, LauncherStatus, PendingQuery};

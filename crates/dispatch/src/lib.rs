@@ -5,8 +5,8 @@
 
 pub mod access;
 pub mod client;
-pub mod launch;
 pub mod connection;
+pub mod launch;
 mod local_socket;
 pub mod request;
 pub mod scheduler;

@@ -12,10 +12,13 @@ use longshore::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{PendingQuery, Explanation};
+use crate::launch::{Explanation, PendingQuery};
 use crate::script::{RunReport, Script};
 
-pub use admin::{ArrayAction, ArrayQuery, UnitOperationReport, UnitOperation, UnitSummary, PastFailure, UnitDetails, UnitQuery};
+pub use admin::{
+    ArrayAction, ArrayQuery, PastFailure, UnitDetails, UnitOperation, UnitOperationReport,
+    UnitQuery, UnitSummary,
+};
 
 /// A client's request. The server answers each with one [`Reply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -153,7 +153,9 @@ impl RunReport {
             RunEnd::Signalled(signal) => {
                 retry(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
             }
-            RunEnd::TimedOut => retry(failure("timeout".into(), "it exceeded its time limit".into())),
+            RunEnd::TimedOut => {
+                retry(failure("timeout".into(), "it exceeded its time limit".into()))
+            }
             RunEnd::Cancelled => Outcome::Cancel,
             RunEnd::Interrupted => Outcome::Interrupted,
             RunEnd::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),

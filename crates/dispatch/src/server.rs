@@ -34,7 +34,7 @@ use tokio_rustls::TlsAcceptor;
 use self::client_api::ClientApi;
 use self::core::{Core, Event};
 use self::handshake::{Acceptor, AuthenticatedPeer, Listener};
-pub use self::options::{LaunchOptions, ServerOptions, ServerError, Timing};
+pub use self::options::{LaunchOptions, ServerError, ServerOptions, Timing};
 use self::restore::restore_session;
 use self::state::ServerState;
 use crate::access::{self, Access, remove_partial_writes};

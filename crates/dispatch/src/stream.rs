@@ -8,8 +8,8 @@
 mod index_entry;
 mod reader;
 
-pub use index_entry::{OutputChannel, IndexEntry, batch_hash};
-pub use reader::{CopyReport, OutputSearch, OutputPiece, RunOutput, RunSelector, find};
+pub use index_entry::{IndexEntry, OutputChannel, batch_hash};
+pub use reader::{CopyReport, OutputPiece, OutputSearch, RunOutput, RunSelector, find};
 
 /// Extension of the data file.
 pub const DATA_EXTENSION: &str = "out";

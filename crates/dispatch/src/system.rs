@@ -29,10 +29,10 @@ use async_trait::async_trait;
 
 pub use config::{PbsDialect, RetryBackoff, SystemConfig};
 pub use error::SystemError;
-pub use job::{JobArray, Job, JobProgram, JobAttributes};
-pub use job_state::{JobEndCause, JobEnd, JobId, JobState};
-pub use longshore_process::ExitStatus;
-pub use queue_system::{BaseSystem, QueueSystem, JobRole, UnknownQueueSystem};
+pub use job::{Job, JobArray, JobAttributes, JobProgram};
+pub use job_state::{JobEnd, JobEndCause, JobId, JobState};
+pub use longshore_process::Exit;
+pub use queue_system::{BaseSystem, JobRole, QueueSystem, UnknownQueueSystem};
 pub use wait_jobs::{PollPolicy, wait_for_jobs};
 
 /// Starts and observes jobs. A job is identified by its id alone, so all queries work after a

@@ -25,15 +25,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use longshore::worker_session::Lease;
 use longshore::time::SystemClock;
+use longshore::worker_session::Lease;
 use longshore::{Backoff, SessionId, UnitId};
 use longshore_process::{OrphanReaper, Subreaper};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::cancel::{CancelSignal, StopReason};
-pub use self::options::{ProgramCommand, Hooks, WorkerSummary, WorkerOptions, DispatchWorkerError};
+pub use self::options::{DispatchWorkerError, Hooks, ProgramCommand, WorkerOptions, WorkerSummary};
 use self::script_run::{CheckedScript, WorkerContext};
 use self::signal_grace::SignalGrace;
 use self::stream_writer::OutputStreams;

@@ -1,7 +1,9 @@
 //! Fills a batch in chunks. Each chunk and the initiator's cursor are stored in one transaction, so
 //! that a restarted initiator resumes without gap or duplicate.
 
-use longshore_core::store::{AddChunkResult, BatchChunk, Capacity, OpenBatchResult, SendRejection, SendResult};
+use longshore_core::store::{
+    AddChunkResult, BatchChunk, Capacity, OpenBatchResult, SendRejection, SendResult,
+};
 use longshore_core::{Batch, NewUnit};
 use tracing::Instrument;
 
@@ -124,7 +126,11 @@ impl BatchWriter {
                 Ok(AddChunkResult::Committed(answers)) => return Ok(answers),
                 // An earlier attempt was stored, and only its response was lost.
                 Ok(AddChunkResult::CursorMoved(at)) if at == chunk.next && backoff.tries() > 0 => {
-                    return Ok(chunk.units.iter().map(|unit| SendResult::Created(unit.id)).collect());
+                    return Ok(chunk
+                        .units
+                        .iter()
+                        .map(|unit| SendResult::Created(unit.id))
+                        .collect());
                 }
                 Ok(AddChunkResult::CursorMoved(at)) => return Err(SendError::CursorMoved(at)),
                 Err(error) if error.is_retryable() && self.client.may_retry(backoff.tries()) => {

@@ -316,7 +316,9 @@ impl<'a> CapacityWait<'a> {
         if self.when_full == WhenFull::Refuse {
             return Ok(false);
         }
-        if let (CallSite::InsideHandler, SendResult::Refused(refusal)) = (self.client.call_site, answer) {
+        if let (CallSite::InsideHandler, SendResult::Refused(refusal)) =
+            (self.client.call_site, answer)
+        {
             return Err(SendError::WouldDeadlock(refusal.clone()));
         }
         let topics = CapacityTopics { queues, anywhere: is_tenant_limit(answer) };

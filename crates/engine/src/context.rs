@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::slot_yield::{WaitTracker, SlotWait};
+use crate::slot_yield::{SlotWait, WaitTracker};
 use crate::unit_table::BoxedUnit;
 
 /// A handler's view of its unit. Cheap to clone.
@@ -94,7 +94,10 @@ impl Context {
     /// Stores a checkpoint, adds to the sums of the unit's batch and records calls, in one
     /// transaction: a cost is counted when its checkpoint is stored. If the same checkpoint is
     /// stored already, nothing is added.
-    pub async fn save_checkpoint_with(&self, checkpoint: CheckpointRequest) -> Result<(), CheckpointError> {
+    pub async fn save_checkpoint_with(
+        &self,
+        checkpoint: CheckpointRequest,
+    ) -> Result<(), CheckpointError> {
         let ContextInner { held, session, client, run_control, .. } = &*self.inner;
         let save = || client.store().checkpoint(*session, held.lease, checkpoint.clone());
         if client.retry_unavailable(save).await? {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use longshore_core::worker_session::WorkerCommand;
 use longshore_core::unit::check_size;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{Error, Failure, Outcome, SessionId, Timestamp, Unit};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

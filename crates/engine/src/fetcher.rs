@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::worker_session::WorkerCommand;
 use longshore_core::store::{ClaimRequest, ClaimResult};
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{Counts, Error, Kind, Result};
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ struct Fetcher {
 }
 
 /// What a claim returned.
-enum ClaimResult {
+enum FetchOutcome {
     /// Everything requested, or enough to fill the slots: claim again when a slot is free.
     Enough,
     /// Less than the free slots: claim again when the store reports new units.
@@ -98,13 +98,13 @@ impl Fetcher {
             return;
         };
         match self.claim(reservation).await {
-            ClaimResult::Enough => {}
+            FetchOutcome::Enough => {}
             // A unit that was skipped may fit once a resource is free.
-            ClaimResult::Partial => {
+            FetchOutcome::Partial => {
                 self.wait_for_units(!worker.settings.resources.is_empty()).await;
             }
-            ClaimResult::NeedsSlots => self.wait_for_units(true).await,
-            ClaimResult::Failed => self.outage.wait().await,
+            FetchOutcome::NeedsSlots => self.wait_for_units(true).await,
+            FetchOutcome::Failed => self.outage.wait().await,
         }
     }
 
@@ -118,7 +118,7 @@ impl Fetcher {
         table.reserve_claim(target, waits.claim_limit(table.slot_limit(), Instant::now()))
     }
 
-    async fn claim(&mut self, reservation: ClaimReservation) -> ClaimResult {
+    async fn claim(&mut self, reservation: ClaimReservation) -> FetchOutcome {
         let worker = Arc::clone(&self.worker);
         let _claiming = worker.claiming.lock().await;
         let answer = worker.store().claim(self.claim_for(&reservation)).await;
@@ -130,7 +130,7 @@ impl Fetcher {
         let Some(reservation) = self.worker.table.reserve_probe() else {
             return;
         };
-        if matches!(self.claim(reservation).await, ClaimResult::Failed) {
+        if matches!(self.claim(reservation).await, FetchOutcome::Failed) {
             self.outage.wait().await;
         }
     }
@@ -153,14 +153,18 @@ impl Fetcher {
         }
     }
 
-    fn accept(&mut self, reservation: ClaimReservation, answer: Result<ClaimResult>) -> ClaimResult {
+    fn accept(
+        &mut self,
+        reservation: ClaimReservation,
+        answer: Result<ClaimResult>,
+    ) -> FetchOutcome {
         let worker = Arc::clone(&self.worker);
         let claimed = match answer {
             Ok(claimed) => claimed,
             Err(error) => {
                 worker.table.release_reservation(&reservation);
                 self.on_claim_error(&reservation, &error);
-                return ClaimResult::Failed;
+                return FetchOutcome::Failed;
             }
         };
         worker.store_answered();
@@ -239,18 +243,18 @@ impl Fetcher {
 
 /// Compares a claim with its reservation. If a unit must run alone, the unit table keeps the slots
 /// free for it.
-fn classify(reservation: &ClaimReservation, claimed: &ClaimResult) -> ClaimResult {
+fn classify(reservation: &ClaimReservation, claimed: &ClaimResult) -> FetchOutcome {
     let started = claimed.units.iter().filter(|held| held.started);
     let slots: u32 = started.map(|held| held.unit.weight.slots).sum();
     let filled =
         if reservation.free > 0 { slots >= reservation.free } else { !claimed.units.is_empty() };
     let makes_room = claimed.alone_waiting && !reservation.worker_idle;
     if filled || makes_room {
-        return ClaimResult::Enough;
+        return FetchOutcome::Enough;
     }
     if claimed.heavy_waiting || reservation.free == 0 {
-        ClaimResult::NeedsSlots
+        FetchOutcome::NeedsSlots
     } else {
-        ClaimResult::Partial
+        FetchOutcome::Partial
     }
 }

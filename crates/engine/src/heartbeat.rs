@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_core::store::{FinishRequest, Heartbeat, HeartbeatReply};
 use longshore_core::worker_session::{Lease, WorkerCommand};
-use longshore_core::store::{Heartbeat, HeartbeatReply, FinishRequest};
 use longshore_core::{Error, Outcome, Result, SessionId};
 
 use crate::backoff::Backoff;
@@ -87,7 +87,12 @@ impl HeartbeatLoop {
         }
     }
 
-    async fn apply_answer(&mut self, session: SessionId, answer: HeartbeatReply, count_before: usize) {
+    async fn apply_answer(
+        &mut self,
+        session: SessionId,
+        answer: HeartbeatReply,
+        count_before: usize,
+    ) {
         let worker = Arc::clone(&self.worker);
         if self.pending_order.is_none() {
             worker.control.set_operator_order(answer.order);

@@ -64,17 +64,18 @@ pub use await_result::WaitError;
 pub use backoff::Backoff;
 pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
-    AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,
-    LocalPermits, LogAlertSink, OnOutage, Permit, AcquireBuilder, PoolAlert, PoolAlertKind, PoolRegistry,
-    CallOutcome,
+    AcquireBuilder, AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder,
+    BoundedPoolStats, CallOutcome, LocalPermits, LogAlertSink, OnOutage, Permit, PoolAlert,
+    PoolAlertKind, PoolRegistry,
 };
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};
 pub use control::WorkerControl;
 pub use cpu::cpu_time;
-pub use cron::{CronSchedule, CronError, time_zones};
+pub use cron::{CronError, CronSchedule, time_zones};
 pub use handler::{
-    RunOutcome, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, HandlerReply, Verdict,
+    Commit, ErasedHandler, Handler, HandlerReply, HandlerResult, IntoHandlerResult, RunOutcome,
+    Verdict,
 };
 pub use heartbeat_thread::HeartbeatRequest;
 pub use longshore_accounts::{self as accounts, Ledger};

@@ -304,11 +304,17 @@ mod tests {
             assert_eq!(result.is_ok(), index >= 6, "{index}");
         }
         let last = crowd.pop().unwrap();
-        assert!(timeout(Duration::from_millis(200), last.slot_needed()).await.is_err(), "not at once");
+        assert!(
+            timeout(Duration::from_millis(200), last.slot_needed()).await.is_err(),
+            "not at once"
+        );
         drop(crowd.remove(0));
         assert!(timeout(Duration::from_secs(5), last.slot_needed()).await.is_ok());
         drop(crowd.remove(0));
-        assert!(timeout(Duration::from_secs(5), last.slot_needed()).await.is_err(), "one has gone on");
+        assert!(
+            timeout(Duration::from_secs(5), last.slot_needed()).await.is_err(),
+            "one has gone on"
+        );
     }
 
     #[tokio::test(start_paused = true)]

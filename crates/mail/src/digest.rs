@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::{Clock, Priority};
-use longshore_batch::mail::{MailSpool, MailSpoolError, OutgoingMail, SpooledMail, MailMetadata};
+use longshore_batch::mail::{MailMetadata, MailSpool, MailSpoolError, OutgoingMail, SpooledMail};
 
-use crate::message_builder::Draft;
 use crate::group_commit::GroupCommitQueue;
-use crate::mjml::{Compiler, RenderError, Roots, MjmlTemplate, find_include};
-use crate::spool::{MessageKey, NewMessage, EnqueueResult};
+use crate::message_builder::Draft;
+use crate::mjml::{Compiler, MjmlTemplate, RenderError, Roots, find_include};
+use crate::spool::{EnqueueResult, MessageKey, NewMessage};
 
 /// The row's template, addresses or subject do not make a valid message.
 const MAIL_ERROR: &str = "MAIL_ERROR";

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::spawn_blocking;
 
-use crate::spool::{NewMessage, EnqueueResult, Spool, SpoolError};
+use crate::spool::{EnqueueResult, NewMessage, Spool, SpoolError};
 
 /// Enqueues messages in groups. While one group is written and synced, new messages are buffered and become
 /// the next group. Cheap to clone; all clones share their groups.

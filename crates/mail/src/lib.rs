@@ -11,9 +11,9 @@
 //! touches disk and network is thin.
 
 pub mod digest;
+pub mod group_commit;
 mod html_to_text;
 pub mod message_builder;
-pub mod group_commit;
 pub mod mjml;
 mod quoted_printable;
 pub mod send;

@@ -24,11 +24,11 @@ use async_trait::async_trait;
 pub use self::mrml::EmbeddedRenderer;
 pub use compiler::Compiler;
 pub use diff::{Difference, differences};
-pub use error::{MjmlError, RenderError, MjmlLocation};
+pub use error::{MjmlError, MjmlLocation, RenderError};
 pub use http::{HttpFormat, HttpRenderer};
 pub(crate) use include::find_include;
 pub use npm::NpmRenderer;
-pub use template::{Roots, MjmlTemplate};
+pub use template::{MjmlTemplate, Roots};
 
 /// Renders MJML to HTML.
 #[async_trait]

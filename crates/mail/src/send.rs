@@ -17,7 +17,7 @@ use crate::spool::{DeliveryOutcome, SpooledMessage};
 
 pub use domain_limiter::DomainRate;
 pub use file_transport::FileTransport;
-pub use sender::{Sender, SenderSettings, SendReport};
+pub use sender::{SendReport, Sender, SenderSettings};
 pub use smtp::{Credentials, Security, Smtp, SmtpSettings};
 pub use tls::SmtpTlsError;
 
@@ -26,7 +26,10 @@ pub use tls::SmtpTlsError;
 pub trait Transport: Send + Sync {
     /// Starts a mail transaction for a message. The returned transaction is ready for the message's data. An
     /// error is the outcome of the attempt; then nothing was delivered.
-    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome>;
+    async fn begin(
+        &self,
+        message: &SpooledMessage,
+    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome>;
 
     /// Closes idle connections, once there are no more messages.
     async fn close(&self) {}

@@ -43,7 +43,7 @@ use longshore::SessionId;
 
 pub use admin::{FailedMessage, PruneReport};
 pub use due_scan::DueMessages;
-pub use enqueue::{NewMessage, EnqueueResult};
+pub use enqueue::{EnqueueResult, NewMessage};
 pub use error::SpoolError;
 use failpoints::Failpoints;
 pub use filename::{BUCKETS, FileName, MessageKey, MessageKeyError, ParseFileNameError};
@@ -51,8 +51,8 @@ pub use format::{Envelope, SpooledMessage};
 pub use leased_message::LeasedMessage;
 pub use recover::RecoveryReport;
 pub use shard::{ParseShareError, Shard, Share};
-pub use state_machine::{DeliveryOutcome, NextState, Note, OnUnanswered, DeliveryPolicy};
-pub use stats::{SpoolHealth, SpoolStats, HealthThresholds};
+pub use state_machine::{DeliveryOutcome, DeliveryPolicy, NextState, Note, OnUnanswered};
+pub use stats::{HealthThresholds, SpoolHealth, SpoolStats};
 
 /// A spool in a folder. Cheap to clone. Any number of processes may share a folder on a local disk.
 #[derive(Debug, Clone)]

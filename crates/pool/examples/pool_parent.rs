@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use longshore_pool::{CallError, Program, PoolSettings, WorkerPool, child};
+use longshore_pool::{CallError, PoolSettings, Program, WorkerPool, child};
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);

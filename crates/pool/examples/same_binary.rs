@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use longshore_pool::{
-    PoolCall, CallError, OperationError, Operations, Program, PoolSettings, WorkerPool, child,
+    CallError, OperationError, Operations, PoolCall, PoolSettings, Program, WorkerPool, child,
 };
 
 fn main() -> ExitCode {

@@ -229,7 +229,8 @@ impl WorkerServer {
         lock(&self.input).current = Some((message.id, Arc::clone(&call_state)));
         let deadline = message.timeout.and_then(|limit| started.checked_add(limit));
         let report = message.progress.then(|| self.reporter(message.id));
-        let call = PoolCall::new(Arc::clone(&name), deadline, call_state, report).polling(&self.poll);
+        let call =
+            PoolCall::new(Arc::clone(&name), deadline, call_state, report).polling(&self.poll);
         let arguments = message.arguments;
         let performed = catch_unwind(AssertUnwindSafe(|| operator.perform(&call, arguments)));
         let succeeded = performed.is_ok();

@@ -48,7 +48,7 @@ use self::operations as names;
 use self::options::ConnectionConfig;
 pub use self::options::{DbIsolation, DbOptions};
 pub use self::row::ResultRow;
-pub use self::statement::{StatementOutcome, Statement};
+pub use self::statement::{Statement, StatementOutcome};
 pub use self::value::Value;
 use crate::error::{CallError, ErrorKind, OperationError};
 use crate::operation::{Operation, OperationSet, Operator};

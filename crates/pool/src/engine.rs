@@ -32,13 +32,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{RunOutcome, Context, ErasedHandler, Kind, Outcome, Policy, WorkerBuilder};
+use longshore::{Context, ErasedHandler, Kind, Outcome, Policy, RunOutcome, WorkerBuilder};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 pub use self::outcome::outcome;
 use crate::options::CallOptions;
-use crate::payload::{Form, CallPayload};
+use crate::payload::{CallPayload, Form};
 use crate::pool::WorkerPool;
 
 /// Operations that every worker has, for health checks. They handle no units.

@@ -56,12 +56,12 @@ mod sync;
 mod threads;
 
 pub use call::PoolCall;
-pub use error::{BoxError, CallError, ErrorKind, CancelEffect, OperationError, WorkerRef};
+pub use error::{BoxError, CallError, CancelEffect, ErrorKind, OperationError, WorkerRef};
 pub use health::Health;
 pub use one_shot::ResourceLimits;
 pub use operation::{Operation, OperationSet, Operations, Operator};
 pub use options::CallOptions;
-pub use payload::{Form, CallPayload};
+pub use payload::{CallPayload, Form};
 pub use pool::{PoolBuilder, WorkerPool};
 pub use program::{Channel, Program};
 pub use retry_advice::RetryAdvice;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::PoolCall;
 use crate::error::{BoxError, ErrorKind, OperationError};
-use crate::payload::{Form, CallPayload};
+use crate::payload::{CallPayload, Form};
 
 #[cfg(feature = "typed")]
 mod typed;
@@ -88,7 +88,11 @@ pub trait OperationSet: Send + Sync + 'static {
 /// Performs calls with the state of one worker.
 pub trait Operator {
     /// Performs one call.
-    fn perform(&mut self, call: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError>;
+    fn perform(
+        &mut self,
+        call: &PoolCall,
+        arguments: CallPayload,
+    ) -> Result<CallPayload, OperationError>;
 
     /// Called when the worker stops gracefully; not after a crash.
     fn close(&mut self) {}
@@ -118,8 +122,9 @@ struct RegisteredOperation<S> {
 
 type Cleanup<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
 
-type OperationFn<S> =
-    Arc<dyn Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError> + Send + Sync>;
+type OperationFn<S> = Arc<
+    dyn Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError> + Send + Sync,
+>;
 
 impl Operations<()> {
     /// Operations without a state.
@@ -167,7 +172,10 @@ impl<S: 'static> Operations<S> {
     pub fn add_raw(
         mut self,
         about: impl Into<Operation>,
-        run: impl Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError> + Send + Sync + 'static,
+        run: impl Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         let about = about.into();
         self.entries.insert(about.name.clone(), RegisteredOperation { about, run: Arc::new(run) });
@@ -197,7 +205,11 @@ struct StatefulOperator<S> {
 }
 
 impl<S> Operator for StatefulOperator<S> {
-    fn perform(&mut self, call: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError> {
+    fn perform(
+        &mut self,
+        call: &PoolCall,
+        arguments: CallPayload,
+    ) -> Result<CallPayload, OperationError> {
         let Some(run) = self.runs.get(call.operation()) else {
             let known = self.runs.keys().cloned().collect();
             return Err(OperationError(ErrorKind::UnknownOperation { known }));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorKind;
 use crate::operation::Operation;
-use crate::payload::{Form, CallPayload};
+use crate::payload::{CallPayload, Form};
 
 pub(crate) mod decoder;
 pub(crate) mod frame;

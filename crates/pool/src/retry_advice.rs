@@ -71,23 +71,23 @@ mod tests {
     #[test]
     fn an_operation_chooses_what_becomes_of_the_work() {
         let after = Duration::from_secs(2);
-        assert_eq!(advice_for(json!({"outcome": "fail"})), Advice::Fail);
+        assert_eq!(advice_for(json!({"outcome": "fail"})), RetryAdvice::Fail);
         assert_eq!(
             advice_for(json!({"outcome": "retry", "after_ms": 2000})),
-            Advice::Retry(Some(after))
+            RetryAdvice::Retry(Some(after))
         );
         assert_eq!(
             advice_for(json!({"outcome": "snooze", "after_ms": 2000})),
-            Advice::Snooze(after)
+            RetryAdvice::Snooze(after)
         );
-        assert_eq!(advice_for(json!({"outcome": "snooze"})), Advice::Snooze(DEFAULT_SNOOZE));
+        assert_eq!(advice_for(json!({"outcome": "snooze"})), RetryAdvice::Snooze(DEFAULT_SNOOZE));
     }
 
     #[test]
     fn what_is_no_wish_leaves_it_to_the_policy() {
         let odd = [json!(null), json!([1]), json!({"outcome": "explode"}), json!({"after_ms": -1})];
         for data in odd {
-            assert_eq!(advice_for(data.clone()), Advice::Retry(None), "{data}");
+            assert_eq!(advice_for(data.clone()), RetryAdvice::Retry(None), "{data}");
         }
     }
 }

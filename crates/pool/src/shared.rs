@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::backend::{Backend, CancelReason, Isolation};
 use crate::call_state::{CallState, CancelResult};
 use crate::detached_calls::DetachedCalls;
-use crate::error::{ErrorKind, CancelEffect, WorkerRef};
+use crate::error::{CancelEffect, ErrorKind, WorkerRef};
 use crate::job::Job;
 use crate::operation::Operation;
 use crate::operation_registry::OperationRegistry;

@@ -13,13 +13,13 @@ use shuttle::{future::block_on, thread};
 use tokio::sync::oneshot;
 
 use crate::backend::CancelReason;
-use crate::error::{ErrorKind, CancelEffect, OperationError};
+use crate::error::{CancelEffect, ErrorKind, OperationError};
 use crate::job::{CallResult, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::scheduler::Ticket;
 use crate::shared::{Shared, SubmitResult};
 use crate::threads::Threads;
-use crate::{PoolCall, CallPayload, PoolSettings, WhenQueueFull};
+use crate::{CallPayload, PoolCall, PoolSettings, WhenQueueFull};
 
 /// Schedules per scenario and strategy.
 const SCHEDULES: usize = 2_000;
@@ -44,7 +44,11 @@ impl OperationSet for Arc<StartCounts> {
 }
 
 impl Operator for CountingOperator {
-    fn perform(&mut self, _: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError> {
+    fn perform(
+        &mut self,
+        _: &PoolCall,
+        arguments: CallPayload,
+    ) -> Result<CallPayload, OperationError> {
         let number = usize::from(arguments.as_bytes()[0]);
         self.0.started[number].fetch_add(1, Ordering::SeqCst);
         thread::yield_now();

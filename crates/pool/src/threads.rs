@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::backend::{Backend, CancelReason, Isolation};
 use crate::call_state::CallState;
-use crate::error::{ErrorKind, CancelEffect, OperationError};
+use crate::error::{CancelEffect, ErrorKind, OperationError};
 use crate::job::{CallResult, ClosureCommand, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::payload::CallPayload;
@@ -101,7 +101,13 @@ impl Backend for Threads {
         }
     }
 
-    fn cancel(&self, _: &Arc<Shared>, _: WorkerId, _: &Arc<CallState>, _: CancelReason) -> CancelEffect {
+    fn cancel(
+        &self,
+        _: &Arc<Shared>,
+        _: WorkerId,
+        _: &Arc<CallState>,
+        _: CancelReason,
+    ) -> CancelEffect {
         CancelEffect::LeftRunning
     }
 

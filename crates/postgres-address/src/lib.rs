@@ -7,4 +7,4 @@ mod tls;
 mod url;
 
 pub use pool::{ConnectionManager, OpenConnection, Pool, PoolError, PooledConnection};
-pub use url::{PostgresUrl, UrlError, CaSource, TlsMode, parse};
+pub use url::{CaSource, PostgresUrl, TlsMode, UrlError, parse};

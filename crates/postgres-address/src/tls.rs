@@ -13,7 +13,7 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::url::{UrlError, CaSource, TlsMode};
+use crate::url::{CaSource, TlsMode, UrlError};
 
 /// Where distributions keep their lists of authorities.
 const SYSTEM_CA_FILES: [&str; 3] =
@@ -24,7 +24,9 @@ pub(crate) fn connector(tls: &TlsMode) -> Result<MakeRustlsConnect, UrlError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = match tls {
         TlsMode::Disable | TlsMode::NoVerify => None,
-        TlsMode::VerifyCa(roots) | TlsMode::VerifyFull(roots) => Some(build_verifier(roots, &provider)?),
+        TlsMode::VerifyCa(roots) | TlsMode::VerifyFull(roots) => {
+            Some(build_verifier(roots, &provider)?)
+        }
     };
     let check_name = matches!(tls, TlsMode::VerifyFull(_));
     let check = CertificateVerifier { verifier, check_name, provider: Arc::clone(&provider) };

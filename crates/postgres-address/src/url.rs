@@ -174,7 +174,10 @@ mod tests {
             (config.get_user(), config.get_password(), config.get_dbname()),
             (Some("me"), Some(&b"p@ss"[..]), Some("orders"))
         );
-        assert_eq!((read.host_and_port(), read.tls), ("db.example:5433".to_owned(), TlsMode::NoVerify));
+        assert_eq!(
+            (read.host_and_port(), read.tls),
+            ("db.example:5433".to_owned(), TlsMode::NoVerify)
+        );
         assert_eq!(config.get_ssl_mode(), SslMode::Prefer);
     }
 
@@ -185,14 +188,22 @@ mod tests {
             ("", TlsMode::NoVerify, SslMode::Prefer),
             ("?sslmode=disable&sslrootcert=/etc/own.pem", TlsMode::Disable, SslMode::Disable),
             ("?sslmode=require", TlsMode::NoVerify, SslMode::Require),
-            ("?sslmode=require&sslrootcert=%2Fetc/own.pem", TlsMode::VerifyCa(own()), SslMode::Require),
+            (
+                "?sslmode=require&sslrootcert=%2Fetc/own.pem",
+                TlsMode::VerifyCa(own()),
+                SslMode::Require,
+            ),
             ("?sslmode=verify-ca", TlsMode::VerifyCa(CaSource::System), SslMode::Require),
             (
                 "?connect_timeout=3&sslmode=verify-full&sslrootcert=system",
                 TlsMode::VerifyFull(CaSource::System),
                 SslMode::Require,
             ),
-            ("?sslrootcert=/etc/own.pem&sslmode=verify-full", TlsMode::VerifyFull(own()), SslMode::Require),
+            (
+                "?sslrootcert=/etc/own.pem&sslmode=verify-full",
+                TlsMode::VerifyFull(own()),
+                SslMode::Require,
+            ),
         ] {
             let address = parse(&format!("postgres://me@db/orders{options}")).unwrap();
             assert_eq!((address.tls, address.config.get_ssl_mode()), (tls, mode), "{options}");

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_core::batch::BatchAction;
-use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::store::{
-    Capacity, LaneChange, UnitActionResult, QueueChange, SettingsChange, UnitAction,
+    Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
 };
+use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::{
     BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
@@ -19,7 +19,7 @@ use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::{conflict, is_unique_violation};
 use crate::finish::{UnitChange, apply, lock_rows};
 use crate::queries::tenant;
-use crate::row::{Columns, UnitAttributes, UnitRow, state_codes, flag, value};
+use crate::row::{Columns, UnitAttributes, UnitRow, flag, state_codes, value};
 use crate::streams::{self, Stream};
 use crate::tenants::too_large;
 use crate::tx::Tx;
@@ -114,7 +114,8 @@ impl LockedUnits {
                 running.push(row.clone());
                 continue;
             }
-            match transition(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
+            match transition(&row.transition_input()?, &action.event(), &Policy::default(), tx.now)
+            {
                 // A unit that is named twice counts as skipped the second time.
                 Ok(step) if seen.insert(*id) => steps.push((row.clone(), step)),
                 _ => operated.skipped += 1,

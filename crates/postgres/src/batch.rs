@@ -23,7 +23,11 @@ use crate::tx::{PostCommit, Tx};
 use crate::typed_params::replace_nul;
 
 /// Creates a batch's record, or returns the existing one.
-pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
+pub(crate) async fn open(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    new: &NewBatch,
+) -> Result<OpenBatchResult> {
     scope.require(&new.tenant)?;
     new.check()?;
     let made = tx

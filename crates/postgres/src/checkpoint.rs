@@ -1,8 +1,8 @@
 //! Checkpoints of runs, and the amounts that they add to their batch's sums.
 
 use longshore_core::batch::Sums;
-use longshore_core::worker_session::Lease;
 use longshore_core::store::CheckpointRequest;
+use longshore_core::worker_session::Lease;
 use longshore_core::{Result, SessionId};
 
 use crate::ledger::calls;

@@ -40,7 +40,11 @@ const SPARE: u64 = 16;
 const MAX_CLAIM: u64 = 10_000;
 
 /// Claims units for a session.
-pub(crate) async fn claim(tx: &mut Tx<'_>, stride: &StrideState, claim: &ClaimRequest) -> Result<ClaimResult> {
+pub(crate) async fn claim(
+    tx: &mut Tx<'_>,
+    stride: &StrideState,
+    claim: &ClaimRequest,
+) -> Result<ClaimResult> {
     let filter = ClaimFilterHash::of(claim);
     let mode = stride.scan_starts.mode(filter, Instant::now());
     let claimed = claim_at(tx, stride, claim, filter, &mode).await?;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use longshore_accounts::CallRecord;
-use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::store::{FinishRequest, FinishResult};
+use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
 use uuid::Uuid;
 
@@ -13,7 +13,10 @@ use crate::dependency_outbox;
 use crate::effects;
 use crate::error::damaged;
 use crate::ledger::calls::record_with;
-use crate::row::{Columns, READY_CAPPED, UnitAttributes, UnitRow, state_code, entry_code, flag, small, to_json, value};
+use crate::row::{
+    Columns, READY_CAPPED, UnitAttributes, UnitRow, entry_code, flag, small, state_code, to_json,
+    value,
+};
 use crate::session::{self, PolicyCache};
 use crate::tx::Tx;
 use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
@@ -113,7 +116,8 @@ impl SlowFinish {
         };
         let mut row = row.clone();
         row.count_attempt(tx.now);
-        let step = transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+        let step =
+            transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
         let (state, fence) = (step.state, row.fence);
         let mut change = UnitChange::new(row, step, fence, Some(self.session));
         if let Outcome::Done(Some(result)) = &end.outcome {

@@ -6,10 +6,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longshore_core::unit_state::{Event, transition};
-use longshore_core::worker_session::SessionEnd;
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::{PromoteResult, ReclaimResult};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::SessionEnd;
 use longshore_core::{Policy, Result, SessionId, Timestamp};
 
 use crate::connect::ClockSource;

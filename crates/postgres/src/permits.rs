@@ -11,7 +11,10 @@ mod wakeups;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, PermitRequest, IfFull, PoolChange, PERMIT_AGING_PER_LEVEL};
+use longshore_core::permits::{
+    AcquireRequest, AcquireResult, IfFull, PERMIT_AGING_PER_LEVEL, PermitGrant, PermitRequest,
+    PoolChange,
+};
 use longshore_core::{Error, PermitId, PoolName, Result};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -52,7 +55,11 @@ fn number<T: TryFrom<i64>>(row: &Row, column: usize) -> Result<T> {
 }
 
 /// Requests a permit.
-pub(crate) async fn ask(inner: &Arc<StoreInner>, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
+pub(crate) async fn ask(
+    inner: &Arc<StoreInner>,
+    pool: &PoolName,
+    ask: &AcquireRequest,
+) -> Result<AcquireResult> {
     if ask.weight == 0 {
         return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
     }
@@ -68,7 +75,11 @@ fn wait_ttl(ask: &AcquireRequest) -> Option<i64> {
     }
 }
 
-async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
+async fn ask_one(
+    inner: &StoreInner,
+    pool: &PoolName,
+    ask: &AcquireRequest,
+) -> Result<AcquireResult> {
     let level = ask.priority.level();
     let row = one(
         inner,
@@ -93,7 +104,10 @@ async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &AcquireRequest) -> R
 
 fn answer(row: &Row) -> Result<AcquireResult> {
     Ok(match value::<i32>(row, 0)? {
-        0 => AcquireResult::Granted(PermitGrant { fence: number(row, 1)?, waited: duration(row, 2)? }),
+        0 => AcquireResult::Granted(PermitGrant {
+            fence: number(row, 1)?,
+            waited: duration(row, 2)?,
+        }),
         1 => AcquireResult::Waiting { before: number(row, 3)?, look_again: duration(row, 4)? },
         2 => AcquireResult::Full,
         _ => AcquireResult::TooHeavy { max: number(row, 1)? },

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use longshore_core::Result;
 use longshore_core::admission::{CapacityCheck, LimitUsage};
-use longshore_core::store::{CapacityScope, Capacity, SendRejection};
+use longshore_core::store::{Capacity, CapacityScope, SendRejection};
 use tokio_postgres::Row;
 
 use crate::advisory_lock::{self, AdvisoryLock};
@@ -148,7 +148,8 @@ impl QueueLimits {
     /// The refusal if the stream's tenant is suspended.
     pub(crate) fn refuse_suspended(&self, stream: &Stream) -> Option<SendRejection> {
         let suspended = self.suspended.contains(&stream.lane);
-        (suspended || stream.is_placeholder()).then(|| SendRejection::Suspended(stream.tenant.clone()))
+        (suspended || stream.is_placeholder())
+            .then(|| SendRejection::Suspended(stream.tenant.clone()))
     }
 }
 

@@ -9,7 +9,9 @@ use uuid::Uuid;
 use crate::error::{Translate, damaged};
 use crate::streams::Stream;
 
-pub(crate) use longshore_core::sql_encoding::{READY_ALONE, READY_CAPPED, UnitAttributes, state_code, state_codes, entry_code, flag};
+pub(crate) use longshore_core::sql_encoding::{
+    READY_ALONE, READY_CAPPED, UnitAttributes, entry_code, flag, state_code, state_codes,
+};
 pub(crate) use longshore_core::sql_row::{UnitParts, to_json};
 
 /// The columns of a unit that decisions need.

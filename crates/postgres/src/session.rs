@@ -8,9 +8,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use longshore_core::unit_state::transition;
-use longshore_core::worker_session::{Lease, NewSession, WorkerCommand, Session, SessionEnd};
 use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
+use longshore_core::unit_state::transition;
+use longshore_core::worker_session::{Lease, NewSession, Session, SessionEnd, WorkerCommand};
 use longshore_core::{Error, Kind, Policy, Result, SessionId, UnitState};
 use tokio_postgres::Row;
 
@@ -119,7 +119,11 @@ fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
 }
 
 /// Asks a worker to go quiet, drain or stop.
-pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: WorkerCommand) -> Result<()> {
+pub(crate) async fn send_command(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    order: WorkerCommand,
+) -> Result<()> {
     let sql = "UPDATE longshore_session SET command = $2 WHERE id = $1";
     let changed = tx.execute(sql, &[&session_uuid(session), &order.as_str()]).await?;
     if changed == 0 {

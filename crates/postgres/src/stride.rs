@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
-use longshore_core::stride_scheduler::{LaneShare, entry_level, entry_pass, step};
 use longshore_core::store::{ClaimRequest, Queues};
+use longshore_core::stride_scheduler::{LaneShare, entry_level, entry_pass, step};
 use longshore_core::{BatchId, Kind, QueueName, TenantId};
 
 mod scan_start;

@@ -5,14 +5,14 @@ use std::process::ExitStatus;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExitStatus {
+pub enum Exit {
     /// It exited with this code.
     Code(i32),
     /// The signal with this number ended it.
     Signal(i32),
 }
 
-impl ExitStatus {
+impl Exit {
     /// Decodes the kernel's wait status.
     pub fn from_wait_status(status: i32) -> Self {
         match status & 0x7f {
@@ -35,7 +35,7 @@ impl ExitStatus {
     }
 }
 
-impl From<ExitStatus> for ExitStatus {
+impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Self {
         Self::from_wait_status(status.into_raw())
     }
@@ -47,12 +47,12 @@ mod tests {
 
     #[test]
     fn wait_statuses_and_shells_tell_the_same_exits() {
-        assert_eq!(ExitStatus::from_wait_status(42 << 8), ExitStatus::Code(42));
-        assert_eq!(ExitStatus::from_wait_status(9), ExitStatus::Signal(9));
-        assert_eq!(ExitStatus::from_wait_status(139), ExitStatus::Signal(11), "with a core dump");
-        assert_eq!(ExitStatus::from_shell_code(139), ExitStatus::Signal(11));
-        assert_eq!(ExitStatus::from_shell_code(127), ExitStatus::Code(127));
-        assert_eq!(ExitStatus::from_shell_code(255), ExitStatus::Code(255));
-        assert_eq!((ExitStatus::Code(3).shell_code(), ExitStatus::Signal(9).shell_code()), (3, 137));
+        assert_eq!(Exit::from_wait_status(42 << 8), Exit::Code(42));
+        assert_eq!(Exit::from_wait_status(9), Exit::Signal(9));
+        assert_eq!(Exit::from_wait_status(139), Exit::Signal(11), "with a core dump");
+        assert_eq!(Exit::from_shell_code(139), Exit::Signal(11));
+        assert_eq!(Exit::from_shell_code(127), Exit::Code(127));
+        assert_eq!(Exit::from_shell_code(255), Exit::Code(255));
+        assert_eq!((Exit::Code(3).shell_code(), Exit::Signal(9).shell_code()), (3, 137));
     }
 }

@@ -37,7 +37,7 @@ mod signal;
 #[cfg(target_os = "linux")]
 mod subreaper;
 
-pub use exit::ExitStatus;
+pub use exit::Exit;
 pub use exit_watcher::{ExitWatcher, register_fd};
 pub use orphan_reaper::{OrphanReaper, run_if_reaper};
 pub use output::{BoundedOutput, OUTPUT_LINGER, OutputReader};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_core::Timestamp;
-use longshore_core::permits::{AcquireRequest, PermitReply, PermitRequest, IfFull, wait_rank};
+use longshore_core::permits::{AcquireRequest, IfFull, PermitReply, PermitRequest, wait_rank};
 use redis::Cmd;
 
 use crate::error::damaged;

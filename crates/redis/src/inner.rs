@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PermitReply, PermitGrant, PermitRequest};
+use longshore_core::permits::{
+    AcquireRequest, AcquireResult, PermitGrant, PermitReply, PermitRequest,
+};
 use longshore_core::{PermitId, PoolName, Result};
 use redis::cmd;
 use tokio::time::Instant;
@@ -108,7 +110,12 @@ impl PermitsInner {
         Ok(batched::read_replies(jobs, &answers))
     }
 
-    async fn acquire_one(&self, pool: &PoolName, entry: &PoolEntry, ask: &AcquireRequest) -> Result<AcquireResult> {
+    async fn acquire_one(
+        &self,
+        pool: &PoolName,
+        entry: &PoolEntry,
+        ask: &AcquireRequest,
+    ) -> Result<AcquireResult> {
         let (id, created_at) = (ask.id.to_string(), entry.created_at());
         let (code, first, second, created_at): reply::RawReply = self
             .connection

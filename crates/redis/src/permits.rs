@@ -4,7 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{AcquireResult, AcquireRequest, PermitReply, PermitRequest, IfFull, Permits, PoolChange, PoolStats};
+use longshore_core::permits::{
+    AcquireRequest, AcquireResult, IfFull, PermitReply, PermitRequest, Permits, PoolChange,
+    PoolStats,
+};
 use longshore_core::{Error, PermitId, PoolName, Result, SessionId};
 use redis::cmd;
 use tokio::sync::OnceCell;
@@ -229,7 +232,9 @@ impl Permits for RedisPermits {
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
         ids.iter().for_each(|id| self.inner.notifications.remove(pool, *id));
-        self.submit(pool, PermitRequest::Release { ids: ids.to_vec(), late: timed_out }).await.map(drop)
+        self.submit(pool, PermitRequest::Release { ids: ids.to_vec(), late: timed_out })
+            .await
+            .map(drop)
     }
 
     async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use longshore_core::permits::{Holder, PoolStats, PERMIT_AGING_PER_LEVEL, Waiter, WaitHistogram};
+use longshore_core::permits::{Holder, PERMIT_AGING_PER_LEVEL, PoolStats, WaitHistogram, Waiter};
 use longshore_core::{PermitId, Priority, Result};
 use redis::{FromRedisValue, Value};
 

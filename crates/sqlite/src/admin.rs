@@ -1,10 +1,10 @@
 //! Administration: cancel, retry, pause, resume.
 
 use longshore_core::batch::BatchAction;
-use longshore_core::unit_state::{Event, transition};
 use longshore_core::store::{
-    Capacity, LaneChange, UnitActionResult, QueueChange, SettingsChange, UnitAction,
+    Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
 };
+use longshore_core::unit_state::{Event, transition};
 use longshore_core::{
     Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use crate::error::Translate;
 use crate::finish::{apply, find, load};
 use crate::queries::{stream_names, tenant_filter};
-use crate::row::{UnitAttributes, UnitRow, state_codes, flag};
+use crate::row::{UnitAttributes, UnitRow, flag, state_codes};
 use crate::tx::Tx;
 use crate::{batch, send, session};
 
@@ -173,7 +173,8 @@ fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<usize> {
     for id in failed_units(tx.db, batch)? {
         let row = load(tx, id)?;
         if reclaim_dedup_key(tx, &row)? {
-            let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
+            let step =
+                transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
             retried += 1;
         }

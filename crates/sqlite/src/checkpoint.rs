@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use longshore_core::batch::Sums;
-use longshore_core::worker_session::Lease;
 use longshore_core::store::CheckpointRequest;
+use longshore_core::worker_session::Lease;
 use longshore_core::{Payload, Result, SessionId};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -17,7 +17,12 @@ use crate::{finish, session};
 
 /// Stores a run's checkpoint and adds its sums. If the stored checkpoint is identical, this is a
 /// repeat after a lost answer and adds nothing. False if the lease is lost.
-pub(crate) fn save(tx: &mut Tx<'_>, holder: SessionId, lease: &Lease, new: &CheckpointRequest) -> Result<bool> {
+pub(crate) fn save(
+    tx: &mut Tx<'_>,
+    holder: SessionId,
+    lease: &Lease,
+    new: &CheckpointRequest,
+) -> Result<bool> {
     let CheckpointRequest { state, sums, calls } = new;
     let Some(num) = session::find(tx.db, holder)? else { return Ok(false) };
     let Some(row) = session::held_row(tx, num, lease)? else { return Ok(false) };

@@ -1,7 +1,7 @@
 //! Writes the ends of runs: the transition, effects and calls, all or nothing.
 
-use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::store::{FinishRequest, FinishResult};
+use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::{Error, Failure, Outcome, Policy, Result, SessionId, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
@@ -84,7 +84,8 @@ fn finish_one(
         _ => policies.of(tx, &row)?,
     };
     row.count_attempt(tx.now);
-    let step = transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+    let step =
+        transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
     apply(tx, &row, &step, row.fence, Some(session))?;
     if let Outcome::Done(Some(result)) = &end.outcome {
         save_value(tx, row.id, ValueKind::Result, result)?;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use longshore_core::unit_state::{Event, transition};
-use longshore_core::worker_session::SessionEnd;
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::SessionEnd;
 use longshore_core::{Policy, Result, SessionId, Timestamp, UnitId};
 use rusqlite::{Connection, OptionalExtension};
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use longshore_core::worker_session::Lease;
 use longshore_core::sql_row::{FAILURE_COLUMNS, read_failure, read_queue};
 use longshore_core::store::{
     Change, ChangeSet, LeasedUnit, QueueInfo, Queues, Topic, Totals, UnitFailure,
 };
+use longshore_core::worker_session::Lease;
 use longshore_core::{
     BatchId, Error, Kind, Priority, QueueName, Result, Scope, SessionId, TenantId, Timestamp, Unit,
     UnitId,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use longshore_core::admission::{CapacityCheck, LimitUsage};
-use longshore_core::store::{CapacityScope, Capacity, SendRejection};
+use longshore_core::store::{Capacity, CapacityScope, SendRejection};
 use longshore_core::{NewUnit, Result, TenantId};
 use rusqlite::OptionalExtension;
 

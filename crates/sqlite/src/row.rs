@@ -9,7 +9,8 @@ use rusqlite::Row;
 use crate::error::{Translate, damaged};
 
 pub(crate) use longshore_core::sql_encoding::{
-    READY_ALONE, READY_CAPPED, UnitAttributes, state_code, state_codes, entry_code, flag, flags, decode_state,
+    READY_ALONE, READY_CAPPED, UnitAttributes, decode_state, entry_code, flag, flags, state_code,
+    state_codes,
 };
 pub(crate) use longshore_core::sql_row::{UnitParts, to_json};
 

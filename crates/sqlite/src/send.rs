@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use longshore_core::admission::UnitDependencies;
 use longshore_core::sql_encoding::dedup_window;
-use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::store::SendResult;
 use longshore_core::unit::DedupWindow;
+use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::{NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
@@ -15,7 +15,7 @@ use crate::finish;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
 use crate::queue_limits::QueueLimits;
-use crate::row::{UnitAttributes, state_code, flag, flags, decode_state};
+use crate::row::{UnitAttributes, decode_state, flag, flags, state_code};
 use crate::tx::Tx;
 
 /// Whether capacity and suspension apply.

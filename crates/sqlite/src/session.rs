@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 use std::time::Duration;
 
-use longshore_core::unit_state::{Event, transition};
-use longshore_core::worker_session::{Lease, NewSession, WorkerCommand, Session, SessionEnd};
 use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
 use longshore_core::store::{Heartbeat, HeartbeatReply, LeasedUnit, ProgressNote};
+use longshore_core::unit_state::{Event, transition};
+use longshore_core::worker_session::{Lease, NewSession, Session, SessionEnd, WorkerCommand};
 use longshore_core::{Error, Kind, Policy, Result, SessionId, Timestamp, UnitId, UnitState};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -57,7 +57,11 @@ pub(crate) fn number(db: &Connection, session: SessionId) -> Result<i64> {
 }
 
 /// Records a heartbeat.
-pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
+pub(crate) fn beat(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    beat: &Heartbeat,
+) -> Result<HeartbeatReply> {
     let num = number(tx.db, session)?;
     tx.db
         .prepare_cached(
@@ -85,7 +89,12 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Res
          OR coalesce(b.status, 'running') NOT IN ('queued', 'running'))",
         num,
     )?;
-    Ok(HeartbeatReply { order: wanted.parse().map_err(damaged)?, cancel, to_release: unwanted, held })
+    Ok(HeartbeatReply {
+        order: wanted.parse().map_err(damaged)?,
+        cancel,
+        to_release: unwanted,
+        held,
+    })
 }
 
 fn micros(time: Duration) -> i64 {

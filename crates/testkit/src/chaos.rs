@@ -13,6 +13,6 @@ mod referee;
 mod report;
 mod rng;
 
-pub use driver::{ProcessFactory, ChaosTest};
+pub use driver::{ChaosTest, ProcessFactory};
 pub use process::{ChaosProcessConfig, run_process};
 pub use report::ChaosReport;

@@ -7,34 +7,34 @@
 /// Implements the store traits for a wrapper by its `wrap_call`.
 macro_rules! delegate {
     ($wrapper:ident) => {
-        $crate::delegate::delegate!(@trait $wrapper, Intake {
-            send(scope: &Scope, units: Vec<NewUnit>) -> Vec<Sent>;
-            open_batch(scope: &Scope, batch: NewBatch) -> Opened;
-            add_to_batch(scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Added;
+        $crate::delegate::delegate!(@trait $wrapper, Enqueue {
+            send(scope: &Scope, units: Vec<NewUnit>) -> Vec<SendResult>;
+            open_batch(scope: &Scope, batch: NewBatch) -> OpenBatchResult;
+            add_to_batch(scope: &Scope, id: &BatchId, chunk: BatchChunk) -> AddChunkResult;
         } {});
-        $crate::delegate::delegate!(@trait $wrapper, Leases {
+        $crate::delegate::delegate!(@trait $wrapper, WorkerApi {
             open_session(session: NewSession) -> ();
-            beat(session: SessionId, beat: Beat) -> BeatAnswer;
+            heartbeat(session: SessionId, beat: Heartbeat) -> HeartbeatReply;
             close_session(session: SessionId) -> ();
-            adopt(from: SessionId, to: SessionId) -> Vec<HeldUnit>;
-            claim(claim: Claim) -> Claimed;
+            adopt(from: SessionId, to: SessionId) -> Vec<LeasedUnit>;
+            claim(claim: ClaimRequest) -> ClaimResult;
             start(session: SessionId, leases: &[Lease]) -> Vec<Option<Timestamp>>;
             release(session: SessionId, leases: &[Lease]) -> ();
-            checkpoint(session: SessionId, lease: Lease, kept: Kept) -> bool;
-            finish(session: SessionId, finishes: Vec<Finish>) -> Vec<Finished>;
-            held(session: SessionId) -> Vec<Lease>;
+            checkpoint(session: SessionId, lease: Lease, kept: CheckpointRequest) -> bool;
+            finish(session: SessionId, finishes: Vec<FinishRequest>) -> Vec<FinishResult>;
+            leases_of(session: SessionId) -> Vec<Lease>;
         } {});
-        $crate::delegate::delegate!(@trait $wrapper, Upkeep {
-            reclaim(dead: &[Dead]) -> Reclaimed;
-            promote(limit: u32) -> Promoted;
-            prune(retention: Retention, limit: u32) -> Pruned;
-            lead(role: &str, session: SessionId, ttl: Duration) -> bool;
+        $crate::delegate::delegate!(@trait $wrapper, Maintenance {
+            reclaim(dead: &[StalledSession]) -> ReclaimResult;
+            promote(limit: u32) -> PromoteResult;
+            prune(retention: Retention, limit: u32) -> PruneResult;
+            acquire_leadership(role: &str, session: SessionId, ttl: Duration) -> bool;
         } {});
-        $crate::delegate::delegate!(@trait $wrapper, Operate {
-            operate_units(scope: &Scope, units: UnitSelection, action: UnitAction) -> Operated;
-            operate_batch(scope: &Scope, batch: &BatchId, action: BatchAction) -> Batch;
+        $crate::delegate::delegate!(@trait $wrapper, Admin {
+            apply_unit_action(scope: &Scope, units: UnitSelection, action: UnitAction) -> UnitActionResult;
+            apply_batch_action(scope: &Scope, batch: &BatchId, action: BatchAction) -> Batch;
             change_settings(scope: &Scope, queue: &QueueName, change: SettingsChange) -> ();
-            order(session: SessionId, order: Order) -> ();
+            command_worker(session: SessionId, order: WorkerCommand) -> ();
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Tenants {
             put_tenant(scope: &Scope, id: &TenantId, change: TenantChange) -> Tenant;
@@ -42,16 +42,16 @@ macro_rules! delegate {
             tenants(scope: &Scope) -> Vec<Tenant>;
         } {});
         $crate::delegate::delegate!(@trait $wrapper, Schedules {
-            put_schedule(scope: &Scope, new: NewSchedule, if_there: IfThere) -> Placed;
+            put_schedule(scope: &Scope, new: NewSchedule, if_there: IfExists) -> PutScheduleResult;
             switch_schedule(
                 scope: &Scope, tenant: &TenantId, name: &ScheduleName, switch: ScheduleSwitch
             ) -> Schedule;
-            fire_schedule(scope: &Scope, firing: Firing) -> Fired;
+            fire_schedule(scope: &Scope, firing: Firing) -> FireResult;
             schedules(
                 scope: &Scope, filter: &ScheduleFilter, after: Option<&str>, limit: u32
             ) -> ScheduleList;
         } {});
-        $crate::delegate::delegate!(@trait $wrapper, Inspect {
+        $crate::delegate::delegate!(@trait $wrapper, Queries {
             unit(scope: &Scope, id: UnitId) -> Unit;
             units(scope: &Scope, filter: &UnitFilter, after: Option<&str>, limit: u32) -> Page<Unit>;
             failures(scope: &Scope, id: UnitId) -> Vec<UnitFailure>;
@@ -67,8 +67,8 @@ macro_rules! delegate {
             verify() -> Vec<Violation>;
         } {
             // The only method that returns no `Result`.
-            async fn wake(&self, seen: u64, wait: Duration) -> u64 {
-                self.inner.wake(seen, wait).await
+            async fn wait_for_ready(&self, seen: u64, wait: Duration) -> u64 {
+                self.inner.wait_for_ready(seen, wait).await
             }
         });
     };
@@ -92,21 +92,24 @@ pub(crate) mod store_types {
 
     pub(crate) use longshore_core::ScheduleName;
     pub(crate) use longshore_core::batch::BatchAction;
-    pub(crate) use longshore_core::schedule::{NewSchedule, Schedule};
-    pub(crate) use longshore_core::worker_session::{Lease, NewSession, WorkerCommand, Session};
     pub(crate) use longshore_core::failure_detector::StalledSession;
+    pub(crate) use longshore_core::schedule::{NewSchedule, Schedule};
     pub(crate) use longshore_core::store::CheckpointRequest;
     pub(crate) use longshore_core::store::{
-        AddChunkResult, BatchChunk, Heartbeat, HeartbeatReply, ChangeSet, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit,
-        OpenBatchResult, UnitActionResult, Page, PromoteResult, PruneResult, QueueInfo, Queues, ReclaimResult, Retention, SendResult,
-        SettingsChange, Tenant, TenantChange, Totals, UnitAction, UnitFailure, UnitFilter,
+        AddChunkResult, BatchChunk, ChangeSet, ClaimRequest, ClaimResult, FinishRequest,
+        FinishResult, Heartbeat, HeartbeatReply, LeasedUnit, OpenBatchResult, Page, PromoteResult,
+        PruneResult, QueueInfo, Queues, ReclaimResult, Retention, SendResult, SettingsChange,
+        Tenant, TenantChange, Totals, UnitAction, UnitActionResult, UnitFailure, UnitFilter,
         UnitSelection, Violation,
     };
     pub(crate) use longshore_core::store::{
-        FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
+        FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList,
+        ScheduleSwitch, Schedules,
     };
+    pub(crate) use longshore_core::worker_session::{Lease, NewSession, Session, WorkerCommand};
     pub(crate) use longshore_core::{
-        Batch, BatchId, BatchStatus, Queries, Enqueue, WorkerApi, NewBatch, NewUnit, Admin, Payload,
-        QueueName, Result, Scope, SessionId, TenantId, Tenants, Timestamp, Unit, UnitId, Maintenance,
+        Admin, Batch, BatchId, BatchStatus, Enqueue, Maintenance, NewBatch, NewUnit, Payload,
+        Queries, QueueName, Result, Scope, SessionId, TenantId, Tenants, Timestamp, Unit, UnitId,
+        WorkerApi,
     };
 }

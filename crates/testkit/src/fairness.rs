@@ -12,8 +12,8 @@ mod shares;
 
 use std::collections::BTreeMap;
 
-use longshore_core::worker_session::NewSession;
 use longshore_core::store::{ClaimRequest, FinishRequest, LeasedUnit};
+use longshore_core::worker_session::NewSession;
 use longshore_core::{
     Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, TenantId,
 };
@@ -35,7 +35,7 @@ pub fn largest_queue() -> u64 {
 #[macro_export]
 macro_rules! fairness_suite {
     ($make:path) => {
-        use $crate::fairness::{self, Limit, thirty_two_senders_never_exceed_a_bound};
+        use $crate::fairness::{self, BoundScope, thirty_two_senders_never_exceed_a_bound};
 
         #[tokio::test]
         async fn nobody_starves_among_ten_tenants_of_very_different_sizes() {
@@ -49,22 +49,22 @@ macro_rules! fairness_suite {
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn bounded_by_a_queue_against_32_senders() {
-            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Queue).await;
+            thirty_two_senders_never_exceed_a_bound(&$make().await, BoundScope::Queue).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn bounded_by_a_lane_against_32_senders() {
-            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Lane).await;
+            thirty_two_senders_never_exceed_a_bound(&$make().await, BoundScope::Lane).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn bounded_by_a_tenant_against_32_senders() {
-            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Tenant).await;
+            thirty_two_senders_never_exceed_a_bound(&$make().await, BoundScope::Tenant).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn bounded_in_bytes_against_32_senders() {
-            thirty_two_senders_never_exceed_a_bound(&$make().await, Limit::Bytes).await;
+            thirty_two_senders_never_exceed_a_bound(&$make().await, BoundScope::Bytes).await;
         }
     };
 }
@@ -98,12 +98,17 @@ async fn session(world: &StoreFixture) -> SessionId {
 
 /// Claims and starts up to `free` units of any queue.
 async fn claim(world: &StoreFixture, session: SessionId, free: u32) -> Vec<LeasedUnit> {
-    let claim = ClaimRequest { free_slots: free, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 64) };
+    let claim = ClaimRequest {
+        free_slots: free,
+        holds_nothing: false,
+        ..ClaimRequest::new(session, vec![kind()], 64)
+    };
     world.store.claim(claim).await.unwrap().units
 }
 
 async fn finish(world: &StoreFixture, session: SessionId, held: &[LeasedUnit], outcome: &Outcome) {
-    let finishes = held.iter().map(|held| FinishRequest::new(held.lease, outcome.clone())).collect();
+    let finishes =
+        held.iter().map(|held| FinishRequest::new(held.lease, outcome.clone())).collect();
     world.store.finish(session, finishes).await.unwrap();
 }
 

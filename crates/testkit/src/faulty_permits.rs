@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireRequest, AcquireResult, PoolChange, PoolStats};
 use longshore_core::{Error, PermitId, Permits, PoolName, Result};
 
 use crate::delegate::delegate;
@@ -43,7 +43,7 @@ impl FaultyPermits {
             return Err(Error::unavailable("injected fault: outage"));
         }
         let answer = call().await;
-        if method == "ask" && self.loses_answer() {
+        if method == "acquire" && self.loses_answer() {
             return Err(Error::unavailable("injected fault: lost answer"));
         }
         answer

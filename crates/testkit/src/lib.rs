@@ -10,8 +10,11 @@
 
 #[cfg(feature = "browser")]
 mod browser;
+#[cfg(feature = "servers")]
+pub mod chaos;
 mod clock;
 pub mod conformance;
+pub mod crash_points;
 mod delegate;
 pub mod fairness;
 #[cfg(feature = "fake-ai")]
@@ -24,9 +27,6 @@ pub mod model;
 mod permits_fixture;
 #[cfg(feature = "servers")]
 pub mod servers;
-pub mod crash_points;
-#[cfg(feature = "servers")]
-pub mod chaos;
 
 #[cfg(feature = "browser")]
 pub use browser::Browser;

@@ -10,7 +10,7 @@ use longshore_ai::gateway::InferenceBackend;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::auth::{Authenticator, AuthMode};
+use crate::auth::{AuthMode, Authenticator};
 use crate::change_broadcast::ChangeBroadcasts;
 use crate::dispatch_port::ScriptPools;
 use crate::timeseries::{self, TimeSeries};

@@ -120,7 +120,7 @@ impl ChangeBroadcast {
 
 #[cfg(test)]
 mod tests {
-    use longshore::store::{Queries, Enqueue};
+    use longshore::store::{Enqueue, Queries};
     use longshore::{Kind, MemoryStore, NewUnit};
     use serde_json::json;
 

@@ -14,7 +14,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use longshore::TenantId;
 use longshore::accounts::Role;
-use longshore_ai::gateway::{PreAuthenticated, InferenceBackend, Gateway, AuthenticatedTenant};
+use longshore_ai::gateway::{AuthenticatedTenant, Gateway, InferenceBackend, PreAuthenticated};
 use tracing::Instrument;
 
 use crate::app_state::AppState;

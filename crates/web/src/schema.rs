@@ -2,8 +2,8 @@
 //! against them.
 
 use longshore::Schedule;
-use longshore::accounts::{BudgetState, AuditEntry};
-use longshore::store::{UnitActionResult, QueueInfo, Tenant};
+use longshore::accounts::{AuditEntry, BudgetState};
+use longshore::store::{QueueInfo, Tenant, UnitActionResult};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};

@@ -61,7 +61,8 @@ pub enum TlsConfigError {
 impl ServerCertificate {
     /// Reads two PEM files.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsConfigError> {
-        let chain = CertificateDer::pem_file_iter(certificate).map_err(TlsConfigError::Certificate)?;
+        let chain =
+            CertificateDer::pem_file_iter(certificate).map_err(TlsConfigError::Certificate)?;
         let chain = chain.collect::<Result<Vec<_>, _>>().map_err(TlsConfigError::Certificate)?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(TlsConfigError::Key)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -2,7 +2,7 @@
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher};
-use longshore_pool::{BoxError, PoolCall, Operations};
+use longshore_pool::{BoxError, Operations, PoolCall};
 use serde_json::{Value, json};
 
 pub(crate) fn operations() -> Operations {

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use longshore_pool::{BoxError, PoolCall, Operations};
+use longshore_pool::{BoxError, Operations, PoolCall};
 use serde_json::{Value, json};
 
 const WIDTH: usize = 2400;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use longshore_pool::{CallError, Program, PoolSettings, WorkerPool};
+use longshore_pool::{CallError, PoolSettings, Program, WorkerPool};
 
 pub(crate) async fn open() -> Result<WorkerPool, CallError> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

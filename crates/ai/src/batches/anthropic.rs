@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use super::client::BatchClient;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult, not_processed,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
+    not_processed,
 };
 use crate::model_api::AskError;
 use crate::providers::anthropic::Anthropic;

@@ -20,12 +20,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::http::Http;
-use crate::model_api::{Retryability, Answer, AskError, Code, Question};
+use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::profile::{Profile, ProfileError, ProviderName};
 use crate::providers;
-pub use runner::{BatchReply, BatchRunner, IntakeState, RunnerState, QuestionBuilder, BatchRunReport};
+pub use runner::{
+    BatchReply, BatchRunReport, BatchRunner, IntakeState, QuestionBuilder, RunnerState,
+};
 pub use split::{BatchLimits, ItemSize, Models, split};
-pub use state_machine::{BatchProgress, BatchStep, BatchUpdate, BatchPacing};
+pub use state_machine::{BatchPacing, BatchProgress, BatchStep, BatchUpdate};
 
 /// One question of a batch.
 #[derive(Debug, Clone)]

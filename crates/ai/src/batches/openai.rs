@@ -13,7 +13,8 @@ use super::client::{BatchClient, path_segment};
 use super::multipart::MultipartForm;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult, not_processed,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
+    not_processed,
 };
 use crate::model_api::{Answer, AskError};
 use crate::providers::error_mapping;

@@ -9,15 +9,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore::accounts::{
-    BatchAnswer, PendingRequest, PendingRequests, PendingChange, PendingFilter, ProviderBatchChange, CloseReason, ProviderBatch,
+    BatchAnswer, CloseReason, PendingChange, PendingFilter, PendingRequest, PendingRequests,
+    ProviderBatch, ProviderBatchChange,
 };
 use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::state_machine::{BatchProgress, BatchStep, BatchUpdate, BatchPacing};
+use super::state_machine::{BatchPacing, BatchProgress, BatchStep, BatchUpdate};
 use super::{BatchItem, BatchMark, BatchProvider, BatchResult, BatchTicket, split};
-use crate::model_api::{Retryability, Answer, AskError, Code, Question};
+use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::pricing::{Cost, PriceMode, Prices};
 
 /// Answers delivered at once.
@@ -103,7 +104,8 @@ impl BatchRunner {
         build_question: QuestionBuilder,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (pace, prices, memory) = (BatchPacing::default(), Prices::default(), RunnerState::default());
+        let (pace, prices, memory) =
+            (BatchPacing::default(), Prices::default(), RunnerState::default());
         Self { batch, parking, provider, build_question, clock, pace, prices, memory }
     }
 
@@ -283,7 +285,8 @@ impl BatchRunner {
             }
             BatchUpdate::Release(CloseReason::NoAnswer) => {
                 let last = self.pace.max_batches.saturating_sub(1);
-                let message = format!("no answer from {} batches of the provider", self.pace.max_batches);
+                let message =
+                    format!("no answer from {} batches of the provider", self.pace.max_batches);
                 let error = AskError::new(Code::ProviderError, message);
                 let reply = error_reply(&error);
                 self.fail_questions(&shipment.name, &reply, |parked| parked.tries >= last, wake)

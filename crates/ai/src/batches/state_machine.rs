@@ -13,7 +13,7 @@ use longshore::{Timestamp, exponential_delay};
 use serde::{Deserialize, Serialize};
 
 use super::{BatchState, BatchTicket, FindResult, was_refused};
-use crate::model_api::{Retryability, AskError, Code};
+use crate::model_api::{AskError, Code, Retryability};
 
 /// Intervals and limits of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,7 +175,9 @@ impl BatchProgress {
                 BatchUpdate::Nothing
             }
             // The provider will never accept it.
-            Err(error) if error.code == Code::InvalidRequest && error.retry == Retryability::Never => {
+            Err(error)
+                if error.code == Code::InvalidRequest && error.retry == Retryability::Never =>
+            {
                 BatchUpdate::Fail(error)
             }
             Err(error) => self.retry_later(&error, now, pace),
@@ -257,7 +259,8 @@ impl BatchProgress {
 
     /// If an operator has to add credit or fix a key, wait the longest interval.
     fn retry_later(&mut self, error: &AskError, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
-        let needs_operator = error.retry == Retryability::AfterTopUp || error.code == Code::ProviderAuth;
+        let needs_operator =
+            error.retry == Retryability::AfterTopUp || error.code == Code::ProviderAuth;
         let wait = if needs_operator { pace.max_interval } else { pace.backoff(self.misses) };
         self.not_before = now + wait.max(error.retry_after.unwrap_or_default());
         self.misses = self.misses.saturating_add(1);
@@ -300,7 +303,10 @@ mod tests {
         assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.listing_lag));
         let later = NOW + pace.listing_lag;
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Find);
-        assert_eq!(progress.searched(Ok(FindResult::NotSubmitted), later, &pace), BatchUpdate::Nothing);
+        assert_eq!(
+            progress.searched(Ok(FindResult::NotSubmitted), later, &pace),
+            BatchUpdate::Nothing
+        );
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Submit);
     }
 

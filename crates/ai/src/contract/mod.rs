@@ -17,7 +17,7 @@ mod version;
 pub use ibmi_libraries::Libraries;
 pub use metadata::Metadata;
 pub use partial_parse::{PartialRequest, parse_partial};
-pub use reply::{Reply, ReplyFailure, ReplyHeader, ReplyBody, Success};
+pub use reply::{Reply, ReplyBody, ReplyFailure, ReplyHeader, Success};
 pub use request::{Delivery, Prompt, ReplyTo, Request};
 pub use version::Version;
 

@@ -6,7 +6,7 @@ use super::ContractError;
 use super::metadata::Metadata;
 use super::serialize::ReplyJson;
 use super::version::Version;
-use crate::model_api::{Retryability, Answer, AskError, Code, FinishReason};
+use crate::model_api::{Answer, AskError, Code, FinishReason, Retryability};
 
 /// The fields common to all replies of one request.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ContractError;
 use super::metadata::Metadata;
-use super::reply::{Reply, ReplyFailure, ReplyHeader, ReplyBody, Success};
+use super::reply::{Reply, ReplyBody, ReplyFailure, ReplyHeader, Success};
 use super::version::Version;
 use crate::model_api::{Code, FinishReason};
 

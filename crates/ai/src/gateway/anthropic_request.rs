@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::error::GatewayError;
 use super::fields::{Content, Fields};
 use super::request::{Delivery, ParsedRequest};
-use crate::chat::{Chat, Message, Part, ChatRole, Tool, ToolCall, ToolChoice};
+use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn only_the_same_token_is_the_same() {
-        let authenticator = SingleTenant { tenant: TenantId::default(), token: Some("secret".into()) };
+        let authenticator =
+            SingleTenant { tenant: TenantId::default(), token: Some("secret".into()) };
         for (token, valid) in [
             (Some("secret"), true),
             (Some("secreT"), false),

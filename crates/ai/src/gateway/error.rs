@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model_api::{Retryability, AskError, Code};
+use crate::model_api::{AskError, Code, Retryability};
 
 /// An error response.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +84,9 @@ impl From<AskError> for GatewayError {
             Code::RateLimited => GatewayErrorKind::RateLimited,
             Code::OverBudget => GatewayErrorKind::OverBudget,
             Code::ProviderAuth => GatewayErrorKind::ProviderAuth,
-            Code::ProviderError if matches!(error.retry, Retryability::Later | Retryability::NotSent) => {
+            Code::ProviderError
+                if matches!(error.retry, Retryability::Later | Retryability::NotSent) =>
+            {
                 GatewayErrorKind::ProviderBusy
             }
             Code::ProviderError => GatewayErrorKind::ProviderFailed,

@@ -25,11 +25,11 @@ use longshore::{ProfileName, TenantId};
 use tokio::sync::mpsc;
 
 use crate::chat::AnswerPiece;
-use crate::inference::{InferenceRequest, InferenceOutcome};
+use crate::inference::{InferenceOutcome, InferenceRequest};
 use crate::model_api::AskError;
 use crate::profile::ProviderName;
 
-pub use self::auth::{PreAuthenticated, Authenticator, AuthenticatedTenant, SingleTenant};
+pub use self::auth::{AuthenticatedTenant, Authenticator, PreAuthenticated, SingleTenant};
 pub use self::server::{Gateway, pause_after_accept_error};
 
 /// Answers questions for tenants, and records the calls.
@@ -45,7 +45,11 @@ pub trait InferenceBackend: Send + Sync + 'static {
     /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
     /// to abandon the question. This method waits for journal capacity, so that [`Counter::record`]
     /// never has to.
-    async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome;
+    async fn ask(
+        &self,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+    ) -> InferenceOutcome;
 
     /// Records calls. Does not wait, so that the task cannot be dropped between an answer and its
     /// record.

@@ -10,7 +10,7 @@ use longshore::{CallId, ProfileName, TenantId, UnitId};
 use super::admission::AdmissionError;
 use super::billing::{failed, succeeded};
 use super::profile_cache::ResolvedProfile;
-use super::{Inference, InferenceRequest, InferenceOutcome};
+use super::{Inference, InferenceOutcome, InferenceRequest};
 use crate::batches::{BatchProvider, BatchReply};
 use crate::model_api::{AskError, Code, Question};
 use crate::pricing::{PriceMode, Prices};
@@ -107,7 +107,11 @@ impl Inference {
         let refused = |error: AskError| {
             let record = name.as_ref().map(|name| self.rejected_record(request, name, &error));
             let records = record.into_iter().collect();
-            Box::new(InferenceOutcome { result: Err(error), records, ..InferenceOutcome::default() })
+            Box::new(InferenceOutcome {
+                result: Err(error),
+                records,
+                ..InferenceOutcome::default()
+            })
         };
         let bulk = self.batch_profile(&request.tenant, request.profile.as_ref(), inline).await;
         let bulk = bulk.map_err(refused)?;
@@ -119,9 +123,10 @@ impl Inference {
         match self.inner.admit_call(&call).await {
             Ok(()) => Ok(call),
             Err(AdmissionError::Rejected(error)) => Err(refused(error)),
-            Err(AdmissionError::Duplicate(other)) => {
-                Err(Box::new(InferenceOutcome { duplicate: Some(other), ..InferenceOutcome::default() }))
-            }
+            Err(AdmissionError::Duplicate(other)) => Err(Box::new(InferenceOutcome {
+                duplicate: Some(other),
+                ..InferenceOutcome::default()
+            })),
             Err(AdmissionError::Yielded) => {
                 Err(Box::new(InferenceOutcome { yields: true, ..InferenceOutcome::default() }))
             }

@@ -9,7 +9,7 @@ use longshore::{CallId, ProfileName};
 use super::call::ProfileCall;
 use super::profile_cache::ResolvedProfile;
 use super::{Inference, InferenceRequest, Inner};
-use crate::model_api::{Retryability, Answer, AskError, BillingStatus, Question};
+use crate::model_api::{Answer, AskError, BillingStatus, Question, Retryability};
 use crate::pricing::PriceMode;
 use crate::resilience::TokenReservation;
 
@@ -77,7 +77,8 @@ impl ProfileCall<'_> {
         (attempts, latency_ms): (u32, u64),
     ) -> CallEnd {
         let answered = |answer: &Answer| {
-            let cost = self.entry.profile.prices.cost(answer, self.inner.clock.now(), PriceMode::Direct);
+            let cost =
+                self.entry.profile.prices.cost(answer, self.inner.clock.now(), PriceMode::Direct);
             succeeded(answer, attempts, latency_ms, cost.0)
         };
         let error = match result {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::accounts::{CallRecord, ProfileRecord};
-use longshore::{ProfileName, Scope, TenantId, CallOutcome, trace};
+use longshore::{CallOutcome, ProfileName, Scope, TenantId, trace};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::field::Empty;
@@ -16,7 +16,9 @@ use super::admission::{AdmissionError, AdmissionGuard};
 use super::billing::failed;
 use super::profile_cache::{ResolvedProfile, ledger_error};
 use super::retry_loop::RetryLoop;
-use super::{Inference, InferenceRequest, Inner, InferenceOutcome, ProfileDocument, TENANT_SETTINGS};
+use super::{
+    Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS,
+};
 use crate::chat::AnswerPiece;
 use crate::gateway::{InferenceBackend, ProfileSettings};
 use crate::model_api::{Answer, AskError, Code, Question};
@@ -25,14 +27,22 @@ use crate::profile::Profile;
 impl Inference {
     /// Asks the profile's provider and returns the outcome. The caller has to write the outcome's
     /// records: with the end of its unit, or by [`Desk::note`].
-    pub async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome {
+    pub async fn ask(
+        &self,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+    ) -> InferenceOutcome {
         let first = self.inner.profile_cache.find(&request.tenant, request.profile.as_ref()).await;
         self.ask_from(first, request.profile.as_ref(), request, pieces).await
     }
 
     /// Asks by an inline profile that is not in the ledger. Its key and its fallback profiles
     /// belong to the request's tenant; the ledger records it by name.
-    pub async fn ask_inline(&self, profile: &Profile, request: &InferenceRequest) -> InferenceOutcome {
+    pub async fn ask_inline(
+        &self,
+        profile: &Profile,
+        request: &InferenceRequest,
+    ) -> InferenceOutcome {
         let first = self.inner.profile_cache.find_inline(&request.tenant, profile).await;
         let name = ProfileName::new(&profile.name).ok();
         self.ask_from(first, name.as_ref(), request, None).await
@@ -94,7 +104,11 @@ impl Inference {
     }
 
     /// The profile's fallbacks, then the tenant's.
-    async fn fallbacks(&self, request: &InferenceRequest, entry: &ResolvedProfile) -> Vec<ProfileName> {
+    async fn fallbacks(
+        &self,
+        request: &InferenceRequest,
+        entry: &ResolvedProfile,
+    ) -> Vec<ProfileName> {
         let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
         let tenants = self.inner.profile_cache.tenant(&request.tenant).await.ok();
         let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
@@ -130,7 +144,11 @@ pub(super) struct ProfileCall<'d> {
 
 impl ProfileCall<'_> {
     /// Makes the call and adds its result to `outcome`.
-    pub(super) async fn make(self, pieces: Option<&mpsc::Sender<AnswerPiece>>, outcome: &mut InferenceOutcome) {
+    pub(super) async fn make(
+        self,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+        outcome: &mut InferenceOutcome,
+    ) {
         let started = Instant::now();
         let question = self.question();
         let provider = self.entry.profile.provider;
@@ -226,7 +244,9 @@ impl ProfileCall<'_> {
 fn pool_feedback(result: &Result<Answer, AskError>) -> CallOutcome {
     match result {
         Err(error) if error.code == Code::RateLimited => CallOutcome::Refused,
-        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => CallOutcome::Failed,
+        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => {
+            CallOutcome::Failed
+        }
         _ => CallOutcome::Ok,
     }
 }
@@ -266,7 +286,11 @@ impl InferenceBackend for Inference {
         })
     }
 
-    async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome {
+    async fn ask(
+        &self,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+    ) -> InferenceOutcome {
         self.inner.journal.capacity().await;
         Inference::ask(self, request, pieces).await
     }
@@ -282,8 +306,9 @@ impl InferenceBackend for Inference {
         loop {
             let page = self.inner.ledger.profiles(&scope, None, after.as_deref(), PAGE).await;
             let page = page.map_err(|error| ledger_error(&error))?;
-            let is_one =
-                |record: &ProfileRecord| !record.suspended && !ProfileDocument::is_template(&record.body);
+            let is_one = |record: &ProfileRecord| {
+                !record.suspended && !ProfileDocument::is_template(&record.body)
+            };
             let usable = page.items.into_iter().filter(is_one);
             names.extend(
                 usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SETTINGS),

@@ -23,8 +23,8 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
-    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
-    UnitId,
+    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock,
+    TenantId, UnitId,
 };
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ use self::journal::Journal;
 use self::profile_cache::ProfileCache;
 use self::session_heartbeat::SessionHeartbeat;
 use crate::http::Http;
-use crate::model_api::{Retryability, Answer, AskError, BillingStatus, Code, Provider, Question};
+use crate::model_api::{Answer, AskError, BillingStatus, Code, Provider, Question, Retryability};
 use crate::profile::Profile;
 use crate::resilience::{CallRetryPolicy, Limiter};
 use crate::vault::Vault;
@@ -273,7 +273,9 @@ fn fallback_may_help(error: &AskError) -> bool {
         return false;
     }
     match error.code {
-        Code::ProviderError => error.retry != Retryability::Never || error.provider_status.is_some(),
+        Code::ProviderError => {
+            error.retry != Retryability::Never || error.provider_status.is_some()
+        }
         Code::RateLimited | Code::ProviderAuth => true,
         Code::OverBudget => error.retry == Retryability::AfterTopUp,
         _ => false,

@@ -15,11 +15,11 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::admission::breaker::{UpstreamHealth, UpstreamKey, Upstreams};
-use super::profile_document::{ScopedLimits, ProfileDocument, TENANT_SETTINGS, TenantSettings};
+use super::profile_document::{ProfileDocument, ScopedLimits, TENANT_SETTINGS, TenantSettings};
 use super::profile_resolution::ProfileDocumentError;
 use crate::batches::{self, BatchProvider};
 use crate::http::Http;
-use crate::model_api::{Retryability, AskError, Code, Provider};
+use crate::model_api::{AskError, Code, Provider, Retryability};
 use crate::profile::Profile;
 use crate::providers;
 use crate::resilience::BucketCharge;
@@ -218,10 +218,11 @@ impl ProfileCache {
     /// Resolves a stored profile with its templates.
     async fn open(&self, record: ProfileRecord) -> Result<ResolvedProfile, AskError> {
         let (owner, name) = (record.tenant.clone(), record.name.clone());
-        let sheet = ProfileDocument::resolve(&*self.ledger, record).await.map_err(|error| match error {
-            ProfileDocumentError::Ledger(error) => ledger_error(&error),
-            error => internal(error),
-        })?;
+        let sheet =
+            ProfileDocument::resolve(&*self.ledger, record).await.map_err(|error| match error {
+                ProfileDocumentError::Ledger(error) => ledger_error(&error),
+                error => internal(error),
+            })?;
         let profile = sheet.profile(name.as_str()).map_err(|why| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::profile_resolution::ProfileDocumentError;
-use crate::profile::{ProfileLimits, Profile};
+use crate::profile::{Profile, ProfileLimits};
 
 /// The name under which a tenant's settings are stored among its profiles, so that they are read,
 /// cached and announced together.
@@ -247,7 +247,8 @@ mod tests {
             "template": true, "provider": "openai", "model": "large",
             "limits": { "tokens": 1000, "requests": 10 },
         });
-        let sheet = ProfileDocument::new(record("acme", own)).with_template(record("default", template));
+        let sheet =
+            ProfileDocument::new(record("acme", own)).with_template(record("default", template));
         let profile = sheet.profile("p").unwrap();
         assert_eq!(profile.model, "small");
         assert_eq!((profile.limits.requests, profile.limits.tokens), (Some(60.0), Some(1000.0)));
@@ -259,8 +260,8 @@ mod tests {
         let default_tenant =
             json!({ "template": true, "provider": "echo", "limits": { "requests": 100 } });
         let own = json!({ "extends": "t", "limits": { "requests": 10 } });
-        let sheet =
-            ProfileDocument::new(record("acme", own)).with_template(record("default", default_tenant));
+        let sheet = ProfileDocument::new(record("acme", own))
+            .with_template(record("default", default_tenant));
         let bounds = sheet.bounds().unwrap();
         let values: Vec<_> =
             bounds.iter().map(|bound| (bound.tenant.as_str(), bound.limits.requests)).collect();
@@ -270,8 +271,8 @@ mod tests {
     #[test]
     fn a_key_belongs_to_whoever_names_it() {
         let lent = record("default", json!({ "provider": "openai", "key": "house" }));
-        let sheet =
-            ProfileDocument::new(record("acme", json!({ "extends": "t" }))).with_template(lent.clone());
+        let sheet = ProfileDocument::new(record("acme", json!({ "extends": "t" })))
+            .with_template(lent.clone());
         assert_eq!(sheet.key_owner().unwrap().as_str(), "default");
         let own = json!({ "extends": "t", "key": "own" });
         let sheet = ProfileDocument::new(record("acme", own)).with_template(lent);
@@ -281,7 +282,8 @@ mod tests {
     #[test]
     fn a_key_that_was_lent_goes_only_where_its_owner_says() {
         let lent = record("default", json!({ "provider": "openai", "key": "house" }));
-        let own = |body: Value| ProfileDocument::new(record("acme", body)).with_template(lent.clone());
+        let own =
+            |body: Value| ProfileDocument::new(record("acme", body)).with_template(lent.clone());
         let elsewhere = json!({ "extends": "t", "endpoint": "https://acme.example" });
         assert!(own(elsewhere.clone()).redirects_lent_key());
         let mut with_key = elsewhere;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::admission::breaker::InFlight;
 use super::call::ProfileCall;
-use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part};
 use crate::model_api::{Answer, AskError, BillingStatus, Code, FinishReason, Question};
 use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, Measure, RetryDecision};

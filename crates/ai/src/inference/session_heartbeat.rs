@@ -4,8 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore::worker_session::NewSession;
 use longshore::store::Heartbeat;
+use longshore::worker_session::NewSession;
 use longshore::{Error, SessionId, Store};
 
 /// The session is dead after this long without a heartbeat.

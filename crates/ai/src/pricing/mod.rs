@@ -8,4 +8,4 @@ mod rate;
 pub use cost::{Cost, estimate_tokens};
 pub use price::{Price, PriceError};
 pub use prices::{DatedRate, Prices, PricesError};
-pub use rate::{PriceMode, Rate, PriceShare, Tier};
+pub use rate::{PriceMode, PriceShare, Rate, Tier};

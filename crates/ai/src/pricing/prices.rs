@@ -5,7 +5,7 @@ use longshore::time::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model_api::Answer;
-use crate::pricing::{Cost, PriceMode, Price, Rate, PriceShare, Tier};
+use crate::pricing::{Cost, Price, PriceMode, PriceShare, Rate, Tier};
 
 /// A model's prices over time. Zero by default.
 ///

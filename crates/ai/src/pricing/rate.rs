@@ -156,7 +156,10 @@ impl Rate {
             cache_read: cache(|tier| tier.cache_read, self.cache_read),
             cache_write: cache(|tier| tier.cache_write, self.cache_write),
             cache_write_long: cache(|tier| tier.cache_write_long, self.cache_write_long),
-            share: self.batch.filter(|_| mode == PriceMode::Batch).map_or(FULL_SHARE, |share| share.0),
+            share: self
+                .batch
+                .filter(|_| mode == PriceMode::Batch)
+                .map_or(FULL_SHARE, |share| share.0),
         }
     }
 }

@@ -11,10 +11,10 @@ use super::provider_adapter::{
     add_sampling, tool_input,
 };
 use super::schema_compat;
-use crate::chat::{Chat, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Part, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
-use crate::profile::{Auth, CacheFor, ProviderName, ApiOptions};
+use crate::profile::{ApiOptions, Auth, CacheFor, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
 
 /// The version that takes sampling fields and `x-api-key`.

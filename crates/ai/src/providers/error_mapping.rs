@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use crate::http::{HttpError, duration, headroom, retry_after};
-use crate::model_api::{Retryability, AskError, Code};
+use crate::model_api::{AskError, Code, Retryability};
 
 /// Error codes for exhausted credit or a spending limit, whatever the status.
 const OVER_BUDGET_CODES: [&str; 8] = [
@@ -203,7 +203,9 @@ impl ErrorBody {
 
     fn classify(&self, status: u16) -> (Code, Retryability) {
         match status {
-            400..=499 if self.is_over_budget(status) => (Code::OverBudget, Retryability::AfterTopUp),
+            400..=499 if self.is_over_budget(status) => {
+                (Code::OverBudget, Retryability::AfterTopUp)
+            }
             401 | 403 => (Code::ProviderAuth, Retryability::Never),
             // Google answers an invalid key with 400.
             400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Retryability::Never),
@@ -361,7 +363,11 @@ mod tests {
             (429, google("Your project has exceeded its monthly spending cap")),
         ];
         for (status, body) in money {
-            assert_eq!(classified(status, &body), (Code::OverBudget, Retryability::AfterTopUp), "{body}");
+            assert_eq!(
+                classified(status, &body),
+                (Code::OverBudget, Retryability::AfterTopUp),
+                "{body}"
+            );
         }
         let waiting = [
             openai("rate_limit_exceeded"),
@@ -400,7 +406,10 @@ mod tests {
     fn an_error_in_a_stream_is_final_once_something_was_said() {
         let overloaded = anthropic("overloaded_error", "Overloaded");
         assert_eq!(from_event(&overloaded, false, &Redactor::default()).retry, Retryability::Later);
-        assert_eq!(from_event(&overloaded, false, &Redactor::default()).billing, BillingStatus::Nothing);
+        assert_eq!(
+            from_event(&overloaded, false, &Redactor::default()).billing,
+            BillingStatus::Nothing
+        );
         let late = from_event(&overloaded, true, &Redactor::default());
         assert_eq!(late.billing, BillingStatus::Unknown);
         assert_eq!((late.code, late.retry), (Code::ProviderError, Retryability::Never));

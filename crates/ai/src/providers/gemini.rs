@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
 };
-use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, Code, FinishReason, Question};
-use crate::profile::{ProviderName, ApiOptions};
+use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
 
 /// Separates a tool call's id from the model's thought signature. Newer models need their signature

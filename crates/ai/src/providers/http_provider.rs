@@ -134,7 +134,9 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let answer = draft.answer(question, self.model(question), began.elapsed(), headroom);
         match invalid {
             None => Ok(answer),
-            Some(error) => Err(AskError { billing: BillingStatus::Partial(Box::new(answer)), ..error }),
+            Some(error) => {
+                Err(AskError { billing: BillingStatus::Partial(Box::new(answer)), ..error })
+            }
         }
     }
 
@@ -345,7 +347,11 @@ impl AnswerReader {
         Self { piece_format, decoder, parser, draft, started: false }
     }
 
-    fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
+    fn push(
+        &mut self,
+        bytes: &[u8],
+        redactor: &Redactor,
+    ) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
         self.decoder.push(bytes);
         let mut received = Vec::new();
         while let Some(event) = self.decoder.next_event() {

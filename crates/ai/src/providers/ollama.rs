@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages,
 };
-use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall};
 use crate::model_api::{AskError, Code, FinishReason, Question};
-use crate::profile::{ProviderName, ApiOptions};
+use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
 
 /// The smallest default context of a server.

@@ -10,10 +10,10 @@ use super::provider_adapter::{
     add_sampling, messages, tool_input,
 };
 use super::schema_compat;
-use crate::chat::{Chat, Message, Part, AnswerPiece, ChatRole, Tool, ToolCall, ToolChoice};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
-use crate::profile::{ProviderName, ApiOptions};
+use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
 
 /// OpenAI's chat completions API.

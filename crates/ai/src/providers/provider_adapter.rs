@@ -5,7 +5,7 @@ use hyper::header::HeaderMap;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::chat::{Chat, Message, AnswerPiece, ToolCall};
+use crate::chat::{AnswerPiece, Chat, Message, ToolCall};
 use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::estimate_tokens;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore::WorkerControl;
-use longshore::concurrency_limit::{ConcurrencyLimit, CallWindow};
+use longshore::concurrency_limit::{CallWindow, ConcurrencyLimit};
 use tokio::time::Instant;
 
 use crate::model_api::Code;
@@ -160,7 +160,11 @@ mod tests {
         assert_eq!((window.rejected, window.failed), (1, 2), "a bad question is neither");
         assert_eq!(window.latency, Duration::from_millis(20));
         assert_eq!(window.queue_time, Duration::from_secs(1));
-        assert_eq!(gauge.window(), CallWindow { max_in_flight: 1, ..CallWindow::default() }, "one is still out");
+        assert_eq!(
+            gauge.window(),
+            CallWindow { max_in_flight: 1, ..CallWindow::default() },
+            "one is still out"
+        );
         drop(still_out);
     }
 }

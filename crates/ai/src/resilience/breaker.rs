@@ -9,7 +9,7 @@ use std::time::Duration;
 use longshore::exponential_delay;
 use tokio::time::Instant;
 
-use crate::model_api::{Retryability, AskError, Code};
+use crate::model_api::{AskError, Code, Retryability};
 
 /// Whether a question may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +227,8 @@ mod tests {
             (0..50).for_each(|_| breaker.record::<()>(Err(&error), now));
             assert_eq!(breaker.allow(now), Allow::Yes, "{error}");
         }
-        let unreachable = AskError { retry: Retryability::NotSent, provider_status: None, ..down() };
+        let unreachable =
+            AskError { retry: Retryability::NotSent, provider_status: None, ..down() };
         (0..5).for_each(|_| breaker.record::<()>(Err(&unreachable), now));
         assert!(breaker.open_until().is_some(), "a provider that cannot be reached has failed");
     }

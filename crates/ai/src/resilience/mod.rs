@@ -7,7 +7,7 @@ mod provider_quota;
 mod retry_policy;
 mod token_lease;
 
-pub use adaptive_concurrency::{Gauge, GaugeGuard, AdaptiveConcurrency};
+pub use adaptive_concurrency::{AdaptiveConcurrency, Gauge, GaugeGuard};
 pub(crate) use breaker::{Allow, Breaker, CreditBreaker};
 pub use limiter::{LimitError, Limiter, TokenReservation};
 pub(crate) use provider_quota::ProviderQuota;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore::exponential_delay;
 use tokio::time::Instant;
 
-use crate::model_api::{Retryability, AskError, Code, RemainingLimit};
+use crate::model_api::{AskError, Code, RemainingLimit, Retryability};
 
 /// Number and spacing of attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,9 @@ impl CallRetryPolicy {
         jitter: f64,
     ) -> RetryDecision {
         let base = match error.retry {
-            Retryability::Never | Retryability::AfterTopUp | Retryability::AfterResume => return RetryDecision::Stop,
+            Retryability::Never | Retryability::AfterTopUp | Retryability::AfterResume => {
+                return RetryDecision::Stop;
+            }
             Retryability::NotSent => self.unsent,
             Retryability::Later if error.code == Code::RateLimited => self.limited,
             Retryability::Later => self.base,

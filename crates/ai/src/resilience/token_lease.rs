@@ -72,7 +72,11 @@ impl BucketCharge {
     }
 
     /// What a question without tokens takes from its profile's buckets.
-    pub fn of_profile(tenant: &TenantId, profile: &ProfileName, limits: &ProfileLimits) -> Vec<Self> {
+    pub fn of_profile(
+        tenant: &TenantId,
+        profile: &ProfileName,
+        limits: &ProfileLimits,
+    ) -> Vec<Self> {
         Self::of(&format!("profile/{tenant}/{profile}"), limits)
     }
 
@@ -124,7 +128,11 @@ impl BucketCharge {
     pub(crate) fn refill(&self, lease: &TokenLease, now: Instant) -> Option<BucketRequest> {
         let (left, soon) = (lease.left(now), lease.recent(now).min(self.per(DRAW_AHEAD)));
         let at_least = (self.amount - left).max(EPSILON);
-        (left < soon / 2.0).then(|| BucketRequest { amount: soon - left, minimum: at_least, ..self.settle(0.0) })
+        (left < soon / 2.0).then(|| BucketRequest {
+            amount: soon - left,
+            minimum: at_least,
+            ..self.settle(0.0)
+        })
     }
 
     /// The draw that returns so much, or charges it afterwards if negative.

@@ -8,7 +8,7 @@ mod script;
 mod scripted;
 
 pub use echo::Echo;
-pub use script::{SimulatorScript, ScriptError};
+pub use script::{ScriptError, SimulatorScript};
 pub use scripted::Scripted;
 
 use std::time::Duration;

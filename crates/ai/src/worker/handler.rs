@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore::accounts::{CallRecord, Ledger};
 use longshore::store::CheckpointRequest;
 use longshore::{
-    RunOutcome, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, Verdict,
+    CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, RunOutcome, Verdict,
 };
 use tokio::time::Instant;
 
@@ -16,8 +16,8 @@ use super::partial_replies::PartialReplies;
 use super::reply_checkpoint;
 use super::reply_queue::ReplyQueue;
 use crate::contract::{Delivery, Libraries, Prompt, Reply, ReplyHeader, Request, parse_partial};
-use crate::inference::{Inference, InferenceRequest, InferenceOutcome};
-use crate::model_api::{Retryability, AskError, Code, Question};
+use crate::inference::{Inference, InferenceOutcome, InferenceRequest};
+use crate::model_api::{AskError, Code, Question, Retryability};
 use crate::prompts::Prompts;
 use crate::resilience::Gauge;
 use crate::schema::ResponseSchema;

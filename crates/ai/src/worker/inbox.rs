@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::Ledger;
-use longshore::worker_session::NewSession;
 use longshore::store::{ClaimRequest, FinishRequest, Queues};
+use longshore::worker_session::NewSession;
 use longshore::{Kind, Outcome, Payload, QueueName, Scope, SessionId, Store, TenantId};
 use tokio::time::Instant;
 

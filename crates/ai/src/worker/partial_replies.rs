@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::reply_queue::{DerivedUnit, ReplyQueue, derived_id};
 use crate::chat::AnswerPiece;
 use crate::contract::{Reply, ReplyHeader};
-use crate::inference::{Inference, InferenceRequest, InferenceOutcome};
+use crate::inference::{Inference, InferenceOutcome, InferenceRequest};
 
 /// Pieces buffered before the provider is slowed down.
 const CHANNEL_CAPACITY: usize = 256;
@@ -36,7 +36,11 @@ impl PartialReplies {
     /// Asks, and sends the answer's text as it arrives. While one part is written, new text is
     /// collected for the next. Parts are best effort: one that cannot be delivered is dropped, and
     /// the final reply has the whole text. Returns the number of parts.
-    pub(super) async fn stream(self, inference: &Inference, call: &InferenceRequest) -> (InferenceOutcome, u64) {
+    pub(super) async fn stream(
+        self,
+        inference: &Inference,
+        call: &InferenceRequest,
+    ) -> (InferenceOutcome, u64) {
         let (sender, pieces) = mpsc::channel(CHANNEL_CAPACITY);
         let asking = async {
             let outcome = inference.ask(call, Some(&sender)).await;

@@ -8,7 +8,7 @@ use longshore::{BatchId, Clock, ProfileName, TenantId};
 use tokio::time::Instant;
 
 use super::RequestClient;
-use crate::contract::{Prompt, Request, ReplyBody};
+use crate::contract::{Prompt, ReplyBody, Request};
 use crate::inference::InferenceOutcome;
 use crate::model_api::{Answer, AskError, Code, Provider, Question};
 

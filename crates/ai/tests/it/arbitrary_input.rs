@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_ai::{Echo, Provider, ResponseSchema, SimulatorScript, Scripted};
+use longshore_ai::{Echo, Provider, ResponseSchema, Scripted, SimulatorScript};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

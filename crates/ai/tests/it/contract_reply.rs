@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longshore_ai::contract::{Reply, Request, ReplyBody};
-use longshore_ai::{Retryability, Answer, AskError, Code, FinishReason};
+use longshore_ai::contract::{Reply, ReplyBody, Request};
+use longshore_ai::{Answer, AskError, Code, FinishReason, Retryability};
 use serde_json::{Value, json};
 
 use crate::contract_request::with;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Chat, Message, Part, Question, ChatRole, Tool, ToolCall, ToolChoice};
+use longshore_ai::{Chat, ChatRole, Message, Part, Question, Tool, ToolCall, ToolChoice};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Prices: valid ones, invalid ones, and the cost of answers.
 
 use longshore::time::Timestamp;
-use longshore_ai::{Answer, Cost, PriceMode, Price, Prices, Rate, PriceShare, Tier};
+use longshore_ai::{Answer, Cost, Price, PriceMode, PriceShare, Prices, Rate, Tier};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -32,7 +32,11 @@ fn the_short_form_is_dollars_per_million_tokens_and_exact() {
     assert_eq!(prices(json!({})), Prices::default());
     let tiny = prices(json!({ "input": 0.1, "output": 0.5, "cache_read": 0.01 }));
     let cached = Answer { tokens_in: 1, tokens_cached: 1, ..Answer::default() };
-    assert_eq!(tiny.cost(&cached, NOW, PriceMode::Direct), Cost(10_000), "one token is not nothing");
+    assert_eq!(
+        tiny.cost(&cached, NOW, PriceMode::Direct),
+        Cost(10_000),
+        "one token is not nothing"
+    );
 }
 
 #[test]
@@ -52,7 +56,11 @@ fn each_kind_of_token_has_its_price_and_without_one_that_of_questions() {
     let cost = 1_000_000 + 100_000_000 + 125_000_000 + 20_000_000 + 10_000_000;
     assert_eq!(all.cost(&answer, NOW, PriceMode::Direct), Cost(cost));
     assert!(all.at_most(1_111, 5, NOW, PriceMode::Direct) >= Cost(cost));
-    assert_eq!(all.at_most(10, 0, NOW, PriceMode::Direct), Cost(20_000_000), "all of it may be written");
+    assert_eq!(
+        all.at_most(10, 0, NOW, PriceMode::Direct),
+        Cost(20_000_000),
+        "all of it may be written"
+    );
 }
 
 #[test]

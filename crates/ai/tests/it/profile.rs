@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use longshore::time::Timestamp;
-use longshore_ai::{Cost, PriceMode, Price, Prices, Profile, ProfileError, ProviderName, open};
+use longshore_ai::{Cost, Price, PriceMode, Prices, Profile, ProfileError, ProviderName, open};
 use serde_json::json;
 
 use crate::questions::question;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Answer, AskError, Provider, Question, SimulatorScript, Scripted};
+use longshore_ai::{Answer, AskError, Provider, Question, Scripted, SimulatorScript};
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -125,5 +125,8 @@ fn nesting_without_end_is_refused_before_it_takes_the_stack() {
 
 #[test]
 fn a_reply_that_is_only_text_may_be_long() {
-    assert!(SimulatorScript::parse(&format!("[[answer]]\nreply = '{}'", "ahoy ".repeat(100_000))).is_ok());
+    assert!(
+        SimulatorScript::parse(&format!("[[answer]]\nreply = '{}'", "ahoy ".repeat(100_000)))
+            .is_ok()
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_ai::{Code, FinishReason, Provider, Question, SimulatorScript, Scripted};
+use longshore_ai::{Code, FinishReason, Provider, Question, Scripted, SimulatorScript};
 use tokio::time::Instant;
 
 use crate::questions::{ask, question, scripted, text};
@@ -136,7 +136,8 @@ async fn an_answer_takes_its_own_time_or_the_providers() {
         [[answer]]
         reply = 'ok'
     ";
-    let provider = Scripted::new(SimulatorScript::parse(script).unwrap(), "m", Duration::from_millis(50));
+    let provider =
+        Scripted::new(SimulatorScript::parse(script).unwrap(), "m", Duration::from_millis(50));
     let until = Instant::now() + Duration::from_secs(1000);
     for (prompt, millis) in [("slow", 90_000), ("limit", 50), ("x", 50)] {
         let started = Instant::now();

@@ -12,8 +12,8 @@ use super::prepare::{add_row_data, row_arguments};
 use super::response;
 use super::{APPLY, CommandError, CommandPool, Commands};
 use crate::definition::{CommandPost, PostVerdict};
-use crate::row_loader::RowLoader;
 use crate::pre_post::{Apply, ApplyError, ApplyOutcome, PrepareError, RowReply, RowRun};
+use crate::row_loader::RowLoader;
 
 /// POST by a running command.
 #[derive(Debug)]

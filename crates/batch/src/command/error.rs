@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_pool::{RetryAdvice, ErrorKind, CancelEffect as CallProgress};
+use longshore_pool::{CancelEffect as CallProgress, ErrorKind, RetryAdvice};
 use tokio::time::Instant;
 
 use super::CommandPool;

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use super::response::{self, PrepareResponse};
 use super::{CommandError, CommandPool, Commands, PREPARE};
 use crate::definition::CommandPre;
+use crate::pre_post::{Prepare, PrepareError, RowRun};
 use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
-use crate::pre_post::{Prepare, PrepareError, RowRun};
 use crate::value::to_json;
 
 /// PRE by a running command.

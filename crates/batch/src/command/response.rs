@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::definition::PostVerdict;
+use crate::pre_post::{RowReply, RowRun};
 use crate::sql;
 use crate::sql_post::{self, RESERVED};
-use crate::pre_post::{RowReply, RowRun};
 use crate::value::from_json;
 
 /// PRE's response.

@@ -101,7 +101,8 @@ const ROW_POLL_FACTOR: u32 = 30;
 
 impl Default for ProviderBatchOptions {
     fn default() -> Self {
-        let BatchPacing { fill_delay: gather, poll_interval: look, listing_lag: lag, .. } = BatchPacing::default();
+        let BatchPacing { fill_delay: gather, poll_interval: look, listing_lag: lag, .. } =
+            BatchPacing::default();
         Self { gather, look, lag }
     }
 }
@@ -110,7 +111,13 @@ impl ProviderBatchOptions {
     /// The intervals for the runner.
     pub fn pace(&self) -> BatchPacing {
         let Self { gather, look, lag } = *self;
-        BatchPacing { fill_delay: gather, poll_interval: look, listing_lag: lag, max_interval: look.saturating_mul(MAX_POLL_BACKOFF), ..BatchPacing::default() }
+        BatchPacing {
+            fill_delay: gather,
+            poll_interval: look,
+            listing_lag: lag,
+            max_interval: look.saturating_mul(MAX_POLL_BACKOFF),
+            ..BatchPacing::default()
+        }
     }
 
     /// How long a row sleeps before it polls by itself: a quarter of an hour with the default

@@ -12,7 +12,10 @@ use super::Overrides;
 use super::error::FileError;
 use super::section::{Field, Section};
 
-pub(super) fn workers(root: &Section<'_>, overrides: &Overrides) -> Result<RowConcurrency, FileError> {
+pub(super) fn workers(
+    root: &Section<'_>,
+    overrides: &Overrides,
+) -> Result<RowConcurrency, FileError> {
     let written = root.field("workers").map(|field| match field.value() {
         DeValue::Integer(_) => field.small_count().map(RowConcurrency::Fixed),
         DeValue::String(word) if word == "auto" => Ok(RowConcurrency::Auto),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
-use longshore_ai::{Retryability, Answer, AskError, Code, Cost, Question, InferenceOutcome};
+use longshore_ai::{Answer, AskError, Code, Cost, InferenceOutcome, Question, Retryability};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -172,7 +172,9 @@ impl<'a> RowExecution<'a> {
         }
         match result {
             Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
-            Err(error) if matches!(error.retry, Retryability::AfterTopUp | Retryability::AfterResume) => {
+            Err(error)
+                if matches!(error.retry, Retryability::AfterTopUp | Retryability::AfterResume) =>
+            {
                 Err(self.snooze_until_resumed(&error))
             }
             Err(error) => Ok(Err(error.into())),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, BoundedPool, Context, PoolRegistry, PoolName, Verdict};
+use longshore::{BatchId, BoundedPool, Context, PoolName, PoolRegistry, Verdict};
 use longshore_ai::{Inference, Provider, ResponseSchema};
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use super::model_client::ModelClient;
 use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
 use crate::definition::{Ai, Database, Definition, Mail, Post, Pre, RowStep};
 use crate::mail::{MailPrepare, MailSpool};
+use crate::pre_post::{Apply, Prepare};
 use crate::rows::{RowSource, SourceError, Sources};
 use crate::sql_post::SqlApply;
 use crate::sql_pre::SqlPrepare;
-use crate::pre_post::{Apply, Prepare};
 
 /// The version of definitions that this program reads.
 const DEFINITION_VERSION: u32 = 1;

@@ -9,7 +9,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use longshore::accounts::{NewCall, NewPendingRequest, PendingRequest, PendingChange, PendingFilter, UsageFilter};
+use longshore::accounts::{
+    NewCall, NewPendingRequest, PendingChange, PendingFilter, PendingRequest, UsageFilter,
+};
 use longshore::{Error, Scope, UnitId, Verdict};
 use longshore_ai::batches::BatchReply;
 use longshore_ai::{AskError, Inference, InferenceRequest};
@@ -161,7 +163,12 @@ impl RowExecution<'_> {
         )
     }
 
-    fn inference_request(&self, step: &AiStep, client: &DeferredClient, prompt: String) -> InferenceRequest {
+    fn inference_request(
+        &self,
+        step: &AiStep,
+        client: &DeferredClient,
+        prompt: String,
+    ) -> InferenceRequest {
         let unit = self.context.unit();
         let question = self.question_for(step, prompt);
         InferenceRequest {

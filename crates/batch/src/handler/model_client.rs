@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{Clock, Context, OnLost, ProfileName};
-use longshore_ai::worker::{RequestClient, QueuedProvider};
-use longshore_ai::{AskError, Code, Inference, InferenceRequest, PriceMode, Prices, Provider, Question, InferenceOutcome};
+use longshore_ai::worker::{QueuedProvider, RequestClient};
+use longshore_ai::{
+    AskError, Code, Inference, InferenceOutcome, InferenceRequest, PriceMode, Prices, Provider,
+    Question,
+};
 
 use super::compiled_batch::{BatchLoadError, Dependencies};
-use crate::provider_batch::RunnerStarter;
 use crate::definition::{Ai, AskRoute, ProfileRef, ProviderBatchOptions};
+use crate::provider_batch::RunnerStarter;
 
 /// How long the called worker may take to report a timeout.
 const TIMEOUT_GRACE: Duration = Duration::from_millis(500);
@@ -82,8 +85,10 @@ impl Dependencies {
     ) -> Result<ModelClient, BatchLoadError> {
         ai.check_provider_batch().map_err(unusable)?;
         let profile = ai.profile.clone();
-        let inference =
-            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
+        let inference = self
+            .inference
+            .clone()
+            .ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
         Ok(ModelClient::Deferred(DeferredClient {
             inference,
             profile,
@@ -93,8 +98,10 @@ impl Dependencies {
     }
 
     fn local_client(&self, profile: &ProfileRef) -> Result<ModelClient, BatchLoadError> {
-        let inference =
-            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
+        let inference = self
+            .inference
+            .clone()
+            .ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
         Ok(ModelClient::Local { inference, profile: profile.clone() })
     }
 }

@@ -1,6 +1,6 @@
 //! The reply for POST: an answer parsed by its schema, or an error.
 
-use longshore_ai::{Retryability, Answer, AskError, Code, Cost, FinishReason};
+use longshore_ai::{Answer, AskError, Code, Cost, FinishReason, Retryability};
 
 use super::compiled_batch::AiStep;
 use crate::checkpoint::StoredError;

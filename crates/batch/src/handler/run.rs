@@ -148,7 +148,8 @@ impl<'a> RowExecution<'a> {
     /// The cost by the definition's prices, for older checkpoints without one.
     fn cost(&self, step: &AiStep, answer: &Answer) -> Cost {
         let inline = step.ai.profile.inline();
-        let cost = |profile: &Profile| profile.prices.cost(answer, self.clock.now(), PriceMode::Direct);
+        let cost =
+            |profile: &Profile| profile.prices.cost(answer, self.clock.now(), PriceMode::Direct);
         inline.map(cost).unwrap_or_default()
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{CheckpointError, Context, HandlerResult, HandlerReply, RetryPolicy, Verdict};
+use longshore::{CheckpointError, Context, HandlerReply, HandlerResult, RetryPolicy, Verdict};
 
 use super::RowResult;
 use super::compiled_batch::CompiledBatch;
@@ -30,7 +30,9 @@ pub(super) fn from_outcome(
     let after = input.after(&applied);
     let ApplyOutcome { verdict, reason, effects, .. } = applied;
     let outcome = match (verdict, after) {
-        (PostVerdict::Success, _) => return Ok(HandlerReply::new(input.result()).with_effects(effects)),
+        (PostVerdict::Success, _) => {
+            return Ok(HandlerReply::new(input.result()).with_effects(effects));
+        }
         (PostVerdict::Fail, _) => Verdict::fail(input.code("post-fail"), input.reason(reason)),
         (PostVerdict::Retry, None) => {
             Verdict::retry(input.code("post-retry"), input.reason(reason))

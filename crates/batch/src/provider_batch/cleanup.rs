@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{
-    CallRecord, CallStatus, BatchAnswer, Ledger, NewCall, PendingRequest, PendingChange, PendingFilter,
-    ProviderBatchChange, CloseReason, UsageBy, UsageFilter,
+    BatchAnswer, CallRecord, CallStatus, CloseReason, Ledger, NewCall, PendingChange,
+    PendingFilter, PendingRequest, ProviderBatchChange, UsageBy, UsageFilter,
 };
 use longshore::{Batch, BatchId, Error, Payload, Result, Scope, Store, Timestamp, UnitId};
 use longshore_ai::batches::BatchReply;
@@ -78,8 +78,10 @@ impl Cleanup<'_> {
             }
             let inside = PendingFilter::ProviderBatch(shipment.name.clone());
             let contents = self.ledger.pending_requests(self.id, &inside, u32::MAX).await?;
-            let delivery =
-                |parked: PendingRequest| BatchAnswer { custom_id: parked.new.custom_id, reply: reply.clone() };
+            let delivery = |parked: PendingRequest| BatchAnswer {
+                custom_id: parked.new.custom_id,
+                reply: reply.clone(),
+            };
             let deliver = PendingChange::Answer(contents.into_iter().map(delivery).collect());
             self.ledger.change_pending(self.id, deliver).await?;
             let close = ProviderBatchChange::Close(CloseReason::NotProcessed);
@@ -104,7 +106,8 @@ impl Cleanup<'_> {
                 .items
                 .into_iter()
                 .filter(|call| call.status == CallStatus::Open && call.call.session.is_none());
-            let records: Vec<CallRecord> = open.map(|call| BatchProfile::cancelled_record(call.call)).collect();
+            let records: Vec<CallRecord> =
+                open.map(|call| BatchProfile::cancelled_record(call.call)).collect();
             if !records.is_empty() {
                 self.ledger.record_calls(records).await?;
             }

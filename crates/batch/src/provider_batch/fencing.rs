@@ -8,10 +8,10 @@
 use async_trait::async_trait;
 use longshore::{Context, Payload};
 use longshore_ai::batches::{
-    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
-    ItemSize,
+    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket,
+    FindResult, ItemSize,
 };
-use longshore_ai::{Retryability, AskError, Code};
+use longshore_ai::{AskError, Code, Retryability};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 

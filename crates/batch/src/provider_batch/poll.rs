@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::{BatchAnswer, Ledger, PendingRequest, PendingChange, PendingFilter};
+use longshore::accounts::{BatchAnswer, Ledger, PendingChange, PendingFilter, PendingRequest};
 use longshore::store::{UnitAction, UnitSelection};
 use longshore::{
-    Batch, BatchId, BatchStatus, Clock, Context, Error, HandlerResult, Payload, HandlerReply, Scope,
-    Timestamp, UnitId, Verdict,
+    Batch, BatchId, BatchStatus, Clock, Context, Error, HandlerReply, HandlerResult, Payload,
+    Scope, Timestamp, UnitId, Verdict,
 };
-use longshore_ai::batches::{BatchReply, BatchRunner, IntakeState, RunnerState, BatchRunReport};
-use longshore_ai::{Retryability, AskError, BatchProfile, Code, Inference};
+use longshore_ai::batches::{BatchReply, BatchRunReport, BatchRunner, IntakeState, RunnerState};
+use longshore_ai::{AskError, BatchProfile, Code, Inference, Retryability};
 use tokio::time::Instant;
 
 use super::cleanup::Cleanup;
@@ -126,7 +126,11 @@ impl<'a> PollRun<'a> {
         Ok(BatchSnapshot { batch, ai, pace, gathering })
     }
 
-    async fn turn(&self, snapshot: &BatchSnapshot, memory: &mut RunnerState) -> longshore::Result<BatchRunReport> {
+    async fn turn(
+        &self,
+        snapshot: &BatchSnapshot,
+        memory: &mut RunnerState,
+    ) -> longshore::Result<BatchRunReport> {
         let profile = &snapshot.ai.profile;
         let (tenant, inline) = (&snapshot.batch.tenant, profile.inline());
         let mut turn = match self.inference.batch_profile(tenant, profile.name(), inline).await {
@@ -137,7 +141,11 @@ impl<'a> PollRun<'a> {
                 turn?
             }
             // The store does not answer or the tenant is suspended: try later.
-            Err(error) if matches!(error.retry, Retryability::NotSent | Retryability::AfterResume) => BatchRunReport::default(),
+            Err(error)
+                if matches!(error.retry, Retryability::NotSent | Retryability::AfterResume) =>
+            {
+                BatchRunReport::default()
+            }
             Err(error) => self.fail_waiting(snapshot, &error).await?,
         };
         if snapshot.gathering == IntakeState::Cancelled {
@@ -146,7 +154,12 @@ impl<'a> PollRun<'a> {
         Ok(turn)
     }
 
-    fn runner(&self, snapshot: &BatchSnapshot, bulk: &BatchProfile, memory: RunnerState) -> BatchRunner {
+    fn runner(
+        &self,
+        snapshot: &BatchSnapshot,
+        bulk: &BatchProfile,
+        memory: RunnerState,
+    ) -> BatchRunner {
         let state = self.context.checkpoint().cloned();
         let provider = FencedProvider {
             inner: bulk.provider(),
@@ -211,8 +224,10 @@ impl<'a> PollRun<'a> {
             if waiting.is_empty() {
                 return Ok(units);
             }
-            let reply =
-                |parked: PendingRequest| BatchAnswer { custom_id: parked.new.custom_id, reply: reply.clone() };
+            let reply = |parked: PendingRequest| BatchAnswer {
+                custom_id: parked.new.custom_id,
+                reply: reply.clone(),
+            };
             let deliver = PendingChange::Answer(waiting.into_iter().map(reply).collect());
             units.extend(ledger.change_pending(self.id, deliver).await?);
         }

@@ -4,7 +4,7 @@ use longshore::text::truncate_chars;
 
 use super::format::{self, count};
 use super::{BatchUsage, Report};
-use crate::definition::{Definition, Post, Pre, ProfileRef, RowStep, RowConcurrency};
+use crate::definition::{Definition, Post, Pre, ProfileRef, RowConcurrency, RowStep};
 
 /// A label and its value.
 pub(super) type LabelledValue = (&'static str, String);

@@ -31,9 +31,7 @@ impl FillCursor {
             return Ok(Self::default());
         }
         let CursorRecord { key, rows } = serde_json::from_str(text).map_err(|_| {
-            FillError::Data(format!(
-                "the batch's cursor `{text}` was not written by an initiator"
-            ))
+            FillError::Data(format!("the batch's cursor `{text}` was not written by an initiator"))
         })?;
         Ok(Self { key: Some(from_json(&key)), rows })
     }

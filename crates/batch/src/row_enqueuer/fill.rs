@@ -10,7 +10,7 @@ use super::next_step::{self, FillStep};
 use super::pages::CandidatePages;
 use super::unit::UnitFactory;
 use super::watcher::BatchWatcher;
-use super::{FillEnd, FillProgress, FillError, BatchFill, RowEnqueuer, bad_name};
+use super::{BatchFill, FillEnd, FillError, FillProgress, RowEnqueuer, bad_name};
 use crate::provider_batch::enqueue_runner;
 
 /// One pass of an initiator over a batch.

@@ -4,7 +4,7 @@ use longshore::{Batch, BatchId, Callback, Client, Kind, NewBatch, Payload, Queue
 use serde_json::Value;
 
 use super::{FillError, StartOptions, bad_name, watcher};
-use crate::definition::{Definition, COMPLETION_KIND, QUEUE, RowConcurrency};
+use crate::definition::{COMPLETION_KIND, Definition, QUEUE, RowConcurrency};
 
 /// The version of definitions that this program reads.
 const VERSION: u32 = 1;
@@ -37,8 +37,7 @@ pub(super) fn new_batch(
     options: &StartOptions,
     mark: Value,
 ) -> Result<NewBatch, FillError> {
-    let payload =
-        Payload::json(definition).map_err(|error| FillError::Data(error.to_string()))?;
+    let payload = Payload::json(definition).map_err(|error| FillError::Data(error.to_string()))?;
     let (queue, kind) = (QueueName::new(QUEUE).map_err(bad_name)?, Kind::new(COMPLETION_KIND));
     Ok(NewBatch {
         tenant: definition.tenant.clone(),

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::batch::BatchAction;
-use longshore::{BatchId, MemoryStore, NewBatch, Admin, Payload, Scope, Store, Timestamp};
+use longshore::{Admin, BatchId, MemoryStore, NewBatch, Payload, Scope, Store, Timestamp};
 use longshore_batch::AlertMonitor;
 use longshore_batch::alerts::AlertCode;
+use longshore_batch::completion::{ActionError, ActionRunner};
 use longshore_batch::definition::{Action, Alerts};
-use longshore_batch::completion::{ActionRunner, ActionError};
 use longshore_batch::rows::Sources;
 use serde_json::Value;
 
@@ -48,7 +48,8 @@ async fn every_batch_of_rows_is_watched_to_its_end() {
     open(&store, "of-other-units", false).await;
     let sources = Arc::new(Sources::new(None, |_| None));
     let act: Arc<RecordingActions> = Arc::clone(&noted);
-    let mut lookout = AlertMonitor::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
+    let mut lookout =
+        AlertMonitor::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
     assert_eq!(lookout.check_all(second(0)).await, []);
     let said = lookout.check_all(second(61)).await;
     assert_eq!(said.len(), 1, "{said:?}");

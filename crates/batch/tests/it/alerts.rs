@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use longshore::batch::{
-    Batch, BatchAction, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, apply_action, advance,
+    Batch, BatchAction, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, advance,
+    apply_action,
 };
 use longshore::store::{Enqueue, OpenBatchResult};
 use longshore::{BatchId, Counts, MemoryStore, NewBatch, Scope, Timestamp};

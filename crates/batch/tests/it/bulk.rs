@@ -7,7 +7,7 @@ mod kills;
 
 use longshore::UnitState;
 use longshore::accounts::{CallMode, CallStatus};
-use longshore_testkit::fake_ai::{BatchPlan, BatchItemFailure};
+use longshore_testkit::fake_ai::{BatchItemFailure, BatchPlan};
 
 use self::fixture::{BulkFixture, PROVIDERS};
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use longshore::{BatchId, Client, Kind, MemoryStore, Policy, Scope, Store, Timestamp, Worker};
 use longshore_batch::Definition;
 use longshore_batch::definition::{COMPLETION_KIND, ROW_KIND};
-use longshore_batch::row_enqueuer::{FillResult, FillError, BatchFill, RowEnqueuer, StartOptions};
+use longshore_batch::row_enqueuer::{BatchFill, FillError, FillResult, RowEnqueuer, StartOptions};
 use longshore_batch::rows::RowSource;
 use longshore_testkit::{Fault, FaultyStore};
 use serde_json::Value;
@@ -38,7 +38,8 @@ impl FillFixture {
     /// A table with `rows` rows, and a store that fails these calls.
     fn breaking(rows: i64, faults: &[(&'static str, u64, Fault)]) -> Self {
         let store = FaultyStore::new(Arc::new(MemoryStore::default()));
-        let plan = |store: FaultyStore, fault: &(_, _, _)| store.with_fault(fault.0, fault.1, fault.2);
+        let plan =
+            |store: FaultyStore, fault: &(_, _, _)| store.with_fault(fault.0, fault.1, fault.2);
         let faulty = Arc::new(faults.iter().fold(store, plan));
         Self { store: faulty.clone(), faulty, table: Arc::new(FakeTable::numbered(rows)) }
     }
@@ -97,7 +98,9 @@ fn worker(store: &Arc<dyn Store>, slots: u32) -> Worker {
     Worker::builder(Arc::clone(store))
         .slots(slots)
         .handle_fn(end(ROW_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
-        .handle_fn(end(COMPLETION_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
+        .handle_fn(end(COMPLETION_KIND), Policy::default(), |_, _: Value| async {
+            Ok::<_, String>(())
+        })
         .until_idle(true)
         .build()
         .unwrap()

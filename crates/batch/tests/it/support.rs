@@ -10,7 +10,7 @@ use longshore::{BatchId, OnLost, RetryPolicy, Scope, Store, TenantId, Unit};
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::Definition;
 use longshore_batch::definition::{
-    Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, RowStep, SqlPost, SqlPre, RowConcurrency,
+    Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, RowConcurrency, RowStep, SqlPost, SqlPre,
 };
 use longshore_batch::rows::{OpenMode, SqliteRows};
 use rusqlite::Connection;

@@ -131,7 +131,7 @@ async fn remove(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> 
 /// Fires now, whatever is live. The schedule's next time stays.
 async fn fire(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct FireResult<'a> {
+    struct FiredUnit<'a> {
         schedule: &'a ScheduleName,
         at: Timestamp,
         unit: UnitId,
@@ -139,19 +139,23 @@ async fn fire(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
     let (schedules, at) = (ScheduleStore::open(settings).await?, now());
     let answers = loop {
         let schedule = schedules.find(name).await?;
-        let step = ScheduleStep { at: Some(at), next: schedule.next_fire, ..ScheduleStep::default() };
+        let step =
+            ScheduleStep { at: Some(at), next: schedule.next_fire, ..ScheduleStep::default() };
         let firing = Firing::of(&schedule, step, at);
         match schedules.store.fire_schedule(&schedules.scope, firing).await? {
             FireResult::Committed(answers) => break answers,
             // The schedule fired by itself just now: read it again.
             FireResult::Conflict => {}
-            FireResult::Refused(refusal) => return Err(refusal).context("the schedule cannot fire"),
+            FireResult::Refused(refusal) => {
+                return Err(refusal).context("the schedule cannot fire");
+            }
         }
     };
-    let Some(SendResult::Created(unit) | SendResult::Existing(unit)) = answers.first().cloned() else {
+    let Some(SendResult::Created(unit) | SendResult::Existing(unit)) = answers.first().cloned()
+    else {
         anyhow::bail!("the store returned no unit for the firing");
     };
-    let answer = FireResult { schedule: name, at, unit };
+    let answer = FiredUnit { schedule: name, at, unit };
     if settings.output.is_json() {
         return settings.output.json(&answer);
     }

@@ -12,9 +12,9 @@ pub mod units;
 use std::path::Path;
 
 use longshore_dispatch::access::AccessError;
-use longshore_dispatch::client::{DispatchClient, ClientError};
+use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
-use longshore_dispatch::request::{ShutdownMode, ServerReply, ClientRequest, PoolStatus};
+use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, ShutdownMode};
 
 use crate::args::dispatch::{
     DispatchCommand, DispatchPoolArg, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs,
@@ -47,7 +47,10 @@ pub async fn run(typed: DispatchCommand, settings: &Settings) -> anyhow::Result<
 }
 
 /// Connects to the pool's server.
-pub async fn connect(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<DispatchClient> {
+pub async fn connect(
+    pool: &DispatchPoolArg,
+    settings: &Settings,
+) -> anyhow::Result<DispatchClient> {
     connect_in(&settings.dispatch.folder(pool.dir.as_deref())).await
 }
 
@@ -131,7 +134,8 @@ async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<Ex
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let mut client = connect_in(&folder).await?;
     let pid = ask_status(&mut client).await?.pid;
-    let ending = if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
+    let ending =
+        if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
     client.request(&ClientRequest::Stop(ending)).await?;
     // The server has stopped once it does not answer and its process, if it is on this machine, is
     // gone.

@@ -1,7 +1,9 @@
 //! `queue`: shows, pauses, resumes, bounds and purges queues.
 
 use longshore::duration::format_ago;
-use longshore::store::{LaneChange, UnitActionResult, QueueChange, QueueInfo, UnitAction, UnitSelection};
+use longshore::store::{
+    LaneChange, QueueChange, QueueInfo, UnitAction, UnitActionResult, UnitSelection,
+};
 use longshore::{Error, QueueName, Store, TenantId, UnitState};
 use serde::Serialize;
 
@@ -150,7 +152,8 @@ async fn purge(
     let mut all = UnitActionResult::default();
     for state in WAITING {
         let selection = UnitSelection::Queue(queue.clone(), state);
-        let done = store.apply_unit_action(&settings.scope(), selection, UnitAction::Cancel).await?;
+        let done =
+            store.apply_unit_action(&settings.scope(), selection, UnitAction::Cancel).await?;
         all.changed += done.changed;
         all.requested += done.requested;
         all.skipped += done.skipped;

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use anyhow::Context;
 use longshore::store::SendResult;
-use longshore::unit::{Dependencies, ConcurrencyCap, MAX_PAYLOAD, Weight};
+use longshore::unit::{ConcurrencyCap, Dependencies, MAX_PAYLOAD, Weight};
 use longshore::{NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
 use longshore_dispatch::system::JobRole;
 use serde::Serialize;
@@ -141,8 +141,10 @@ impl SubmitTemplate {
             resources: resource::collect_resources(&typed.resource)?,
         };
         unit.cap = cap(typed);
-        unit.dependencies =
-            Dependencies { units: typed.after.clone(), on_failure: typed.on_dependency_failure.into() };
+        unit.dependencies = Dependencies {
+            units: typed.after.clone(),
+            on_failure: typed.on_dependency_failure.into(),
+        };
         unit.policy = policy(typed);
         Ok(Self(unit))
     }

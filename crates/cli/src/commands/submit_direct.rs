@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use longshore::{Priority, UnitId};
 use longshore_dispatch::system::{
-    JobArray, BaseSystem, JobEndCause, JobEnd, Job, JobId, PollPolicy, JobProgram, SystemConfig, open_system, wait_for_jobs,
+    BaseSystem, Job, JobArray, JobEnd, JobEndCause, JobId, JobProgram, PollPolicy, SystemConfig,
+    open_system, wait_for_jobs,
 };
 
 use super::submit_script::{script_path, variables};
@@ -111,7 +112,7 @@ fn array(range: &ArrayRange) -> anyhow::Result<JobArray> {
 
 /// Prints how the job ended, and returns the exit code for it.
 fn print_outcome(id: &JobId, end: JobEnd, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let code = end.exit.map(longshore_process::ExitStatus::shell_code);
+    let code = end.exit.map(longshore_process::Exit::shell_code);
     let cause = match end.cause {
         JobEndCause::Exited => None,
         JobEndCause::Cancelled => Some("it was cancelled"),

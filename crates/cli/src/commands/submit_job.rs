@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use longshore::{BatchId, UnitId, UnitState};
 use longshore_dispatch::client::DispatchClient;
-use longshore_dispatch::request::{SubmitConditions, Items, ArrayItems, ServerReply, ClientRequest, Submission, nth_unit_id};
+use longshore_dispatch::request::{
+    ArrayItems, ClientRequest, Items, ServerReply, Submission, SubmitConditions, nth_unit_id,
+};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
@@ -36,7 +38,9 @@ pub async fn run(file: &Path, typed: &SubmitArgs, settings: &Settings) -> anyhow
         let items = submission.items.clone();
         let reply = client.request(&ClientRequest::Submit(Box::new(submission))).await;
         let reply = reply.hint(format!("{} tasks were sent before `{task}`", sent.len()))?;
-        let ServerReply::Submitted { units, .. } = reply else { return Err(unexpected_reply(&reply)) };
+        let ServerReply::Submitted { units, .. } = reply else {
+            return Err(unexpected_reply(&reply));
+        };
         let (unit, array) = match items {
             Items::Once(unit) => (Some(unit), None),
             Items::Each { batch, .. } => (None, Some(batch)),

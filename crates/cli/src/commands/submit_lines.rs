@@ -146,7 +146,8 @@ impl LineSubmitter<'_> {
             let answers = self.client.send_many(units, self.typed.when_full()).await;
             let answers = answers.map_err(|error| self.with_resume_hint(error, at))?;
             check_refused(&answers, at).map_err(|error| self.with_resume_hint(error, at))?;
-            known += answers.iter().filter(|sent| matches!(sent, SendResult::Existing(_))).count() as u64;
+            known += answers.iter().filter(|sent| matches!(sent, SendResult::Existing(_))).count()
+                as u64;
             (sent, at) = (sent + count, chunk.lines);
             self.bar.inc(count);
             if let Some(end) = chunk.end {

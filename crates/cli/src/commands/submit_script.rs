@@ -9,9 +9,10 @@ use anyhow::Context;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::request::{
-    ArrayView, SubmitConditions, Items, ArrayItems, ServerReply, ClientRequest, Submission, ScriptView,
+    ArrayItems, ArrayView, ClientRequest, Items, ScriptView, ServerReply, Submission,
+    SubmitConditions,
 };
-use longshore_dispatch::script::{ScriptOutput, Script, default_policy as script_policy};
+use longshore_dispatch::script::{Script, ScriptOutput, default_policy as script_policy};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
@@ -45,10 +46,11 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     let submission = submission(&typed.script, context, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
     let mut items = submission.items.clone();
-    let (units, existing) = match client.request(&ClientRequest::Submit(Box::new(submission))).await? {
-        ServerReply::Submitted { units, existing } => (units, existing),
-        other => return Err(unexpected_reply(&other)),
-    };
+    let (units, existing) =
+        match client.request(&ClientRequest::Submit(Box::new(submission))).await? {
+            ServerReply::Submitted { units, existing } => (units, existing),
+            other => return Err(unexpected_reply(&other)),
+        };
     if let Some(existing) = existing {
         items = Items::Once(existing);
     }

@@ -1,7 +1,7 @@
 //! `unit`: shows, retries and cancels units.
 
 use longshore::duration::format_ago;
-use longshore::store::{UnitActionResult, UnitAction, UnitFailure, UnitFilter, UnitSelection};
+use longshore::store::{UnitAction, UnitActionResult, UnitFailure, UnitFilter, UnitSelection};
 use longshore::{Payload, Unit, UnitId};
 use longshore_dispatch::request::UnitOperation;
 use serde::Serialize;

@@ -31,7 +31,8 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
     let bar = WatchedBatch::bar(output, &output.bars(), name);
-    let view = WatchedBatch::new(output, bar, None).model_access(ModelAccess::of(client, name).await);
+    let view =
+        WatchedBatch::new(output, bar, None).model_access(ModelAccess::of(client, name).await);
     let (mut view, gone) = (view, Notify::new());
     let mut broken = None;
     let on_change = |batch: &Batch| {

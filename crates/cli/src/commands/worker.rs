@@ -7,11 +7,11 @@ use std::time::Duration;
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    Prefetch, Kind, Policy, PoolRegistry, RetryPolicy, Store, Worker as EngineWorker, WorkerBuilder,
-    WorkerControl, WorkerReport, WorkerStats,
+    Kind, Policy, PoolRegistry, Prefetch, RetryPolicy, Store, Worker as EngineWorker,
+    WorkerBuilder, WorkerControl, WorkerReport, WorkerStats,
 };
-use longshore_batch::definition::{PROVIDER_BATCH_KIND, COMPLETION_KIND, ROW_KIND};
-use longshore_batch::{ProviderBatchHandler, AlertMonitor};
+use longshore_batch::definition::{COMPLETION_KIND, PROVIDER_BATCH_KIND, ROW_KIND};
+use longshore_batch::{AlertMonitor, ProviderBatchHandler};
 
 use super::batch::context::{commands, sources};
 use super::batch::handlers::{BatchHandlers, completion_policy, label};

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use longshore_dispatch::worker::{self, ProgramCommand, Hooks, WorkerSummary};
+use longshore_dispatch::worker::{self, Hooks, ProgramCommand, WorkerSummary};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 

@@ -2,7 +2,7 @@
 
 use longshore::SessionId;
 use longshore::duration::{self, format_ago};
-use longshore::worker_session::{WorkerCommand, Session};
+use longshore::worker_session::{Session, WorkerCommand};
 use rustix::process::{Signal, kill_process};
 use serde::Serialize;
 

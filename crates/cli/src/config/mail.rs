@@ -7,7 +7,7 @@ use std::time::Duration;
 use longshore::{PoolName, duration};
 use longshore_mail::mjml::HttpFormat;
 use longshore_mail::send::Security;
-use longshore_mail::spool::{OnUnanswered, HealthThresholds};
+use longshore_mail::spool::{HealthThresholds, OnUnanswered};
 
 use super::value;
 use crate::error::UsageError;
@@ -70,7 +70,14 @@ impl MailConfig {
     pub fn thresholds(&self) -> HealthThresholds {
         let Self { warning, critical, warning_age, critical_age, .. } = *self;
         let Self { warning_failed, critical_failed, .. } = *self;
-        HealthThresholds { warning, critical, warning_age, critical_age, warning_failed, critical_failed }
+        HealthThresholds {
+            warning,
+            critical,
+            warning_age,
+            critical_age,
+            warning_failed,
+            critical_failed,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longshore::{ByteSize, PoolName, duration};
-use longshore_dispatch::system::{BaseSystem, QueueSystem, JobRole};
+use longshore_dispatch::system::{BaseSystem, JobRole, QueueSystem};
 use longshore_web::ConnectionLimits;
 
 use super::value;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer, RecordedRequest};
+use longshore_testkit::fake_ai::{FakeAnswer, FakeBehaviour, RecordedRequest};
 use longshore_testkit::servers::PrivatePostgres;
 use serde_json::json;
 
@@ -71,7 +71,10 @@ fn sender_of(seen: &RecordedRequest) -> (&str, usize) {
 }
 
 fn assert_fair(fixture: &AiFixture, processes: usize, rounds: &CallRounds) {
-    fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer { delay: Duration::from_millis(20), ..FakeAnswer::default() }));
+    fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer {
+        delay: Duration::from_millis(20),
+        ..FakeAnswer::default()
+    }));
     add_template(fixture);
     for (at, (weight, times)) in TENANT_LOADS.iter().enumerate() {
         // What the tenant gets done, plus what workers hold beside that.

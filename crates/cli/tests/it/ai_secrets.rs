@@ -72,7 +72,11 @@ fn secrets_never_printed_by_who_asks() {
             }
         }
         assert!(
-            fixture.fake.requests().iter().any(|seen| seen.header("authorization").contains(SECRET)),
+            fixture
+                .fake
+                .requests()
+                .iter()
+                .any(|seen| seen.header("authorization").contains(SECRET)),
             "the key was used"
         );
         let listen_port = eventually(TIMEOUT, || {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
+use longshore_testkit::fake_ai::{FakeAnswer, FakeBehaviour};
 use serde_json::json;
 
 use crate::ai_fixture::AiFixture;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use longshore_testkit::fake_ai::{FakeBehaviour, BatchPlan, FakeAi, BatchItemFailure};
+use longshore_testkit::fake_ai::{BatchItemFailure, BatchPlan, FakeAi, FakeBehaviour};
 use longshore_testkit::servers::PrivatePostgres;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -147,7 +147,11 @@ fn kill_at_every_step(provider: &str, store: StoreKind) {
         .collect();
     assert_eq!(units.len() as u64, ROWS);
     let asked = |at: usize| format!("{}-1", units[at]);
-    for (at, fate) in [(3, BatchItemFailure::Expired), (17, BatchItemFailure::Expired), (40, BatchItemFailure::Missing)] {
+    for (at, fate) in [
+        (3, BatchItemFailure::Expired),
+        (17, BatchItemFailure::Expired),
+        (40, BatchItemFailure::Missing),
+    ] {
         fake.fail_in_batch(&asked(at), fate);
     }
     fake.push_batch_plans([BatchPlan { polls: 2, ..BatchPlan::default() }]);
@@ -226,7 +230,10 @@ fn a_batch_run_carries_its_questions_itself_and_leaves_nothing_behind() {
 fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     let fixture = ProviderBatchFixture::new("anthropic", StoreKind::Sqlite);
     // Rows parked later go into another provider batch, so every batch needs a plan.
-    fixture.fake.push_batch_plans(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; ROWS as usize]);
+    fixture.fake.push_batch_plans(vec![
+        BatchPlan { polls: u32::MAX, ..BatchPlan::default() };
+        ROWS as usize
+    ]);
     let mut run = fixture.job.start(&[]);
     let shown = eventually(TIMEOUT, || {
         fixture.job.dir.path("rows.db").exists().then_some(())?;
@@ -242,7 +249,8 @@ fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     assert!(watched.out.contains("60 parked with the provider"), "{}", watched.out);
     fixture.job.operate("cancel", &[]).ok();
     run.ends_within(TIMEOUT);
-    let cancels = fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
+    let cancels =
+        fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
     assert_eq!(cancels, fixture.fake.batches().len());
     assert_eq!((fixture.job.count("effects"), fixture.live_runners()), (0, 0));
     fixture.assert_billing(ROWS);

@@ -17,7 +17,7 @@ mod stats;
 mod wait_order;
 
 pub use request::{PermitReply, PermitRequest};
-pub use stats::{Holder, PoolStats, Waiter, WaitHistogram};
+pub use stats::{Holder, PoolStats, WaitHistogram, Waiter};
 pub use wait_order::{PERMIT_AGING_PER_LEVEL, wait_rank};
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Requests to a bounded pool that can be coalesced ([`crate::Gather`]).
 
-use super::{AcquireResult, AcquireRequest};
+use super::{AcquireRequest, AcquireResult};
 use crate::Result;
 use crate::name::PermitId;
 
@@ -40,7 +40,10 @@ impl PermitRequest {
     }
 
     /// One reply per request, from the answers of the asks in order.
-    pub fn replies(jobs: &[Self], mut next: impl FnMut() -> Result<AcquireResult>) -> Vec<PermitReply> {
+    pub fn replies(
+        jobs: &[Self],
+        mut next: impl FnMut() -> Result<AcquireResult>,
+    ) -> Vec<PermitReply> {
         jobs.iter().map(|job| job.acquire_request().map(|_| next()).transpose()).collect()
     }
 

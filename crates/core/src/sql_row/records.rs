@@ -11,11 +11,11 @@ use crate::error::Result;
 use crate::name::{BatchId, Kind, QueueName, ScheduleName, SessionId, TenantId};
 use crate::outcome::Failure;
 use crate::retry::Policy;
-use crate::schedule::{SchedulePlan, Schedule};
-use crate::worker_session::{WorkerCommand, Session};
+use crate::schedule::{Schedule, SchedulePlan};
 use crate::store::{Capacity, QueueInfo, Tenant, UnitFailure};
 use crate::time::Timestamp;
 use crate::unit::Payload;
+use crate::worker_session::{Session, WorkerCommand};
 
 /// The columns of [`read_batch`], of table `b`.
 pub const BATCH_COLUMNS: &str = "b.num, b.name, b.tenant, b.kind, b.status, b.reason, \

@@ -1,13 +1,13 @@
 //! Rows of `longshore_unit`.
 
 use super::{SqlRow, damaged, parse_json};
-use crate::sql_encoding::{UnitAttributes, state_code, flag, decode_state};
 use crate::error::Result;
-use crate::unit_state::TransitionInput;
 use crate::name::{BatchId, Kind, QueueName, SessionId, TenantId, UnitId};
 use crate::priority::Priority;
+use crate::sql_encoding::{UnitAttributes, decode_state, flag, state_code};
 use crate::time::Timestamp;
 use crate::unit::{Payload, Unit, UnitState};
+use crate::unit_state::TransitionInput;
 
 /// The columns of a unit that decisions need. `K` is [`SqlRow::Key`].
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::batch::{Batch, BatchAction};
-use crate::unit_state::Event;
 use crate::name::{BatchId, QueueName, Scope, SessionId, TenantId, UnitId};
-use crate::worker_session::WorkerCommand;
 use crate::unit::UnitState;
+use crate::unit_state::Event;
+use crate::worker_session::WorkerCommand;
 
 /// An action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

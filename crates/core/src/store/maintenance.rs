@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::Result;
 use crate::duration;
-use crate::name::SessionId;
 use crate::failure_detector::StalledSession;
+use crate::name::SessionId;
 
 /// The result of a reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,5 +95,10 @@ pub trait Maintenance: Send + Sync + 'static {
 
     /// Acquires or renews the leadership of `role` for `ttl`: one session at a time. Services run
     /// where this returns true.
-    async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool>;
+    async fn acquire_leadership(
+        &self,
+        role: &str,
+        session: SessionId,
+        ttl: Duration,
+    ) -> Result<bool>;
 }

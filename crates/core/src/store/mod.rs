@@ -19,25 +19,31 @@ mod tenants;
 mod worker_api;
 
 pub use admin::{
-    Capacity, LaneChange, Admin, UnitActionResult, QueueChange, SettingsChange, UnitAction, UnitSelection,
+    Admin, Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
+    UnitSelection,
 };
-pub use enqueue::{AddChunkResult, BatchChunk, CapacityScope, Enqueue, OpenBatchResult, SendRejection, SendResult};
-pub use maintenance::{PromoteResult, PruneResult, ReclaimResult, Retention, Maintenance};
+pub use enqueue::{
+    AddChunkResult, BatchChunk, CapacityScope, Enqueue, OpenBatchResult, SendRejection, SendResult,
+};
+pub use maintenance::{Maintenance, PromoteResult, PruneResult, ReclaimResult, Retention};
 pub use queries::{
-    Change, ChangeSet, Queries, Page, QueueInfo, Topic, Totals, UnitFailure, UnitFilter, Violation,
+    Change, ChangeSet, Page, Queries, QueueInfo, Topic, Totals, UnitFailure, UnitFilter, Violation,
 };
 pub use reply_queues::ReplyQueues;
 pub use schedules::{
-    FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
-    parse_schedule_cursor, schedule_cursor,
+    FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
+    Schedules, parse_schedule_cursor, schedule_cursor,
 };
 pub use tenants::{Tenant, TenantChange, Tenants, require_admin_scope};
 pub use worker_api::{
-    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, CheckpointRequest, WorkerApi, ProgressNote,
-    Queues,
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat,
+    HeartbeatReply, LeasedUnit, ProgressNote, Queues, WorkerApi,
 };
 
 /// A complete store. Implemented by every type that implements the seven traits.
 pub trait Store: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules {}
 
-impl<T: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules + ?Sized> Store for T {}
+impl<T: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules + ?Sized> Store
+    for T
+{
+}

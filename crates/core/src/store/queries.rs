@@ -10,10 +10,10 @@ use crate::batch::{Batch, BatchStatus};
 use crate::counts::Counts;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::Failure;
-use crate::worker_session::Session;
 use crate::store::Capacity;
 use crate::time::Timestamp;
 use crate::unit::{Payload, Unit, UnitState};
+use crate::worker_session::Session;
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

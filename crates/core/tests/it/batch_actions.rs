@@ -1,6 +1,6 @@
 //! `batch::act`: what operators may do to a batch in each status.
 
-use longshore_core::batch::{Batch, BatchAction, BatchStatus, apply_action, advance};
+use longshore_core::batch::{Batch, BatchAction, BatchStatus, advance, apply_action};
 use proptest::prelude::*;
 
 use crate::batch::{batch, batches, counts};

@@ -58,7 +58,11 @@ fn admit(budget: &mut ClaimBudget<'_>, unit: Candidate, lane_capped: bool) -> Fi
     with_needs(unit, |needs| budget.admit(needs, lane_capped, NOW, || Ok(Some(1))))
 }
 
-fn decisions(claim: &ClaimRequest, lane_capped: bool, units: &[Candidate]) -> (Vec<FitDecision>, bool) {
+fn decisions(
+    claim: &ClaimRequest,
+    lane_capped: bool,
+    units: &[Candidate],
+) -> (Vec<FitDecision>, bool) {
     let mut budget = ClaimBudget::new(claim);
     let decisions = units.iter().map(|unit| admit(&mut budget, *unit, lane_capped)).collect();
     (decisions, budget.claimed.heavy_waiting)
@@ -137,8 +141,10 @@ fn a_claim_covers_its_scope_and_queues_but_not_the_tenants_it_excludes() {
     let acme = TenantId::new("acme").unwrap();
     let own = ClaimRequest { scope: Scope::Tenant(acme.clone()), ..any.clone() };
     assert!(own.covers_lane("default", "acme") && !own.covers_lane("default", "other"));
-    let named =
-        ClaimRequest { queues: Queues::Named(vec![QueueName::new("mail").unwrap()]), ..any.clone() };
+    let named = ClaimRequest {
+        queues: Queues::Named(vec![QueueName::new("mail").unwrap()]),
+        ..any.clone()
+    };
     assert!(named.covers_lane("mail", "acme") && !named.covers_lane("default", "acme"));
     assert!(!ClaimRequest { excluded_tenants: vec![acme], ..any }.covers_lane("default", "acme"));
 }

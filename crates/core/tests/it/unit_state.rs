@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::unit_state::{Event, TransitionInput, Transition, transition, runs_alone};
+use longshore_core::unit_state::{Event, Transition, TransitionInput, runs_alone, transition};
 use longshore_core::{
     Failure, OnLost, Outcome, Policy, Priority, RetryPolicy, Timestamp, UnitId, UnitState,
 };
@@ -118,7 +118,8 @@ fn the_last_attempt_and_old_age_end_retries() {
 #[test]
 fn a_deadline_ends_what_would_run_after_it() {
     let by = |deadline| TransitionInput { deadline: Some(deadline), ..unit_in(Leased) };
-    let end = |unit: &TransitionInput, outcome: &Outcome| step(unit, &Event::Finished(outcome)).state;
+    let end =
+        |unit: &TransitionInput, outcome: &Outcome| step(unit, &Event::Finished(outcome)).state;
     let soon = by(NOW + secs(10));
     assert_eq!(end(&soon, &retry(Some(secs(9)))), Scheduled);
     assert_eq!(end(&soon, &retry(Some(secs(10)))), Failed);

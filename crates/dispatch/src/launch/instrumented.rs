@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::status_snapshot::LauncherStatus;
-use crate::system::{BaseSystem, JobEnd, Job, JobId, JobState, System, SystemError};
+use crate::system::{BaseSystem, Job, JobEnd, JobId, JobState, System, SystemError};
 
 /// Forwards all calls, and records the pending one in `status`.
 pub(super) struct Instrumented {

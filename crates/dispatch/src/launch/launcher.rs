@@ -12,10 +12,12 @@ use tokio::time::Instant;
 use super::exit_reasons::ExitReasons;
 use super::instrumented::Instrumented;
 use super::launch_journal::LaunchJournal;
-use super::scaler::{LaunchState, PresentWorker, ScaleAction, Scaler, PoolSize};
+use super::scaler::{LaunchState, PoolSize, PresentWorker, ScaleAction, Scaler};
 use super::status_snapshot::{Explanation, LauncherStatus};
 use crate::scheduler::WorkerKey;
-use crate::system::{JobEndCause, Job, JobId, JobState, JobProgram, System, SystemError, JobAttributes};
+use crate::system::{
+    Job, JobAttributes, JobEndCause, JobId, JobProgram, JobState, System, SystemError,
+};
 
 /// Poll interval while workers have not registered yet.
 const POLL_PENDING: Duration = Duration::from_secs(2);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use longshore::worker_session::Lease;
 use longshore::store::{ClaimRequest, LeasedUnit};
+use longshore::worker_session::Lease;
 use longshore::{BatchId, Failure, Kind, Outcome, Scope, SessionId, Store, Unit};
 use tokio::time::Instant;
 
@@ -129,7 +129,11 @@ impl Claimer {
             total_resources: largest.resources,
             // The scheduler itself runs exclusive tasks alone.
             holds_nothing: true,
-            ..ClaimRequest::new(self.session, Kind::new(KIND).into_iter().collect(), largest.threads)
+            ..ClaimRequest::new(
+                self.session,
+                Kind::new(KIND).into_iter().collect(),
+                largest.threads,
+            )
         }
     }
 

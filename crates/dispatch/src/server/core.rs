@@ -18,8 +18,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use longshore::store::{FinishRequest, FinishResult, Heartbeat, HeartbeatReply};
 use longshore::worker_session::Lease;
-use longshore::store::{Heartbeat, HeartbeatReply, FinishRequest, FinishResult};
 use longshore::{BatchId, Error, Outcome, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ use super::unresolved_losses::UnresolvedLosses;
 use super::worker_connection::{ConnectionId, WorkerSender};
 use super::{ServerReport, Timing};
 use crate::launch::scaler::PresentWorker;
-use crate::request::{ShutdownMode, PoolStatus};
+use crate::request::{PoolStatus, ShutdownMode};
 use crate::scheduler::{TaskScheduler, WorkerKey};
 use crate::script;
 use crate::system::JobEndCause;
@@ -266,7 +266,9 @@ impl Core {
                     task.data.script_id = script_id;
                     tasks.push(task);
                 }
-                None => self.results.push(FinishRequest::new(task.lease, unreadable_payload()), None),
+                None => {
+                    self.results.push(FinishRequest::new(task.lease, unreadable_payload()), None)
+                }
             }
         }
         for (lease, outcome) in claimed.rejected {

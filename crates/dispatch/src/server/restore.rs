@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use longshore::worker_session::{Lease, NewSession};
 use longshore::store::LeasedUnit;
+use longshore::worker_session::{Lease, NewSession};
 use longshore::{Error, Kind, SessionId, UnitId};
 
 use super::state::ServerState;
-use super::{ServerOptions, ServerError};
+use super::{ServerError, ServerOptions};
 use crate::script::{self, KIND};
 
 /// Opens a session and adopts the units of earlier ones. Also returns the leases that workers know.

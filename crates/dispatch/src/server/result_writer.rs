@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use longshore::worker_session::Lease;
 use longshore::store::{FinishRequest, FinishResult};
+use longshore::worker_session::Lease;
 use longshore::{Backoff, Error, Failure, Outcome, SessionId, Store};
 use tokio::time::Instant;
 

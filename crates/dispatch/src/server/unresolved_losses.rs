@@ -50,7 +50,11 @@ impl UnresolvedLosses {
     }
 
     /// Resolves the loss of this launch.
-    pub(super) fn on_exit_reason(&mut self, launch: u64, cause: JobEndCause) -> Vec<(Lease, Outcome)> {
+    pub(super) fn on_exit_reason(
+        &mut self,
+        launch: u64,
+        cause: JobEndCause,
+    ) -> Vec<(Lease, Outcome)> {
         self.resolve_where(|loss| loss.launch == launch, cause)
     }
 
@@ -80,7 +84,10 @@ impl UnresolvedLosses {
 fn is_external(cause: JobEndCause) -> bool {
     match cause {
         JobEndCause::Cancelled | JobEndCause::TimeLimit | JobEndCause::Preempted => true,
-        JobEndCause::Exited | JobEndCause::Memory | JobEndCause::NodeLost | JobEndCause::Unknown => false,
+        JobEndCause::Exited
+        | JobEndCause::Memory
+        | JobEndCause::NodeLost
+        | JobEndCause::Unknown => false,
     }
 }
 

@@ -148,8 +148,13 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written() {
-        let lone =
-            IndexEntry { index: None, batch: 0, channel: OutputChannel::Stdout, last: false, ..entry() };
+        let lone = IndexEntry {
+            index: None,
+            batch: 0,
+            channel: OutputChannel::Stdout,
+            last: false,
+            ..entry()
+        };
         for entry in [entry(), lone] {
             assert_eq!(IndexEntry::from_bytes(&entry.to_bytes()), Some(entry));
         }

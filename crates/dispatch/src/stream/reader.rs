@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longshore::UnitId;
 
-use super::index_entry::{OutputChannel, IndexEntry, batch_hash};
+use super::index_entry::{IndexEntry, OutputChannel, batch_hash};
 use super::{DATA_EXTENSION, INDEX_EXTENSION};
 
 /// Selects the runs to read.

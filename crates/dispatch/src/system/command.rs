@@ -242,7 +242,10 @@ mod tests {
     use super::*;
 
     fn runner(limit: std::time::Duration) -> CommandRunner {
-        CommandRunner::new(BaseSystem::Slurm, SystemConfig { command_timeout: limit, ..SystemConfig::default() })
+        CommandRunner::new(
+            BaseSystem::Slurm,
+            SystemConfig { command_timeout: limit, ..SystemConfig::default() },
+        )
     }
 
     #[test]
@@ -274,7 +277,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_that_is_not_there_is_told() {
-        let answer = runner(SystemConfig::default().command_timeout).run("no-such-command", &[]).await;
+        let answer =
+            runner(SystemConfig::default().command_timeout).run("no-such-command", &[]).await;
         let message = answer.unwrap_err().to_string();
         assert_eq!(message, "slurm is not installed: there is no command `no-such-command`");
     }

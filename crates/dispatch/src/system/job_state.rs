@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use longshore_process::ExitStatus;
+use longshore_process::Exit;
 
 /// A job's id, in the base system's format.
 #[derive(
@@ -104,14 +104,14 @@ pub(super) fn merge_states(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobEnd {
     /// Exit of its program, if the system reports it.
-    pub exit: Option<ExitStatus>,
+    pub exit: Option<Exit>,
     /// The cause of the end.
     pub cause: JobEndCause,
 }
 
 impl JobEnd {
     /// The end of a program that exited by itself.
-    pub fn exited(exit: ExitStatus) -> Self {
+    pub fn exited(exit: Exit) -> Self {
         Self { exit: Some(exit), cause: JobEndCause::Exited }
     }
 
@@ -122,7 +122,7 @@ impl JobEnd {
 
     /// Whether the program exited by itself with code 0.
     pub fn is_success(&self) -> bool {
-        self.exit == Some(ExitStatus::Code(0)) && self.cause == JobEndCause::Exited
+        self.exit == Some(Exit::Code(0)) && self.cause == JobEndCause::Exited
     }
 }
 
@@ -153,11 +153,11 @@ mod tests {
     fn an_array_is_live_as_long_as_one_of_its_tasks() {
         let ended = |exit| JobState::Ended(JobEnd::exited(exit));
         let waiting = JobState::Waiting { why: None };
-        let all = [ended(ExitStatus::Code(0)), JobState::Running, waiting.clone()];
+        let all = [ended(Exit::Code(0)), JobState::Running, waiting.clone()];
         assert_eq!(all.into_iter().reduce(JobState::merge), Some(JobState::Running));
-        let some = [ended(ExitStatus::Code(3)), waiting.clone(), ended(ExitStatus::Code(0))];
+        let some = [ended(Exit::Code(3)), waiting.clone(), ended(Exit::Code(0))];
         assert_eq!(some.into_iter().reduce(JobState::merge), Some(waiting));
-        let none = [ended(ExitStatus::Code(0)), ended(ExitStatus::Signal(9)), ended(ExitStatus::Code(0))];
-        assert_eq!(none.into_iter().reduce(JobState::merge), Some(ended(ExitStatus::Signal(9))));
+        let none = [ended(Exit::Code(0)), ended(Exit::Signal(9)), ended(Exit::Code(0))];
+        assert_eq!(none.into_iter().reduce(JobState::merge), Some(ended(Exit::Signal(9))));
     }
 }

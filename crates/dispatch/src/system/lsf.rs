@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_process::ExitStatus;
+use longshore_process::Exit;
 
 use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
 use super::config::SystemConfig;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{JobEndCause, JobEnd, JobId, JobState, merge_states};
+use super::job_state::{JobEnd, JobEndCause, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -156,7 +156,7 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
         "PEND" | "WAIT" | "PROV" => JobState::Waiting { why: reported(why) },
         "PSUSP" => JobState::Stuck { why: "it is held".to_owned() },
         "RUN" | "USUSP" | "SSUSP" => JobState::Running,
-        "DONE" => JobState::Ended(JobEnd::exited(ExitStatus::Code(0))),
+        "DONE" => JobState::Ended(JobEnd::exited(Exit::Code(0))),
         "EXIT" => JobState::Ended(end(code, reason)),
         // Its host is unreachable or has lost it. With `-rn` it does not run elsewhere.
         "UNKWN" => JobState::Running,
@@ -169,15 +169,19 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
 /// The end of a failed job.
 fn end(code: &str, reason: &str) -> JobEnd {
     let cause = match reason.split([':', ' ']).next().unwrap_or_default() {
-        "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => JobEndCause::TimeLimit,
+        "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => {
+            JobEndCause::TimeLimit
+        }
         "TERM_MEMLIMIT" | "TERM_SWAP" => JobEndCause::Memory,
-        "TERM_OWNER" | "TERM_FORCE_OWNER" | "TERM_ADMIN" | "TERM_FORCE_ADMIN" => JobEndCause::Cancelled,
+        "TERM_OWNER" | "TERM_FORCE_OWNER" | "TERM_ADMIN" | "TERM_FORCE_ADMIN" => {
+            JobEndCause::Cancelled
+        }
         "TERM_PREEMPT" => JobEndCause::Preempted,
         "TERM_ZOMBIE" | "TERM_RC_RECLAIM" | "TERM_HOST_LOST" => JobEndCause::NodeLost,
         _ => JobEndCause::Exited,
     };
-    let exit = code.parse().ok().map(ExitStatus::from_shell_code);
-    JobEnd { exit: exit.filter(|exit| *exit != ExitStatus::Code(0)), cause }
+    let exit = code.parse().ok().map(Exit::from_shell_code);
+    JobEnd { exit: exit.filter(|exit| *exit != Exit::Code(0)), cause }
 }
 
 #[cfg(test)]
@@ -192,15 +196,18 @@ mod tests {
             ("PEND|-|-|New job is waiting for scheduling", JobState::Waiting { why }),
             ("PSUSP|-|-|-", JobState::Stuck { why: "it is held".to_owned() }),
             ("RUN|-|-|-", JobState::Running),
-            ("DONE|-|-|-", ended(Some(ExitStatus::Code(0)), JobEndCause::Exited)),
-            ("EXIT|42|-|-", ended(Some(ExitStatus::Code(42)), JobEndCause::Exited)),
-            ("EXIT|139|-|-", ended(Some(ExitStatus::Signal(11)), JobEndCause::Exited)),
+            ("DONE|-|-|-", ended(Some(Exit::Code(0)), JobEndCause::Exited)),
+            ("EXIT|42|-|-", ended(Some(Exit::Code(42)), JobEndCause::Exited)),
+            ("EXIT|139|-|-", ended(Some(Exit::Signal(11)), JobEndCause::Exited)),
             ("EXIT|-|TERM_OWNER: job killed by owner|-", ended(None, JobEndCause::Cancelled)),
             (
                 "EXIT|140|TERM_RUNLIMIT: job killed|-",
-                ended(Some(ExitStatus::Signal(12)), JobEndCause::TimeLimit),
+                ended(Some(Exit::Signal(12)), JobEndCause::TimeLimit),
             ),
-            ("EXIT|137|TERM_MEMLIMIT: job killed|-", ended(Some(ExitStatus::Signal(9)), JobEndCause::Memory)),
+            (
+                "EXIT|137|TERM_MEMLIMIT: job killed|-",
+                ended(Some(Exit::Signal(9)), JobEndCause::Memory),
+            ),
             ("ZOMBI|-|-|-", ended(None, JobEndCause::NodeLost)),
         ];
         for (output, wanted) in all {

@@ -10,7 +10,7 @@ mod torque;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_process::ExitStatus;
+use longshore_process::Exit;
 use tokio::sync::OnceCell;
 
 use super::System;
@@ -189,11 +189,11 @@ fn script(job: &Job, dialect: PbsDialect) -> Result<String, SystemError> {
 }
 
 /// Decodes a PBS exit status: 256 and more is a signal.
-fn parse_exit(status: i64) -> Option<ExitStatus> {
+fn parse_exit(status: i64) -> Option<Exit> {
     let number = i32::try_from(status).ok()?;
     match number {
-        256.. => Some(ExitStatus::Signal(number - 256)),
-        0..256 => Some(ExitStatus::from_shell_code(number)),
+        256.. => Some(Exit::Signal(number - 256)),
+        0..256 => Some(Exit::from_shell_code(number)),
         _ => None,
     }
 }

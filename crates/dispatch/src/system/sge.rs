@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use longshore_process::ExitStatus;
+use longshore_process::Exit;
 
 use super::command::{CommandRunner, ErrorPatterns, MAX_IDS};
 use super::config::SystemConfig;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{JobEndCause, JobEnd, JobId, JobState, merge_states};
+use super::job_state::{JobEnd, JobEndCause, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -270,7 +270,7 @@ fn parse_accounting(output: &str) -> Option<JobEnd> {
 
 /// `failed` codes below 26 mean that the program did not run, or not on that host.
 fn task_end(failed: i32, code: i32) -> JobEnd {
-    let exit = Some(ExitStatus::from_shell_code(code));
+    let exit = Some(Exit::from_shell_code(code));
     match failed {
         0 | 100 => JobEnd { exit, cause: JobEndCause::Exited },
         37 => JobEnd { exit, cause: JobEndCause::TimeLimit },
@@ -299,9 +299,9 @@ mod tests {
             format!("taskid       1\nfailed       {failed}\nexit_status  {exit}\n====\n")
         };
         let good = accounting("0    ", "0                   ");
-        assert_eq!(parse_accounting(&good), Some(JobEnd::exited(ExitStatus::Code(0))));
+        assert_eq!(parse_accounting(&good), Some(JobEnd::exited(Exit::Code(0))));
         let killed = accounting("100 : assumedly after job", "137                  (Killed)");
-        assert_eq!(parse_accounting(&killed), Some(JobEnd::exited(ExitStatus::Signal(9))));
+        assert_eq!(parse_accounting(&killed), Some(JobEnd::exited(Exit::Signal(9))));
         assert_eq!(parse_accounting(&format!("{good}{killed}{good}")), parse_accounting(&killed));
         let late = accounting("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137");
         assert_eq!(parse_accounting(&late).map(|end| end.cause), Some(JobEndCause::TimeLimit));

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_process::ExitStatus;
+use longshore_process::Exit;
 
 use super::command::{CommandOutput, CommandRunner, ErrorPatterns, MAX_IDS};
 use super::config::SystemConfig;
 use super::error::SystemError;
 use super::job::Job;
 use super::job_script::{OutputOpenedBy, ScriptWriter, sanitise_name};
-use super::job_state::{JobEndCause, JobEnd, JobId, JobState, merge_states};
+use super::job_state::{JobEnd, JobEndCause, JobId, JobState, merge_states};
 use super::queue_system::BaseSystem;
 use super::{System, duration};
 
@@ -213,15 +213,15 @@ fn is_permanent(reason: &str) -> bool {
 fn end(exit: &str, cause: JobEndCause) -> JobEnd {
     let exit = match exit.split_once(':') {
         Some((code, signal)) => code.parse().ok().zip(signal.parse().ok()).map(|pair| match pair {
-            (code, 0) => ExitStatus::Code(code),
-            (_, signal) => ExitStatus::Signal(signal),
+            (code, 0) => Exit::Code(code),
+            (_, signal) => Exit::Signal(signal),
         }),
-        None => exit.parse().ok().map(ExitStatus::from_wait_status),
+        None => exit.parse().ok().map(Exit::from_wait_status),
     };
-    let is_its_own = |exit: &ExitStatus| match exit {
-        ExitStatus::Code(0) => cause == JobEndCause::Exited,
-        ExitStatus::Code(_) => true,
-        ExitStatus::Signal(signal) => *signal <= 64,
+    let is_its_own = |exit: &Exit| match exit {
+        Exit::Code(0) => cause == JobEndCause::Exited,
+        Exit::Code(_) => true,
+        Exit::Signal(signal) => *signal <= 64,
     };
     JobEnd { exit: exit.filter(is_its_own), cause }
 }
@@ -230,7 +230,7 @@ fn end(exit: &str, cause: JobEndCause) -> JobEnd {
 mod tests {
     use super::*;
 
-    fn ended(exit: Option<ExitStatus>, cause: JobEndCause) -> JobState {
+    fn ended(exit: Option<Exit>, cause: JobEndCause) -> JobState {
         JobState::Ended(JobEnd { exit, cause })
     }
 
@@ -242,11 +242,11 @@ mod tests {
             ("PENDING|0|JobHeldAdmin", JobState::Stuck { why: "JobHeldAdmin".to_owned() }),
             ("RUNNING|0|None", JobState::Running),
             ("COMPLETING|0|None", JobState::Running),
-            ("COMPLETED|0|None", ended(Some(ExitStatus::Code(0)), JobEndCause::Exited)),
-            ("FAILED|10752|NonZeroExitCode", ended(Some(ExitStatus::Code(42)), JobEndCause::Exited)),
-            ("FAILED|42:0|NonZeroExitCode", ended(Some(ExitStatus::Code(42)), JobEndCause::Exited)),
-            ("FAILED|0:11|RaisedSignal:11", ended(Some(ExitStatus::Signal(11)), JobEndCause::Exited)),
-            ("CANCELLED|15|None", ended(Some(ExitStatus::Signal(15)), JobEndCause::Cancelled)),
+            ("COMPLETED|0|None", ended(Some(Exit::Code(0)), JobEndCause::Exited)),
+            ("FAILED|10752|NonZeroExitCode", ended(Some(Exit::Code(42)), JobEndCause::Exited)),
+            ("FAILED|42:0|NonZeroExitCode", ended(Some(Exit::Code(42)), JobEndCause::Exited)),
+            ("FAILED|0:11|RaisedSignal:11", ended(Some(Exit::Signal(11)), JobEndCause::Exited)),
+            ("CANCELLED|15|None", ended(Some(Exit::Signal(15)), JobEndCause::Cancelled)),
             ("CANCELLED|0|Priority", ended(None, JobEndCause::Cancelled)),
             ("TIMEOUT|0|TimeLimit", ended(None, JobEndCause::TimeLimit)),
             ("OUT_OF_MEMORY|125|OutOfMemory", ended(None, JobEndCause::Memory)),

@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
     use crate::system::{BaseSystem, Job};
-    use longshore_process::ExitStatus;
+    use longshore_process::Exit;
 
     /// A system with scripted answers; the last one is repeated.
     struct ScriptedSystem {
@@ -172,7 +172,7 @@ mod tests {
             let mut accounting_delay = self.accounting_delay.lock().unwrap();
             *accounting_delay = accounting_delay.saturating_sub(1);
             let reported = gone.iter().filter(|_| *accounting_delay == 0);
-            Ok(reported.map(|id| (id.clone(), JobEnd::exited(ExitStatus::Code(5)))).collect())
+            Ok(reported.map(|id| (id.clone(), JobEnd::exited(Exit::Code(5)))).collect())
         }
     }
 
@@ -187,15 +187,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_job_that_is_not_listed_yet_is_not_taken_for_gone() {
-        let ended = Some(JobState::Ended(JobEnd::exited(ExitStatus::Code(0))));
+        let ended = Some(JobState::Ended(JobEnd::exited(Exit::Code(0))));
         let system = ScriptedSystem::new([GONE, RUNNING, GONE, RUNNING, ended], 1);
-        assert_eq!(end_of(&system).await.unwrap().exit, Some(ExitStatus::Code(0)));
+        assert_eq!(end_of(&system).await.unwrap().exit, Some(Exit::Code(0)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_gone_job_is_looked_for_in_books_that_are_late() {
         let system = ScriptedSystem::new([RUNNING, GONE], 4);
-        assert_eq!(end_of(&system).await.unwrap().exit, Some(ExitStatus::Code(5)));
+        assert_eq!(end_of(&system).await.unwrap().exit, Some(Exit::Code(5)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,7 +208,7 @@ mod tests {
     async fn an_outage_is_waited_out_and_one_without_end_is_told() {
         let mut polls = vec![None; 10];
         polls.extend([RUNNING, GONE]);
-        assert_eq!(end_of(&ScriptedSystem::new(polls, 1)).await.unwrap().exit, Some(ExitStatus::Code(5)));
+        assert_eq!(end_of(&ScriptedSystem::new(polls, 1)).await.unwrap().exit, Some(Exit::Code(5)));
         let error = end_of(&ScriptedSystem::new([None], 1)).await.unwrap_err();
         assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{ProgramCommand, Phase, Worker};
+use super::{Phase, ProgramCommand, Worker};
 
 /// Maximum time before the end of its lifetime at which a worker drains; at most a tenth of the
 /// lifetime.

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use super::stream_writer::{OutputStreams, StreamSink};
-use crate::script::{ScriptOutput, OutputLocation};
+use crate::script::{OutputLocation, ScriptOutput};
 use crate::stream::OutputChannel;
 use crate::wire::TaskOrder;
 

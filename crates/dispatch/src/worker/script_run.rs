@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longshore::UnitId;
-use longshore::worker_session::Lease;
 use longshore::time::{Clock, Timestamp};
-use longshore_process::{ExitStatus, ExitWatcher, OutputReader, ProcessGroup, Subreaper};
+use longshore::worker_session::Lease;
+use longshore_process::{Exit, ExitWatcher, OutputReader, ProcessGroup, Subreaper};
 use tokio::time::{sleep_until, timeout};
 use wait4::{ResUse, Wait4};
 
@@ -26,7 +26,7 @@ use super::script_check::check;
 use super::sentinel_files::SentinelFiles;
 use super::stream_writer::OutputStreams;
 use super::task_table::TaskStart;
-use crate::script::{RunEnd, OutputLocation, RunReport, Script};
+use crate::script::{OutputLocation, RunEnd, RunReport, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
 /// The variable that contains the id of a script's unit.
@@ -113,7 +113,11 @@ pub(super) async fn run_hook(context: Arc<WorkerContext>, path: PathBuf) -> Resu
 }
 
 /// The report of a task that was not started.
-pub(super) fn report_unstarted(context: &WorkerContext, order: &TaskOrder, end: RunEnd) -> RunReport {
+pub(super) fn report_unstarted(
+    context: &WorkerContext,
+    order: &TaskOrder,
+    end: RunEnd,
+) -> RunReport {
     report(context, order, context.clock.now(), RunResult::new(end))
 }
 
@@ -292,9 +296,9 @@ impl ScriptRun<'_> {
             (Some(StopReason::Cancelled), _) => RunEnd::Cancelled,
             (Some(StopReason::TimedOut), _) => RunEnd::TimedOut,
             (Some(StopReason::WorkerStopped), _) => RunEnd::Interrupted,
-            (None, Some(used)) => match ExitStatus::from(used.status) {
-                ExitStatus::Code(code) => RunEnd::Exited(code),
-                ExitStatus::Signal(signal) => RunEnd::Signalled(signal),
+            (None, Some(used)) => match Exit::from(used.status) {
+                Exit::Code(code) => RunEnd::Exited(code),
+                Exit::Signal(signal) => RunEnd::Signalled(signal),
             },
             (None, None) => RunEnd::NotStarted("its exit status is unknown".into()),
         };

@@ -49,7 +49,10 @@ impl SentinelFiles {
             RunEnd::Exited(code) => *code,
             RunEnd::Signalled(signal) => SIGNAL_EXIT_BASE + signal,
             RunEnd::TimedOut => 124,
-            RunEnd::Cancelled | RunEnd::Interrupted | RunEnd::Refused(_) | RunEnd::NotStarted(_) => {
+            RunEnd::Cancelled
+            | RunEnd::Interrupted
+            | RunEnd::Refused(_)
+            | RunEnd::NotStarted(_) => {
                 return Vec::new();
             }
         };

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cancel::StopReason;
 use super::script_run::{self, CheckedScript};
-use super::{ProgramCommand, Phase, Worker};
+use super::{Phase, ProgramCommand, Worker};
 use crate::connection::ServerConnection;
 use crate::script::RunEnd;
 use crate::wire::frame::{decode, encode};

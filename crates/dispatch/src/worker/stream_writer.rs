@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::script::OutputLocation;
-use crate::stream::{OutputChannel, DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, batch_hash};
+use crate::stream::{DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, OutputChannel, batch_hash};
 use crate::wire::TaskOrder;
 
 /// Bytes to buffer before a write.

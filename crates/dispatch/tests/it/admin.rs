@@ -2,7 +2,8 @@
 
 use longshore::{TenantId, UnitState};
 use longshore_dispatch::request::{
-    ArrayAction, ArrayQuery, UnitOperation, Items, ServerReply, ClientRequest, UnitDetails, UnitQuery, nth_unit_id,
+    ArrayAction, ArrayQuery, ClientRequest, Items, ServerReply, UnitDetails, UnitOperation,
+    UnitQuery, nth_unit_id,
 };
 use longshore_dispatch::script::RunEnd;
 
@@ -111,11 +112,17 @@ async fn an_array_is_listed_paused_resumed_and_cancelled() {
     pool.submit(submission).await;
     let mut client = pool.client().await;
     let list = UnitQuery { state: Some(UnitState::Ready), batch: None, after: None, limit: 3 };
-    let ServerReply::Units(units, next) = client.request(&ClientRequest::Units(None, list)).await.unwrap() else {
+    let ServerReply::Units(units, next) =
+        client.request(&ClientRequest::Units(None, list)).await.unwrap()
+    else {
         panic!("no list")
     };
     assert!(units.len() == 3 && next.is_some());
-    assert_eq!((units[0].unit, units[0].index), (nth_unit_id(first, 4), Some(5)), "the newest first");
+    assert_eq!(
+        (units[0].unit, units[0].index),
+        (nth_unit_id(first, 4), Some(5)),
+        "the newest first"
+    );
     let mut steer = async |action| {
         let id = longshore::BatchId::new("a").unwrap();
         match client.request(&ClientRequest::Steer(None, id, action)).await.unwrap() {
@@ -130,7 +137,8 @@ async fn an_array_is_listed_paused_resumed_and_cancelled() {
     assert_eq!(steer(Some(ArrayAction::Cancel)).await, "cancelled");
     assert_eq!(pool.counts().await.cancelled, 5);
     let list = ArrayQuery { status: None, after: None, limit: 10 };
-    let ServerReply::Arrays(arrays, None) = client.request(&ClientRequest::Arrays(None, list)).await.unwrap()
+    let ServerReply::Arrays(arrays, None) =
+        client.request(&ClientRequest::Arrays(None, list)).await.unwrap()
     else {
         panic!("no list")
     };
@@ -144,9 +152,10 @@ async fn what_belongs_to_another_tenant_is_not_there() {
     pool.submit(submission).await;
     let other = Some(TenantId::new("other").unwrap());
     let mut client = pool.client().await;
-    for request in
-        [ClientRequest::Show(other.clone(), id), ClientRequest::Operate(other.clone(), vec![id], UnitOperation::Cancel)]
-    {
+    for request in [
+        ClientRequest::Show(other.clone(), id),
+        ClientRequest::Operate(other.clone(), vec![id], UnitOperation::Cancel),
+    ] {
         assert!(client.request(&request).await.is_err(), "{request:?}");
     }
     assert_eq!(pool.unit(id).await.state, UnitState::Ready);

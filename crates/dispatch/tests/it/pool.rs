@@ -1,7 +1,7 @@
 //! Scripts through a whole pool.
 
 use longshore::UnitState;
-use longshore_dispatch::script::{RunEnd, ScriptOutput, RunReport};
+use longshore_dispatch::script::{RunEnd, RunReport, ScriptOutput};
 use longshore_dispatch::worker::ProgramCommand;
 
 use crate::pool_fixture::{Pool, array, eventually, once};

@@ -8,10 +8,14 @@ use std::time::Duration;
 use longshore::store::{Queries, Queues, Retention};
 use longshore::{BatchId, Counts, Policy, Priority, RetryPolicy, Scope, TenantId, Unit, UnitId};
 use longshore_dispatch::client::DispatchClient;
-use longshore_dispatch::request::{SubmitConditions, ShutdownMode, Items, ArrayItems, ServerReply, ClientRequest, Submission};
-use longshore_dispatch::script::{ScriptOutput, Script};
-use longshore_dispatch::server::{ServerControl, ServerOptions, Server, ServerError, ServerReport, Timing};
-use longshore_dispatch::worker::{self, ProgramCommand, Hooks, WorkerSummary, DispatchWorkerError};
+use longshore_dispatch::request::{
+    ArrayItems, ClientRequest, Items, ServerReply, ShutdownMode, Submission, SubmitConditions,
+};
+use longshore_dispatch::script::{Script, ScriptOutput};
+use longshore_dispatch::server::{
+    Server, ServerControl, ServerError, ServerOptions, ServerReport, Timing,
+};
+use longshore_dispatch::worker::{self, DispatchWorkerError, Hooks, ProgramCommand, WorkerSummary};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -74,7 +78,13 @@ impl Pool {
     }
 
     pub(crate) async fn submit(&self, submission: Submission) -> u64 {
-        match self.client().await.request(&ClientRequest::Submit(Box::new(submission))).await.unwrap() {
+        match self
+            .client()
+            .await
+            .request(&ClientRequest::Submit(Box::new(submission)))
+            .await
+            .unwrap()
+        {
             ServerReply::Submitted { units, .. } => units,
             other => panic!("{other:?}"),
         }

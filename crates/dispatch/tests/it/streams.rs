@@ -3,8 +3,8 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use longshore_dispatch::script::{ScriptOutput, RunReport, Script};
-use longshore_dispatch::stream::{OutputChannel, IndexEntry, RunSelector, find};
+use longshore_dispatch::script::{RunReport, Script, ScriptOutput};
+use longshore_dispatch::stream::{IndexEntry, OutputChannel, RunSelector, find};
 
 use crate::pool_fixture::{Pool, array, once};
 
@@ -40,8 +40,14 @@ async fn many_scripts_make_two_files_per_worker_and_each_is_found_again() {
     assert!(files(&pool, "out").len() <= 2 && files(&pool, "idx").len() <= 2);
     let folder = pool.path("logs");
     let wanted: String = (1..=40).map(|n| format!("out {n}\n")).collect();
-    assert_eq!(output_of(&folder, RunSelector::Array("a", None), Some(OutputChannel::Stdout)), wanted);
-    assert_eq!(output_of(&folder, RunSelector::Array("a", Some(7)), Some(OutputChannel::Stderr)), "err 7\n");
+    assert_eq!(
+        output_of(&folder, RunSelector::Array("a", None), Some(OutputChannel::Stdout)),
+        wanted
+    );
+    assert_eq!(
+        output_of(&folder, RunSelector::Array("a", Some(7)), Some(OutputChannel::Stderr)),
+        "err 7\n"
+    );
     assert_eq!(output_of(&folder, RunSelector::Unit(other), None), "alone\n");
     assert_eq!(output_of(&folder, RunSelector::Array("b", None), None), "");
     let report: RunReport = pool.unit(other).await.result.unwrap().parse().unwrap();

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use longshore_core::concurrency_limit::{ConcurrencyLimit, CallWindow};
-use longshore_core::permits::{AcquireResult, AcquireRequest, IfFull};
+use longshore_core::concurrency_limit::{CallWindow, ConcurrencyLimit};
+use longshore_core::permits::{AcquireRequest, AcquireResult, IfFull};
 use longshore_core::{PermitId, Result};
 use tokio::time::sleep;
 
@@ -77,7 +77,8 @@ async fn step(
         *policy = None;
         return Ok(());
     }
-    let policy = policy.get_or_insert_with(|| ConcurrencyLimit::new(adaptive.min, stats.max, adaptive.max));
+    let policy =
+        policy.get_or_insert_with(|| ConcurrencyLimit::new(adaptive.min, stats.max, adaptive.max));
     let limit = policy.update(&window);
     if limit != stats.max {
         inner.permits.resize(&inner.name, limit).await?;

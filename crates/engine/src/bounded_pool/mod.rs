@@ -28,7 +28,7 @@ use longshore_core::{Permits, PoolName, Priority, Result};
 pub use alerts::{AlertSink, LogAlertSink, PoolAlert, PoolAlertKind};
 pub use error::AcquireError;
 use inner::PoolInner;
-pub use permit::{Permit, CallOutcome};
+pub use permit::{CallOutcome, Permit};
 pub use registry::PoolRegistry;
 pub use request::AcquireBuilder;
 pub use settings::{AdaptiveMax, BoundedPoolBuilder, OnOutage};

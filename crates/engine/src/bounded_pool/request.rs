@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::poll;
-use longshore_core::permits::{AcquireResult, AcquireRequest, IfFull};
+use longshore_core::permits::{AcquireRequest, AcquireResult, IfFull};
 use longshore_core::{Error, PermitId, Priority};
 use tokio::time::{Instant, timeout};
 
@@ -207,7 +207,10 @@ impl PoolInner {
     }
 
     /// Asks once. Returns the permit, or how soon to ask again.
-    async fn ask(self: &Arc<Self>, ask: &AcquireRequest) -> Result<Result<Permit, Duration>, AskError> {
+    async fn ask(
+        self: &Arc<Self>,
+        ask: &AcquireRequest,
+    ) -> Result<Result<Permit, Duration>, AskError> {
         let sent = Instant::now();
         let answer = self.permits.acquire(&self.name, ask).await;
         if answer.is_ok() {

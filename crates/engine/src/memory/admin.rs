@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use longshore_core::batch::{BatchAction, apply_action, reopen};
+use longshore_core::store::{
+    Admin, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult, UnitSelection,
+};
 use longshore_core::unit_state::Event;
 use longshore_core::worker_session::WorkerCommand;
-use longshore_core::store::{
-    LaneChange, Admin, UnitActionResult, QueueChange, SettingsChange, UnitAction, UnitSelection,
-};
 use longshore_core::{
     Batch, BatchId, Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
     UnitState,

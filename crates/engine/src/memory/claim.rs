@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
-use longshore_core::stride_scheduler::{LaneShare, StrideCursor, entry_level, entry_pass, effective_weight};
+use longshore_core::store::{ClaimRequest, ClaimResult, LeasedUnit};
+use longshore_core::stride_scheduler::{
+    LaneShare, StrideCursor, effective_weight, entry_level, entry_pass,
+};
 use longshore_core::unit_state::{Event, runs_alone};
 use longshore_core::worker_session::Lease;
-use longshore_core::store::{ClaimRequest, ClaimResult, LeasedUnit};
 use longshore_core::{BatchId, Error, Kind, Result, Timestamp, UnitId, UnitState};
 
 use super::record::{LaneKey, UnitRecord};

@@ -6,9 +6,11 @@ use std::convert::Infallible;
 use async_trait::async_trait;
 use longshore_core::admission::{LimitUsage, UnitDependencies};
 use longshore_core::batch::Sums;
-use longshore_core::unit_state::Event;
-use longshore_core::store::{AddChunkResult, BatchChunk, CapacityScope, Enqueue, OpenBatchResult, SendRejection, SendResult};
+use longshore_core::store::{
+    AddChunkResult, BatchChunk, CapacityScope, Enqueue, OpenBatchResult, SendRejection, SendResult,
+};
 use longshore_core::unit::DedupWindow;
+use longshore_core::unit_state::Event;
 use longshore_core::{
     Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp, UnitId,
 };
@@ -31,7 +33,12 @@ impl Enqueue for MemoryStore {
         self.write(|state, now| state.open_batch(scope, batch, now))
     }
 
-    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult> {
+    async fn add_to_batch(
+        &self,
+        scope: &Scope,
+        id: &BatchId,
+        chunk: BatchChunk,
+    ) -> Result<AddChunkResult> {
         scope.check_units(&chunk.units)?;
         self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
     }
@@ -95,10 +102,12 @@ impl State {
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
         let of_lane = lane.and_then(|lane| {
             let (live, bytes) = (lane.counts.live(), lane.bytes);
-            LimitUsage { bound: CapacityScope::Lane, capacity: lane.capacity, live, bytes }.refuse(add)
+            LimitUsage { bound: CapacityScope::Lane, capacity: lane.capacity, live, bytes }
+                .refuse(add)
         });
         let of_queue = || {
-            let mut usage = LimitUsage::new(CapacityScope::Queue, self.queues.get(&unit.queue)?.capacity);
+            let mut usage =
+                LimitUsage::new(CapacityScope::Queue, self.queues.get(&unit.queue)?.capacity);
             if usage.is_limited() {
                 for (_, lane) in self.lanes.iter().filter(|(key, _)| key.0 == unit.queue) {
                     usage.live += lane.counts.live();
@@ -110,12 +119,18 @@ impl State {
         let of_tenant = || {
             let capacity = self.tenants.get(&unit.tenant)?.capacity;
             let (counts, bytes) = self.tenant_counts(&unit.tenant);
-            LimitUsage { bound: CapacityScope::Tenant, capacity, live: counts.live(), bytes }.refuse(add)
+            LimitUsage { bound: CapacityScope::Tenant, capacity, live: counts.live(), bytes }
+                .refuse(add)
         };
         of_lane.or_else(of_queue).or_else(of_tenant)
     }
 
-    fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<OpenBatchResult> {
+    fn open_batch(
+        &mut self,
+        scope: &Scope,
+        new: NewBatch,
+        now: Timestamp,
+    ) -> Result<OpenBatchResult> {
         new.check()?;
         scope.require(&new.tenant)?;
         if let Some(found) = self.batches.get(&new.id) {
@@ -158,7 +173,12 @@ impl State {
     }
 
     /// Removes the stored units of a rejected chunk: it is stored completely or not at all.
-    fn roll_back_chunk(&mut self, answers: &mut [SendResult], full: &SendResult, known: &BTreeSet<UnitId>) {
+    fn roll_back_chunk(
+        &mut self,
+        answers: &mut [SendResult],
+        full: &SendResult,
+        known: &BTreeSet<UnitId>,
+    ) {
         for answer in answers {
             if let SendResult::Created(id) = *answer
                 && !known.contains(&id)

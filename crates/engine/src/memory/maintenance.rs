@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::unit_state::Event;
 use longshore_core::failure_detector::StalledSession;
-use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention, Maintenance};
+use longshore_core::store::{Maintenance, PromoteResult, PruneResult, ReclaimResult, Retention};
+use longshore_core::unit_state::Event;
 use longshore_core::{BatchId, Result, SessionId, Timestamp, UnitId, UnitState};
 
 use super::MemoryStore;
@@ -31,7 +31,12 @@ impl Maintenance for MemoryStore {
         Ok(self.write(|state, now| state.prune(retention, limit as usize, now)))
     }
 
-    async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+    async fn acquire_leadership(
+        &self,
+        role: &str,
+        session: SessionId,
+        ttl: Duration,
+    ) -> Result<bool> {
         Ok(self.write(|state, now| {
             let free = match state.leaders.get(role) {
                 // A term that ends later than a term granted now was granted before the clock went

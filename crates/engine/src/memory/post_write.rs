@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use longshore_core::batch::advance;
-use longshore_core::unit_state::Event;
 use longshore_core::store::Topic;
+use longshore_core::unit_state::Event;
 use longshore_core::{
     Batch, BatchId, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
 };

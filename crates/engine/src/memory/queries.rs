@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore_core::page::{UnitCursor, invalid_cursor, parse_cursor};
-use longshore_core::worker_session::Session;
 use longshore_core::store::{
-    ChangeSet, Queries, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
+    ChangeSet, Page, Queries, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
+use longshore_core::worker_session::Session;
 use longshore_core::{
     Batch, BatchId, BatchStatus, Error, Payload, Result, Scope, Timestamp, Unit, UnitId,
 };

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use longshore_core::store::{Capacity, Tenant};
 use longshore_core::unit_state::{Event, InvalidTransition, runs_alone};
 use longshore_core::worker_session::{NewSession, WorkerCommand};
-use longshore_core::store::{Capacity, Tenant};
 use longshore_core::{
     Batch, BatchId, Counts, Payload, Policy, QueueName, Schedule, SessionId, TenantId, Timestamp,
     UnitId, UnitState,

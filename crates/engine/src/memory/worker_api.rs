@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use longshore_core::unit_state::Event;
-use longshore_core::worker_session::{Lease, NewSession, WorkerCommand, SessionEnd};
 use longshore_core::store::CheckpointRequest;
 use longshore_core::store::{
-    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, WorkerApi, ProgressNote,
+    ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat, HeartbeatReply, LeasedUnit,
+    ProgressNote, WorkerApi,
 };
 use longshore_core::unit::check_size;
+use longshore_core::unit_state::Event;
+use longshore_core::worker_session::{Lease, NewSession, SessionEnd, WorkerCommand};
 use longshore_core::{Error, Failure, Result, SessionId, Timestamp, UnitId, UnitState};
 
 use super::MemoryStore;
@@ -57,7 +58,12 @@ impl WorkerApi for MemoryStore {
         Ok(())
     }
 
-    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
+    async fn checkpoint(
+        &self,
+        session: SessionId,
+        lease: Lease,
+        kept: CheckpointRequest,
+    ) -> Result<bool> {
         let CheckpointRequest { state: payload, sums, calls } = kept;
         check_size("checkpoint", &payload)?;
         check_calls(&calls)?;
@@ -79,7 +85,11 @@ impl WorkerApi for MemoryStore {
         }))
     }
 
-    async fn finish(&self, session: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
+    async fn finish(
+        &self,
+        session: SessionId,
+        finishes: Vec<FinishRequest>,
+    ) -> Result<Vec<FinishResult>> {
         for finish in &finishes {
             finish.check_sizes()?;
             check_calls(&finish.calls)?;
@@ -108,7 +118,12 @@ impl State {
         self.dirty.sessions.insert(id);
     }
 
-    fn beat(&mut self, session: SessionId, beat: &Heartbeat, now: Timestamp) -> Result<HeartbeatReply> {
+    fn beat(
+        &mut self,
+        session: SessionId,
+        beat: &Heartbeat,
+        now: Timestamp,
+    ) -> Result<HeartbeatReply> {
         self.note_progress(session, &beat.progress);
         let known = self.sessions.get_mut(&session).ok_or(Error::SessionGone(session))?;
         known.beats += 1;
@@ -210,7 +225,12 @@ impl State {
         }
     }
 
-    fn finish(&mut self, session: SessionId, finish: &FinishRequest, now: Timestamp) -> FinishResult {
+    fn finish(
+        &mut self,
+        session: SessionId,
+        finish: &FinishRequest,
+        now: Timestamp,
+    ) -> FinishResult {
         let lease = finish.lease;
         let Some(unit) = self.units.get(&lease.unit).map(|record| &record.unit) else {
             return FinishResult::LeaseLost;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::worker_session::Session;
 use longshore_core::failure_detector::FailureDetector;
+use longshore_core::worker_session::Session;
 use longshore_core::{Result, Store};
 use tokio::time::Instant;
 

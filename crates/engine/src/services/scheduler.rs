@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::schedule::{ScheduleDecision, OverlapPolicy, PreviousFiring, Schedule, FiringScope, firing_batch_id, firing_unit_id};
+use longshore_core::schedule::{
+    FiringScope, OverlapPolicy, PreviousFiring, Schedule, ScheduleDecision, firing_batch_id,
+    firing_unit_id,
+};
 use longshore_core::schedule::{ScheduleStep, decide};
 use longshore_core::store::{FireResult, Firing, ScheduleFilter};
 use longshore_core::{Error, Result, ScheduleName, Scope, Store, TenantId, Timestamp};
@@ -150,7 +153,8 @@ impl Service for Scheduler {
 
 /// The state of the unit or batch that the schedule started last, if its overlap policy needs it.
 async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<PreviousFiring> {
-    let Some(at) = schedule.last_fire.filter(|_| schedule.plan.overlap != OverlapPolicy::Allow) else {
+    let Some(at) = schedule.last_fire.filter(|_| schedule.plan.overlap != OverlapPolicy::Allow)
+    else {
         return Ok(PreviousFiring::Absent);
     };
     let Schedule { tenant, name, plan, .. } = schedule;
@@ -165,7 +169,9 @@ async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<PreviousFiri
         return Ok(unit);
     }
     match store.batch(&scope, &firing_batch_id(tenant, name, at)).await {
-        Ok(batch) if !batch.status.is_final() || batch.counts.live() > 0 => Ok(PreviousFiring::Live),
+        Ok(batch) if !batch.status.is_final() || batch.counts.live() > 0 => {
+            Ok(PreviousFiring::Live)
+        }
         Ok(batch) => Ok(batch.completed_at.map_or(unit, PreviousFiring::Ended)),
         // The batch was never opened, or is pruned.
         Err(Error::NotFound { .. }) => Ok(unit),

@@ -9,15 +9,15 @@ mod state;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_core::worker_session::Lease;
 use longshore_core::store::{ClaimResult, LeasedUnit, ProgressNote};
 use longshore_core::unit::Weight;
+use longshore_core::worker_session::Lease;
 use longshore_core::{Outcome, SessionId, TenantId, UnitId};
 use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::context::{CancelReason, RunControl};
-use crate::handler::{RunOutcome, Commit};
+use crate::handler::{Commit, RunOutcome};
 use crate::slot_yield::ClaimLimit;
 use state::{Stage, State, UnitEntry};
 

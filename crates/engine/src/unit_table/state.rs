@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use longshore_core::worker_session::Lease;
 use longshore_core::unit::Weight;
+use longshore_core::worker_session::Lease;
 use longshore_core::{Outcome, SessionId, UnitId};
 use tracing::Span;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::accounts::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
 use longshore::outcome::Params;
 use longshore::{
-    Context, Effect, HeartbeatRequest, Enqueue as _, MemoryStore, NewUnit, Policy, ProfileName,
+    Context, Effect, Enqueue as _, HeartbeatRequest, MemoryStore, NewUnit, Policy, ProfileName,
     RetryPolicy, Scope, TenantId, Verdict, Worker,
 };
 use longshore_testkit::Fault;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use longshore::{Queries, Enqueue, Kind, MemoryStore, NewUnit, Scope, Store};
+use longshore::{Enqueue, Kind, MemoryStore, NewUnit, Queries, Scope, Store};
 use longshore_testkit::{Fault, FaultyStore, InstrumentedStore, ManualClock, StoreFixture};
 
 pub(crate) async fn memory() -> StoreFixture {
@@ -29,17 +29,17 @@ fn doubling(store: Arc<dyn Store>) -> FaultyStore {
     let store = FaultyStore::new(store);
     for verb in [
         "send",
-        "operate_batch",
+        "apply_batch_action",
         "open_session",
         "close_session",
         "start",
         "release",
         "checkpoint",
         "finish",
-        "lead",
+        "acquire_leadership",
         "change_settings",
         "put_tenant",
-        "order",
+        "command_worker",
     ] {
         store.set_default_fault(verb, Some(Fault::Duplicate));
     }

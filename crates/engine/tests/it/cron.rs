@@ -1,6 +1,6 @@
 //! Cron times in time zones, above all on days when clocks change.
 
-use longshore::{Timestamp, CronSchedule, time_zones};
+use longshore::{CronSchedule, Timestamp, time_zones};
 
 fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).unwrap()

@@ -79,12 +79,12 @@ async fn a_leader_that_cannot_renew_stops_before_another_begins() {
     let harness = Harness::new();
     let mut first = Candidate::new(&harness).await;
     first.leads.wait_gained().await;
-    harness.store.set_default_fault("lead", Some(Fault::FailBefore));
+    harness.store.set_default_fault("acquire_leadership", Some(Fault::FailBefore));
     let began = Instant::now();
     first.leads.wait_lost().await;
     assert!(began.elapsed() <= LEADERSHIP_TERM, "by its own clock, without a word from the store");
     assert!(!first.leads.is_leader());
-    harness.store.set_default_fault("lead", None);
+    harness.store.set_default_fault("acquire_leadership", None);
     first.leads.wait_gained().await;
 }
 
@@ -94,9 +94,9 @@ async fn an_idle_follower_asks_seldom() {
     let mut first = Candidate::new(&harness).await;
     first.leads.wait_gained().await;
     let _second = Candidate::new(&harness).await;
-    let before = harness.store.calls("lead");
+    let before = harness.store.calls("acquire_leadership");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let asked = harness.store.calls("lead") - before;
+    let asked = harness.store.calls("acquire_leadership") - before;
     assert!(asked <= 30 + 60, "{asked} in a minute by two");
     assert_eq!(harness.store.sessions().await.unwrap().len(), 2);
 }

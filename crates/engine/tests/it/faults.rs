@@ -9,11 +9,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
-use longshore::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore::store::{
-    ClaimRequest, FinishRequest, FinishResult, Queries, LaneChange, WorkerApi, Admin, QueueChange, Queues,
-    SettingsChange, UnitAction, UnitSelection,
+    Admin, ClaimRequest, FinishRequest, FinishResult, LaneChange, Queries, QueueChange, Queues,
+    SettingsChange, UnitAction, UnitSelection, WorkerApi,
 };
+use longshore::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore::{
     BatchId, BatchStatus, Counts, Error, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName,
     Result, RetryPolicy, Scope, SendError, SessionId, TenantId, UnitId, UnitState,
@@ -29,7 +29,7 @@ const VERBS: [&str; 31] = [
     "open_batch",
     "add_to_batch", // Intake
     "open_session",
-    "beat",
+    "heartbeat",
     "close_session",
     "adopt",
     "claim",
@@ -37,15 +37,15 @@ const VERBS: [&str; 31] = [
     "release",
     "checkpoint",
     "finish",
-    "held", // Leases
+    "leases_of", // Leases
     "reclaim",
     "promote",
     "prune",
-    "lead", // Upkeep
-    "operate_units",
-    "operate_batch",
+    "acquire_leadership", // Upkeep
+    "apply_unit_action",
+    "apply_batch_action",
     "change_settings",
-    "order", // Operate
+    "command_worker", // Operate
     "unit",
     "units",
     "failures",
@@ -61,12 +61,12 @@ const VERBS: [&str; 31] = [
 /// Calls that are made repeatedly: later ones are broken too.
 const FREQUENT_VERBS: [&str; 10] = [
     "add_to_batch",
-    "beat",
+    "heartbeat",
     "claim",
     "finish",
     "promote",
-    "lead",
-    "operate_batch",
+    "acquire_leadership",
+    "apply_batch_action",
     "change_settings",
     "sessions",
     "totals",
@@ -86,7 +86,7 @@ async fn whatever_goes_wrong_with_one_call_the_tally_is_exact() {
     for verb in VERBS {
         let calls: &[u64] = match verb {
             // The second beat returns the lost claim's units, and the work is done soon after.
-            "beat" => &[1, 2],
+            "heartbeat" => &[1, 2],
             verb if FREQUENT_VERBS.contains(&verb) => &[1, 2, 3],
             _ => &[1],
         };

@@ -9,7 +9,7 @@ use crate::harness::{Harness, Script, unit};
 
 /// The calls of an idle worker, without reads that a store answers from memory
 /// (`promote`, `next_due`, `due_schedules`).
-const ALL: [&str; 4] = ["beat", "claim", "lead", "sessions"];
+const ALL: [&str; 4] = ["heartbeat", "claim", "acquire_leadership", "sessions"];
 
 #[tokio::test(start_paused = true)]
 async fn an_until_idle_worker_waits_for_an_open_batch() {

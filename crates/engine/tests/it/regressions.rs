@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::outcome::Params;
-use longshore::worker_session::{NewSession, WorkerCommand};
 use longshore::failure_detector::StalledSession;
+use longshore::outcome::Params;
 use longshore::store::{
-    Capacity, ClaimRequest, Queries, LaneChange, WorkerApi, Admin, QueueChange, Queues, SendResult, Maintenance,
+    Admin, Capacity, ClaimRequest, LaneChange, Maintenance, Queries, QueueChange, Queues,
+    SendResult, WorkerApi,
 };
+use longshore::worker_session::{NewSession, WorkerCommand};
 use longshore::{
-    Client, Context, Effect, HeartbeatRequest, Kind, MemoryStore, NewBatch, NewUnit, Policy, QueueName,
-    Scope, SendError, SessionId, TenantId, UnitId, UnitState, Verdict, WhenFull, Worker,
+    Client, Context, Effect, HeartbeatRequest, Kind, MemoryStore, NewBatch, NewUnit, Policy,
+    QueueName, Scope, SendError, SessionId, TenantId, UnitId, UnitState, Verdict, WhenFull, Worker,
 };
 use longshore_testkit::Fault;
 use serde_json::json;
@@ -192,12 +193,19 @@ async fn an_operators_quiet_outlives_the_session_it_was_given_to() {
         harness.until(async || !harness.store.sessions().await.unwrap().is_empty()).await;
         make_quiet(&harness, &control).await;
         let old = harness.store.sessions().await.unwrap().remove(0);
-        harness.store.reclaim(&[StalledSession { session: old.id, beats: old.beats }]).await.unwrap();
+        harness
+            .store
+            .reclaim(&[StalledSession { session: old.id, beats: old.beats }])
+            .await
+            .unwrap();
         let id = harness.send(Script::Ok(json!(1))).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         let sessions = harness.store.sessions().await.unwrap();
         assert_ne!(sessions[0].id, old.id);
-        assert_eq!((sessions[0].command, control.order()), (WorkerCommand::Quiet, WorkerCommand::Quiet));
+        assert_eq!(
+            (sessions[0].command, control.order()),
+            (WorkerCommand::Quiet, WorkerCommand::Quiet)
+        );
         assert_eq!(harness.unit(id).await.state, UnitState::Ready);
         lift_quiet(&harness).await;
         harness.client.wait(id, None).await.unwrap();
@@ -209,12 +217,12 @@ async fn an_operators_quiet_outlives_the_session_it_was_given_to() {
 
 #[tokio::test(start_paused = true)]
 async fn progress_of_a_beat_that_failed_goes_with_the_next() {
-    let harness = Harness::with_faults(&[("beat", 1, Fault::FailBefore)]);
+    let harness = Harness::with_faults(&[("heartbeat", 1, Fault::FailBefore)]);
     let id = harness.send(Script::Progress(0.5)).await;
     let worker = harness.worker(1).build().unwrap();
     let control = worker.control();
     let watcher = async {
-        harness.until(async || harness.store.calls("beat") >= 2).await;
+        harness.until(async || harness.store.calls("heartbeat") >= 2).await;
         harness.until(async || harness.unit(id).await.progress.is_some()).await;
         control.stop();
     };

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use longshore::schedule::{
-    MissedPolicy, NewSchedule, OverlapPolicy, SchedulePlan, Schedule, FiringScope, UnitTemplate, firing_batch_id, firing_unit_id,
+    FiringScope, MissedPolicy, NewSchedule, OverlapPolicy, Schedule, SchedulePlan, UnitTemplate,
+    firing_batch_id, firing_unit_id,
 };
 use longshore::services::{Scheduler, Service};
 use longshore::store::{
-    Capacity, IfExists, Queries, Enqueue, Admin, QueueChange, ScheduleSwitch, Schedules,
+    Admin, Capacity, Enqueue, IfExists, Queries, QueueChange, ScheduleSwitch, Schedules,
 };
 use longshore::{
-    NewBatch, Payload, QueueName, ScheduleName, Scope, TenantId, Timestamp, CronSchedule, Unit,
+    CronSchedule, NewBatch, Payload, QueueName, ScheduleName, Scope, TenantId, Timestamp, Unit,
 };
 use longshore_testkit::Fault;
 use serde_json::json;
@@ -130,7 +131,8 @@ async fn when_the_leader_dies_each_time_still_fires_once() {
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_ahead_misses_times_by_their_policy() {
     let harness = Harness::new();
-    for (label, missed) in [("skip", MissedPolicy::Skip), ("once", MissedPolicy::Once), ("all", MissedPolicy::All(3))]
+    for (label, missed) in
+        [("skip", MissedPolicy::Skip), ("once", MissedPolicy::Once), ("all", MissedPolicy::All(3))]
     {
         harness.schedule(label, SchedulePlan { missed, ..quick("0 * * * *") }).await;
     }

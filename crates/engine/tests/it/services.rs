@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
-use longshore::store::{Queries, WorkerApi, Retention};
+use longshore::store::{Queries, Retention, WorkerApi};
 use longshore::{Scope, Services, SessionId, UnitState, worker_session::NewSession};
 use longshore_testkit::Fault;
 use serde_json::json;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longshore::store::{Admin, Queries};
 use longshore::worker_session::WorkerCommand;
-use longshore::store::{Queries, Admin};
 use longshore::{Prefetch, UnitState};
 use serde_json::json;
 

@@ -108,7 +108,7 @@ async fn after_a_jump_back_a_dead_leaders_units_are_still_taken_over_in_time() {
         _ = doomed.run() => unreachable!(),
         () = harness.until_running(1) => {}
     }
-    assert!(harness.store.calls("lead") >= 1, "it led the upkeep");
+    assert!(harness.store.calls("acquire_leadership") >= 1, "it led the upkeep");
     harness.jump(Jump::Back(HOUR));
     let heir = harness.worker(1).build().unwrap();
     let control = heir.control();

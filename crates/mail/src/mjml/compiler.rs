@@ -7,7 +7,7 @@ use longshore::BoundedPool;
 
 use super::cache::{Cache, cache_key};
 use super::error::RenderError;
-use super::{RenderedPage, Renderer, MjmlTemplate};
+use super::{MjmlTemplate, RenderedPage, Renderer};
 
 /// Renders templates. Cheap to clone; all clones share one cache.
 #[derive(Clone)]

@@ -26,7 +26,8 @@ pub fn differences(first: &str, second: &str) -> Vec<Difference> {
         }
     }
     let differs = counts.into_iter().filter(|(_, more)| *more != 0);
-    let mut all: Vec<_> = differs.map(|(what, more)| Difference { text: what, excess: more }).collect();
+    let mut all: Vec<_> =
+        differs.map(|(what, more)| Difference { text: what, excess: more }).collect();
     all.sort_by_key(|one| (std::cmp::Reverse(one.excess.abs()), one.text.clone()));
     all
 }
@@ -129,7 +130,8 @@ mod tests {
     #[test]
     fn what_one_has_and_the_other_has_not_is_listed() {
         let differences = differences("<p>a</p><p>b</p>", "<p>a</p><i>b</i>");
-        let listed: Vec<_> = differences.iter().map(|one| (one.text.as_str(), one.excess)).collect();
+        let listed: Vec<_> =
+            differences.iter().map(|one| (one.text.as_str(), one.excess)).collect();
         assert_eq!(listed, [("i", 1), ("p", -1)]);
     }
 }

@@ -9,7 +9,7 @@ use reqwest::{Client, StatusCode, Url};
 use serde::{Deserialize, Serialize};
 
 use super::error::{RenderError, chain};
-use super::{RenderedPage, Renderer, MjmlTemplate};
+use super::{MjmlTemplate, RenderedPage, Renderer};
 
 /// A rendering server.
 #[derive(Debug, Clone)]

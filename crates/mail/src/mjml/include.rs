@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::{MjmlError, MjmlLocation};
 use super::lexer::{Attribute, MarkupKind, MarkupToken, tokenise};
-use super::template::{Roots, MjmlTemplate};
+use super::template::{MjmlTemplate, Roots};
 
 /// Maximum depth of nested includes.
 const MAX_DEPTH: usize = 16;

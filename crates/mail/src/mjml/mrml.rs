@@ -10,7 +10,7 @@ use mrml::prelude::render::RenderOptions;
 use super::error::{MjmlError, RenderError, chain};
 use super::normalise::{NormalisedTemplate, normalise};
 use super::skeleton_cache::SkeletonCache;
-use super::{RenderedPage, Renderer, Roots, MjmlTemplate};
+use super::{MjmlTemplate, RenderedPage, Renderer, Roots};
 
 /// Renders with mrml: many times faster than npm's mjml (bench/mail), with nearly the same output
 /// (docs/mjml.md).

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use longshore_pool::{CallError, ErrorKind, Program, PoolSettings, WhenQueueFull, WorkerPool};
+use longshore_pool::{CallError, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool};
 use serde::{Deserialize, Serialize};
 
 use super::error::RenderError;
-use super::{RenderedPage, Renderer, MjmlTemplate};
+use super::{MjmlTemplate, RenderedPage, Renderer};
 
 /// Renders with npm's mjml. One rendering takes a Node process about 20 ms.
 #[derive(Debug, Clone)]

@@ -253,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mjml::{EmbeddedRenderer, Roots, MjmlTemplate};
+    use crate::mjml::{EmbeddedRenderer, MjmlTemplate, Roots};
 
     fn plain(page: &str) -> Option<String> {
         let page = MjmlTemplate::from_text(page, &Roots::default()).ok()?;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use longshore::accounts::token_bucket::{BucketRequest, BucketLevel, draw};
+use longshore::accounts::token_bucket::{BucketLevel, BucketRequest, draw};
 use longshore::{Priority, Timestamp};
 
 /// The rate for messages to one domain.

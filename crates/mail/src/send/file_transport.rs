@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
-use super::{Transport, MailTransaction};
+use super::{MailTransaction, Transport};
 use crate::spool::{DeliveryOutcome, SpooledMessage};
 
 /// Writes one `.eml` file per message, named by its Message-ID: a resent message replaces its file.

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use super::Transport;
 use super::domain_limiter::{DomainLimiter, DomainRate, WaitClass};
 use crate::spool::{
-    DeliveryOutcome, DueMessages, FileName, LeasedMessage, SpooledMessage, NextState, DeliveryPolicy,
-    RecoveryReport, Shard, SpoolError,
+    DeliveryOutcome, DeliveryPolicy, DueMessages, FileName, LeasedMessage, NextState,
+    RecoveryReport, Shard, SpoolError, SpooledMessage,
 };
 
 /// Settings of a sender.
@@ -34,7 +34,12 @@ pub struct SenderSettings {
 
 impl Default for SenderSettings {
     fn default() -> Self {
-        Self { connections: 8, policy: DeliveryPolicy::default(), per_domain: None, scan_limit: 1_000 }
+        Self {
+            connections: 8,
+            policy: DeliveryPolicy::default(),
+            per_domain: None,
+            scan_limit: 1_000,
+        }
     }
 }
 
@@ -196,7 +201,8 @@ impl Sender {
     }
 
     async fn scan(&self) -> Result<DueList, SpoolError> {
-        let (shard, now, limit) = (Arc::clone(&self.shard), self.clock.now(), self.settings.scan_limit);
+        let (shard, now, limit) =
+            (Arc::clone(&self.shard), self.clock.now(), self.settings.scan_limit);
         let due = blocking(move || {
             // Writers may crash at any time, not only before a sender starts.
             shard.spool().move_committed(now)?;

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use super::connection::SmtpStream;
 use super::reply_class::{SmtpFailure, Stage, classify};
-use super::tls::{TlsConfig, SmtpTlsError};
-use super::{Transport, MailTransaction};
+use super::tls::{SmtpTlsError, TlsConfig};
+use super::{MailTransaction, Transport};
 use crate::spool::{DeliveryOutcome, SpooledMessage};
 
 /// How long a server may take to reply after the data (RFC 5321, 4.5.3.2.6).
@@ -220,7 +220,10 @@ impl Smtp {
 
 #[async_trait]
 impl Transport for Smtp {
-    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+    async fn begin(
+        &self,
+        message: &SpooledMessage,
+    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         let idle = self.idle().pop();
         if let Some(mut connection) = idle {
             match self.send_envelope(&mut connection, message).await {

@@ -144,7 +144,11 @@ mod tests {
     fn what_is_urgent_goes_first_and_what_is_low_is_not_overtaken_for_ever() {
         let now = Timestamp::from_micros(1_763_300_000_000_000);
         let name = |ago: u64, priority: Priority, key: &str| {
-            FileName::new(now - Duration::from_secs(ago), priority, MessageKey::new(key).expect("a key"))
+            FileName::new(
+                now - Duration::from_secs(ago),
+                priority,
+                MessageKey::new(key).expect("a key"),
+            )
         };
         let later = FileName::new(
             now + Duration::from_secs(9),

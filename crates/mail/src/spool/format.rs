@@ -165,7 +165,10 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written() {
         let path = Path::new("x");
-        assert_eq!(SpooledMessage::from_bytes(&message().to_bytes(), path).expect("it is one"), message());
+        assert_eq!(
+            SpooledMessage::from_bytes(&message().to_bytes(), path).expect("it is one"),
+            message()
+        );
         let fresh = SpooledMessage { notes: Vec::new(), ..message() };
         assert_eq!(SpooledMessage::from_bytes(&fresh.to_bytes(), path).expect("it is one"), fresh);
     }
@@ -176,14 +179,18 @@ mod tests {
         let note = Note::Lost { at: message().created };
         bytes.extend(&encode_note(&note)[..10]);
         bytes.extend(encode_note(&note));
-        assert_eq!(SpooledMessage::from_bytes(&bytes, Path::new("x")).expect("it is one").notes, [note]);
+        assert_eq!(
+            SpooledMessage::from_bytes(&bytes, Path::new("x")).expect("it is one").notes,
+            [note]
+        );
     }
 
     #[test]
     fn what_is_no_message_is_told_and_never_taken_for_one() {
         let whole = SpooledMessage { notes: Vec::new(), ..message() }.to_bytes();
         for cut in [0, 5, 40, whole.len() - 1] {
-            let error = SpooledMessage::from_bytes(&whole[..cut], Path::new("x")).expect_err("it is cut");
+            let error =
+                SpooledMessage::from_bytes(&whole[..cut], Path::new("x")).expect_err("it is cut");
             assert!(matches!(error, SpoolError::Damaged { .. }), "{error}");
         }
     }

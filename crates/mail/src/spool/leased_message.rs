@@ -11,7 +11,7 @@ use super::filename::FileName;
 use super::format::{SpooledMessage, encode_note};
 use super::shard::Shard;
 use super::state_machine::{
-    DeliveryHistory, DeliveryOutcome, NextState, Note, OnUnanswered, DeliveryPolicy, after_attempt,
+    DeliveryHistory, DeliveryOutcome, DeliveryPolicy, NextState, Note, OnUnanswered, after_attempt,
 };
 use super::{Spool, State, durable_fs};
 
@@ -61,7 +61,11 @@ impl LeasedMessage {
 
     /// Records that the data is about to be sent. Call it before the server can have the data: after a crash
     /// this note decides what happens.
-    pub fn record_data(&mut self, policy: &DeliveryPolicy, now: Timestamp) -> Result<(), SpoolError> {
+    pub fn record_data(
+        &mut self,
+        policy: &DeliveryPolicy,
+        now: Timestamp,
+    ) -> Result<(), SpoolError> {
         let note = Note::Data { at: now };
         self.spool.step("note data");
         let file = durable_fs::append(&self.path(), &encode_note(&note))?;

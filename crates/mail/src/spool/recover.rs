@@ -10,7 +10,7 @@ use super::error::SpoolError;
 use super::filename::FileName;
 use super::format::encode_note;
 use super::shard::Shard;
-use super::state_machine::{DeliveryHistory, NextState, DeliveryPolicy, after_crash};
+use super::state_machine::{DeliveryHistory, DeliveryPolicy, NextState, after_crash};
 use super::{Spool, State, durable_fs};
 
 /// The result of recovery.
@@ -36,7 +36,11 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 impl Shard {
     /// Recovers what crashed writers and senders left behind. Call it once when a sender starts: only the
     /// shard's holder may have its messages claimed.
-    pub fn recover(&self, policy: &DeliveryPolicy, now: Timestamp) -> Result<RecoveryReport, SpoolError> {
+    pub fn recover(
+        &self,
+        policy: &DeliveryPolicy,
+        now: Timestamp,
+    ) -> Result<RecoveryReport, SpoolError> {
         let mut found = self.spool.move_committed(now)?;
         found.relinked = self.relink()?;
         found.enqueued += self.restore_lost()?;

@@ -8,7 +8,7 @@ mod pictures;
 mod reference;
 mod templates;
 
-use longshore_mail::mjml::{Roots, MjmlTemplate};
+use longshore_mail::mjml::{MjmlTemplate, Roots};
 
 /// Includes that our lexer does not see as such, and another renderer might.
 const HIDDEN: [&str; 3] = [

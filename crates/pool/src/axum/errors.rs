@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn kinds() -> Vec<(ErrorKind, u16)> {
-        let (after, fate) = (std::time::Duration::from_secs(1), Fate::Killed);
+        let (after, fate) = (std::time::Duration::from_secs(1), CancelEffect::Killed);
         let data = Some(serde_json::json!({"password": secret()}));
         vec![
             (ErrorKind::UnknownOperation { known: vec![secret()] }, 404),

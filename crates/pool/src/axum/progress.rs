@@ -16,7 +16,7 @@ use super::errors::to_logged_problem;
 use crate::error::{CallError, ErrorKind};
 use crate::job::call_error;
 use crate::options::CallOptions;
-use crate::payload::{Form, CallPayload};
+use crate::payload::{CallPayload, Form};
 use crate::pool::WorkerPool;
 
 /// Progress values that are buffered for a slow reader; further ones are dropped.
@@ -157,7 +157,7 @@ mod tests {
     fn a_payload_is_one_line_of_json_whatever_it_holds() {
         let pretty = CallPayload::from_json_text("{\r\n  \"a\": \"b\\nc\"\n}");
         assert_eq!(json_line(&pretty), "{    \"a\": \"b\\nc\" }");
-        assert_eq!(json_line(&Payload::bytes(*b"\n\0")), r#"{"base64":"CgA="}"#);
-        assert_eq!(json_line(&Payload::null()), "null");
+        assert_eq!(json_line(&CallPayload::bytes(*b"\n\0")), r#"{"base64":"CgA="}"#);
+        assert_eq!(json_line(&CallPayload::null()), "null");
     }
 }

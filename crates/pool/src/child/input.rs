@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::lock;
 use super::output::Output;
 use crate::call_state::CallState;
-use crate::error::{ErrorKind, CancelEffect};
+use crate::error::{CancelEffect, ErrorKind};
 use crate::protocol::decoder::Decoder;
 use crate::protocol::{CallMessage, Decoded, Encoding, FromWorker, Hello, ProtocolError, ToWorker};
 

@@ -15,15 +15,15 @@ use super::row::ResultTable;
 use super::row_collector::{Fetch, ResultLimits, RowCollector, RowsWanted};
 use super::statement::Statement;
 use super::value::Value;
-use dialect::Dialect;
 use connection_string::Target;
+use dialect::Dialect;
 use value::ColumnKind;
 
+pub mod connection_string;
+pub mod diagnostics;
 pub mod dialect;
 mod error;
-pub mod connection_string;
 pub mod value;
-pub mod diagnostics;
 
 /// Timeout of connecting to a server, where the driver supports it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

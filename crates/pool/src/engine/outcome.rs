@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore::{Failure, Outcome};
 
-use crate::error::{CallError, ErrorKind, CancelEffect};
+use crate::error::{CallError, CancelEffect, ErrorKind};
 use crate::retry_advice::RetryAdvice;
 
 /// How long a unit is snoozed if the pool's queue is full.

@@ -12,7 +12,7 @@ use tracing::Instrument;
 use super::WorkerPool;
 use super::pending::PendingCall;
 use crate::backend::Isolation;
-use crate::error::{CallError, ErrorKind, CancelEffect};
+use crate::error::{CallError, CancelEffect, ErrorKind};
 use crate::job::{CallFailure, CallResult, ClosureCommand, Job, Work, call_error};
 use crate::operation_registry::{CLOSURE, OperationEntry};
 use crate::options::CallOptions;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CallMessage, ErrorBody, FromWorker, OutgoingCall, ProtocolError, ToWorker, millis};
-use crate::payload::{Form, CallPayload};
+use crate::payload::{CallPayload, Form};
 
 /// The size of a header, its first four bytes included.
 pub(crate) const HEADER: usize = 20;

@@ -30,9 +30,11 @@ fn decode<M: Message>(
 }
 
 fn payload() -> impl Strategy<Value = CallPayload> {
-    let json = any::<(String, i64, Vec<Option<bool>>)>().prop_map(|it| CallPayload::json(&it).unwrap());
+    let json =
+        any::<(String, i64, Vec<Option<bool>>)>().prop_map(|it| CallPayload::json(&it).unwrap());
     let bytes = proptest::collection::vec(any::<u8>(), 0..100).prop_map(CallPayload::bytes);
-    let large = (any::<u8>(), 0..80_000_usize).prop_map(|(byte, n)| CallPayload::bytes(vec![byte; n]));
+    let large =
+        (any::<u8>(), 0..80_000_usize).prop_map(|(byte, n)| CallPayload::bytes(vec![byte; n]));
     prop_oneof![4 => json, 4 => bytes, 1 => large]
 }
 

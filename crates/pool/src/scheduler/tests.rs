@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-fn settings() -> Settings {
-    Settings { min: 1, max: 2, queue: 2, max_calls: None, ..Settings::default() }
+fn settings() -> PoolSettings {
+    PoolSettings { min: 1, max: 2, queue: 2, max_calls: None, ..PoolSettings::default() }
 }
 
 /// A scheduler with ready workers, and the time.
-fn scheduler(settings: Settings) -> (WorkerScheduler<&'static str>, Instant) {
+fn scheduler(settings: PoolSettings) -> (WorkerScheduler<&'static str>, Instant) {
     let now = Instant::now();
     let mut scheduler = WorkerScheduler::new(settings, true);
     for command in scheduler.maintain(now) {
@@ -27,7 +27,7 @@ fn refuse(
     job: &'static str,
     now: Instant,
 ) -> CallAdmission<&'static str> {
-    scheduler.submit(job, 5, WhenFull::Refuse, now)
+    scheduler.submit(job, 5, WhenQueueFull::Refuse, now)
 }
 
 fn wait(
@@ -35,7 +35,7 @@ fn wait(
     job: &'static str,
     now: Instant,
 ) -> CallAdmission<&'static str> {
-    scheduler.submit(job, 5, WhenFull::Wait, now)
+    scheduler.submit(job, 5, WhenQueueFull::Wait, now)
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_call_goes_to_a_free_worker_then_to_a_new_one_then_waits_then_is_refused() {
 
 #[test]
 fn without_a_queue_every_worker_can_still_be_used() {
-    let (mut scheduler, now) = scheduler(Settings { min: 0, queue: 0, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { min: 0, queue: 0, ..settings() });
     assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Queued((5, 1), Some(1)));
     assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Queued((5, 2), Some(2)));
     assert_eq!(refuse(&mut scheduler, "c", now), CallAdmission::Full("c"));
@@ -63,7 +63,7 @@ fn without_a_queue_every_worker_can_still_be_used() {
 
 #[test]
 fn who_waits_for_a_place_gets_it_in_the_order_of_coming_and_nobody_overtakes() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, queue: 1, ..settings() });
     assert_eq!(wait(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
     for (number, job) in ["b", "c", "d"].into_iter().enumerate() {
         let ticket = (5, 1 + number as u64);
@@ -71,7 +71,10 @@ fn who_waits_for_a_place_gets_it_in_the_order_of_coming_and_nobody_overtakes() {
     }
     // Even the most urgent call does not overtake calls that wait for queue space, or later calls
     // could wait for ever.
-    assert!(matches!(scheduler.submit("e", 1, WhenFull::Wait, now), CallAdmission::Queued(..)));
+    assert!(matches!(
+        scheduler.submit("e", 1, WhenQueueFull::Wait, now),
+        CallAdmission::Queued(..)
+    ));
     assert_eq!(refuse(&mut scheduler, "f", now), CallAdmission::Full("f"));
     let command: Vec<_> = (0..4).map(|_| scheduler.finished(1, now)).collect();
     assert_eq!(command, ["b", "c", "d", "e"].map(NextAction::Run));
@@ -79,10 +82,10 @@ fn who_waits_for_a_place_gets_it_in_the_order_of_coming_and_nobody_overtakes() {
 
 #[test]
 fn the_most_urgent_goes_first_and_equals_in_the_order_of_coming() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 9, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, queue: 9, ..settings() });
     assert_eq!(refuse(&mut scheduler, "first", now), CallAdmission::Assigned(1, "first"));
     for (job, priority) in [("late", 9), ("a", 5), ("b", 5), ("urgent", 1)] {
-        scheduler.submit(job, priority, WhenFull::Refuse, now);
+        scheduler.submit(job, priority, WhenQueueFull::Refuse, now);
     }
     let command: Vec<_> = (0..4).map(|_| scheduler.finished(1, now)).collect();
     assert_eq!(command, ["urgent", "a", "b", "late"].map(NextAction::Run));
@@ -90,7 +93,7 @@ fn the_most_urgent_goes_first_and_equals_in_the_order_of_coming() {
 
 #[test]
 fn a_withdrawn_call_makes_room_for_the_next_in_line() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, queue: 1, ..settings() });
     for job in ["a", "b", "c", "d"] {
         wait(&mut scheduler, job, now);
     }
@@ -103,7 +106,7 @@ fn a_withdrawn_call_makes_room_for_the_next_in_line() {
 
 #[test]
 fn a_worn_worker_works_on_until_its_replacement_is_ready() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, max_calls: Some(1), ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(1), ..settings() });
     refuse(&mut scheduler, "a", now);
     assert_eq!(scheduler.finished(1, now), NextAction::Wait);
     assert!(scheduler.take_maintenance_request());
@@ -116,7 +119,7 @@ fn a_worn_worker_works_on_until_its_replacement_is_ready() {
 
 #[test]
 fn a_replacement_whose_former_died_takes_its_seat() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, max_calls: Some(1), ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(1), ..settings() });
     refuse(&mut scheduler, "a", now);
     scheduler.finished(1, now);
     assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
@@ -128,7 +131,7 @@ fn a_replacement_whose_former_died_takes_its_seat() {
 
 #[test]
 fn lives_are_spread_by_an_eighth_either_way() {
-    let mut settings = Settings { min: 40, max: 40, max_calls: Some(800), ..settings() };
+    let mut settings = PoolSettings { min: 40, max: 40, max_calls: Some(800), ..settings() };
     settings.max_age = Some(Duration::from_secs(800));
     let (scheduler, now) = scheduler(settings);
     let lives: Vec<u64> = scheduler.workers.values().map(|slot| slot.max_calls.unwrap()).collect();
@@ -198,7 +201,7 @@ fn a_worker_that_ends_before_its_first_call_is_a_start_that_failed() {
 
 #[test]
 fn an_abandoned_worker_is_replaced_and_leaves_when_it_is_done() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, max_abandoned: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_abandoned: 1, ..settings() });
     refuse(&mut scheduler, "a", now);
     scheduler.schedule_abandon(1, now, now);
     assert_eq!(scheduler.counts().abandoned, 1);
@@ -215,7 +218,7 @@ fn an_abandoned_worker_is_replaced_and_leaves_when_it_is_done() {
 
 #[test]
 fn a_call_taken_back_keeps_its_thread_until_its_time_is_over() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, ..settings() });
     refuse(&mut scheduler, "a", now);
     let deadline = now + Duration::from_secs(9);
     scheduler.schedule_abandon(1, deadline, now);
@@ -243,7 +246,7 @@ fn a_thread_that_takes_too_long_to_start_is_given_up() {
 
 #[test]
 fn a_closing_table_does_what_waits_and_lets_everybody_go() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, queue: 1, ..settings() });
     for job in ["a", "b", "c"] {
         wait(&mut scheduler, job, now);
     }
@@ -270,7 +273,7 @@ fn a_worker_that_starts_while_the_table_closes_goes_at_once() {
 
 #[test]
 fn a_smaller_table_lets_the_free_go_at_once_and_the_busy_when_done() {
-    let (mut scheduler, now) = scheduler(Settings { min: 3, max: 3, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { min: 3, max: 3, ..settings() });
     refuse(&mut scheduler, "a", now);
     refuse(&mut scheduler, "b", now);
     scheduler.resize(1, 1);
@@ -283,7 +286,7 @@ fn a_smaller_table_lets_the_free_go_at_once_and_the_busy_when_done() {
 
 #[test]
 fn a_worker_with_calls_ahead_gets_them_only_while_it_is_at_one() {
-    let (mut scheduler, now) = scheduler(Settings { max: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, ..settings() });
     scheduler.set_prefetch(1, 2);
     assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
     assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Assigned(1, "b"));
@@ -298,7 +301,7 @@ fn a_worker_with_calls_ahead_gets_them_only_while_it_is_at_one() {
 
 #[test]
 fn workers_that_want_to_be_replaced_before_their_first_call_are_so_ever_more_slowly() {
-    let (mut scheduler, start) = scheduler(Settings { max: 1, ..settings() });
+    let (mut scheduler, start) = scheduler(PoolSettings { max: 1, ..settings() });
     let (mut now, mut id, mut waits) = (start, 1, Vec::new());
     for _ in 0..4 {
         scheduler.replace(id, EndCause::Requested);

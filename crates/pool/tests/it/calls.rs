@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use longshore_pool::{
-    PoolCall, CallOptions, ErrorKind, Operation, Operations, CallPayload, PoolSettings, WorkerPool,
+    CallOptions, CallPayload, ErrorKind, Operation, Operations, PoolCall, PoolSettings, WorkerPool,
 };
 use tokio::sync::mpsc;
 
@@ -50,9 +50,10 @@ async fn what_cannot_be_called_is_refused_with_what_can() {
 
 #[tokio::test]
 async fn arguments_and_results_have_a_largest_size() {
-    let operations = Operations::stateless().add_bytes("grow", |(), _: &PoolCall, bytes: Vec<u8>| {
-        Ok::<_, String>([bytes.as_slice(), &bytes].concat())
-    });
+    let operations = Operations::stateless()
+        .add_bytes("grow", |(), _: &PoolCall, bytes: Vec<u8>| {
+            Ok::<_, String>([bytes.as_slice(), &bytes].concat())
+        });
     let settings = PoolSettings { max_frame: 100, ..PoolSettings::default() };
     let pool = WorkerPool::threads("small", operations, settings).await.unwrap();
     let grow = async |bytes: usize| {
@@ -107,10 +108,11 @@ async fn many_calls_wait_where_others_fill_the_queue_and_may_come_from_a_stream(
 
 #[tokio::test]
 async fn words_on_how_far_a_call_is_reach_a_listener_and_never_wait_for_one() {
-    let operations = Operations::stateless().add_with("steps", |(), call: &PoolCall, steps: u32| {
-        (0..steps).for_each(|step| call.progress(&step));
-        Ok::<_, String>(steps)
-    });
+    let operations =
+        Operations::stateless().add_with("steps", |(), call: &PoolCall, steps: u32| {
+            (0..steps).for_each(|step| call.progress(&step));
+            Ok::<_, String>(steps)
+        });
     let pool = WorkerPool::threads("steps", operations, PoolSettings::default()).await.unwrap();
     let (sender, mut steps) = mpsc::channel(3);
     let options = CallOptions::default().progress(sender);

@@ -11,7 +11,7 @@ use longshore::{
 };
 use longshore_pool::engine::{HandleError, HandlePool};
 use longshore_pool::{
-    PoolCall, ErrorKind, OperationError, OperationSet, Operations, PoolSettings, WorkerPool,
+    ErrorKind, OperationError, OperationSet, Operations, PoolCall, PoolSettings, WorkerPool,
 };
 use serde_json::{Value, json};
 
@@ -196,11 +196,12 @@ async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
 async fn what_a_call_says_of_its_progress_is_the_units() {
     let gate = Gate::default();
     let waits = gate.clone();
-    let operations = Operations::stateless().add_with("slow", move |(), call: &PoolCall, (): ()| {
-        call.progress(&json!({"done": 1, "of": 2, "message": "halfway"}));
-        waits.pass(1);
-        Ok::<_, String>(())
-    });
+    let operations =
+        Operations::stateless().add_with("slow", move |(), call: &PoolCall, (): ()| {
+            call.progress(&json!({"done": 1, "of": 2, "message": "halfway"}));
+            waits.pass(1);
+            Ok::<_, String>(())
+        });
     let pool = threads(operations).await;
     let fixture = Fixture::new();
     let id = fixture.send("slow", json!(null)).await;
@@ -226,13 +227,14 @@ async fn what_a_call_says_of_its_progress_is_the_units() {
 async fn a_unit_that_is_cancelled_takes_its_call_back() {
     let begun = Arc::new(tokio::sync::Notify::new());
     let begins = Arc::clone(&begun);
-    let operations = Operations::stateless().add_with("long", move |(), call: &PoolCall, (): ()| {
-        begins.notify_one();
-        while !call.is_cancelled() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Err::<(), _>("as you wish")
-    });
+    let operations =
+        Operations::stateless().add_with("long", move |(), call: &PoolCall, (): ()| {
+            begins.notify_one();
+            while !call.is_cancelled() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err::<(), _>("as you wish")
+        });
     let pool = threads(operations).await;
     let fixture = Fixture::new();
     let id = fixture.send("long", json!(null)).await;

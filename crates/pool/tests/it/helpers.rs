@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use longshore_pool::{Program, PoolSettings, WorkerPool};
+use longshore_pool::{PoolSettings, Program, WorkerPool};
 
 /// The scripted Python worker, with this encoding and behaviour at start.
 pub(crate) fn worker(encoding: &str, start: &str) -> Program {

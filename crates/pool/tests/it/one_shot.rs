@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longshore_pool::{CallError, ErrorKind, ResourceLimits, Program, PoolSettings, WorkerPool};
+use longshore_pool::{CallError, ErrorKind, PoolSettings, Program, ResourceLimits, WorkerPool};
 use serde_json::Value;
 
 use crate::helpers::{eventually, exists, worker, zombies};
@@ -37,7 +37,8 @@ async fn each_call_has_a_process_that_remembers_nothing_and_is_gone_after_it() {
 async fn no_more_run_at_a_time_than_asked_for() {
     let settings = PoolSettings { max: 2, ..PoolSettings::default() };
     let pool =
-        WorkerPool::one_shot("test", worker("json", "well"), ResourceLimits::default(), settings).await;
+        WorkerPool::one_shot("test", worker("json", "well"), ResourceLimits::default(), settings)
+            .await;
     let pool = pool.unwrap();
     let calls = (0..6).map(|_| async {
         let slept = pool.call::<_, f64>("sleep", &0.05).await;

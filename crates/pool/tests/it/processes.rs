@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_pool::{CallOptions, Channel, ErrorKind, Form, CallPayload, Program, WorkerPool};
+use longshore_pool::{CallOptions, CallPayload, Channel, ErrorKind, Form, Program, WorkerPool};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

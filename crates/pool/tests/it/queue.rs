@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_pool::{CallError, CallOptions, ErrorKind, CancelEffect, WhenQueueFull};
+use longshore_pool::{CallError, CallOptions, CancelEffect, ErrorKind, WhenQueueFull};
 use tokio::task::JoinSet;
 
 use crate::gate::gated;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longshore_pool::{CallOptions, ErrorKind, Form, CallPayload, Program};
+use longshore_pool::{CallOptions, CallPayload, ErrorKind, Form, Program};
 use serde_json::{Value, json};
 
 use crate::helpers::{exactly, pool};

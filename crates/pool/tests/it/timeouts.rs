@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use longshore_pool::{
-    PoolCall, CallOptions, ErrorKind, CancelEffect, OnTimeout, Operation, Operations, PoolSettings, WorkerPool,
+    CallOptions, CancelEffect, ErrorKind, OnTimeout, Operation, Operations, PoolCall, PoolSettings,
+    WorkerPool,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +53,10 @@ async fn no_more_threads_are_given_up_than_may_be() {
     }
     assert_eq!((pool.stats().abandoned, pool.stats().busy), (1, 1));
     let error = pool.call_with::<_, ()>("noop", &(), short_timeout()).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. }), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. }),
+        "{error}"
+    );
     gate.open();
     pool.call::<_, ()>("noop", &()).await.unwrap();
     eventually("all is well again", || pool.health() == longshore_pool::Health::Ok).await;

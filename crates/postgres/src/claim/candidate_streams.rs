@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::stride_scheduler::effective_weight;
 use longshore_core::store::{ClaimRequest, Queues};
+use longshore_core::stride_scheduler::effective_weight;
 use longshore_core::{BatchId, Error, Kind, QueueName, Result, TenantId};
 use tokio_postgres::Row;
 use uuid::Uuid;

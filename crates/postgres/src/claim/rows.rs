@@ -5,8 +5,8 @@
 //! from before the crash would pass for the new one. So a claim sets the fence to the time, or to
 //! the last fence plus one if that is greater.
 
-use longshore_core::worker_session::Lease;
 use longshore_core::store::{ClaimRequest, LeasedUnit};
+use longshore_core::worker_session::Lease;
 use longshore_core::{Result, UnitState};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::candidate_streams::CandidateStream;
 use super::plan::RoundPlan;
 use crate::error::damaged;
-use crate::row::{READY_ALONE, Columns, READY_CAPPED, UnitParts, UnitRow, state_code, unit, value};
+use crate::row::{Columns, READY_ALONE, READY_CAPPED, UnitParts, UnitRow, state_code, unit, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::uuid;
@@ -73,7 +73,12 @@ impl CandidateUnit {
     }
 
     /// Converts it into the unit that its holder receives.
-    pub(super) fn into_held(self, claim: &ClaimRequest, stream: &Stream, alone: bool) -> Result<LeasedUnit> {
+    pub(super) fn into_held(
+        self,
+        claim: &ClaimRequest,
+        stream: &Stream,
+        alone: bool,
+    ) -> Result<LeasedUnit> {
         let lease = Lease { unit: self.row.id, fence: self.row.fence };
         let started = self.row.started_at.is_some();
         let unit = unit(self.row, self.parts, stream, Some(claim.session))?;

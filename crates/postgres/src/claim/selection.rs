@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
+use longshore_core::store::ClaimRequest;
 use longshore_core::stride_scheduler::{LaneShare, StrideCursor};
 use longshore_core::unit_state::{Event, transition};
-use longshore_core::store::ClaimRequest;
 use longshore_core::{Policy, Result, Timestamp, UnitState};
 
 use super::concurrency_keys::ConcurrencyKeys;

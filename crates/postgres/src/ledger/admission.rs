@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_accounts::budget::BudgetDecision;
 use longshore_accounts::rows::{CALL_COLUMNS, read_call};
-use longshore_accounts::{CallAdmission, BudgetState, Call, NewCall};
+use longshore_accounts::{BudgetState, Call, CallAdmission, NewCall};
 use longshore_core::{CallId, Error, Result, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;

@@ -4,8 +4,8 @@ use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
 use longshore_accounts::{
-    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingChange, PendingFilter, ProviderBatchChange,
-    CloseReason, ProviderBatch,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
+    PendingRequest, ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Result, UnitId};
 use uuid::Uuid;
@@ -126,7 +126,11 @@ async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Res
 
 /// Records replies. They are written one by one, so that the first of two replies to the same
 /// request is kept.
-async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[BatchAnswer]) -> Result<Vec<UnitId>> {
+async fn deliver(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    deliveries: &[BatchAnswer],
+) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
     for BatchAnswer { custom_id, reply } in deliveries {
         let sql = "UPDATE longshore_pending_request SET answer = coalesce(answer, $3),

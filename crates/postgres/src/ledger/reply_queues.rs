@@ -1,7 +1,7 @@
 //! Reply queues: which session owns one, and what happens to its units when it is closed.
 
-use longshore_core::unit_state::{Event, transition};
 use longshore_core::store::SendResult;
+use longshore_core::unit_state::{Event, transition};
 use longshore_core::{Error, NewUnit, Policy, QueueName, Result, Scope, SessionId, TenantId};
 use uuid::Uuid;
 
@@ -62,7 +62,11 @@ async fn close(tx: &mut Tx<'_>, tenant: &TenantId, queue: &QueueName) -> Result<
 
 /// Sends a unit to a reply queue, if it is open. Closing the queue waits for this commit, and then
 /// cancels the unit.
-pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<SendResult>> {
+pub(crate) async fn reply(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    unit: &NewUnit,
+) -> Result<Option<SendResult>> {
     let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND name = $2 FOR KEY SHARE";
     if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str()]).await?.is_none() {
         return Ok(None);
@@ -104,7 +108,8 @@ async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
             running.push(row);
             continue;
         }
-        let step = transition(&row.transition_input()?, &Event::Cancel, &Policy::default(), tx.now)?;
+        let step =
+            transition(&row.transition_input()?, &Event::Cancel, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
     if !running.is_empty() {

@@ -1,7 +1,9 @@
 //! API tokens by their hash, and the audit log.
 
 use longshore_accounts::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
-use longshore_accounts::{AuditEntry, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord, page_cursor};
+use longshore_accounts::{
+    AuditEntry, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord, page_cursor,
+};
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use tokio_postgres::Row;

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PermitReply, PermitRequest, PERMIT_AGING_PER_LEVEL};
+use longshore_core::permits::{
+    AcquireRequest, AcquireResult, PERMIT_AGING_PER_LEVEL, PermitReply, PermitRequest,
+};
 use longshore_core::{Coalescer, PoolName, Result};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -16,7 +18,9 @@ use crate::typed_params::replace_nul;
 
 /// The coalescer of each pool that this process has used.
 #[derive(Debug, Default)]
-pub(crate) struct PoolCoalescers(Mutex<HashMap<PoolName, Arc<Coalescer<PermitRequest, PermitReply>>>>);
+pub(crate) struct PoolCoalescers(
+    Mutex<HashMap<PoolName, Arc<Coalescer<PermitRequest, PermitReply>>>>,
+);
 
 impl PoolCoalescers {
     fn get(&self, pool: &PoolName) -> Arc<Coalescer<PermitRequest, PermitReply>> {
@@ -30,7 +34,11 @@ impl PoolCoalescers {
 }
 
 /// Runs a request alone, or together with others to the same pool if a call is in flight.
-pub(super) async fn submit(inner: &Arc<StoreInner>, pool: &PoolName, job: PermitRequest) -> PermitReply {
+pub(super) async fn submit(
+    inner: &Arc<StoreInner>,
+    pool: &PoolName,
+    job: PermitRequest,
+) -> PermitReply {
     let jobs = inner.pool_coalescers.get(pool);
     let (inner, pool) = (Arc::clone(inner), pool.clone());
     let call = move |jobs| {
@@ -42,7 +50,11 @@ pub(super) async fn submit(inner: &Arc<StoreInner>, pool: &PoolName, job: Permit
         .unwrap_or_else(|| Err(damaged("a pool request that did not complete")))
 }
 
-async fn execute(inner: &StoreInner, pool: &PoolName, jobs: Vec<PermitRequest>) -> Vec<PermitReply> {
+async fn execute(
+    inner: &StoreInner,
+    pool: &PoolName,
+    jobs: Vec<PermitRequest>,
+) -> Vec<PermitReply> {
     match &jobs[..] {
         [PermitRequest::Ask(ask)] => vec![super::ask_one(inner, pool, ask).await.map(Some)],
         [PermitRequest::Release { ids, late }] => {
@@ -55,12 +67,18 @@ async fn execute(inner: &StoreInner, pool: &PoolName, jobs: Vec<PermitRequest>) 
     }
 }
 
-async fn execute_batch(inner: &StoreInner, pool: &PoolName, jobs: &[PermitRequest]) -> Result<Vec<PermitReply>> {
+async fn execute_batch(
+    inner: &StoreInner,
+    pool: &PoolName,
+    jobs: &[PermitRequest],
+) -> Result<Vec<PermitReply>> {
     let released = |late| -> Vec<Uuid> {
-        let released = jobs.iter().flat_map(PermitRequest::releases).filter(|(_, its)| *its == late);
+        let released =
+            jobs.iter().flat_map(PermitRequest::releases).filter(|(_, its)| *its == late);
         released.map(|(id, _)| uuid(id)).collect()
     };
-    let asks: Vec<&AcquireRequest> = jobs.iter().filter_map(PermitRequest::acquire_request).collect();
+    let asks: Vec<&AcquireRequest> =
+        jobs.iter().filter_map(PermitRequest::acquire_request).collect();
     let rows = inner
         .query_autocommit(
             "SELECT outcome, fence, waited, ahead, retry_after, notified, request_index
@@ -76,7 +94,9 @@ async fn execute_batch(inner: &StoreInner, pool: &PoolName, jobs: &[PermitReques
                 &column(&asks, |ask| replace_nul(&ask.owner)),
                 &column(&asks, |ask| micros(ask.ttl)),
                 &column(&asks, wait_ttl),
-                &column(&asks, |ask| micros(PERMIT_AGING_PER_LEVEL * u32::from(ask.priority.level()))),
+                &column(&asks, |ask| {
+                    micros(PERMIT_AGING_PER_LEVEL * u32::from(ask.priority.level()))
+                }),
             ],
         )
         .await?;

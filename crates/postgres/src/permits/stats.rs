@@ -1,7 +1,7 @@
 //! Statistics of a pool. Read-only: expired permits and requests that are not deleted yet are
 //! omitted.
 
-use longshore_core::permits::{Holder, PoolStats, Waiter, WaitHistogram};
+use longshore_core::permits::{Holder, PoolStats, WaitHistogram, Waiter};
 use longshore_core::{PoolName, Priority, Result};
 use tokio_postgres::Row;
 
@@ -61,7 +61,14 @@ fn add_permit(row: &Row, stats: &mut PoolStats) -> Result<()> {
             let (fence, held, left) =
                 (fence.unsigned_abs(), duration(row, 12)?, duration(row, 10)?);
             stats.in_use += weight;
-            stats.holders.push(Holder { id, owner, weight, fence, held_for: held, expires_in: left });
+            stats.holders.push(Holder {
+                id,
+                owner,
+                weight,
+                fence,
+                held_for: held,
+                expires_in: left,
+            });
         }
         None => {
             let level: i16 = value(row, 8)?;

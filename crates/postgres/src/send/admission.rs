@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use longshore_core::admission::UnitDependencies;
 use longshore_core::sql_encoding::dedup_window;
-use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::store::{SendRejection, SendResult};
 use longshore_core::unit::{Dedup, DedupWindow};
+use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::{NewUnit, Policy, Result, TenantId, Timestamp, UnitId, UnitState};
 use uuid::Uuid;
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::dedup_key;
 use crate::error::{conflict, damaged};
-use crate::row::{UnitAttributes, state_code, state, value};
+use crate::row::{UnitAttributes, state, state_code, value};
 use crate::store::StoreInner;
 use crate::streams::Stream;
 use crate::tx::Tx;

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
+use longshore_core::store::{Heartbeat, HeartbeatReply, ProgressNote};
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::Lease;
-use longshore_core::store::{Heartbeat, HeartbeatReply, ProgressNote};
 use longshore_core::{Error, Policy, Result, SessionId, UnitId};
 use uuid::Uuid;
 
@@ -21,7 +21,11 @@ use crate::tx::Tx;
 use crate::typed_params::{session_uuid, unit_id, uuid};
 
 /// Records a heartbeat, and returns what the worker must know.
-pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
+pub(crate) async fn beat(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    beat: &Heartbeat,
+) -> Result<HeartbeatReply> {
     let sql = format!(
         "WITH me AS (
            UPDATE longshore_session SET heartbeats = heartbeats + 1, heartbeat_at = $2, cpu =
@@ -96,7 +100,8 @@ pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease
             continue;
         }
         let Some(row) = rows.remove(&lease.unit) else { continue };
-        let step = transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
+        let step =
+            transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
         let fence = row.fence + 1;
         changes.push(UnitChange::new(row, step, fence, Some(session)));
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use longshore_core::store::LeasedUnit;
 use longshore_core::unit_state::runs_alone;
 use longshore_core::worker_session::Lease;
-use longshore_core::store::LeasedUnit;
 use longshore_core::{Error, Result, SessionId};
 use tokio_postgres::Row;
 use uuid::Uuid;

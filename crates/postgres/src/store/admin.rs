@@ -1,11 +1,11 @@
 //! [`Operate`] and [`Tenants`] on PostgreSQL.
 
 use longshore_core::batch::BatchAction;
-use longshore_core::worker_session::WorkerCommand;
 use longshore_core::store::{
-    Queries, Admin, UnitActionResult, SettingsChange, Tenant, TenantChange, Tenants, UnitAction,
+    Admin, Queries, SettingsChange, Tenant, TenantChange, Tenants, UnitAction, UnitActionResult,
     UnitSelection,
 };
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{
     Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState,
 };
@@ -75,7 +75,11 @@ impl PostgresStore {
         operation!(self, Relaxed, tx => admin::units_in_queue(&mut tx, scope, queue, state))
     }
 
-    async fn operate_in_chunks(&self, ids: &[UnitId], action: UnitAction) -> Result<UnitActionResult> {
+    async fn operate_in_chunks(
+        &self,
+        ids: &[UnitId],
+        action: UnitAction,
+    ) -> Result<UnitActionResult> {
         let mut all = UnitActionResult::default();
         for chunk in ids.chunks(admin::MAX_CHUNK_UNITS as usize) {
             let one = self.operate_chunk(chunk, action).await?;

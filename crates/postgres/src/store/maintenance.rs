@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longshore_core::failure_detector::StalledSession;
-use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention, Maintenance};
+use longshore_core::store::{Maintenance, PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::{Result, SessionId};
 
 use super::{PostgresStore, operation, operations};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireRequest, AcquireResult, PoolChange, PoolStats};
 use longshore_core::{PermitId, Permits, PoolName, Result};
 
 use super::PostgresStore;

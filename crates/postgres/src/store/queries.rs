@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use longshore_core::worker_session::Session;
 use longshore_core::store::{
-    ChangeSet, Queries, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
+    ChangeSet, Page, Queries, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
+use longshore_core::worker_session::Session;
 use longshore_core::{Batch, BatchId, BatchStatus, Payload, Result, Scope, Unit, UnitId};
 use tokio::time::Instant;
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use longshore_accounts::CallRecord;
-use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
 use longshore_core::store::{
-    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, CheckpointRequest, WorkerApi,
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat,
+    HeartbeatReply, LeasedUnit, WorkerApi,
 };
 use longshore_core::unit::check_size;
+use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
 use longshore_core::{Result, SessionId, Timestamp, UnitState};
 
 use super::{operation, operation_without_timeout, operations};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore_core::schedule::{NewSchedule, SchedulePlan, UnitTemplate};
+use longshore_core::store::{Enqueue, IfExists, Maintenance, Queries, ScheduleFilter, WorkerApi};
 use longshore_core::worker_session::NewSession;
-use longshore_core::store::{IfExists, Queries, Enqueue, WorkerApi, ScheduleFilter, Maintenance};
 use longshore_core::{
     BatchId, BatchStatus, Clock, Kind, NewBatch, ScheduleName, Schedules, Scope, SessionId,
     SystemClock, TenantId,

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{
-    CallAdmission, Budget, CallEnd, CallRecord, CallStatus, Calls as _, BucketRequest, Limits as _, NewCall,
-    Usage, UsageBy, UsageFilter,
+    BucketRequest, Budget, CallAdmission, CallEnd, CallRecord, CallStatus, Calls as _, Limits as _,
+    NewCall, Usage, UsageBy, UsageFilter,
 };
-use longshore::worker_session::{Lease, NewSession};
 use longshore::failure_detector::StalledSession;
 use longshore::store::{ClaimRequest, FinishRequest, FinishResult};
+use longshore::worker_session::{Lease, NewSession};
 use longshore::{
-    Clock, Queries as _, Enqueue as _, Kind, WorkerApi as _, NewUnit, Outcome, ProfileName, Scope,
-    SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, Maintenance as _,
+    Clock, Enqueue as _, Kind, Maintenance as _, NewUnit, Outcome, ProfileName, Queries as _,
+    Scope, SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, WorkerApi as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -201,7 +201,10 @@ async fn calls_in_a_callers_transaction_share_its_fate() {
         ..call(&TenantId::default())
     };
     app.store.admit_calls(vec![of_unit.clone()]).await.unwrap();
-    let end = FinishRequest { calls: vec![ended(&of_unit)], ..FinishRequest::new(lease, Outcome::Done(None)) };
+    let end = FinishRequest {
+        calls: vec![ended(&of_unit)],
+        ..FinishRequest::new(lease, Outcome::Done(None))
+    };
     for commit in [false, true] {
         let store = Arc::clone(&app.store);
         let tx = app.own.transaction().await.unwrap();

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use longshore_core::store::{
+    ClaimRequest, Enqueue, FinishRequest, FinishResult, Queries, Queues, WorkerApi,
+};
 use longshore_core::worker_session::NewSession;
-use longshore_core::store::{ClaimRequest, FinishRequest, FinishResult, Queries, Enqueue, WorkerApi, Queues};
 use longshore_core::{Error, Kind, NewUnit, Outcome, Policy, Result, Scope, SessionId, UnitState};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_testkit::servers::PrivatePostgres;

@@ -4,8 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use longshore_postgres::{PostgresOptions, PostgresStore};
-use longshore_testkit::servers::PrivatePostgres;
 use longshore_testkit::chaos::{ChaosProcessConfig, ChaosTest, run_process};
+use longshore_testkit::servers::PrivatePostgres;
 use tokio::task::block_in_place;
 
 async fn open(url: &str) -> PostgresStore {

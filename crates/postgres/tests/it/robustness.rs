@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use longshore::batch::BatchAction;
 use longshore::outcome::Params;
-use longshore::worker_session::Lease;
 use longshore::store::{BatchChunk, FinishRequest, FinishResult};
+use longshore::worker_session::Lease;
 use longshore::{
-    BatchId, BatchStatus, Clock, Effect, Queries as _, Enqueue as _, WorkerApi as _, NewBatch, NewUnit,
-    Admin as _, Outcome, Scope, SessionId, SystemClock, Timestamp, UnitState, Maintenance as _,
+    Admin as _, BatchId, BatchStatus, Clock, Effect, Enqueue as _, Maintenance as _, NewBatch,
+    NewUnit, Outcome, Queries as _, Scope, SessionId, SystemClock, Timestamp, UnitState,
+    WorkerApi as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -154,7 +155,8 @@ async fn what_an_effect_sets_does_not_outlive_it() {
     let sly = "UPDATE orders SET state = coalesce(
         set_config('search_path', 'nowhere', false), set_config('role', 'pg_monitor', false), 'x')
         WHERE id = 1";
-    let end = |nth: usize, sql: &str| FinishRequest { effects: vec![effect(sql)], ..done(held[nth]) };
+    let end =
+        |nth: usize, sql: &str| FinishRequest { effects: vec![effect(sql)], ..done(held[nth]) };
     let ends = vec![end(0, sly), end(1, "UPDATE orders SET state = 'packed' WHERE id = 2")];
     let ended = app.store.finish(app.session, ends).await.unwrap();
     assert_eq!(ended, vec![FinishResult::Recorded(UnitState::Done); 2]);

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::outcome::Params;
-use longshore::worker_session::{Lease, NewSession};
 use longshore::store::{
-    Capacity, ClaimRequest, FinishRequest, FinishResult, QueueChange, Queues, SendRejection, SendResult, TenantChange,
+    Capacity, ClaimRequest, FinishRequest, FinishResult, QueueChange, Queues, SendRejection,
+    SendResult, TenantChange,
 };
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
+use longshore::worker_session::{Lease, NewSession};
 use longshore::{
-    Effect, Error, Queries as _, Enqueue as _, Kind, WorkerApi as _, NewBatch, NewUnit, Admin as _,
-    Outcome, QueueName, Scope, SessionId, TenantId, Tenants as _, UnitId, UnitState,
+    Admin as _, Effect, Enqueue as _, Error, Kind, NewBatch, NewUnit, Outcome, Queries as _,
+    QueueName, Scope, SessionId, TenantId, Tenants as _, UnitId, UnitState, WorkerApi as _,
 };
 use longshore_postgres::tokio_postgres::{Client, NoTls};
 use longshore_postgres::{PostgresOptions, PostgresStore};
@@ -79,7 +80,8 @@ impl OrderApp {
     }
 
     pub(crate) async fn claim(&self, free: u32) -> Vec<Lease> {
-        let claim = ClaimRequest { free_slots: free, ..ClaimRequest::new(self.session, vec![kind()], 9) };
+        let claim =
+            ClaimRequest { free_slots: free, ..ClaimRequest::new(self.session, vec![kind()], 9) };
         let claimed = self.store.claim(claim).await.unwrap();
         claimed.units.iter().map(|held| held.lease).collect()
     }
@@ -203,8 +205,10 @@ async fn effects_go_with_a_finish_in_a_callers_transaction() {
         params: Params::Ordered(vec![]),
         expected_rows: Some(1),
     };
-    let end =
-        |sql| FinishRequest { effects: vec![effect(sql)], ..FinishRequest::new(lease, Outcome::Done(None)) };
+    let end = |sql| FinishRequest {
+        effects: vec![effect(sql)],
+        ..FinishRequest::new(lease, Outcome::Done(None))
+    };
     let (store, session) = (Arc::clone(&app.store), app.session);
     let tx = app.own.transaction().await.unwrap();
     let bad = [end("UPDATE orders SET state = 'x' WHERE id = 99")];
@@ -301,7 +305,10 @@ async fn a_suspended_tenant_is_refused_in_a_callers_transaction() {
     let store = Arc::clone(&app.store);
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
-    assert!(matches!(sent.value[..], [SendResult::Refused(SendRejection::Suspended(_))]), "{sent:?}");
+    assert!(
+        matches!(sent.value[..], [SendResult::Refused(SendRejection::Suspended(_))]),
+        "{sent:?}"
+    );
     tx.commit().await.unwrap();
     assert_eq!(app.live().await, 0);
 }

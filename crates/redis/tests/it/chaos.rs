@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 use longshore_testkit::chaos::{ChaosProcessConfig, ChaosTest, run_process};
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 use tokio::task::block_in_place;
 
 use crate::helpers::{open, server};
@@ -27,7 +27,8 @@ async fn run_chaos(remembers: RedisPersistence, restart: &mut dyn FnMut(&mut Pri
         Ok(command)
     };
     let restart = &mut || block_in_place(|| restart(&mut server));
-    let storm = ChaosTest { loses_data: remembers == RedisPersistence::Nothing, ..ChaosTest::from_env() };
+    let storm =
+        ChaosTest { loses_data: remembers == RedisPersistence::Nothing, ..ChaosTest::from_env() };
     let report = storm.run(open(&url), &url, &start, restart).await.unwrap();
     report.check();
     assert_eq!(report.restarted, 2);

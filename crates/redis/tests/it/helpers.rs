@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, IfFull, Permits};
+use longshore_core::permits::{AcquireRequest, AcquireResult, IfFull, PermitGrant, Permits};
 use longshore_core::{PermitId, PoolName, Priority, Result};
 use longshore_redis::{RedisOptions, RedisPermits};
 use longshore_testkit::servers::{PrivateRedis, RedisPersistence};

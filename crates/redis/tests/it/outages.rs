@@ -29,7 +29,8 @@ async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
     }
     block_in_place(|| server.restart()).unwrap();
     // The server has lost the scripts; they are sent again.
-    let AcquireResult::Granted(again) = retry_until_ok(|| permits.acquire(pool(), &mine)).await else {
+    let AcquireResult::Granted(again) = retry_until_ok(|| permits.acquire(pool(), &mine)).await
+    else {
         panic!()
     };
     assert_eq!(again.fence, fence);

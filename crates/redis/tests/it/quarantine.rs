@@ -32,7 +32,10 @@ async fn a_restart_that_forgets_gives_nothing_until_leases_have_run_out() {
     assert!(answer == AcquireResult::Full || held.elapsed() > LEASE, "{answer:?}");
     let other = wait(LEASE);
     let answer = retry_until_ok(|| permits.acquire(pool(), &other)).await;
-    assert!(matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
+    assert!(
+        matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE,
+        "{answer:?}"
+    );
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left < LEASE * 2) || held.elapsed() > LEASE);
     // The holder learns that its lease is lost.
@@ -52,7 +55,10 @@ async fn a_server_that_was_flushed_gives_nothing_until_leases_have_run_out() {
     block_in_place(|| server.run(&["FLUSHALL"])).unwrap();
     let second = wait(LEASE);
     let answer = permits.acquire(pool(), &second).await.unwrap();
-    assert!(matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
+    assert!(
+        matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE,
+        "{answer:?}"
+    );
     assert!(until_granted(&*permits, &second).await >= held + LEASE);
     let stats = permits.stats(pool()).await.unwrap().unwrap();
     assert!(stats.holders[0].fence > first.fence, "fences go on");
@@ -115,7 +121,9 @@ async fn an_old_server_gives_a_new_pool_at_once() {
         let fresh = PoolName::new(format!("fresh-{number}")).unwrap();
         match permits.acquire(&fresh, &tiny).await.unwrap() {
             AcquireResult::Granted(_) => break,
-            answer => assert!(answer == AcquireResult::Full && Instant::now() < until, "{answer:?}"),
+            answer => {
+                assert!(answer == AcquireResult::Full && Instant::now() < until, "{answer:?}")
+            }
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, IfFull, Permits};
+use longshore_core::permits::{AcquireRequest, AcquireResult, IfFull, Permits};
 use longshore_testkit::servers::RedisPersistence;
 
 use crate::helpers::{LONG, TEST_TIMEOUT, ask, granted, open, pool, server, until_granted, wait};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use longshore_core::stride_scheduler::effective_weight;
 use longshore_core::store::ClaimRequest;
+use longshore_core::stride_scheduler::effective_weight;
 use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
 use rusqlite::Connection;
 

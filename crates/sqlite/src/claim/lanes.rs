@@ -101,7 +101,8 @@ impl<'s> Lane<'s> {
 
     pub(super) fn refill(&mut self, db: &Connection, limit: u64) -> Result<()> {
         for stream in &self.streams {
-            let found = candidates(db, stream.num, state_code(UnitState::Ready), self.after, limit)?;
+            let found =
+                candidates(db, stream.num, state_code(UnitState::Ready), self.after, limit)?;
             self.window.extend(found.into_iter().map(|candidate| (candidate, *stream)));
         }
         if self.streams.len() > 1 {

@@ -1,10 +1,10 @@
 //! Selects units lane by lane, as far as the worker has capacity.
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
+use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::stride_scheduler::StrideCursor;
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::Lease;
-use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::{Payload, Policy, Priority, Result, UnitId, UnitState};
 use rusqlite::Connection;
 
@@ -15,7 +15,9 @@ use crate::error::{Translate, damaged};
 use crate::finish::apply;
 use crate::prepared::PreparedSql;
 use crate::queries::{FullRow, load_overflow};
-use crate::row::{READY_ALONE, READY_CAPPED, UnitAttributes, UnitParts, UnitRow, state_code, flag, unit};
+use crate::row::{
+    READY_ALONE, READY_CAPPED, UnitAttributes, UnitParts, UnitRow, flag, state_code, unit,
+};
 use crate::tx::Tx;
 
 /// Rows read beyond the requested number, in case some cannot be taken.
@@ -42,7 +44,9 @@ impl<'c> Selection<'c> {
     ) -> Result<bool> {
         let open = lanes.iter().zip(&stride.shares).filter(|(_, share)| share.available > 0);
         for stream in open.flat_map(|(lane, _)| &lane.streams) {
-            for candidate in candidates(tx.db, stream.num, READY_ALONE, Candidate::FIRST, SCAN_SLACK)? {
+            for candidate in
+                candidates(tx.db, stream.num, READY_ALONE, Candidate::FIRST, SCAN_SLACK)?
+            {
                 let id = UnitId::from_bytes(candidate.id);
                 let full = FullRow::load(tx.prepared(PreparedSql::FindFull)?, id)?;
                 let spec = UnitAttributes::parse(full.row.spec.as_deref())?;

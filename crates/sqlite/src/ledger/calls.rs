@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use longshore_accounts::budget::BudgetDecision;
 use longshore_accounts::rows::{call_status_code, read_call};
 use longshore_accounts::{
-    CallAdmission, BudgetState, Call, CallEnd, CallRecord, CallStatus, NewCall, CostCorrection,
+    BudgetState, Call, CallAdmission, CallEnd, CallRecord, CallStatus, CostCorrection, NewCall,
 };
 use longshore_core::{CallId, Error, Result, Scope, SessionId, TenantId, Timestamp, UnitId};
 

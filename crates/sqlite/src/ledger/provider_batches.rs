@@ -4,8 +4,8 @@ use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
 use longshore_accounts::{
-    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingChange, PendingFilter, ProviderBatchChange,
-    CloseReason, ProviderBatch,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
+    PendingRequest, ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
@@ -101,7 +101,10 @@ fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<
 }
 
 /// The open shipments, and the number of requests.
-pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
+pub(crate) fn shipments(
+    db: &Connection,
+    batch: &BatchId,
+) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
     let sql = format!(
         "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = ?1
          ORDER BY num"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, IfFull, PoolChange};
+use longshore_core::permits::{AcquireRequest, AcquireResult, IfFull, PermitGrant, PoolChange};
 use longshore_core::{Error, PermitId, PoolName, Result, Timestamp};
 use rusqlite::{OptionalExtension, params};
 

@@ -1,10 +1,11 @@
 //! Implements the traits of [`longshore_accounts`] and [`Replies`].
 
 use longshore_accounts::{
-    CallAdmission, AuditLog, Budget, BudgetState, Call, CallRecord, Calls, AuditEntry, BucketRequest, DrawResult, KeyChange,
-    KeyRecord, Keys, Limits, NewCall, NewAuditEntry, PendingRequest, PendingCounts, PendingRequests, PendingChange,
-    PendingFilter, ProfileChange, ProfileRecord, Profiles, ProviderBatchChange, CostCorrection, ProviderBatch,
-    TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+    AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord,
+    Calls, CostCorrection, DrawResult, KeyChange, KeyRecord, Keys, Limits, NewAuditEntry, NewCall,
+    PendingChange, PendingCounts, PendingFilter, PendingRequest, PendingRequests, ProfileChange,
+    ProfileRecord, Profiles, ProviderBatch, ProviderBatchChange, TokenChange, TokenHash,
+    TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
 use longshore_core::store::{Page, ReplyQueues, SendResult};
 use longshore_core::{

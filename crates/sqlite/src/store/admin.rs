@@ -1,12 +1,12 @@
 //! Implements [`Operate`] and [`Tenants`].
 
 use longshore_core::batch::BatchAction;
-use longshore_core::worker_session::WorkerCommand;
 use longshore_core::store::{
-    UnitActionResult, SettingsChange, Tenant, TenantChange, UnitAction, UnitSelection,
+    SettingsChange, Tenant, TenantChange, UnitAction, UnitActionResult, UnitSelection,
 };
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{
-    Batch, BatchId, Queries, Admin, QueueName, Result, Scope, SessionId, TenantId, Tenants,
+    Admin, Batch, BatchId, Queries, QueueName, Result, Scope, SessionId, TenantId, Tenants,
 };
 
 use super::{SqliteStore, operations};

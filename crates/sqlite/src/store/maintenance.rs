@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
-use longshore_core::{Result, SessionId, Maintenance};
+use longshore_core::{Maintenance, Result, SessionId};
 
 use super::operations;
 use crate::maintenance;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireRequest, AcquireResult, PoolChange, PoolStats};
 use longshore_core::{PermitId, Permits, PoolName, Result};
 
 use super::operations;

@@ -1,8 +1,11 @@
 //! Implements [`Leases`], each operation as one transaction.
 
+use longshore_core::store::{
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat,
+    HeartbeatReply, LeasedUnit,
+};
 use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
-use longshore_core::store::{Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, CheckpointRequest};
-use longshore_core::{WorkerApi, Result, SessionId, Timestamp};
+use longshore_core::{Result, SessionId, Timestamp, WorkerApi};
 
 use super::operations;
 use crate::tx::Tx;

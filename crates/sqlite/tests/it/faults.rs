@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::store::SendResult;
-use longshore::{Error, Queries as _, Enqueue as _, Kind, NewUnit, Scope, UnitId};
+use longshore::{Enqueue as _, Error, Kind, NewUnit, Queries as _, Scope, UnitId};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore::accounts::{
-    CallAdmission, Budget, CallRecord, Calls as _, Limits as _, NewCall, UsageBy, UsageFilter,
+    Budget, CallAdmission, CallRecord, Calls as _, Limits as _, NewCall, UsageBy, UsageFilter,
 };
-use longshore::{Queries as _, ProfileName, Scope, TenantId};
+use longshore::{ProfileName, Queries as _, Scope, TenantId};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::worker_session::NewSession;
 use longshore::store::ClaimRequest;
+use longshore::worker_session::NewSession;
 use longshore::{
-    Queries as _, Enqueue as _, Kind, WorkerApi as _, NewUnit, Policy, Scope, SessionId, UnitId,
+    Enqueue as _, Kind, NewUnit, Policy, Queries as _, Scope, SessionId, UnitId, WorkerApi as _,
 };
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
@@ -31,7 +31,10 @@ async fn session(store: &SqliteStore) -> SessionId {
 }
 
 async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId> {
-    let claim = ClaimRequest { free_slots: free, ..ClaimRequest::new(session, vec![Kind::new("k").unwrap()], 100) };
+    let claim = ClaimRequest {
+        free_slots: free,
+        ..ClaimRequest::new(session, vec![Kind::new("k").unwrap()], 100)
+    };
     let claimed = store.claim(claim).await.unwrap();
     claimed.units.into_iter().map(|held| held.lease.unit).collect()
 }

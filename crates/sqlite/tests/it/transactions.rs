@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::outcome::Params;
-use longshore::worker_session::{Lease, NewSession};
 use longshore::store::{ClaimRequest, FinishRequest, FinishResult, Queues, SendResult};
+use longshore::worker_session::{Lease, NewSession};
 use longshore::{
-    Effect, Queries as _, Enqueue as _, Kind, WorkerApi as _, NewUnit, Outcome, Scope, SessionId,
-    SqlValue, UnitState,
+    Effect, Enqueue as _, Kind, NewUnit, Outcome, Queries as _, Scope, SessionId, SqlValue,
+    UnitState, WorkerApi as _,
 };
 use longshore_sqlite::rusqlite::{Connection, TransactionBehavior};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
@@ -58,7 +58,8 @@ async fn shop() -> Shop {
 
 impl Shop {
     async fn take(&self) -> Lease {
-        let claim = ClaimRequest { free_slots: 1, ..ClaimRequest::new(self.session, vec![kind()], 9) };
+        let claim =
+            ClaimRequest { free_slots: 1, ..ClaimRequest::new(self.session, vec![kind()], 9) };
         self.store.claim(claim).await.unwrap().units[0].lease
     }
 
@@ -133,8 +134,10 @@ async fn bad_sql_in_one_effect_does_not_touch_its_neighbours() {
     let shop = shop().await;
     shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
     let (bad, good) = (shop.take().await, shop.take().await);
-    let end =
-        |lease, effect| FinishRequest { effects: vec![effect], ..FinishRequest::new(lease, Outcome::Done(None)) };
+    let end = |lease, effect| FinishRequest {
+        effects: vec![effect],
+        ..FinishRequest::new(lease, Outcome::Done(None))
+    };
     let broken = Effect { sql: "UPDATE nowhere SET x = 1".to_owned(), ..set_state(1, "x", None) };
     let ends = vec![end(bad, broken), end(good, set_state(2, "checked", Some(1)))];
     let answers = shop.store.finish(shop.session, ends).await.unwrap();
@@ -190,8 +193,10 @@ async fn an_effect_that_rolls_everything_back_harms_nobody_else() {
         .unwrap();
     shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
     let (good, bad) = (shop.take().await, shop.take().await);
-    let end =
-        |lease, effect| FinishRequest { effects: vec![effect], ..FinishRequest::new(lease, Outcome::Done(None)) };
+    let end = |lease, effect| FinishRequest {
+        effects: vec![effect],
+        ..FinishRequest::new(lease, Outcome::Done(None))
+    };
     let both =
         vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
     let error = shop.store.finish(shop.session, both).await.unwrap_err();
@@ -215,7 +220,8 @@ async fn verbs_that_gather_behind_a_broken_deferred_key_go_through() {
     shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lease = shop.take().await;
     let card = Effect { sql: "INSERT INTO card VALUES (:id)".into(), ..set_state(99, "", None) };
-    let end = FinishRequest { effects: vec![card], ..FinishRequest::new(lease, Outcome::Done(None)) };
+    let end =
+        FinishRequest { effects: vec![card], ..FinishRequest::new(lease, Outcome::Done(None)) };
     // The lock is held, so that all operations queue behind one commit, the bad one last.
     shop.own.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut sends: Vec<_> = (0..20).map(|_| shop.store.send(&Scope::All, vec![unit()])).collect();

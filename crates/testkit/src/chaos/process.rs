@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, IfFull, Permits};
+use longshore_core::permits::{AcquireRequest, AcquireResult, IfFull, Permits};
 use longshore_core::{PermitId, PoolName, Priority};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -110,11 +110,7 @@ impl PermitUser {
             priority: Priority::NORMAL,
             owner: "storm".into(),
             ttl: self.orders.ttl,
-            if_full: if waits {
-                IfFull::Wait(self.orders.queue_ttl)
-            } else {
-                IfFull::Fail
-            },
+            if_full: if waits { IfFull::Wait(self.orders.queue_ttl) } else { IfFull::Fail },
         }
     }
 

@@ -20,7 +20,11 @@ async fn save_checkpoint(world: &StoreFixture, session: SessionId, at: &str, tok
     let leases = world.store.leases_of(session).await.unwrap();
     world
         .store
-        .checkpoint(session, leases[0], CheckpointRequest { sums: sums(tokens), ..CheckpointRequest::new(state(at)) })
+        .checkpoint(
+            session,
+            leases[0],
+            CheckpointRequest { sums: sums(tokens), ..CheckpointRequest::new(state(at)) },
+        )
         .await
         .unwrap()
 }
@@ -77,7 +81,11 @@ pub(super) async fn a_lost_lease_adds_nothing(world: &StoreFixture) {
     world.kill(session).await;
     let kept = world
         .store
-        .checkpoint(session, held.lease, CheckpointRequest { sums: sums(5), ..CheckpointRequest::new(state("here")) })
+        .checkpoint(
+            session,
+            held.lease,
+            CheckpointRequest { sums: sums(5), ..CheckpointRequest::new(state("here")) },
+        )
         .await
         .unwrap();
     assert!(!kept);
@@ -94,7 +102,11 @@ pub(super) async fn a_sum_stops_at_the_largest_number(world: &StoreFixture) {
         assert!(
             world
                 .store
-                .checkpoint(session, lease, CheckpointRequest { sums, ..CheckpointRequest::new(state(at)) })
+                .checkpoint(
+                    session,
+                    lease,
+                    CheckpointRequest { sums, ..CheckpointRequest::new(state(at)) }
+                )
                 .await
                 .unwrap()
         );

@@ -1,7 +1,9 @@
 //! Batches: cursor, seal, exact counts, pauses and completion.
 
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
-use longshore_core::store::{AddChunkResult, BatchChunk, ClaimRequest, OpenBatchResult, SendRejection, SendResult};
+use longshore_core::store::{
+    AddChunkResult, BatchChunk, ClaimRequest, OpenBatchResult, SendRejection, SendResult,
+};
 use longshore_core::unit::Dedup;
 use longshore_core::{
     Batch, BatchId, BatchStatus, Callback, Counts, FailureThreshold, NewBatch, NewUnit, Outcome,
@@ -87,7 +89,10 @@ pub(super) async fn a_duplicate_in_a_chunk_is_not_counted_twice(world: &StoreFix
     let (taken, again) = (first.id, NewUnit { dedup: dedup(), ..unit() });
     let part = chunk("", "2", vec![first, again]);
     let added = world.store.add_to_batch(&ALL, &id, part).await.unwrap();
-    assert_eq!(added, AddChunkResult::Committed(vec![SendResult::Created(taken), SendResult::Existing(taken)]));
+    assert_eq!(
+        added,
+        AddChunkResult::Committed(vec![SendResult::Created(taken), SendResult::Existing(taken)])
+    );
     assert_eq!(world.batch(&id).await.counts.total(), 1);
 }
 

@@ -1,6 +1,6 @@
 //! Dependencies: units that wait until others have ended.
 
-use longshore_core::store::{FinishResult, SendRejection, Retention, SendResult};
+use longshore_core::store::{FinishResult, Retention, SendRejection, SendResult};
 use longshore_core::unit::{Dependencies, OnDependencyFailure};
 use longshore_core::{NewUnit, Outcome, UnitId, UnitState};
 

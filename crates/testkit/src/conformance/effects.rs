@@ -2,8 +2,8 @@
 //! each case has a table `account(id, amount)` with a row `(1, 100)`.
 
 use longshore_core::outcome::Params;
-use longshore_core::worker_session::Lease;
 use longshore_core::store::{FinishRequest, FinishResult, LeasedUnit};
+use longshore_core::worker_session::Lease;
 use longshore_core::{Effect, Error, NewBatch, Outcome, Result, SessionId, SqlValue, UnitState};
 use tokio::task::JoinSet;
 
@@ -168,7 +168,9 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlSto
         let effects = vec![add_to_amount(5), ending, broken];
         let finishes = vec![FinishRequest { effects, ..FinishRequest::new(lease, done()) }];
         match world.store.finish(session, finishes).await {
-            Ok(answers) => assert!(matches!(answers[0], FinishResult::EffectFailed(_)), "{answers:?}"),
+            Ok(answers) => {
+                assert!(matches!(answers[0], FinishResult::EffectFailed(_)), "{answers:?}")
+            }
             Err(error) => assert!(!error.is_retryable(), "{error}"),
         }
         assert_eq!(amount(sql), 100, "{statement} let a part of the effects through");
@@ -210,7 +212,11 @@ fn is_recorded(answer: &Result<Vec<FinishResult>>) -> bool {
 }
 
 /// Asserts that nineteen cards exist, and that the invalid unit can still be finished differently.
-async fn assert_only_invalid_left(sql: &dyn SqlStoreFixture, session: SessionId, held: &[LeasedUnit]) {
+async fn assert_only_invalid_left(
+    sql: &dyn SqlStoreFixture,
+    session: SessionId,
+    held: &[LeasedUnit],
+) {
     let world = sql.fixture();
     assert_eq!(sql.query_i64("SELECT count(*) FROM card WHERE account = 1"), 19);
     assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 19);

@@ -145,7 +145,9 @@ pub(super) async fn retrying_failures_before_the_end_opens_none(world: &StoreFix
     assert_eq!((batch.counts.ready, batch.counts.failed), (2, 0));
 }
 
-pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(world: &StoreFixture) {
+pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(
+    world: &StoreFixture,
+) {
     let (id, new) = calling_back("b");
     let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;

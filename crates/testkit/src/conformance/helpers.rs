@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore_core::batch::BatchAction;
-use longshore_core::worker_session::{Lease, NewSession};
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::{
-    AddChunkResult, BatchChunk, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit, OpenBatchResult, UnitActionResult, ReclaimResult,
-    SendResult, UnitAction, UnitSelection,
+    AddChunkResult, BatchChunk, ClaimRequest, ClaimResult, FinishRequest, FinishResult, LeasedUnit,
+    OpenBatchResult, ReclaimResult, SendResult, UnitAction, UnitActionResult, UnitSelection,
 };
+use longshore_core::worker_session::{Lease, NewSession};
 use longshore_core::{
     Batch, BatchId, Failure, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, QueueName,
     RetryPolicy, Scope, SessionId, TenantId, Unit, UnitId, UnitState,
@@ -84,7 +84,9 @@ impl StoreFixture {
     pub(super) async fn open_batch(&self, new: NewBatch) -> Batch {
         match self.store.open_batch(&ALL, new).await.unwrap() {
             OpenBatchResult::Created(batch) => batch,
-            OpenBatchResult::Existing(batch) => unreachable!("batch {} was there already", batch.id),
+            OpenBatchResult::Existing(batch) => {
+                unreachable!("batch {} was there already", batch.id)
+            }
         }
     }
 
@@ -128,7 +130,11 @@ impl StoreFixture {
         self.store.reclaim(&[StalledSession { session, beats }]).await.unwrap()
     }
 
-    pub(super) async fn act_on_units(&self, ids: &[UnitId], action: UnitAction) -> UnitActionResult {
+    pub(super) async fn act_on_units(
+        &self,
+        ids: &[UnitId],
+        action: UnitAction,
+    ) -> UnitActionResult {
         let ids = UnitSelection::Ids(ids.to_vec());
         self.store.apply_unit_action(&ALL, ids, action).await.unwrap()
     }

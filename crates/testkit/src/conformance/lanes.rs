@@ -87,14 +87,23 @@ pub(super) async fn a_tenant_that_is_passed_over_keeps_its_turn(world: &StoreFix
     let session = world.session().await;
     assert_eq!(shares(world, session, 3).await.len(), 3, "all of them have had a turn");
     let except = vec![tenant("a")];
-    let held = world.claim_with(ClaimRequest { excluded_tenants: except, ..claim(session, 20) }).await.units;
+    let held = world
+        .claim_with(ClaimRequest { excluded_tenants: except, ..claim(session, 20) })
+        .await
+        .units;
     let count =
         |tenant_name| held.iter().filter(|held| held.unit.tenant == tenant(tenant_name)).count();
     assert_eq!((count("a"), count("b"), count("c")), (0, 10, 10));
     let next = shares(world, session, 10).await;
     assert_eq!(next.get(&tenant("a")), Some(&10), "what the others had meanwhile: {next:?}");
     let except = ["a", "b", "c"].map(tenant).to_vec();
-    assert!(world.claim_with(ClaimRequest { excluded_tenants, ..claim(session, 20) }).await.units.is_empty());
+    assert!(
+        world
+            .claim_with(ClaimRequest { excluded_tenants: except, ..claim(session, 20) })
+            .await
+            .units
+            .is_empty()
+    );
 }
 
 pub(super) async fn a_lanes_cap_bounds_what_is_leased(world: &StoreFixture) {

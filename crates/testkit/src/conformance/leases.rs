@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use longshore_core::worker_session::Lease;
-use longshore_core::store::{Heartbeat, CheckpointRequest};
+use longshore_core::store::{CheckpointRequest, Heartbeat};
 use longshore_core::store::{ClaimRequest, FinishRequest, FinishResult, ProgressNote};
 use longshore_core::unit::{MAX_PAYLOAD, Progress};
+use longshore_core::worker_session::Lease;
 use longshore_core::{Error, Failure, NewUnit, Outcome, Payload, SessionId, UnitState};
 
 use super::helpers::*;
@@ -189,7 +189,13 @@ pub(super) async fn anothers_lease_is_of_no_use(world: &StoreFixture) {
     let held = world.claim_with(ahead(holder, 1, 1)).await.units;
     assert_eq!(world.finish(stranger, held[0].lease, done()).await, FinishResult::LeaseLost);
     let state = Payload::from(b"mine".as_slice());
-    assert!(!world.store.checkpoint(stranger, held[0].lease, CheckpointRequest::new(state)).await.unwrap());
+    assert!(
+        !world
+            .store
+            .checkpoint(stranger, held[0].lease, CheckpointRequest::new(state))
+            .await
+            .unwrap()
+    );
     world.store.release(stranger, &leases(&held)).await.unwrap();
     for id in sent {
         let unit = world.unit(id).await;
@@ -259,13 +265,21 @@ pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &StoreFixture)
     let session = world.session().await;
     let held = world.claim_one(session).await;
     let state = Payload::from(b"half-way".as_slice());
-    assert!(world.store.checkpoint(session, held.lease, CheckpointRequest::new(state.clone())).await.unwrap());
+    assert!(
+        world
+            .store
+            .checkpoint(session, held.lease, CheckpointRequest::new(state.clone()))
+            .await
+            .unwrap()
+    );
     world.finish(session, held.lease, retry_after(secs(0))).await;
     let again = world.claim_one(session).await;
     assert_eq!(again.unit.checkpoint, Some(state));
     world.kill(session).await;
     let other = Payload::from(b"stale".as_slice());
-    assert!(!world.store.checkpoint(session, again.lease, CheckpointRequest::new(other)).await.unwrap());
+    assert!(
+        !world.store.checkpoint(session, again.lease, CheckpointRequest::new(other)).await.unwrap()
+    );
     let kept = world.unit(id).await.checkpoint.unwrap();
     assert_eq!(kept.as_bytes(), b"half-way");
 }
@@ -283,7 +297,11 @@ pub(super) async fn a_checkpoint_survives_whatever_ends_the_run(world: &StoreFix
         let session = world.session().await;
         let held = world.claim_one(session).await;
         assert!(
-            world.store.checkpoint(session, held.lease, CheckpointRequest::new(state.clone())).await.unwrap()
+            world
+                .store
+                .checkpoint(session, held.lease, CheckpointRequest::new(state.clone()))
+                .await
+                .unwrap()
         );
         let mut lease = held.lease;
         let ends = [Outcome::Snooze(secs(5)), Outcome::Interrupted, retry_after(secs(5))];
@@ -311,7 +329,11 @@ pub(super) async fn a_checkpoint_replaces_the_one_before(world: &StoreFixture) {
     let small = || Payload::from(b"small".as_slice());
     for state in [large(1), large(2), small(), large(3)] {
         assert!(
-            world.store.checkpoint(session, held.lease, CheckpointRequest::new(state.clone())).await.unwrap()
+            world
+                .store
+                .checkpoint(session, held.lease, CheckpointRequest::new(state.clone()))
+                .await
+                .unwrap()
         );
         assert_eq!(world.unit(id).await.checkpoint, Some(state));
     }

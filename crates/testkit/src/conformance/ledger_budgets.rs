@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_accounts::{CallAdmission, Budget, CallRecord, NewCall};
+use longshore_accounts::{Budget, CallAdmission, CallRecord, NewCall};
 use longshore_core::{Error, Timestamp};
 use tokio::task::JoinSet;
 

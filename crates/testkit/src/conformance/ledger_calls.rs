@@ -1,7 +1,7 @@
 //! Calls: admitted before the request, recorded after it, one row each.
 
 use longshore_accounts::{
-    CallAdmission, CallEnd, CallRecord, CallStatus, NewCall, CostCorrection, UsageFilter,
+    CallAdmission, CallEnd, CallRecord, CallStatus, CostCorrection, NewCall, UsageFilter,
 };
 use longshore_core::{Error, SessionId, UnitId};
 
@@ -235,7 +235,8 @@ pub(super) async fn a_corrected_price_corrects_its_month(world: &StoreFixture) {
     world.record(finished_call(&two, successful_end(1, 600))).await;
     let corrected = |id| CostCorrection { id, cost_picos: 50 };
     for bad in [open.id, longshore_core::CallId::new()] {
-        let answer = world.ledger.correct_costs(&ALL, vec![corrected(one.id), corrected(bad)]).await;
+        let answer =
+            world.ledger.correct_costs(&ALL, vec![corrected(one.id), corrected(bad)]).await;
         assert!(matches!(answer, Err(Error::Invalid(_) | Error::NotFound { .. })), "{answer:?}");
     }
     assert_eq!(world.month_sums().await, (4, 1_100, 100, 1_000), "all or nothing");

@@ -1,7 +1,7 @@
 //! Helpers of the ledger cases.
 
 use longshore_accounts::{
-    CallAdmission, Budget, BudgetState, Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall,
+    Budget, BudgetState, Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, NewCall,
     UsageFilter,
 };
 use longshore_core::{CallId, NewUnit, ProfileName, SessionId, TenantId, UnitId};

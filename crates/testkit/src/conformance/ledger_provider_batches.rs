@@ -1,8 +1,8 @@
 //! Requests for provider batches: waiting, in a provider batch, answered. Each step is idempotent.
 
 use longshore_accounts::{
-    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingChange, PendingFilter, ProviderBatchChange,
-    CloseReason, ProviderBatch,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
+    PendingRequest, ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Payload, UnitId};
 
@@ -14,7 +14,11 @@ fn batch() -> BatchId {
 }
 
 fn item(id: &str) -> NewPendingRequest {
-    NewPendingRequest { custom_id: id.into(), unit: UnitId::new(), prompt: format!("about {id} \0 é") }
+    NewPendingRequest {
+        custom_id: id.into(),
+        unit: UnitId::new(),
+        prompt: format!("about {id} \0 é"),
+    }
 }
 
 fn delivery(id: &str, reply: &str) -> BatchAnswer {
@@ -111,7 +115,8 @@ pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &Stor
             .await;
     }
     let (shipments, _) = world.shipments().await;
-    let told: Vec<_> = shipments.iter().map(|s| (s.name.as_str(), s.provider_id.as_deref())).collect();
+    let told: Vec<_> =
+        shipments.iter().map(|s| (s.name.as_str(), s.provider_id.as_deref())).collect();
     assert_eq!(told, [("m-1", None), ("m-2", Some("ticket"))]);
     assert_eq!(shipments[0].sealed_at, world.now());
 }
@@ -154,7 +159,9 @@ pub(super) async fn an_unparked_question_is_forgotten(world: &StoreFixture) {
     assert!(world.deliver(&[("a", "x")]).await.is_empty());
 }
 
-pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(world: &StoreFixture) {
+pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(
+    world: &StoreFixture,
+) {
     let items = world.park(&["a", "b", "c", "d"]).await;
     world.park_in_other_batch().await;
     world.seal("m-1", &["b", "c", "d"]).await;

@@ -1,7 +1,7 @@
 //! Calls at the end of a unit or a session: finishes, checkpoints, and dead workers.
 
 use longshore_accounts::{CallStatus, NewCall};
-use longshore_core::store::{FinishRequest, FinishResult, CheckpointRequest};
+use longshore_core::store::{CheckpointRequest, FinishRequest, FinishResult};
 use longshore_core::{Payload, UnitState};
 
 use super::helpers::*;

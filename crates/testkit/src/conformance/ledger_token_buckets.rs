@@ -12,7 +12,13 @@ use crate::StoreFixture;
 
 /// A request to a bucket of ten tokens that refills by one per second.
 fn bucket_request(bucket: &str, want: f64, at_least: f64) -> BucketRequest {
-    BucketRequest { bucket: bucket.to_owned(), per_minute: 60.0, capacity: 10.0, amount: want, minimum: at_least }
+    BucketRequest {
+        bucket: bucket.to_owned(),
+        per_minute: 60.0,
+        capacity: 10.0,
+        amount: want,
+        minimum: at_least,
+    }
 }
 
 async fn draw(world: &StoreFixture, bucket_request: BucketRequest) -> DrawResult {
@@ -20,7 +26,11 @@ async fn draw(world: &StoreFixture, bucket_request: BucketRequest) -> DrawResult
 }
 
 pub(super) async fn draws_share_a_bucket_and_keep_fractions(world: &StoreFixture) {
-    assert_eq!(draw(world, bucket_request("a", 25.0, 1.0)).await.taken, 10.0, "a new bucket is full");
+    assert_eq!(
+        draw(world, bucket_request("a", 25.0, 1.0)).await.taken,
+        10.0,
+        "a new bucket is full"
+    );
     world.clock.advance(Duration::from_millis(400));
     let early = draw(world, bucket_request("a", 1.0, 1.0)).await;
     assert_eq!((early.taken, early.wait), (0.0, Duration::from_millis(600)));

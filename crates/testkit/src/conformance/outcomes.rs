@@ -282,7 +282,8 @@ pub(super) async fn finishing_works_on_leased_units_only(world: &StoreFixture) {
         let id = world.send(unit()).await;
         let held = world.claim_one(session).await;
         world.finish(session, held.lease, outcome).await;
-        let wrong = longshore_core::worker_session::Lease { fence: held.lease.fence + 1, ..held.lease };
+        let wrong =
+            longshore_core::worker_session::Lease { fence: held.lease.fence + 1, ..held.lease };
         assert_eq!(world.finish(session, wrong, done()).await, FinishResult::LeaseLost);
         assert_eq!(world.state(id).await, state);
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use longshore_core::permits::{AcquireResult, AcquireRequest, PermitGrant, IfFull, PoolStats};
+use longshore_core::permits::{AcquireRequest, AcquireResult, IfFull, PermitGrant, PoolStats};
 use longshore_core::{PermitId, PoolName, Priority};
 
 use crate::PermitsFixture;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::PermitId;
-use longshore_core::permits::{AcquireResult, AcquireRequest};
+use longshore_core::permits::{AcquireRequest, AcquireResult};
 use tokio::task::JoinSet;
 
 use super::permits_helpers::*;

@@ -62,7 +62,9 @@ async fn use_permit(world: &PermitsFixture, counter: &HoldCounter, variant: u32)
             }
         }
         1 => {
-            let AcquireResult::Granted(_) = world.request(&without_waiting(&ask)).await else { return };
+            let AcquireResult::Granted(_) = world.request(&without_waiting(&ask)).await else {
+                return;
+            };
         }
         _ => {
             world.wait_and_acquire(&ask).await;

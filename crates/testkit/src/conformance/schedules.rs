@@ -1,11 +1,12 @@
 //! Schedules: stored whole, fired once, changed by their tenant only.
 
 use longshore_core::schedule::{
-    MissedPolicy, NewSchedule, OverlapPolicy, SchedulePlan, Schedule, FiringScope, ScheduleStep, UnitTemplate, firing_batch_id, firing_unit_id,
+    FiringScope, MissedPolicy, NewSchedule, OverlapPolicy, Schedule, SchedulePlan, ScheduleStep,
+    UnitTemplate, firing_batch_id, firing_unit_id,
 };
 use longshore_core::store::{
-    Capacity, FireResult, Firing, IfExists, PutScheduleResult, QueueChange, Queues, SendRejection, ScheduleFilter,
-    ScheduleList, ScheduleSwitch, SendResult,
+    Capacity, FireResult, Firing, IfExists, PutScheduleResult, QueueChange, Queues, ScheduleFilter,
+    ScheduleList, ScheduleSwitch, SendRejection, SendResult,
 };
 use longshore_core::{Error, Payload, ScheduleName, Scope, TenantId, Timestamp, UnitState};
 
@@ -147,7 +148,8 @@ pub(super) async fn one_firing_per_time_however_many_try(world: &StoreFixture) {
         tries.spawn(async move { store.fire_schedule(&ALL, firing).await.unwrap() });
     }
     let answers = tries.join_all().await;
-    let committed = answers.iter().filter(|fired| matches!(fired, FireResult::Committed(_))).count();
+    let committed =
+        answers.iter().filter(|fired| matches!(fired, FireResult::Committed(_))).count();
     assert_eq!(committed, 1, "{answers:?}");
     assert_eq!(world.nightly().await.fired, 1);
     assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.ready, 1);
@@ -155,7 +157,8 @@ pub(super) async fn one_firing_per_time_however_many_try(world: &StoreFixture) {
 
 pub(super) async fn a_firing_by_hand_that_is_repeated_counts_once(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 60)).await;
-    let by_hand = ScheduleStep { at: Some(world.now()), next: schedule.next_fire, ..ScheduleStep::default() };
+    let by_hand =
+        ScheduleStep { at: Some(world.now()), next: schedule.next_fire, ..ScheduleStep::default() };
     let firing = Firing::of(&schedule, by_hand, world.now());
     let first = world.fire(&firing).await;
     assert!(matches!(first, FireResult::Committed(_)));

@@ -2,8 +2,8 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{
-    BatchChunk, Capacity, ClaimRequest, LaneChange, QueueChange, Queues, SendRejection, SendResult, Topic, UnitAction,
-    UnitFilter, UnitSelection,
+    BatchChunk, Capacity, ClaimRequest, LaneChange, QueueChange, Queues, SendRejection, SendResult,
+    Topic, UnitAction, UnitFilter, UnitSelection,
 };
 use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, UnitState};
 
@@ -55,10 +55,12 @@ pub(super) async fn a_tenant_claims_its_own_units_only(world: &StoreFixture) {
 pub(super) async fn a_tenant_operates_on_its_own_units_only(world: &StoreFixture) {
     let id = world.send(acme_unit()).await;
     let ids = UnitSelection::Ids(vec![id]);
-    let answer = world.store.apply_unit_action(&tenant_scope("other"), ids, UnitAction::Cancel).await;
+    let answer =
+        world.store.apply_unit_action(&tenant_scope("other"), ids, UnitAction::Cancel).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     let all = UnitSelection::Queue(queue("default"), UnitState::Ready);
-    let answer = world.store.apply_unit_action(&tenant_scope("other"), all, UnitAction::Cancel).await;
+    let answer =
+        world.store.apply_unit_action(&tenant_scope("other"), all, UnitAction::Cancel).await;
     assert_eq!(answer.map_or(0, |done| done.changed), 0);
     assert_eq!(world.state(id).await, UnitState::Ready);
 }

@@ -1,10 +1,10 @@
 //! Worker sessions: heartbeats, commands, closing, adoption, and reclaiming the units of dead sessions.
 
-use longshore_core::worker_session::WorkerCommand;
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::CheckpointRequest;
-use longshore_core::store::{Heartbeat, ClaimRequest, FinishResult, ProgressNote};
+use longshore_core::store::{ClaimRequest, FinishResult, Heartbeat, ProgressNote};
 use longshore_core::unit::Progress;
+use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{Error, NewUnit, OnLost, Policy, SessionId, UnitState};
 
 use super::helpers::*;
@@ -25,7 +25,10 @@ pub(super) async fn an_open_session_is_listed(world: &StoreFixture) {
     let session = &sessions[0];
     assert_eq!((session.id, session.beats, session.held), (id, 1, 2));
     assert_eq!((session.label.as_str(), session.slots, session.ttl), ("case", 1000, secs(15)));
-    assert_eq!((session.kinds.as_slice(), session.command), ([kind()].as_slice(), WorkerCommand::Work));
+    assert_eq!(
+        (session.kinds.as_slice(), session.command),
+        ([kind()].as_slice(), WorkerCommand::Work)
+    );
     assert_eq!((session.opened_at + secs(3), session.beat_at), (world.now(), world.now()));
 }
 
@@ -62,7 +65,9 @@ pub(super) async fn a_beat_carries_progress(world: &StoreFixture) {
 
 pub(super) async fn an_order_is_heard_with_the_next_beat(world: &StoreFixture) {
     let session = world.session().await;
-    for order in [WorkerCommand::Quiet, WorkerCommand::Drain, WorkerCommand::Stop, WorkerCommand::Work] {
+    for order in
+        [WorkerCommand::Quiet, WorkerCommand::Drain, WorkerCommand::Stop, WorkerCommand::Work]
+    {
         world.store.command_worker(session, order).await.unwrap();
         assert_eq!(world.store.heartbeat(session, beat()).await.unwrap().order, order);
     }
@@ -248,7 +253,13 @@ pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world
         let session = world.session().await;
         let held = world.claim_one(session).await;
         let state = b"paid".as_slice().into();
-        assert!(world.store.checkpoint(session, held.lease, CheckpointRequest::new(state)).await.unwrap());
+        assert!(
+            world
+                .store
+                .checkpoint(session, held.lease, CheckpointRequest::new(state))
+                .await
+                .unwrap()
+        );
         assert_eq!(world.kill(session).await.requeued, rescued, "as often as it may be lost");
     }
     assert_eq!(world.state(id).await, UnitState::Failed);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use longshore_core::store::{
-    AddChunkResult, BatchChunk, CapacityScope, Capacity, ClaimRequest, LaneChange, QueueChange, SendRejection, SendResult, Tenant,
-    TenantChange, Topic,
+    AddChunkResult, BatchChunk, Capacity, CapacityScope, ClaimRequest, LaneChange, QueueChange,
+    SendRejection, SendResult, Tenant, TenantChange, Topic,
 };
 use longshore_core::{
     Callback, Error, NewBatch, NewUnit, Payload, SessionId, TenantId, UnitId, UnitState,
@@ -40,7 +40,12 @@ fn unit_of(tenant_name: &str, queue_name: &str) -> NewUnit {
     NewUnit { tenant: tenant(tenant_name), queue: queue(queue_name), ..unit() }
 }
 
-async fn fill(world: &StoreFixture, tenant_name: &str, queue_name: &str, count: usize) -> Vec<UnitId> {
+async fn fill(
+    world: &StoreFixture,
+    tenant_name: &str,
+    queue_name: &str,
+    count: usize,
+) -> Vec<UnitId> {
     let units: Vec<NewUnit> = (0..count).map(|_| unit_of(tenant_name, queue_name)).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
     world.store.send(&ALL, units).await.unwrap();

@@ -169,7 +169,8 @@ impl SenderGroup {
         while ran < all {
             let held = claim(&self.world, session, 40).await;
             if held.is_empty() {
-                version = self.world.store.wait_for_ready(version, Duration::from_millis(100)).await;
+                version =
+                    self.world.store.wait_for_ready(version, Duration::from_millis(100)).await;
             }
             finish(&self.world, session, &held, &Outcome::Done(None)).await;
             ran += held.len();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longshore_core::store::{LeasedUnit, LaneChange, Queues, TenantChange};
+use longshore_core::store::{LaneChange, LeasedUnit, Queues, TenantChange};
 use longshore_core::unit::ConcurrencyCap;
 use longshore_core::{NewUnit, Outcome};
 use tokio::task::JoinSet;

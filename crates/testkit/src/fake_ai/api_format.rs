@@ -316,7 +316,12 @@ fn openai_call(say: &FakeAnswer) -> Option<Value> {
     Some(json!({ "id": TOOL_CALL_ID, "type": "function", "function": function }))
 }
 
-fn openai_events(format: ApiFormat, say: &FakeAnswer, request: &Value, halves: [&str; 2]) -> Vec<Value> {
+fn openai_events(
+    format: ApiFormat,
+    say: &FakeAnswer,
+    request: &Value,
+    halves: [&str; 2],
+) -> Vec<Value> {
     let chunk = |choices: Value| {
         json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1,
             "model": request["model"], "choices": choices })

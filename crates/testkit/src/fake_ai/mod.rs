@@ -34,8 +34,8 @@ use tokio::task::JoinSet;
 
 use api_format::ApiFormat;
 use batch_api::BatchApi;
-pub use batch_api::{BatchPlan, FakeProviderBatch, BatchItemFailure};
-pub use behaviour::{FakeBehaviour, AnswerEnd, FakeAnswer};
+pub use batch_api::{BatchItemFailure, BatchPlan, FakeProviderBatch};
+pub use behaviour::{AnswerEnd, FakeAnswer, FakeBehaviour};
 use response_body::{BodyStep, FakeBody};
 
 /// A fake provider. Stops on drop.
@@ -190,7 +190,9 @@ async fn answer(
     let act = state.act();
     if batch_api::is_batch_path(&path) {
         return match act {
-            FakeBehaviour::Answer(_) => Ok(lock(&state.batch_api).answer(&head.method, &path, &body)),
+            FakeBehaviour::Answer(_) => {
+                Ok(lock(&state.batch_api).answer(&head.method, &path, &body))
+            }
             FakeBehaviour::ExecuteThenClose => {
                 lock(&state.batch_api).answer(&head.method, &path, &body);
                 Err(ConnectionClosed)
@@ -268,8 +270,12 @@ impl FakeBehaviour {
                 let steps = (0..size.div_ceil(1 << 20)).map(|_| BodyStep::Bytes(piece.clone()));
                 respond(format.head(streamed), steps.collect())
             }
-            Self::Hang | Self::ExecuteThenHang => std::future::pending::<Response<FakeBody>>().await,
-            Self::ResetUnread | Self::ResetRead | Self::ExecuteThenClose => return Err(ConnectionClosed),
+            Self::Hang | Self::ExecuteThenHang => {
+                std::future::pending::<Response<FakeBody>>().await
+            }
+            Self::ResetUnread | Self::ResetRead | Self::ExecuteThenClose => {
+                return Err(ConnectionClosed);
+            }
         })
     }
 }

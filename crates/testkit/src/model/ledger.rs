@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use longshore_accounts::{
-    Budget, CallEnd, CallRecord, CallStatus, BucketRequest, NewCall, CostCorrection, UsageBy, UsageFilter,
+    BucketRequest, Budget, CallEnd, CallRecord, CallStatus, CostCorrection, NewCall, UsageBy,
+    UsageFilter,
 };
-use longshore_core::worker_session::NewSession;
 use longshore_core::failure_detector::StalledSession;
+use longshore_core::worker_session::NewSession;
 use longshore_core::{CallId, ProfileName, Scope, SessionId, UnitId};
 use proptest::collection::vec;
 use proptest::option::of;
@@ -60,7 +61,10 @@ struct HistoryIds {
 }
 
 /// Runs `cases` random histories on fresh stores from `make`: the oracle and the subject.
-pub fn compare_ledgers<F: Future<Output = (StoreFixture, StoreFixture)>>(cases: u32, make: impl Fn() -> F) {
+pub fn compare_ledgers<F: Future<Output = (StoreFixture, StoreFixture)>>(
+    cases: u32,
+    make: impl Fn() -> F,
+) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&vec(step(), 1..50), |history| {
         let mut builder = tokio::runtime::Builder::new_current_thread();

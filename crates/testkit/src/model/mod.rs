@@ -72,7 +72,10 @@ pub struct UnitSpec {
 
 /// Runs `cases` random histories on fresh stores from `make`: the oracle and the subject. A
 /// disagreement is shrunk and reported by a panic.
-pub fn compare_stores<F: Future<Output = (StoreFixture, StoreFixture)>>(cases: u32, make: impl Fn() -> F) {
+pub fn compare_stores<F: Future<Output = (StoreFixture, StoreFixture)>>(
+    cases: u32,
+    make: impl Fn() -> F,
+) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&history(), |history| {
         let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use longshore_core::batch::BatchAction;
 use longshore_core::batch::Sums;
-use longshore_core::worker_session::{Lease, NewSession};
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::CheckpointRequest;
 use longshore_core::store::{
-    BatchChunk, Capacity, ClaimRequest, FinishRequest, LeasedUnit, PromoteResult, QueueChange, Retention, UnitAction,
-    UnitSelection,
+    BatchChunk, Capacity, ClaimRequest, FinishRequest, LeasedUnit, PromoteResult, QueueChange,
+    Retention, UnitAction, UnitSelection,
 };
+use longshore_core::worker_session::{Lease, NewSession};
 use longshore_core::{
     BatchId, Callback, FailureThreshold, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName,
     Scope, SessionId, TenantId, UnitId,
@@ -239,13 +239,22 @@ impl HistoryRunner {
             return;
         };
         let (free, ahead) = if ahead { (0, 1000) } else { (1000, 0) };
-        let claim =
-            ClaimRequest { free_slots: free, prefetch: ahead, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 1000) };
+        let claim = ClaimRequest {
+            free_slots: free,
+            prefetch: ahead,
+            holds_nothing: false,
+            ..ClaimRequest::new(session, vec![kind()], 1000)
+        };
         let (oracle, subject) = both!(self, claim(claim.clone()));
         self.add_leases(session, oracle.unwrap().units, subject.unwrap().units);
     }
 
-    fn add_leases(&mut self, session: SessionId, oracle: Vec<LeasedUnit>, subject: Vec<LeasedUnit>) {
+    fn add_leases(
+        &mut self,
+        session: SessionId,
+        oracle: Vec<LeasedUnit>,
+        subject: Vec<LeasedUnit>,
+    ) {
         let by_unit = |held: Vec<LeasedUnit>| -> BTreeMap<UnitId, (Lease, bool, u32)> {
             let entry =
                 |held: LeasedUnit| (held.unit.id, (held.lease, held.started, held.unit.attempt));
@@ -324,12 +333,20 @@ impl HistoryRunner {
         let oracle = self
             .oracle
             .store
-            .checkpoint(pair.session, pair.oracle, CheckpointRequest { sums: sums(), ..CheckpointRequest::new(state()) })
+            .checkpoint(
+                pair.session,
+                pair.oracle,
+                CheckpointRequest { sums: sums(), ..CheckpointRequest::new(state()) },
+            )
             .await;
         let subject = self
             .subject
             .store
-            .checkpoint(pair.session, pair.subject, CheckpointRequest { sums: sums(), ..CheckpointRequest::new(state()) })
+            .checkpoint(
+                pair.session,
+                pair.subject,
+                CheckpointRequest { sums: sums(), ..CheckpointRequest::new(state()) },
+            )
             .await;
         assert_same("checkpoint", (oracle, subject));
     }

@@ -1,6 +1,8 @@
 //! Builds units from their specs.
 
-use longshore_core::unit::{Dependencies, ConcurrencyCap, Dedup, DedupWindow, OnDependencyFailure, OnDuplicate};
+use longshore_core::unit::{
+    ConcurrencyCap, Dedup, DedupWindow, Dependencies, OnDependencyFailure, OnDuplicate,
+};
 use longshore_core::{NewUnit, OnLost, Policy, Priority, RetryPolicy, Timestamp, UnitId};
 
 use super::UnitSpec;

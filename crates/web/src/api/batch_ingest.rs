@@ -149,7 +149,8 @@ pub(super) async fn add(mut ctx: RequestContext) -> ApiResult {
     let when_full = when_full(&ctx)?;
     let (numbers, units) = units(&mut ctx, &batch).await?;
     ctx.audit(Some(&batch.tenant), &batch.id, format!("{} units", units.len())).await?;
-    let mut writer = client(&ctx).resume_batch(Batch { cursor: expected, ..batch }).when_full(when_full);
+    let mut writer =
+        client(&ctx).resume_batch(Batch { cursor: expected, ..batch }).when_full(when_full);
     let answers = writer.add(units, next.clone()).await.map_err(|error| match error {
         SendError::CursorMoved(cursor) => {
             let detail = format!("the batch is at cursor `{cursor}`: continue from there");

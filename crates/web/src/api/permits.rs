@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use longshore::permits::{AcquireResult as AcquireAnswer, AcquireRequest, PermitGrant, IfFull};
+use longshore::permits::{AcquireRequest, AcquireResult as AcquireAnswer, IfFull, PermitGrant};
 use longshore::{PermitId, PoolName, Priority, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::permits::{Holder, PoolStats, Waiter, WaitHistogram as WaitHistogram};
+use longshore::permits::{Holder, PoolStats, WaitHistogram, Waiter};
 use longshore::store::Page;
 use longshore::{AdaptiveMax, Error, PermitId, PoolName, Priority, Scope};
 use schemars::JsonSchema;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use longshore::store::SendResult;
-use longshore::unit::{Dependencies, ConcurrencyCap, DedupWindow, OnDuplicate, Weight};
+use longshore::unit::{ConcurrencyCap, DedupWindow, Dependencies, OnDuplicate, Weight};
 use longshore::{
     Client, Dedup, Error, Kind, NewUnit, Payload, Policy, Priority, QueueName, RetryPolicy,
     TenantId, Timestamp, UnitId, WhenFull,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longshore::worker_session::{WorkerCommand, Session};
 use longshore::store::Page;
+use longshore::worker_session::{Session, WorkerCommand};
 use longshore::{Error, Kind, SessionId, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,20 @@ impl From<WorkerView> for Session {
         let (opened_at, beat_at) = (view.opened_at, view.beat_at);
         let ttl = Duration::try_from_secs_f64(view.ttl_seconds).unwrap_or_default();
         let cpu = view.cpu_seconds.and_then(|cpu| Duration::try_from_secs_f64(cpu).ok());
-        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, command: order, cpu }
+        Self {
+            id,
+            label,
+            version,
+            kinds,
+            slots,
+            ttl,
+            beats,
+            opened_at,
+            beat_at,
+            held,
+            command: order,
+            cpu,
+        }
     }
 }
 

@@ -39,7 +39,11 @@ impl ApiClient {
 
     /// Adds a chunk and moves the cursor, atomically. Not retried: after a lost response the batch's cursor
     /// shows whether the chunk was committed.
-    pub async fn add_to_batch(&self, id: &BatchId, chunk: &BatchChunk) -> Result<AddChunkResult, ApiError> {
+    pub async fn add_to_batch(
+        &self,
+        id: &BatchId,
+        chunk: &BatchChunk,
+    ) -> Result<AddChunkResult, ApiError> {
         self.add_to_batch_as(id, chunk, &Scope::All).await
     }
 
@@ -79,8 +83,10 @@ impl ChunkResult {
     fn results(self, chunk: &BatchChunk) -> Vec<SendResult> {
         let mut results: Vec<SendResult> =
             chunk.units.iter().map(|unit| SendResult::Created(unit.id)).collect();
-        let existing = self.recognised.into_iter().map(|one| (one.line, SendResult::Existing(one.unit)));
-        let refused = self.refused.into_iter().map(|one| (one.line, SendResult::Refused(one.refusal)));
+        let existing =
+            self.recognised.into_iter().map(|one| (one.line, SendResult::Existing(one.unit)));
+        let refused =
+            self.refused.into_iter().map(|one| (one.line, SendResult::Refused(one.refusal)));
         for (line, result) in existing.chain(refused) {
             let at = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
             if let Some(slot) = at.and_then(|at| results.get_mut(at)) {

@@ -23,7 +23,7 @@ pub use remote_store::{RemotePermits, RemoteStore};
 pub use request::ROUTES;
 
 pub use crate::api::batch_ingest::{ChunkResult, RefusedLine};
-pub use crate::api::batches::{BatchView, BatchProgressView};
+pub use crate::api::batches::{BatchProgressView, BatchView};
 pub use crate::api::bulk_submit::{BulkSubmitReport, ExistingLine};
 pub use crate::api::pools::{PermitHolder, PermitWaiter, PoolView};
 pub use crate::api::tenants::Identity;

@@ -1,8 +1,8 @@
 //! Queues, workers, schedules, tenants, pools and usage.
 
 use longshore::accounts::{UsageBy, UsageFilter};
-use longshore::worker_session::{WorkerCommand, Session};
 use longshore::store::{Page, QueueInfo, Tenant};
+use longshore::worker_session::{Session, WorkerCommand};
 use longshore::{PoolName, QueueName, Schedule, SessionId, TenantId, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;

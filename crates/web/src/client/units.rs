@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::store::{UnitActionResult, Page, SendRejection, SendResult, UnitFilter};
+use longshore::store::{Page, SendRejection, SendResult, UnitActionResult, UnitFilter};
 use longshore::{NewUnit, Scope, TenantId, Unit, UnitId};
 
 use super::request::{ApiRequest, to_json};
@@ -17,7 +17,11 @@ const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 impl ApiClient {
     /// Enqueues a unit, and waits up to `room` if its queue is full. A unit of the default tenant is enqueued
     /// as the token's tenant. Retried while the server is unavailable: the unit is deduplicated by its id.
-    pub async fn submit(&self, unit: &NewUnit, room: Option<Duration>) -> Result<SendResult, ApiError> {
+    pub async fn submit(
+        &self,
+        unit: &NewUnit,
+        room: Option<Duration>,
+    ) -> Result<SendResult, ApiError> {
         self.submit_as(unit, explicit_tenant(unit, &Scope::All), room).await
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore::batch::Batch;
-use longshore::worker_session::Session;
 use longshore::store::QueueInfo;
+use longshore::worker_session::Session;
 use longshore::{BatchStatus, Timestamp};
 use maud::{Markup, html};
 

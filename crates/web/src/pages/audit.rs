@@ -25,24 +25,24 @@ pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     Ok(layout(&req.caller, "/audit", "Audit log", main))
 }
 
-fn table(req: &PageRequest, deeds: &[AuditEntry]) -> Markup {
+fn table(req: &PageRequest, entries: &[AuditEntry]) -> Markup {
     let now = req.app.now();
     table_or_empty(
-        deeds.len(),
+        entries.len(),
         html! { "Nothing was changed over HTTP yet." },
         html! {
             table {
                 thead { tr {
                     th { "When" } th { "By" } th { "Asked" } th { "Of" } th.less { "Tenant" } th.less { "Detail" }
                 } }
-                tbody { @for AuditEntry { at, entry, .. } in deeds {
+                tbody { @for AuditEntry { at, entry, .. } in entries {
                     tr {
                         td { span title=(at) { (ago(*at, now)) } }
-                        td.name title=(deed.by) { (deed.by) }
-                        td { code { (deed.action) } }
-                        td.wide { (deed.target) }
-                        td.less { (deed.tenant.as_ref().map_or("all", |tenant| tenant.as_str())) }
-                        td.less.wide { (deed.detail) }
+                        td.name title=(entry.by) { (entry.by) }
+                        td { code { (entry.action) } }
+                        td.wide { (entry.target) }
+                        td.less { (entry.tenant.as_ref().map_or("all", |tenant| tenant.as_str())) }
+                        td.less.wide { (entry.detail) }
                     }
                 } }
             }

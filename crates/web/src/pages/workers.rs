@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use longshore::accounts::Role;
-use longshore::worker_session::{WorkerCommand, Session};
 use longshore::store::UnitFilter;
+use longshore::worker_session::{Session, WorkerCommand};
 use longshore::{Kind, Scope, SessionId, Timestamp, Unit, UnitState};
 use maud::{Markup, html};
 

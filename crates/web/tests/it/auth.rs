@@ -5,7 +5,7 @@ use axum::http::Request;
 use longshore::Scope;
 use longshore::accounts::{NewToken, Role};
 use longshore_web::endpoints::{ENDPOINTS, ResponseBody};
-use longshore_web::{FreshToken, AuthMode};
+use longshore_web::{AuthMode, FreshToken};
 use std::time::Duration;
 
 use crate::fixture::{TestSite, now, path, tenant};

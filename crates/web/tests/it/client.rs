@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use longshore::accounts::{Role, UsageBy, UsageFilter};
 use longshore::batch::BatchAction;
-use longshore::worker_session::WorkerCommand;
 use longshore::store::{
-    Capacity, Queries, Enqueue, Admin, QueueChange, SendRejection, ScheduleFilter, Schedules, SendResult,
-    UnitAction, UnitFilter, UnitSelection,
+    Admin, Capacity, Enqueue, Queries, QueueChange, ScheduleFilter, Schedules, SendRejection,
+    SendResult, UnitAction, UnitFilter, UnitSelection,
 };
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
+use longshore::worker_session::WorkerCommand;
 use longshore::{
     BatchStatus, Client, Error, NewUnit, Permits, QueueName, RetryPolicy, Scope, Store, UnitState,
     WhenFull,
 };
 use longshore_web::AuthMode;
-use longshore_web::client::{ApiClient, ApiError, RemotePermits, RemoteStore, ROUTES, ApiServer};
+use longshore_web::client::{ApiClient, ApiError, ApiServer, ROUTES, RemotePermits, RemoteStore};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -168,7 +168,9 @@ async fn what_is_steered_through_a_server_is_steered() {
         let queues = site.store.queues(&all).await.unwrap();
         assert_eq!(queues.iter().find(|q| q.queue == data.queue).unwrap().paused, paused);
     }
-    for order in [WorkerCommand::Quiet, WorkerCommand::Work, WorkerCommand::Drain, WorkerCommand::Stop] {
+    for order in
+        [WorkerCommand::Quiet, WorkerCommand::Work, WorkerCommand::Drain, WorkerCommand::Stop]
+    {
         far.command_worker(data.worker, order).await.unwrap();
         assert_eq!(site.store.sessions().await.unwrap()[0].command, order);
     }
@@ -202,7 +204,8 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
     assert_eq!(far.send(&Scope::All, first.clone()).await.unwrap(), created);
     assert_eq!(far.send(&Scope::All, first.clone()).await.unwrap(), created, "known by their ids");
     let again: Vec<NewUnit> = (1..=701).map(|n| unit(n, Some("nightly"))).collect();
-    let mut wanted: Vec<SendResult> = first.iter().map(|unit| SendResult::Existing(unit.id)).collect();
+    let mut wanted: Vec<SendResult> =
+        first.iter().map(|unit| SendResult::Existing(unit.id)).collect();
     wanted.push(SendResult::Created(again[700].id));
     assert_eq!(far.send(&Scope::All, again).await.unwrap(), wanted, "known by their keys");
     let kept = site.store.unit(&Scope::All, first[0].id).await.unwrap();
@@ -220,7 +223,10 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
         (&response[0], &response[2]),
         (&SendResult::Created(mixed[0].id), &SendResult::Created(mixed[2].id))
     );
-    assert!(matches!(response[1], SendResult::Refused(SendRejection::UnknownDependency(_))), "{response:?}");
+    assert!(
+        matches!(response[1], SendResult::Refused(SendRejection::UnknownDependency(_))),
+        "{response:?}"
+    );
     drop(far);
     server.stop().await;
 }

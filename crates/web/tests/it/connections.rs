@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_web::{ConnectionLimits, AuthMode};
+use longshore_web::{AuthMode, ConnectionLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -70,7 +70,8 @@ async fn health_is_told_to_anybody() {
 async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
     let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let time = Duration::from_millis(300);
-    let server = serve(&site, ConnectionLimits { body: 1_000, time, ..ConnectionLimits::default() }).await;
+    let server =
+        serve(&site, ConnectionLimits { body: 1_000, time, ..ConnectionLimits::default() }).await;
     let json = "content-type: application/json\r\n";
     let long = format!("\"{}\"", "x".repeat(2_000));
     let response = server
@@ -129,7 +130,11 @@ fn resident() -> usize {
 #[tokio::test]
 async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
     let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
-    let server = serve(&site, ConnectionLimits { time: Duration::from_secs(120), ..ConnectionLimits::default() }).await;
+    let server = serve(
+        &site,
+        ConnectionLimits { time: Duration::from_secs(120), ..ConnectionLimits::default() },
+    )
+    .await;
     let count = soaked(400, 9_000);
     let before = resident();
     let mut idle = Vec::with_capacity(count);

@@ -13,8 +13,10 @@ use longshore::accounts::{
 };
 use longshore::permits::{AcquireRequest, IfFull};
 use longshore::schedule::{NewSchedule, SchedulePlan, UnitTemplate};
+use longshore::store::{
+    BatchChunk, ClaimRequest, FinishRequest, IfExists, LeasedUnit, TenantChange,
+};
 use longshore::worker_session::NewSession;
-use longshore::store::{BatchChunk, ClaimRequest, FinishRequest, LeasedUnit, IfExists, TenantChange};
 use longshore::{
     BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
     PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
@@ -24,7 +26,9 @@ use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
 use longshore_web::endpoints::{BASE, Endpoint};
-use longshore_web::{FreshToken, AuthMode, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web};
+use longshore_web::{
+    AuthMode, FreshToken, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::{AdmissionError, ProfileCall, YieldingWait};
-use crate::model_api::{Retryability, Answer, AskError, Code};
+use crate::model_api::{Answer, AskError, Code, Retryability};
 use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota};
 
 impl ProfileCall<'_> {

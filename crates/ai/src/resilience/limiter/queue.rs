@@ -217,7 +217,9 @@ impl LimitQueue {
         }
         let full = short.iter().filter_map(|charge| Some((self.full_until(charge, now)?, charge)));
         match full.max_by_key(|(until, _)| *until) {
-            Some((at, charge)) if waiter.when_full == WhenPoolFull::Refuse || at >= waiter.until => {
+            Some((at, charge))
+                if waiter.when_full == WhenPoolFull::Refuse || at >= waiter.until =>
+            {
                 let full =
                     LimitError::Reached { bucket: charge.bucket.to_string(), wait: at - now };
                 let _ = waiter.tell.send(Err(full));

@@ -10,8 +10,8 @@ use toml::Spanned;
 
 use super::source::Source;
 use super::templates::Templates;
-use super::{Rule, RuleAction, SimulatorScript, ScriptError};
-use crate::model_api::{Retryability, AskError, Code};
+use super::{Rule, RuleAction, ScriptError, SimulatorScript};
+use crate::model_api::{AskError, Code, Retryability};
 use crate::simulated::FOREVER;
 
 /// The whole file.

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use longshore::accounts::{
-    PendingRequest, PendingCounts, PendingRequests, PendingChange, PendingFilter, ProviderBatchChange, ProviderBatch,
+    PendingChange, PendingCounts, PendingFilter, PendingRequest, PendingRequests, ProviderBatch,
+    ProviderBatchChange,
 };
 use longshore::{BatchId, MemoryStore, Result, UnitId};
 use longshore_ai::AskError;
 use longshore_ai::batches::{
-    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
-    ItemSize,
+    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket,
+    FindResult, ItemSize,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -86,7 +87,10 @@ impl PendingRequests for Killable<MemoryStore> {
     ) -> Result<Vec<PendingRequest>> {
         through!(self, pending_requests(batch, filter, limit))
     }
-    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
+    async fn provider_batches(
+        &self,
+        batch: &BatchId,
+    ) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
         through!(self, provider_batches(batch))
     }
     async fn change_provider_batch(

@@ -1,8 +1,10 @@
 //! The batch APIs of both providers.
 
 use longshore_ai::batches::{self, BatchState, FindResult, was_refused};
-use longshore_ai::{Retryability, Code, Http, PriceMode, Prices, Profile, ProfileError, ProviderName};
-use longshore_testkit::fake_ai::{FakeBehaviour, BatchPlan, BatchItemFailure};
+use longshore_ai::{
+    Code, Http, PriceMode, Prices, Profile, ProfileError, ProviderName, Retryability,
+};
+use longshore_testkit::fake_ai::{BatchItemFailure, BatchPlan, FakeBehaviour};
 
 use super::fixture::{BOTH, BatchFixture, item, mark};
 
@@ -61,7 +63,10 @@ async fn what_expired_may_be_asked_again_and_what_was_refused_says_why() {
         let error = |id: &str| results[id].clone().unwrap_err();
         assert_eq!(error("a").retry, Retryability::Later, "{name}: {}", error("a"));
         assert!(error("a").message.contains("expired"), "{name}: {}", error("a"));
-        assert_eq!((error("b").code, error("b").retry), (Code::InvalidRequest, Retryability::Never));
+        assert_eq!(
+            (error("b").code, error("b").retry),
+            (Code::InvalidRequest, Retryability::Never)
+        );
         assert_eq!((error("c").code, error("c").retry), (Code::ProviderError, Retryability::Later));
         assert!(!results.contains_key("d"), "{name}");
         assert!(results["e"].is_ok(), "{name}");
@@ -76,7 +81,10 @@ async fn a_batch_that_fails_as_a_whole_says_whether_later_may_work() {
         ("invalid_json_line", Retryability::Never),
     ] {
         let fixture = BatchFixture::of(ProviderName::Openai).await;
-        fixture.fake.push_batch_plans([BatchPlan { fails_with: Some(code.into()), ..BatchPlan::default() }]);
+        fixture.fake.push_batch_plans([BatchPlan {
+            fails_with: Some(code.into()),
+            ..BatchPlan::default()
+        }]);
         let ticket = fixture.submit(&["a"]).await.unwrap();
         let BatchState::Failed(error) = fixture.poll(&ticket).await else {
             panic!("it did not fail")
@@ -92,7 +100,8 @@ async fn a_batch_whose_ticket_was_lost_is_found_again() {
         fixture.submit(&["x", "y"]).await.unwrap();
         // OpenAI's takes two requests: the file arrives, the batch is created, the response is
         // lost.
-        let heard = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        let heard =
+            if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
         fixture.fake.push_behaviours(heard.into_iter().chain([FakeBehaviour::ExecuteThenClose]));
         let lost = fixture.provider.submit(&[item("a"), item("b")], "mark-2").await.unwrap_err();
         assert!(!was_refused(&lost), "{name}: {lost}");
@@ -136,7 +145,8 @@ async fn results_that_break_off_are_an_error() {
     for name in BOTH {
         let fixture = BatchFixture::of(name).await;
         let ticket = fixture.submit(&["a"]).await.unwrap();
-        let looked = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        let looked =
+            if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
         fixture.fake.push_behaviours(looked.into_iter().chain([FakeBehaviour::Truncated]));
         assert!(fixture.results(&ticket).await.is_err(), "{name}");
         assert_eq!(fixture.results(&ticket).await.unwrap().len(), 1, "{name}");

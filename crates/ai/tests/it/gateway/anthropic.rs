@@ -1,7 +1,7 @@
 //! Anthropic's API: parsed requests and complete answers.
 
 use axum::http::StatusCode;
-use longshore_ai::{Part, ChatRole, ToolChoice};
+use longshore_ai::{ChatRole, Part, ToolChoice};
 use serde_json::{Value, json};
 
 use super::{ANTHROPIC, GatewayFixture};

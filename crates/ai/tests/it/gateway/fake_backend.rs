@@ -8,8 +8,8 @@ use longshore::accounts::CallRecord;
 use longshore::{ProfileName, TenantId};
 use longshore_ai::gateway::{InferenceBackend, ProfileSettings};
 use longshore_ai::{
-    Retryability, Answer, AskError, Chat, Code, InferenceRequest, FinishReason, Part, AnswerPiece, ProviderName, Question,
-    InferenceOutcome, ToolCall,
+    Answer, AnswerPiece, AskError, Chat, Code, FinishReason, InferenceOutcome, InferenceRequest,
+    Part, ProviderName, Question, Retryability, ToolCall,
 };
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
@@ -66,7 +66,11 @@ impl InferenceBackend for FakeBackend {
         })
     }
 
-    async fn ask(&self, request: &InferenceRequest, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> InferenceOutcome {
+    async fn ask(
+        &self,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+    ) -> InferenceOutcome {
         self.asked.lock().unwrap().push(request.clone());
         let mut outcome = InferenceOutcome::default();
         outcome.result = self.answer(request, pieces).await;
@@ -169,7 +173,10 @@ async fn send_piece(pieces: Option<&mpsc::Sender<AnswerPiece>>, piece: AnswerPie
     }
 }
 
-async fn stream(answer: Answer, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> Result<Answer, AskError> {
+async fn stream(
+    answer: Answer,
+    pieces: Option<&mpsc::Sender<AnswerPiece>>,
+) -> Result<Answer, AskError> {
     for word in answer.text.split_inclusive(' ') {
         send_piece(pieces, AnswerPiece::Text(word.to_owned())).await;
     }

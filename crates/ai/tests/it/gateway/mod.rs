@@ -20,7 +20,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use longshore::{TenantId, Timestamp};
 use longshore_ai::InferenceRequest;
-use longshore_ai::gateway::{InferenceBackend, Gateway, SingleTenant};
+use longshore_ai::gateway::{Gateway, InferenceBackend, SingleTenant};
 use serde_json::Value;
 use tower::ServiceExt;
 

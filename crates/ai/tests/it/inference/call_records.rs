@@ -2,8 +2,10 @@ use std::sync::Arc;
 
 use longshore::accounts::{CallStatus, Ledger, Limits};
 use longshore::{ProfileName, Scope, UnitId};
-use longshore_ai::{Answer, AskError, BillingStatus, Code, Inference, Http, AnswerPiece, Provider, Question, Vault};
-use longshore_testkit::crash_points::{CrashTiming, CrashPointLedger, CrashPoint};
+use longshore_ai::{
+    Answer, AnswerPiece, AskError, BillingStatus, Code, Http, Inference, Provider, Question, Vault,
+};
+use longshore_testkit::crash_points::{CrashPoint, CrashPointLedger, CrashTiming};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -134,9 +136,10 @@ impl Provider for OnePieceProvider {
 async fn of_a_stream_that_was_cut_or_left_what_came_is_counted_as_an_estimate() {
     let fixture = InferenceFixture::new();
     fixture.scripted("acme", "halting", FINE, json!({})).await;
-    fixture
-        .inference
-        .override_provider(ProfileName::new("halting").unwrap(), std::sync::Arc::new(OnePieceProvider));
+    fixture.inference.override_provider(
+        ProfileName::new("halting").unwrap(),
+        std::sync::Arc::new(OnePieceProvider),
+    );
     for prompt in ["cut", "left"] {
         let (sender, pieces) = mpsc::channel(8);
         if prompt == "left" {

@@ -8,7 +8,7 @@ use longshore::accounts::{
 };
 use longshore::store::{TenantChange, Tenants};
 use longshore::{MemoryStore, ProfileName, Scope, TenantId};
-use longshore_ai::{Inference, InferenceRequest, Http, Question, InferenceOutcome, Vault};
+use longshore_ai::{Http, Inference, InferenceOutcome, InferenceRequest, Question, Vault};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

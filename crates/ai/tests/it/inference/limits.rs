@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use longshore::Scope;
 use longshore::accounts::{Budget, Ledger, Limits};
-use longshore_ai::{Code, Inference, Http, Vault};
-use longshore_testkit::crash_points::{CrashTiming, CrashPointLedger, CrashPoint};
+use longshore_ai::{Code, Http, Inference, Vault};
+use longshore_testkit::crash_points::{CrashPoint, CrashPointLedger, CrashTiming};
 use serde_json::json;
 use tokio::time::Instant;
 

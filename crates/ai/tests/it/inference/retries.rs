@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use longshore_ai::{Code, AnswerPiece};
+use longshore_ai::{AnswerPiece, Code};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;

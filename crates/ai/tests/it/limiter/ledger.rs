@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::accounts::token_bucket::{self, BucketLevel};
-use longshore::accounts::{Budget, BudgetState, BucketRequest, DrawResult, Limits};
+use longshore::accounts::{BucketRequest, Budget, BudgetState, DrawResult, Limits};
 use longshore::time::Timestamp;
 use longshore::{Error, Result, Scope, TenantId};
 use tokio::time::{Instant, sleep};

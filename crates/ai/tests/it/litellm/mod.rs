@@ -3,8 +3,8 @@
 
 mod proxy;
 
-use longshore_ai::{Retryability, Code, FinishReason, AnswerPiece, ProviderName, Question};
-use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
+use longshore_ai::{AnswerPiece, Code, FinishReason, ProviderName, Question, Retryability};
+use longshore_testkit::fake_ai::{FakeAnswer, FakeBehaviour};
 use serde_json::json;
 
 use crate::providers::fixture::{question, saying, stream};
@@ -94,7 +94,11 @@ async fn tells_what_went_wrong(proxy: &Proxy, wire: ProviderName, model: &str) {
         assert_eq!(error.code, code, "{status}: {error}");
     }
     // The upstream's token counts are passed on, and not lost after an error.
-    proxy.fake.push_behaviours([FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(5), tokens_out: Some(2), ..saying("ok") })]);
+    proxy.fake.push_behaviours([FakeBehaviour::Answer(FakeAnswer {
+        tokens_in: Some(5),
+        tokens_out: Some(2),
+        ..saying("ok")
+    })]);
     let answer = proxy.provider(wire, model).ask(&question("hi")).await.unwrap();
     assert_eq!((answer.tokens_in, answer.tokens_out), (5, 2));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Code, FinishReason, Part, ProviderName, ApiOptions};
+use longshore_ai::{ApiOptions, Code, FinishReason, Part, ProviderName};
 use longshore_testkit::fake_ai::FakeBehaviour;
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use longshore_ai::{Retryability, Code, ProviderName, ApiOptions};
-use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
+use longshore_ai::{ApiOptions, Code, ProviderName, Retryability};
+use longshore_testkit::fake_ai::{FakeAnswer, FakeBehaviour};
 use serde_json::json;
 
 use super::fixture::{ProviderFixture, question, saying, stream};
@@ -61,7 +61,10 @@ async fn a_question_that_was_cut_in_silence_is_an_error() {
         (None, 400, false),        // shorter than any server's context
     ] {
         let fixture = fixture(ApiOptions { num_ctx, ..ApiOptions::default() }).await;
-        fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(read), ..saying("ok") }));
+        fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer {
+            tokens_in: Some(read),
+            ..saying("ok")
+        }));
         let answers =
             [fixture.provider.ask(&long).await, stream(&*fixture.provider, &long).await.0];
         for answer in answers {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{Retryability, Code, FinishReason, Profile, ProviderName, ApiOptions};
-use longshore_testkit::fake_ai::{FakeBehaviour, FakeAnswer};
+use longshore_ai::{ApiOptions, Code, FinishReason, Profile, ProviderName, Retryability};
+use longshore_testkit::fake_ai::{FakeAnswer, FakeBehaviour};
 use serde_json::{Value, json};
 
 use super::fixture::{KEY, ProviderFixture, open_at, question, saying, stream};
@@ -39,7 +39,12 @@ async fn a_plain_question_says_no_more_than_it_must() {
 
 #[tokio::test]
 async fn older_servers_are_told_in_their_words() {
-    let wire = ApiOptions { old_max_tokens: true, sampling: true, no_schema: true, ..ApiOptions::default() };
+    let wire = ApiOptions {
+        old_max_tokens: true,
+        sampling: true,
+        no_schema: true,
+        ..ApiOptions::default()
+    };
     let mut asked = question("hi");
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
     let sent = fixture(wire).await.sent(&asked).await;
@@ -109,7 +114,14 @@ async fn a_conversation_is_sent_in_messages() {
 
 #[tokio::test]
 async fn cached_tokens_are_among_the_questions() {
-    let act = || FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(100), cached: 60, cache_write: 30, ..saying("x") });
+    let act = || {
+        FakeBehaviour::Answer(FakeAnswer {
+            tokens_in: Some(100),
+            cached: 60,
+            cache_write: 30,
+            ..saying("x")
+        })
+    };
     let fixture = fixture(ApiOptions::default()).await;
     for answer in [fixture.ask(act()).await, fixture.stream(act()).await.0] {
         let answer = answer.unwrap();
@@ -156,9 +168,12 @@ async fn limits_are_read_from_answers_and_refusals() {
         ("x-ratelimit-remaining-tokens".to_owned(), "149984".to_owned()),
         ("x-ratelimit-reset-tokens".to_owned(), "6m0s".to_owned()),
     ];
-    let answer =
-        fixture.ask(FakeBehaviour::Answer(FakeAnswer { headers: headers.clone(), ..saying("x") })).await.unwrap();
-    let refusal = fixture.ask(FakeBehaviour::Error { status: 429, headers, body: None }).await.unwrap_err();
+    let answer = fixture
+        .ask(FakeBehaviour::Answer(FakeAnswer { headers: headers.clone(), ..saying("x") }))
+        .await
+        .unwrap();
+    let refusal =
+        fixture.ask(FakeBehaviour::Error { status: 429, headers, body: None }).await.unwrap_err();
     assert_eq!(refusal.headroom.as_deref(), Some(&answer.headroom));
     let tokens = answer.headroom.tokens.unwrap();
     assert_eq!((tokens.left, tokens.reset), (149_984, Some(Duration::from_secs(360))));
@@ -172,6 +187,7 @@ async fn headers_of_the_profile_take_the_place_of_the_usual_ones_and_stay_secret
     let sent = fixture.sent(&question("hi")).await;
     assert_eq!((sent.header("api-key"), sent.header("user-agent")), ("other-secret-1", "me/1"));
     let words = Some("I know other-secret-1".to_owned());
-    let error = fixture.ask(FakeBehaviour::Error { status: 400, headers: vec![], body: words }).await;
+    let error =
+        fixture.ask(FakeBehaviour::Error { status: 400, headers: vec![], body: words }).await;
     assert!(error.unwrap_err().message.ends_with("I know [secret]"));
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use longshore_ai::{Code, PassthroughRequest, AnswerPiece, ProviderName, Question, RawObject, ApiOptions};
+use longshore_ai::{
+    AnswerPiece, ApiOptions, Code, PassthroughRequest, ProviderName, Question, RawObject,
+};
 use longshore_testkit::fake_ai::FakeBehaviour;
 use serde_json::{Value, json};
 
@@ -62,8 +64,11 @@ async fn the_most_tokens_go_by_the_name_that_the_model_knows() {
         (true, "max_tokens", "max_completion_tokens"),
         (false, "max_completion_tokens", "max_tokens"),
     ] {
-        let fixture =
-            ProviderFixture::with(format, ApiOptions { old_max_tokens: old, ..ApiOptions::default() }).await;
+        let fixture = ProviderFixture::with(
+            format,
+            ApiOptions { old_max_tokens: old, ..ApiOptions::default() },
+        )
+        .await;
         let sent = fixture.sent(&request_in(format, body())).await.body;
         assert_eq!((&sent[name], sent.get(not)), (&json!(9), None));
     }
@@ -73,7 +78,8 @@ async fn the_most_tokens_go_by_the_name_that_the_model_knows() {
 async fn sampling_is_sent_only_to_models_that_take_it() {
     for name in PASSTHROUGH_PROVIDERS {
         for sampling in [true, false] {
-            let fixture = ProviderFixture::with(name, ApiOptions { sampling, ..ApiOptions::default() }).await;
+            let fixture =
+                ProviderFixture::with(name, ApiOptions { sampling, ..ApiOptions::default() }).await;
             let mut asked = request_in(name, json!({ "temperature": 0.5, "top_p": 0.9 }));
             asked.temperature = 0.5;
             let sent = fixture.sent(&asked).await.body;
@@ -108,7 +114,9 @@ async fn a_stream_is_handed_on_event_by_event_to_its_last() {
 #[tokio::test]
 async fn a_stream_that_fails_is_not_handed_on_as_if_it_had_not() {
     for name in PASSTHROUGH_PROVIDERS {
-        for act in [FakeBehaviour::TruncatedStream, FakeBehaviour::Broken, FakeBehaviour::ErrorInStream] {
+        for act in
+            [FakeBehaviour::TruncatedStream, FakeBehaviour::Broken, FakeBehaviour::ErrorInStream]
+        {
             let fixture = ProviderFixture::of(name).await;
             fixture.fake.push_behaviours([act.clone()]);
             let (answer, pieces) = stream(&*fixture.provider, &request_in(name, json!({}))).await;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use longshore::accounts::CallStatus;
 use longshore::store::{Queries, Queues};
 use longshore::{Scope, UnitState, WorkerBuilder};
-use longshore_testkit::crash_points::{CrashTiming, CrashPoint};
+use longshore_testkit::crash_points::{CrashPoint, CrashTiming};
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, with_reply_queue};
@@ -43,11 +43,12 @@ async fn a_worker_that_dies_while_the_question_is_out_leaves_maybe_billed_and_an
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_was_kept_is_delivered_once_and_not_asked_for_again() {
-    let reply: fn(&str) -> bool = |verb| verb == "reply";
+    let reply: fn(&str) -> bool = |verb| verb == "send_reply";
     let finish: fn(&str) -> bool = |verb| verb == "finish";
     // The crash comes before the reply is sent, or after it was sent and before the worker knows
     // it.
-    let crashes = [(reply, CrashTiming::Before), (reply, CrashTiming::After), (finish, CrashTiming::Before)];
+    let crashes =
+        [(reply, CrashTiming::Before), (reply, CrashTiming::After), (finish, CrashTiming::Before)];
     for (at, (verb, kill)) in crashes.into_iter().enumerate() {
         let sent = at > 0;
         let fixture = WorkerFixture::new();
@@ -82,7 +83,7 @@ async fn a_reply_whose_reader_leaves_at_the_last_moment_is_dead_lettered_and_in_
     fixture.setup.scripted("acme", "slow", SLOW, json!({})).await;
     let inbox = fixture.inbox("acme", "r").await;
     let id = fixture.send("acme", with_reply_queue("r-1", "slow", &json!({}))).await;
-    let wire = CrashPoint::at(0, CrashTiming::Before, |verb| verb == "reply");
+    let wire = CrashPoint::at(0, CrashTiming::Before, |verb| verb == "send_reply");
     let leaving = async {
         wire.reached.notified().await;
         inbox.close().await.unwrap();

@@ -3,7 +3,7 @@ use std::time::Duration;
 use longshore::accounts::CallStatus;
 use longshore::{ProfileName, UnitState};
 use longshore_ai::Code;
-use longshore_ai::contract::{Prompt, Reply, Request, ReplyBody};
+use longshore_ai::contract::{Prompt, Reply, ReplyBody, Request};
 use longshore_ai::worker::RequestClient;
 use serde_json::json;
 use tokio::time::Instant;

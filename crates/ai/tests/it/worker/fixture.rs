@@ -6,14 +6,14 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallStatus, Ledger};
 use longshore::store::{Queries, Queues};
 use longshore::{
-    Client, Clock, HeartbeatRequest, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
-    Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
+    Client, Clock, HeartbeatRequest, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName,
+    RetryPolicy, Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::contract::{Libraries, Reply, ReplyBody};
 use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestHandler};
 use longshore_ai::{NoPrompts, Prompts};
 use longshore_testkit::ManualClock;
-use longshore_testkit::crash_points::{CrashPointLedger, CrashPointStore, CrashPoint};
+use longshore_testkit::crash_points::{CrashPoint, CrashPointLedger, CrashPointStore};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{ProfileName, UnitState};
-use longshore_ai::{Retryability, Answer, AskError, Code, Provider, Question};
+use longshore_ai::{Answer, AskError, Code, Provider, Question, Retryability};
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, request};

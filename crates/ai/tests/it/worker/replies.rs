@@ -125,8 +125,9 @@ async fn a_reply_queue_is_gone_with_who_read_it() {
     let kind = longshore::Kind::new("reply").unwrap();
     let new = NewUnit::new(kind, b"{}".as_slice());
     let new = NewUnit { tenant: tenant("acme"), queue, ..new };
-    let reply =
-        || fixture.setup.store.send_reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() });
+    let reply = || {
+        fixture.setup.store.send_reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() })
+    };
     assert!(reply().await.unwrap().is_some());
     inbox.close().await.unwrap();
     assert!(reply().await.unwrap().is_none());

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use longshore_pool::database::odbc::dialect::Dialect;
 use longshore_pool::database::odbc::connection_string;
+use longshore_pool::database::odbc::dialect::Dialect;
 use odbc_api::Connection;
 
 use super::error;

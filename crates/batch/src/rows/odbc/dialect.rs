@@ -33,12 +33,19 @@ impl PagedDialect for Dialect {
     fn compared(self, kind: ColumnKind, name: &str, from: &str) -> (String, String) {
         let cast = |to: &str| (name.to_owned(), format!("CAST({from} AS {to})"));
         match (kind, self) {
-            (ColumnKind::Text, _) | (ColumnKind::Guid, Self::Postgres) => compared_as_text(self, name, from),
+            (ColumnKind::Text, _) | (ColumnKind::Guid, Self::Postgres) => {
+                compared_as_text(self, name, from)
+            }
             // SQLite does not have these types: it compares the stored values.
             (_, Self::Sqlite)
-            | (ColumnKind::Whole | ColumnKind::Real | ColumnKind::Truth | ColumnKind::Bytes | ColumnKind::Guid, _) => {
-                (name.to_owned(), from.to_owned())
-            }
+            | (
+                ColumnKind::Whole
+                | ColumnKind::Real
+                | ColumnKind::Truth
+                | ColumnKind::Bytes
+                | ColumnKind::Guid,
+                _,
+            ) => (name.to_owned(), from.to_owned()),
             (ColumnKind::Decimal { .. }, Self::Postgres) => cast("numeric"),
             (ColumnKind::Decimal { precision, scale }, _) => {
                 cast(&format!("DECIMAL({precision}, {scale})"))

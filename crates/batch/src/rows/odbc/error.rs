@@ -1,6 +1,6 @@
 //! Maps ODBC errors to what the caller can do about them.
 
-use longshore_pool::database::odbc::diagnostics::{is_transient, record, message};
+use longshore_pool::database::odbc::diagnostics::{is_transient, message, record};
 use odbc_api::Error;
 
 use crate::rows::SourceError;
@@ -28,7 +28,7 @@ pub(super) fn of_statement(statement: &PositionalStatement, error: Error) -> Sou
 
 /// A prepared statement that failed when it ran.
 pub(super) fn of_run(error: Error) -> SourceError {
-    if is_transient(&error) {
+    if is_transient_error(&error) {
         SourceError::Unavailable(message(&error))
     } else {
         SourceError::Data(message(&error))
@@ -36,7 +36,7 @@ pub(super) fn of_run(error: Error) -> SourceError {
 }
 
 /// Whether the database and not the statement failed, so that a retry may help.
-fn is_transient(error: &Error) -> bool {
+fn is_transient_error(error: &Error) -> bool {
     let Some(record) = record(error) else { return true };
     let state = record.state.as_str();
     TRANSIENT_CLASSES.iter().any(|class| state.starts_with(class)) || is_transient(record)

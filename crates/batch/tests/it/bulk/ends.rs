@@ -9,8 +9,8 @@ use longshore::{BatchId, BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
 use longshore_testkit::ManualClock;
-use longshore_testkit::fake_ai::{FakeBehaviour, BatchPlan, BatchItemFailure};
-use longshore_testkit::crash_points::{CrashTiming, CrashPoint};
+use longshore_testkit::crash_points::{CrashPoint, CrashTiming};
+use longshore_testkit::fake_ai::{BatchItemFailure, BatchPlan, FakeBehaviour};
 
 use super::fixture::{BulkFixture, PROVIDERS};
 use crate::support;
@@ -43,7 +43,11 @@ async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_
         fixture
             .work_until(async {
                 all_are_out(&fixture, 4).await;
-                fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+                fixture
+                    .store
+                    .apply_batch_action(&Scope::All, &id, BatchAction::Cancel)
+                    .await
+                    .unwrap();
                 fixture.over(&id).await;
             })
             .await;
@@ -300,7 +304,11 @@ async fn what_a_cancelled_batch_never_sent_costs_nothing() {
         fixture
             .work_until(async {
                 all_are_out(&fixture, 3).await;
-                fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+                fixture
+                    .store
+                    .apply_batch_action(&Scope::All, &id, BatchAction::Cancel)
+                    .await
+                    .unwrap();
                 fixture.fake.set_default(longshore_testkit::fake_ai::FakeBehaviour::default());
                 fixture.over(&id).await;
             })

@@ -12,19 +12,20 @@ use longshore::batch::Batch;
 use longshore::failure_detector::StalledSession;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
-    BatchId, Client, Clock, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
-    QueueName, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker, WorkerBuilder,
+    BatchId, Client, Clock, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy,
+    ProfileName, QueueName, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker,
+    WorkerBuilder,
 };
-use longshore_ai::{Inference, Http, ProviderName, Vault};
+use longshore_ai::{Http, Inference, ProviderName, Vault};
 use longshore_batch::definition::{
-    PROVIDER_BATCH_KIND, Database, Definition, Post, Pre, ProfileRef, ProviderBatchOptions, QUEUE, ROW_KIND,
-    SqlPost, SqlStatement,
+    Database, Definition, PROVIDER_BATCH_KIND, Post, Pre, ProfileRef, ProviderBatchOptions, QUEUE,
+    ROW_KIND, SqlPost, SqlStatement,
 };
 use longshore_batch::rows::Sources;
 use longshore_batch::{ProviderBatchHandler, RowHandler};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_testkit::crash_points::{CrashPoint, CrashPointLedger, CrashPointStore};
 use longshore_testkit::fake_ai::FakeAi;
-use longshore_testkit::crash_points::{CrashPointLedger, CrashPointStore, CrashPoint};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -174,7 +175,11 @@ impl BulkFixture {
 
     fn with_runner(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {
         let bulk = ProviderBatchHandler::new(desk.clone()).clock(Arc::clone(&self.clock));
-        builder.handle(Kind::new(PROVIDER_BATCH_KIND).unwrap(), ProviderBatchHandler::policy(), bulk)
+        builder.handle(
+            Kind::new(PROVIDER_BATCH_KIND).unwrap(),
+            ProviderBatchHandler::policy(),
+            bulk,
+        )
     }
 
     fn with_rows(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {

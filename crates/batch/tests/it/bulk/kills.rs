@@ -4,8 +4,8 @@ use longshore::OnLost;
 use longshore::accounts::CallStatus;
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
-use longshore_testkit::fake_ai::{BatchPlan, BatchItemFailure};
-use longshore_testkit::crash_points::{CrashTiming, CrashPoint};
+use longshore_testkit::crash_points::{CrashPoint, CrashTiming};
+use longshore_testkit::fake_ai::{BatchItemFailure, BatchPlan};
 
 use super::fixture::BulkFixture;
 
@@ -21,7 +21,7 @@ fn counts(verb: &str) -> bool {
         "pending_requests",
         "change_pending",
         "change_provider_batch",
-        "operate_units",
+        "apply_unit_action",
         "record_calls",
     ];
     VERBS.contains(&verb)
@@ -136,8 +136,12 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
 #[tokio::test]
 async fn a_row_that_is_lost_while_its_question_is_parked_is_no_lost_question() {
     let admitted: fn(&str) -> bool = |verb| verb == "admit_calls";
-    let parked: fn(&str) -> bool = |verb| verb == "park";
-    for (at, kill) in [(admitted, CrashTiming::After), (parked, CrashTiming::Before), (parked, CrashTiming::After)] {
+    let parked: fn(&str) -> bool = |verb| verb == "change_pending";
+    for (at, kill) in [
+        (admitted, CrashTiming::After),
+        (parked, CrashTiming::Before),
+        (parked, CrashTiming::After),
+    ] {
         let fixture = BulkFixture::new(ProviderName::Openai, ROWS).await;
         let definition = Definition { on_lost: OnLost::Fail, ..fixture.definition() };
         let id = fixture.start("b-1", &definition).await;

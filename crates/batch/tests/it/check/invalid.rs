@@ -245,7 +245,8 @@ impl RowSource for UnreachableSource {
 #[tokio::test]
 async fn a_database_that_is_away_is_one_error_where_it_is_named() {
     let Case { loaded, .. } = Case::new(BATCH);
-    let error = check(&loaded.definition, &loaded.source_map, &UnreachableSource).await.unwrap_err();
+    let error =
+        check(&loaded.definition, &loaded.source_map, &UnreachableSource).await.unwrap_err();
     assert_eq!(error.message, "the database cannot be reached: connection refused");
     assert_eq!(error.line, Some(2));
 }

@@ -7,7 +7,7 @@ use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
     Action, Ai, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre,
-    ProviderBatchOptions, SqlPost, SqlStatement, RowConcurrency,
+    ProviderBatchOptions, RowConcurrency, SqlPost, SqlStatement,
 };
 use longshore_batch::file::{Overrides, SourceLocation};
 use serde_json::json;

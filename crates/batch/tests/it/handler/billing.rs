@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallStatus};
 use longshore::store::{TenantChange, UnitAction, UnitSelection};
 use longshore::{BatchId, Scope, TenantId, UnitState};
-use longshore_ai::{Retryability, AskError, Code, Profile, ProviderName};
+use longshore_ai::{AskError, Code, Profile, ProviderName, Retryability};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{Definition, Post, PostVerdict, Rule, SqlPost};
 use serde_json::{Value, json};

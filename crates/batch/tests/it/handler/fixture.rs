@@ -12,18 +12,18 @@ use longshore::batch::{Batch, Callback};
 use longshore::failure_detector::StalledSession;
 use longshore::store::UnitFilter;
 use longshore::{
-    BatchId, Client, Effect, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
-    QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId, Unit, UnitId,
-    Worker, WorkerBuilder, WorkerReport,
+    BatchId, Client, Effect, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy,
+    ProfileName, QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId,
+    Unit, UnitId, Worker, WorkerBuilder, WorkerReport,
 };
 use longshore_ai::contract::Libraries;
 use longshore_ai::worker::RequestHandler;
 use longshore_ai::{
-    Answer, AskError, Inference, Http, NoPrompts, Price, Prices, Profile, Provider, Question, Vault,
+    Answer, AskError, Http, Inference, NoPrompts, Price, Prices, Profile, Provider, Question, Vault,
 };
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
-    Ai, AskRoute, Candidates, Database, Definition, COMPLETION_KIND, Post, Pre, ProfileRef, QUEUE,
+    Ai, AskRoute, COMPLETION_KIND, Candidates, Database, Definition, Post, Pre, ProfileRef, QUEUE,
     ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::handler::RowHandlerBuilder;

@@ -47,8 +47,12 @@ fn paused() -> tokio::runtime::Runtime {
 }
 
 fn faults() -> impl Strategy<Value = Vec<(&'static str, u64, Fault)>> {
-    let verb =
-        prop::sample::select(vec!["add_to_batch", "operate_batch", "open_batch", "definition"]);
+    let verb = prop::sample::select(vec![
+        "add_to_batch",
+        "apply_batch_action",
+        "open_batch",
+        "definition",
+    ]);
     let fault = prop::sample::select(vec![Fault::FailBefore, Fault::FailAfter, Fault::Duplicate]);
     prop::collection::vec((verb, 1..8_u64, fault), 0..6)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore::SqlValue;
 use longshore::{OnLost, Priority, TenantId};
 use longshore_batch::definition::{QUEUE, ROW_KIND};
-use longshore_batch::row_enqueuer::{FillProgress, FillError};
+use longshore_batch::row_enqueuer::{FillError, FillProgress};
 use longshore_batch::rows::{Candidate, RowSource};
 use longshore_batch::value::from_json;
 use serde_json::Value;

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{
-    Client, HeartbeatRequest, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store, Timestamp,
-    Worker,
+    Client, HeartbeatRequest, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store,
+    Timestamp, Worker,
 };
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::RowHandler;
 use longshore_batch::check::check;
 use longshore_batch::definition::{
-    Ai, Database, Definition, COMPLETION_KIND, Post, Pre, ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
+    Ai, COMPLETION_KIND, Database, Definition, Post, Pre, ROW_KIND, RowStep, SqlPost, SqlPre,
+    SqlStatement,
 };
 use longshore_batch::file::SourceMap;
 use longshore_batch::row_enqueuer::{RowEnqueuer, StartOptions};

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use longshore::{CallId, Client, SystemClock};
-use longshore_ai::contract::{Prompt, Request, ReplyBody};
+use longshore_ai::contract::{Prompt, ReplyBody, Request};
 use longshore_ai::worker::RequestClient;
-use longshore_ai::{Answer, AskError, BillingStatus, Inference, InferenceRequest, AnswerPiece, Question};
+use longshore_ai::{
+    Answer, AnswerPiece, AskError, BillingStatus, Inference, InferenceRequest, Question,
+};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -24,7 +26,8 @@ use crate::settings::Settings;
 pub async fn run(typed: AskArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let connected = connect_with_ledger(settings).await?;
     let question = question(&typed)?;
-    let inference_request = InferenceRequest::new(caller_tenant(settings), typed.profile.clone(), question);
+    let inference_request =
+        InferenceRequest::new(caller_tenant(settings), typed.profile.clone(), question);
     if typed.queue {
         return ask_via_queue(&inference_request, connected.client, settings).await;
     }
@@ -197,7 +200,7 @@ async fn ask_via_queue(
 
 /// The error, with a hint.
 fn with_hint(error: AskError) -> anyhow::Error {
-    use longshore_ai::{Retryability, Code};
+    use longshore_ai::{Code, Retryability};
     let hint = match error.code {
         Code::ProfileNotFound => {
             "`longshore profile list` shows the profiles; `profile add` makes one"

@@ -8,11 +8,10 @@ use anyhow::{Context, anyhow};
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    Prefetch, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl,
-    WorkerStats,
+    Kind, Policy, Prefetch, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl, WorkerStats,
 };
 use longshore_ai::worker::{KIND, QUEUE, RequestHandler};
-use longshore_ai::{Inference, Gauge, NoPrompts, AdaptiveConcurrency, PromptFiles, Prompts};
+use longshore_ai::{AdaptiveConcurrency, Gauge, Inference, NoPrompts, PromptFiles, Prompts};
 use longshore_batch::prompt_lookup::SqlPrompts;
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use longshore::store::{Page, UnitFilter};
 use longshore::{Batch, BatchId, Error, Kind, Result, Scope, Store, Unit, UnitId, UnitState};
-use longshore_batch::definition::COMPLETION_KIND;
 use longshore_batch::completion::CompletionInput;
+use longshore_batch::definition::COMPLETION_KIND;
 
 /// The longest wait for a change before the state is read again.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -107,7 +107,8 @@ impl CheckedBatch {
     pub async fn open(&self, settings: &Settings) -> anyhow::Result<BatchContext> {
         let (store, ledger) = store::open_with_ledger_at(&self.url, settings).await?;
         let scope = Scope::Tenant(self.definition.tenant.clone());
-        let client = Client::scoped(Arc::clone(&store), scope).with_retry_timeout(settings.patience);
+        let client =
+            Client::scoped(Arc::clone(&store), scope).with_retry_timeout(settings.patience);
         let (sources, commands) = (Arc::clone(&self.sources), Arc::clone(&self.commands));
         Ok(BatchContext { store, ledger, client, sources, commands, url: self.url.clone() })
     }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use longshore::{Batch, BatchId, BatchStatus};
-use longshore_batch::{Definition, BatchFill, mail};
+use longshore_batch::{BatchFill, Definition, mail};
 use tokio::time::Instant;
 
 use super::context::{BatchContext, CheckedBatch, ReadPurpose};

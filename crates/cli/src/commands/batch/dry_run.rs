@@ -8,8 +8,8 @@ use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Ai, Database, Pre, RowStep};
 use longshore_batch::mail::{MailPrepare, OutgoingMail};
 use longshore_batch::names;
-use longshore_batch::sql_pre::SqlPrepare;
 use longshore_batch::pre_post::{Prepare, PrepareError, RowRun};
+use longshore_batch::sql_pre::SqlPrepare;
 use longshore_batch::value::{show_key, to_json};
 use serde::Serialize;
 use serde_json::Value;
@@ -166,7 +166,10 @@ async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<
 
 /// A message as text, after it was compiled and encoded as in a real run: an error in the page or
 /// an address shows up here, and not in the first thousand rows.
-async fn check_message(sealer: &DigestBuilder, parcel: OutgoingMail) -> Result<String, PrepareError> {
+async fn check_message(
+    sealer: &DigestBuilder,
+    parcel: OutgoingMail,
+) -> Result<String, PrepareError> {
     let OutgoingMail { key, from, to, subject, metadata: told, mjml, .. } = &parcel;
     let items = told.items;
     let shown =

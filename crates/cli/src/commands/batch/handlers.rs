@@ -5,14 +5,18 @@ use std::time::Duration;
 
 use longshore::store::Queues;
 use longshore::{
-    BatchId, BuildError, Kind, Policy, PoolRegistry, QueueName, RetryPolicy, Scope, Services, Worker,
-    WorkerBuilder,
+    BatchId, BuildError, Kind, Policy, PoolRegistry, QueueName, RetryPolicy, Scope, Services,
+    Worker, WorkerBuilder,
 };
-use longshore_ai::{Inference, AdaptiveConcurrency};
-use longshore_batch::definition::{PROVIDER_BATCH_KIND, COMPLETION_KIND, QUEUE, ROW_KIND, RowConcurrency};
+use longshore_ai::{AdaptiveConcurrency, Inference};
+use longshore_batch::definition::{
+    COMPLETION_KIND, PROVIDER_BATCH_KIND, QUEUE, ROW_KIND, RowConcurrency,
+};
 use longshore_batch::handler::slots_for;
 use longshore_batch::mail::MailSpool;
-use longshore_batch::{ProviderBatchHandler, Commands, CompletionHandler, AlertMonitor, RowHandler, Sources};
+use longshore_batch::{
+    AlertMonitor, Commands, CompletionHandler, ProviderBatchHandler, RowHandler, Sources,
+};
 
 use super::context::BatchContext;
 use crate::batch_hooks::BatchHooks;
@@ -90,7 +94,11 @@ impl<'a> BatchWorkers<'a> {
     }
 
     /// A worker for the rows of one batch, and the controller that adapts its size in `auto` mode.
-    pub fn row_worker(&self, batch: &BatchId, workers: RowConcurrency) -> anyhow::Result<(Worker, AdaptiveConcurrency)> {
+    pub fn row_worker(
+        &self,
+        batch: &BatchId,
+        workers: RowConcurrency,
+    ) -> anyhow::Result<(Worker, AdaptiveConcurrency)> {
         let BatchContext { sources, commands, .. } = self.context;
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
         let office = Arc::new(LazyMailSpool::new(self.settings));
@@ -127,7 +135,11 @@ impl<'a> BatchWorkers<'a> {
             .handle(Kind::new(COMPLETION_KIND)?, completion_policy(), ends);
         if let Some(inference) = &self.inference {
             let bulk = ProviderBatchHandler::new(inference.clone());
-            builder = builder.handle(Kind::new(PROVIDER_BATCH_KIND)?, ProviderBatchHandler::policy(), bulk);
+            builder = builder.handle(
+                Kind::new(PROVIDER_BATCH_KIND)?,
+                ProviderBatchHandler::policy(),
+                bulk,
+            );
         }
         let worker: Result<Worker, BuildError> = builder.build();
         Ok(worker?)

@@ -5,7 +5,7 @@ use std::time::Instant;
 use indicatif::MultiProgress;
 use longshore::{Batch, BatchId};
 
-use crate::commands::watch::{WatchedBatch, ModelAccess};
+use crate::commands::watch::{ModelAccess, WatchedBatch};
 use crate::output::Output;
 
 /// The bars of all batches that run in this process.
@@ -15,7 +15,7 @@ pub struct ProgressDisplay {
 }
 
 /// One batch's bar.
-pub struct ProgressDisplay {
+pub struct BatchBar {
     view: WatchedBatch,
     quiet: bool,
 }
@@ -32,10 +32,10 @@ impl ProgressDisplay {
         id: &BatchId,
         expected: Option<u64>,
         model_access: ModelAccess,
-    ) -> ProgressDisplay {
+    ) -> BatchBar {
         let bar = WatchedBatch::bar(self.output, &self.bars, id);
         let view = WatchedBatch::new(self.output, bar, expected).model_access(model_access);
-        ProgressDisplay { view, quiet: self.output.is_json() }
+        BatchBar { view, quiet: self.output.is_json() }
     }
 
     /// Prints a message above the bars.
@@ -44,7 +44,7 @@ impl ProgressDisplay {
     }
 }
 
-impl ProgressDisplay {
+impl BatchBar {
     /// Redraws the bar.
     pub fn update(&mut self, batch: &Batch) {
         // JSON output has only the final summary. Progress is lost if the reader closed stdout.

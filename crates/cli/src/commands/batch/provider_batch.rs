@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{BatchId, Error, Kind, Result, Scope, Store, UnitId};
-use longshore_batch::provider_batch::ProviderBatchInput;
 use longshore_batch::definition::PROVIDER_BATCH_KIND;
+use longshore_batch::provider_batch::ProviderBatchInput;
 
 /// Units in the list that is searched: the newest are first.
 const PAGE_SIZE: u32 = 1_000;

@@ -6,7 +6,7 @@ use std::path::Path;
 use longshore::{Batch, BatchId, BatchStatus};
 use longshore_batch::definition::RowStep;
 use longshore_batch::row_enqueuer::{FillEnd, StartOptions, definition_of};
-use longshore_batch::{Definition, BatchFill, RowEnqueuer};
+use longshore_batch::{BatchFill, Definition, RowEnqueuer};
 use serde::Serialize;
 use serde_json::Value;
 

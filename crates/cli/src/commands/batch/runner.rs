@@ -76,7 +76,8 @@ fn open_if_needed(
     initiations: &[BatchFill],
     settings: &Settings,
 ) -> anyhow::Result<Option<Inference>> {
-    let wanted = initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference));
+    let wanted =
+        initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference));
     wanted.then(|| inference::open_inference(&context.ledger, settings)).transpose()
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use longshore::{Context, Handler, HandlerResult, HandlerReply};
+use longshore::{Context, Handler, HandlerReply, HandlerResult};
 use serde::{Deserialize, Serialize};
 
 /// The kind's name.

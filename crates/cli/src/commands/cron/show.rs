@@ -1,8 +1,8 @@
 //! Prints schedules.
 
 use longshore::duration::format_ago;
-use longshore::schedule::{Schedule, FiringScope};
-use longshore::{Timestamp, CronSchedule};
+use longshore::schedule::{FiringScope, Schedule};
+use longshore::{CronSchedule, Timestamp};
 use serde::Serialize;
 
 use crate::commands::now;

@@ -1,6 +1,6 @@
 //! Parses a cron expression and a time zone, with hints for what is wrong.
 
-use longshore::{CronSchedule, CronError};
+use longshore::{CronError, CronSchedule};
 use longshore_batch::file::zone_hint;
 
 use crate::error::{hinted, usage};

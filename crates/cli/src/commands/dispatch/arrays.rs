@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use longshore::{Batch, BatchId, BatchStatus, UnitState};
 use longshore_dispatch::client::DispatchClient;
-use longshore_dispatch::request::{ArrayAction, ArrayQuery, UnitSummary, ServerReply, ClientRequest, UnitQuery};
+use longshore_dispatch::request::{
+    ArrayAction, ArrayQuery, ClientRequest, ServerReply, UnitQuery, UnitSummary,
+};
 
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::PageArgs;
@@ -94,7 +96,11 @@ impl<'a> ArrayClient<'a> {
         limit: u32,
     ) -> anyhow::Result<(Vec<UnitSummary>, Option<String>)> {
         let units = UnitQuery { state, batch: Some(self.name.clone()), after, limit };
-        match self.client.request(&ClientRequest::Units(self.settings.tenant.clone(), units)).await? {
+        match self
+            .client
+            .request(&ClientRequest::Units(self.settings.tenant.clone(), units))
+            .await?
+        {
             ServerReply::Units(units, next) => Ok((units, next)),
             other => Err(unexpected_reply(&other)),
         }

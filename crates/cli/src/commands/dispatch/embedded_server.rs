@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::Store;
-use longshore_dispatch::server::{ServerOptions, Server, ServerError, Timing};
+use longshore_dispatch::server::{Server, ServerError, ServerOptions, Timing};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::serve::{state_folder, stop_on_signal};

@@ -10,8 +10,10 @@ use longshore::Store;
 use longshore_dispatch::launch::JobTemplate;
 use longshore_dispatch::launch::scaler::PoolSize;
 use longshore_dispatch::request::ShutdownMode;
-use longshore_dispatch::server::{ServerControl, LaunchOptions, ServerOptions, Server, Timing};
-use longshore_dispatch::system::{BaseSystem, RetryBackoff, SystemConfig, JobAttributes, open_system};
+use longshore_dispatch::server::{LaunchOptions, Server, ServerControl, ServerOptions, Timing};
+use longshore_dispatch::system::{
+    BaseSystem, JobAttributes, RetryBackoff, SystemConfig, open_system,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::start::PoolSizeArg;
@@ -31,7 +33,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     // Detached from the terminal: the server must outlive it.
     let _ = rustix::process::setsid();
-    let wanted = PoolSize::of(&typed, settings)?;
+    let wanted = PoolSizeArg::of(&typed, settings)?;
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let workers = folder.join("workers");
     std::fs::create_dir_all(&workers)
@@ -46,7 +48,8 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         idle: typed.idle.0,
     };
     let recipe = recipe(&typed, &folder, &wanted)?;
-    let launch = LaunchOptions { system: open_system(wanted.qsys.base, site_config()), job: recipe, size };
+    let launch =
+        LaunchOptions { system: open_system(wanted.qsys.base, site_config()), job: recipe, size };
     let listen = match typed.listen.is_empty() {
         false => typed.listen.clone(),
         true => addresses(wanted.qsys.base),
@@ -121,7 +124,11 @@ async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn
     store::open_at(url, settings).await
 }
 
-fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSize) -> anyhow::Result<JobTemplate> {
+fn recipe(
+    typed: &DispatchStartArgs,
+    folder: &Path,
+    wanted: &PoolSizeArg,
+) -> anyhow::Result<JobTemplate> {
     let text = |path: &Path| path.display().to_string();
     let mut command = vec![text(&std::env::current_exe()?), "worker".to_owned()];
     let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
@@ -156,7 +163,11 @@ fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSize) -> anyhow
 /// The launcher retries itself and reports the error meanwhile, so a command is tried once.
 fn site_config() -> SystemConfig {
     let usual = RetryBackoff::default();
-    SystemConfig { command_timeout: COMMAND_TIMEOUT, retries: RetryBackoff { max_attempts: 1, ..usual }, ..SystemConfig::default() }
+    SystemConfig {
+        command_timeout: COMMAND_TIMEOUT,
+        retries: RetryBackoff { max_attempts: 1, ..usual },
+        ..SystemConfig::default()
+    }
 }
 
 /// The base system's options, with our additions.

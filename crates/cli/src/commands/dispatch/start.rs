@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
 use longshore_dispatch::access::{Access, AccessError};
-use longshore_dispatch::client::{DispatchClient, ClientError};
+use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
 use longshore_dispatch::request::PoolStatus;
-use longshore_dispatch::system::{QueueSystem, JobRole};
+use longshore_dispatch::system::{JobRole, QueueSystem};
 use tokio::time::Instant;
 
 use super::{POLL_INTERVAL, ask_status, connection_hint};

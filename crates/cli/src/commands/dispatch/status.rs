@@ -1,8 +1,8 @@
 //! `dispatch status` and `dispatch explain`.
 
 use longshore::duration;
-use longshore_dispatch::launch::{PendingQuery, Explanation};
-use longshore_dispatch::request::{ServerReply, ClientRequest, PoolStatus, WorkerStatus};
+use longshore_dispatch::launch::{Explanation, PendingQuery};
+use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, WorkerStatus};
 
 use super::{ask_status, connect, unexpected_reply};
 use crate::args::dispatch::DispatchPoolArg;
@@ -96,7 +96,8 @@ pub async fn explain(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Res
 }
 
 fn explained(explanation: &Explanation) -> Table {
-    let Explanation { wanted, registered: here, pending, last_error: trouble, next_try, asking } = explanation;
+    let Explanation { wanted, registered: here, pending, last_error: trouble, next_try, asking } =
+        explanation;
     let mut table = Table::record();
     table.field("workers", format!("{wanted} wanted, {here} here, {} on their way", pending.len()));
     for words in pending {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore::UnitState;
 use longshore_dispatch::client::DispatchClient;
-use longshore_dispatch::request::{UnitSummary, ServerReply, ClientRequest, PoolStatus, UnitQuery};
+use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, UnitQuery, UnitSummary};
 use tokio::time::Instant;
 
 use super::{ask_status, connect_in, unexpected_reply};
@@ -82,10 +82,11 @@ async fn poll(client: &mut DispatchClient, settings: &Settings) -> anyhow::Resul
     let status = ask_status(client).await?;
     let state = Some(UnitState::Failed);
     let units = UnitQuery { state, batch: None, after: None, limit: MAX_FAILURES };
-    let failures = match client.request(&ClientRequest::Units(settings.tenant.clone(), units)).await? {
-        ServerReply::Units(failures, _) => failures,
-        other => return Err(unexpected_reply(&other)),
-    };
+    let failures =
+        match client.request(&ClientRequest::Units(settings.tenant.clone(), units)).await? {
+            ServerReply::Units(failures, _) => failures,
+            other => return Err(unexpected_reply(&other)),
+        };
     Ok((status, failures))
 }
 

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use longshore::duration::{self, format_ago};
 use longshore::{Timestamp, UnitId, byte_size};
-use longshore_dispatch::request::{UnitOperationReport, UnitOperation, UnitSummary, ServerReply, ClientRequest, UnitDetails, UnitQuery};
+use longshore_dispatch::request::{
+    ClientRequest, ServerReply, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery,
+    UnitSummary,
+};
 use longshore_dispatch::script::{RunEnd, RunReport, Script};
 
 use super::{connect_in, unexpected_reply};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longshore_mail::mjml::{Difference, Renderer, MjmlTemplate, differences};
+use longshore_mail::mjml::{Difference, MjmlTemplate, Renderer, differences};
 use serde::Serialize;
 
 use super::{folder_of, templates};

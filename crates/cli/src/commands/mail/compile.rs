@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use longshore_mail::mjml::{Compiler, RenderError, RenderedPage, Roots, MjmlTemplate};
+use longshore_mail::mjml::{Compiler, MjmlTemplate, RenderError, RenderedPage, Roots};
 
 use super::{folder_of, templates};
 use crate::args::mail::MailCompileArgs;

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use longshore_mail::message_builder::Draft;
 use longshore_mail::mjml::MjmlTemplate;
-use longshore_mail::spool::{MessageKey, EnqueueResult as PutResult};
+use longshore_mail::spool::{EnqueueResult as PutResult, MessageKey};
 use serde::Serialize;
 
 use super::{folder_of, now};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore::{SystemClock, exponential_delay};
-use longshore_mail::send::{Sender, SendReport};
-use longshore_mail::spool::{SpoolHealth, Spool, SpoolError};
+use longshore_mail::send::{SendReport, Sender};
+use longshore_mail::spool::{Spool, SpoolError, SpoolHealth};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
@@ -175,8 +175,12 @@ impl SpoolMaintenance {
             let (due, late, failed) = (stats.due, stats.late(), stats.failed_lately);
             match health {
                 SpoolHealth::Critical => tracing::error!(due, ?late, failed, "mail is stuck"),
-                SpoolHealth::Warning => tracing::warn!(due, ?late, failed, "mail is late, or failing"),
-                SpoolHealth::Good if self.was != SpoolHealth::Good => tracing::info!("mail is on time again"),
+                SpoolHealth::Warning => {
+                    tracing::warn!(due, ?late, failed, "mail is late, or failing")
+                }
+                SpoolHealth::Good if self.was != SpoolHealth::Good => {
+                    tracing::info!("mail is on time again")
+                }
                 SpoolHealth::Good => {}
             }
             self.was = health;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::{AcquireError, BoundedPool, Permit, Permits, duration};
-use longshore_process::{ExitStatus, OrphanReaper, Signal, signal_process};
+use longshore_process::{Exit, OrphanReaper, Signal, signal_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
@@ -136,7 +136,7 @@ fn not_started(program: &str, error: &io::Error, settings: &Settings) -> ExitCod
 }
 
 /// The exit code as a shell reports it.
-fn exit_code(exit: ExitStatus) -> u8 {
+fn exit_code(exit: Exit) -> u8 {
     u8::try_from(exit.shell_code()).unwrap_or(u8::MAX)
 }
 

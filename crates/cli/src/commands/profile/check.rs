@@ -3,7 +3,7 @@
 //! No error repeats a value that may be a secret: keys, headers and addresses.
 
 use longshore::{KeyName, ProfileName};
-use longshore_ai::{KeyRef, ProfileLimits, Prices, Profile, ProviderName, ApiOptions};
+use longshore_ai::{ApiOptions, KeyRef, Prices, Profile, ProfileLimits, ProviderName};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -8,7 +8,10 @@ use serde_json::Value;
 use crate::error::{hinted, usage};
 
 /// The complete document of a profile.
-pub async fn resolve_profile(ledger: &dyn Ledger, record: &ProfileRecord) -> anyhow::Result<ProfileDocument> {
+pub async fn resolve_profile(
+    ledger: &dyn Ledger,
+    record: &ProfileRecord,
+) -> anyhow::Result<ProfileDocument> {
     ProfileDocument::resolve(ledger, record.clone()).await.map_err(with_hint)
 }
 

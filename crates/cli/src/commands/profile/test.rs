@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longshore::{CallId, ProfileName, Scope};
-use longshore_ai::{AskError, Inference, InferenceRequest, Question, ProfileDocument};
+use longshore_ai::{AskError, Inference, InferenceRequest, ProfileDocument, Question};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -65,7 +65,8 @@ async fn ask(
     let until = Instant::now() + PROVIDER_TIMEOUT;
     let question = Question::new(CallId::new().to_string(), "Say OK.", until);
     let question = Question { max_tokens: 16, ..question };
-    let inference_request = InferenceRequest::new(profiles.tenant.clone(), Some(name.clone()), question);
+    let inference_request =
+        InferenceRequest::new(profiles.tenant.clone(), Some(name.clone()), question);
     let outcome = inference.ask(&inference_request, None).await;
     inference.record_calls(outcome.records).await;
     flush(inference).await;
@@ -77,7 +78,10 @@ fn with_hint(error: AskError) -> anyhow::Error {
 }
 
 /// Opens the key, which belongs to the tenant of the document that names it.
-async fn key(profiles: &ProfileStore<'_>, whole: &ProfileDocument) -> anyhow::Result<Option<&'static str>> {
+async fn key(
+    profiles: &ProfileStore<'_>,
+    whole: &ProfileDocument,
+) -> anyhow::Result<Option<&'static str>> {
     let (Some(key), Some(owner)) = (whole.body()["key"].as_str(), whole.key_owner()) else {
         return Ok(None);
     };

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore_dispatch::access::AccessError;
-use longshore_dispatch::client::{DispatchClient, ClientError};
+use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
-use longshore_dispatch::request::{ServerReply, ClientRequest, PoolStatus, WorkerStatus};
+use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, WorkerStatus};
 use longshore_web::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
 
 /// Timeout of a query, after which the page shows an error.

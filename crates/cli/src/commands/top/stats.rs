@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use longshore::permits::PoolStats;
-use longshore::worker_session::Session;
 use longshore::store::QueueInfo;
+use longshore::worker_session::Session;
 use longshore::{BatchId, BatchStatus, Counts, PoolName, Timestamp};
 use longshore_web::Trend;
 use serde::Serialize;

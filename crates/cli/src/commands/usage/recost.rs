@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, Ledger, CostCorrection};
+use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, CostCorrection, Ledger};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use longshore_ai::{Answer, PriceMode, Prices};
 use serde::{Deserialize, Serialize};

@@ -38,7 +38,8 @@ async fn fill_store(store: &Arc<dyn Store>, first: NewUnit, backlog: &Backlog) {
     send(store, vec![first, needed]).await;
     send(store, units(backlog.ready)).await;
     let blocked = units(backlog.blocked).into_iter();
-    send(store, blocked.map(|unit| NewUnit { dependencies: needs.clone(), ..unit }).collect()).await;
+    send(store, blocked.map(|unit| NewUnit { dependencies: needs.clone(), ..unit }).collect())
+        .await;
     let later = Some(SystemClock.now() + Duration::from_secs(3_600));
     let scheduled = units(backlog.scheduled).into_iter();
     send(store, scheduled.map(|unit| NewUnit { not_before: later, ..unit }).collect()).await;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longshore::worker_session::NewSession;
 use longshore::store::{ClaimRequest, FinishRequest, LeasedUnit, Queues};
+use longshore::worker_session::NewSession;
 use longshore::{
     Counts, Kind, NewUnit, Outcome, Policy, RetryPolicy, Scope, SessionId, Store, UnitId,
 };
@@ -148,7 +148,11 @@ pub async fn session(store: &dyn Store) -> SessionId {
 }
 
 pub fn claim_request(session: SessionId, free: u32) -> ClaimRequest {
-    ClaimRequest { free_slots: free, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 1_000) }
+    ClaimRequest {
+        free_slots: free,
+        holds_nothing: false,
+        ..ClaimRequest::new(session, vec![kind()], 1_000)
+    }
 }
 
 pub async fn claim(store: &dyn Store, session: SessionId, free: u32) -> Vec<LeasedUnit> {

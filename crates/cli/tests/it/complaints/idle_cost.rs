@@ -38,14 +38,15 @@ async fn assert_few_idle_calls(fixture: &StoreFixture) {
         .unwrap();
     let control = worker.control();
     let watch = async {
-        wait_until(async || store.calls("beat") >= HEARTBEATS).await;
+        wait_until(async || store.calls("heartbeat") >= HEARTBEATS).await;
         control.drain();
     };
     let (report, ()) = tokio::join!(worker.run(), watch);
     report.unwrap();
     // Four heartbeats per TTL: one a second. The other calls are claims and maintenance.
     let stats = store.stats();
-    let asked: u64 = stats.iter().filter(|(verb, _)| **verb != "wake").map(|(_, s)| s.calls).sum();
+    let asked: u64 =
+        stats.iter().filter(|(verb, _)| **verb != "wait_for_ready").map(|(_, s)| s.calls).sum();
     assert!(
         asked <= 15 * HEARTBEATS,
         "{}: {asked} calls in {HEARTBEATS} beats: {stats:#?}",

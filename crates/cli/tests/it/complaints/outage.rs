@@ -110,8 +110,8 @@ async fn outages_on_sqlite() {
         workers.send(&store).await;
         first.set_outage(true);
         second.set_outage(true);
-        let tried = first.calls("beat");
-        wait_until(async || first.calls("beat") > tried).await;
+        let tried = first.calls("heartbeat");
+        wait_until(async || first.calls("heartbeat") > tried).await;
         first.set_outage(false);
         second.set_outage(false);
         workers.send(&store).await;

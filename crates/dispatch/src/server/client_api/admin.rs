@@ -7,7 +7,8 @@ use longshore::{Batch, BatchId, BatchStatus, Error, Kind, Scope, TenantId, Unit,
 
 use super::{ClientApi, Event};
 use crate::request::{
-    ArrayAction, ArrayQuery, UnitOperationReport, UnitOperation, UnitSummary, PastFailure, UnitDetails, ScriptView, UnitQuery,
+    ArrayAction, ArrayQuery, PastFailure, ScriptView, UnitDetails, UnitOperation,
+    UnitOperationReport, UnitQuery, UnitSummary,
 };
 use crate::script::{ArrayItem, KIND, Script};
 
@@ -33,7 +34,11 @@ pub(super) fn unit_view(unit: &Unit) -> ScriptView {
 }
 
 impl ClientApi {
-    pub(super) async fn show(&self, tenant: Option<TenantId>, id: UnitId) -> Result<UnitDetails, String> {
+    pub(super) async fn show(
+        &self,
+        tenant: Option<TenantId>,
+        id: UnitId,
+    ) -> Result<UnitDetails, String> {
         let (store, scope) = (self.client.store(), scope(tenant));
         let unit = store.unit(&scope, id).await.map_err(error_text)?;
         let past = store.failures(&scope, id).await.map_err(error_text)?;

@@ -2,11 +2,11 @@
 
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::SendResult;
-use longshore::unit::{Dependencies, ConcurrencyCap, Weight};
+use longshore::unit::{ConcurrencyCap, Dependencies, Weight};
 use longshore::{Kind, NewUnit, Payload, SendError, UnitId, WhenFull};
 
 use super::ClientApi;
-use crate::request::{Items, ArrayItems, ServerReply, Submission, nth_unit_id};
+use crate::request::{ArrayItems, Items, ServerReply, Submission, nth_unit_id};
 use crate::script::{self, ArrayItem, KIND};
 
 /// Units of an array per write.
@@ -21,7 +21,9 @@ impl ClientApi {
             Items::Each { .. } => self.submit_array(script, &submission).await,
         };
         match result {
-            Err(SubmitError::Send(SendError::Refused(refusal))) => Ok(ServerReply::NotTaken(refusal)),
+            Err(SubmitError::Send(SendError::Refused(refusal))) => {
+                Ok(ServerReply::NotTaken(refusal))
+            }
             Err(SubmitError::Send(error)) => Err(error.to_string()),
             Err(SubmitError::Message(message)) => Err(message),
             Ok(reply) => Ok(reply),
@@ -36,7 +38,8 @@ impl ClientApi {
     ) -> Result<ServerReply, SubmitError> {
         let key = submission.conditions.key.clone();
         let unit = NewUnit { id, dedup: key, ..unit_template(submission, script)? };
-        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Refuse, WhenFull::WaitFor);
+        let when_full =
+            submission.conditions.full_timeout.map_or(WhenFull::Refuse, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
             Some(SendResult::Created(_)) => Ok(ServerReply::Submitted { units: 1, existing: None }),
             Some(SendResult::Existing(existing_id)) => {
@@ -68,7 +71,8 @@ impl ClientApi {
             definition: Some(script),
             ..NewBatch::new(batch.clone())
         };
-        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Wait, WhenFull::WaitFor);
+        let when_full =
+            submission.conditions.full_timeout.map_or(WhenFull::Wait, WhenFull::WaitFor);
         let mut writer = self.client.open_batch(new).await?.when_full(when_full);
         let done: u64 = writer.cursor().parse().unwrap_or(0);
         let mut items = items(of).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
@@ -78,7 +82,8 @@ impl ClientApi {
             let mut units = Vec::with_capacity(CHUNK);
             for item in items.by_ref().take(CHUNK) {
                 let payload = Payload::json(&item).map_err(|error| error.to_string())?;
-                let cap = at_most.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
+                let cap =
+                    at_most.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
                 let id = first.map_or_else(UnitId::new, |first| nth_unit_id(first, sent));
                 units.push(NewUnit { id, payload, cap, ..template.clone() });
                 sent += 1;
@@ -135,7 +140,8 @@ fn unit_template(submission: &Submission, payload: Payload) -> Result<NewUnit, S
         not_before: submission.conditions.not_before,
         deadline: submission.conditions.deadline,
         // The kind's default policy need not be stored with every unit.
-        policy: Some(submission.policy.clone()).filter(|policy| *policy != script::default_policy()),
+        policy: Some(submission.policy.clone())
+            .filter(|policy| *policy != script::default_policy()),
         // Clients wait for an array's counts, not for each unit.
         awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
         ..NewUnit::new(kind, payload)

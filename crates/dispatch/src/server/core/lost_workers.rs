@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use longshore::worker_session::Lease;
 use longshore::store::FinishRequest;
+use longshore::worker_session::Lease;
 use longshore::{Outcome, UnitId};
 
 use super::{Core, MIN_RESTORE_WAIT};
@@ -29,7 +29,8 @@ impl Core {
         for task in self.scheduler.take_restored() {
             self.release_script(task.data.script_id);
             let description = "its worker did not reconnect after the server was restarted";
-            self.results.push(FinishRequest::new(task.lease, Outcome::Lost(description.into())), None);
+            self.results
+                .push(FinishRequest::new(task.lease, Outcome::Lost(description.into())), None);
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore::Payload;
-use longshore::worker_session::Lease;
 use longshore::store::FinishRequest;
+use longshore::worker_session::Lease;
 
 use super::{ConnectedWorker, Core};
 use crate::scheduler::{WorkerEntry, WorkerKey};

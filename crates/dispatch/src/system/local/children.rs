@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longshore_process::ExitStatus;
+use longshore_process::Exit;
 use tokio::process::Child;
 
 use super::leader::Leader;
-use crate::system::job_state::{JobEndCause, JobEnd, JobId, JobState};
+use crate::system::job_state::{JobEnd, JobEndCause, JobId, JobState};
 
 /// Number of ends to remember.
 const MAX_REMEMBERED: usize = 10_000;
@@ -76,10 +76,10 @@ impl ChildJobs {
             leader.kill();
         }
         let Ok(Some(status)) = child.try_wait() else { return };
-        let (exit, has_limit) = (ExitStatus::from(status), time.is_some());
+        let (exit, has_limit) = (Exit::from(status), time.is_some());
         let cause = match exit {
             _ if self.cancelled.remove(id) => JobEndCause::Cancelled,
-            ExitStatus::Code(TIMED_OUT) if has_limit => JobEndCause::TimeLimit,
+            Exit::Code(TIMED_OUT) if has_limit => JobEndCause::TimeLimit,
             _ => JobEndCause::Exited,
         };
         self.live.remove(id);

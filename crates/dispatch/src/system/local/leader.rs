@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 
-use longshore_process::{ExitStatus, Signal, signal_group};
+use longshore_process::{Exit, Signal, signal_group};
 
 use crate::system::job_state::{JobEnd, JobState};
 
@@ -74,7 +74,7 @@ struct Stat {
     started: u64,
     has_exited: bool,
     /// Exit of an ended process.
-    exit: ExitStatus,
+    exit: Exit,
 }
 
 impl Stat {
@@ -92,7 +92,7 @@ impl Stat {
         Some(Self {
             started: field(22)?.parse().ok()?,
             has_exited: matches!(field(3)?, "Z" | "X" | "x"),
-            exit: ExitStatus::from_wait_status(exit),
+            exit: Exit::from_wait_status(exit),
         })
     }
 }
@@ -114,6 +114,6 @@ mod tests {
         let fields = "1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 \
                       0 0 0 0 0 0 0 0 0 0 0 0 10752";
         let stat = Stat::parse(&format!("42 (a) Z (b) Z {fields}")).unwrap();
-        assert_eq!((stat.started, stat.has_exited, stat.exit), (777, true, ExitStatus::Code(42)));
+        assert_eq!((stat.started, stat.has_exited, stat.exit), (777, true, Exit::Code(42)));
     }
 }

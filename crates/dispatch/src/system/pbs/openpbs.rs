@@ -7,7 +7,7 @@ use crate::system::duration;
 use crate::system::error::SystemError;
 use crate::system::job::Job;
 use crate::system::job_script::ScriptWriter;
-use crate::system::job_state::{JobEndCause, JobEnd, JobId, JobState};
+use crate::system::job_state::{JobEnd, JobEndCause, JobId, JobState};
 
 /// Error of a server without a job history.
 const NO_HISTORY: &str = "not configured to maintain job history";
@@ -22,7 +22,11 @@ pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), 
         script.directive(format_args!("-l walltime={}", duration::hours(time)));
     }
     script.checked_directive("the project", "-P ", job.attributes.project.as_deref())?;
-    script.reject_unsupported("quality of service", job.attributes.qos.as_deref(), "leave it out")?;
+    script.reject_unsupported(
+        "quality of service",
+        job.attributes.qos.as_deref(),
+        "leave it out",
+    )?;
     if let Some(array) = job.array {
         script.directive(format_args!("-J {}{}", array.range(), array.throttle_suffix()));
     }
@@ -83,7 +87,7 @@ fn end(job: &Value) -> JobEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longshore_process::ExitStatus;
+    use longshore_process::Exit;
 
     fn only(json: &str) -> JobState {
         let jobs = parse_jobs(&format!(r#"{{"timestamp":1,"Jobs":{{"0.vm":{json}}}}}"#)).unwrap();
@@ -95,10 +99,10 @@ mod tests {
     fn a_finished_job_tells_its_exit_and_who_ended_it() {
         let end = |state: &str| only(&format!(r#"{{"job_state":"F",{state}}}"#));
         let itself = |exit| JobState::Ended(JobEnd::exited(exit));
-        assert_eq!(end(r#""substate":92,"Exit_status":0"#), itself(ExitStatus::Code(0)));
-        assert_eq!(end(r#""substate":93,"Exit_status":5"#), itself(ExitStatus::Code(5)));
-        assert_eq!(end(r#""substate":93,"Exit_status":265"#), itself(ExitStatus::Signal(9)));
-        let cancelled = JobEnd { exit: Some(ExitStatus::Signal(15)), cause: JobEndCause::Cancelled };
+        assert_eq!(end(r#""substate":92,"Exit_status":0"#), itself(Exit::Code(0)));
+        assert_eq!(end(r#""substate":93,"Exit_status":5"#), itself(Exit::Code(5)));
+        assert_eq!(end(r#""substate":93,"Exit_status":265"#), itself(Exit::Signal(9)));
+        let cancelled = JobEnd { exit: Some(Exit::Signal(15)), cause: JobEndCause::Cancelled };
         assert_eq!(end(r#""substate":91,"Exit_status":271"#), JobState::Ended(cancelled));
         let late = JobEnd { exit: None, cause: JobEndCause::TimeLimit };
         assert_eq!(end(r#""substate":93,"Exit_status":-29"#), JobState::Ended(late));

@@ -11,7 +11,7 @@ use crate::system::duration;
 use crate::system::error::SystemError;
 use crate::system::job::Job;
 use crate::system::job_script::ScriptWriter;
-use crate::system::job_state::{JobEndCause, JobEnd, JobId, JobState};
+use crate::system::job_state::{JobEnd, JobEndCause, JobId, JobState};
 
 /// Writes the directives for a job's resources.
 pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), SystemError> {
@@ -116,13 +116,13 @@ fn end(status: Option<&str>) -> JobEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longshore_process::ExitStatus;
+    use longshore_process::Exit;
 
     #[test]
     fn a_list_tells_each_job() {
         let output = "Job Id: 7.head\n    Job_Name = a\n    job_state = C\n    exit_status = 271\n\n\
                     Job Id: 8.head\n    job_state = Q\n    comment = Not enough nodes\n";
-        let ended = JobState::Ended(JobEnd::exited(ExitStatus::Signal(15)));
+        let ended = JobState::Ended(JobEnd::exited(Exit::Signal(15)));
         let waiting = JobState::Waiting { why: Some("Not enough nodes".to_owned()) };
         let wanted = vec![(JobId::new("7.head"), ended), (JobId::new("8.head"), waiting)];
         assert_eq!(parse_jobs(output), wanted);

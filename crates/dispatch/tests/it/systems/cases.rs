@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use longshore_dispatch::system::{JobEndCause, ExitStatus, JobId, JobState, SystemError, wait_for_jobs};
+use longshore_dispatch::system::{Exit, JobEndCause, JobId, JobState, SystemError, wait_for_jobs};
 
 use super::fixture::{PACE, SystemFixture, code, eventually, is_alive};
 
@@ -39,8 +39,8 @@ async fn exits_are_told(fixture: &SystemFixture, reporting: Reporting) {
     let states = fixture.system.status(&ids).await.unwrap();
     assert!(ids.iter().all(|id| states.contains_key(id)), "{states:?}");
     let ends = wait_for_jobs(fixture.system.as_ref(), &ids, PACE).await.unwrap();
-    let exits: Vec<Option<ExitStatus>> = ids.iter().map(|id| ends[id].exit).collect();
-    let wanted = [ExitStatus::Code(0), ExitStatus::Code(42), ExitStatus::Signal(11), ExitStatus::Code(3), ExitStatus::Code(127)];
+    let exits: Vec<Option<Exit>> = ids.iter().map(|id| ends[id].exit).collect();
+    let wanted = [Exit::Code(0), Exit::Code(42), Exit::Signal(11), Exit::Code(3), Exit::Code(127)];
     if reporting == Reporting::Nothing {
         assert_eq!(exits, [None; 5]);
     } else {

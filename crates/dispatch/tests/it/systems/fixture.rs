@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    JobEnd, ExitStatus, Job, JobId, JobState, PollPolicy, JobProgram, RetryBackoff, SystemConfig, System, wait_for_jobs,
+    Exit, Job, JobEnd, JobId, JobProgram, JobState, PollPolicy, RetryBackoff, System, SystemConfig,
+    wait_for_jobs,
 };
 use tempfile::TempDir;
 
@@ -77,7 +78,7 @@ impl SystemFixture {
 
 /// The end of a program that exited with this code.
 pub(super) fn code(code: i32) -> JobEnd {
-    JobEnd::exited(ExitStatus::Code(code))
+    JobEnd::exited(Exit::Code(code))
 }
 
 /// Repeats `is_so` until it returns true.

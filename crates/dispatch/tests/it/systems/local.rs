@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use longshore_dispatch::system::{BaseSystem, JobEndCause, ExitStatus, JobState, SystemConfig, SystemError, open_system};
+use longshore_dispatch::system::{
+    BaseSystem, Exit, JobEndCause, JobState, SystemConfig, SystemError, open_system,
+};
 
 use super::cases::{Reporting, all};
 use super::fixture::{SystemFixture, eventually, is_alive};
@@ -26,14 +28,14 @@ async fn a_restarted_server_finds_its_jobs_again_and_ends_them() {
     assert_eq!(later.status(&ids).await.unwrap()[&id], JobState::Running);
     later.cancel(&ids).await.unwrap();
     assert!(!is_alive(&fixture.read("pid")));
-    assert_eq!(fixture.end(&id).await.exit, Some(ExitStatus::Signal(15)));
+    assert_eq!(fixture.end(&id).await.exit, Some(Exit::Signal(15)));
 }
 
 #[tokio::test]
 async fn what_a_job_leaves_behind_ends_with_it() {
     let fixture = fixture();
     let id = fixture.submit("sleep 600 & echo $! > child; exit 7").await;
-    assert_eq!(fixture.end(&id).await.exit, Some(ExitStatus::Code(7)));
+    assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(7)));
     let child = fixture.read("child");
     eventually(async || !is_alive(&child)).await;
 }
@@ -45,7 +47,7 @@ async fn a_job_that_takes_too_long_is_ended_with_its_children() {
     job.time = Some(Duration::from_secs(5));
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
-    assert_eq!((end.exit, end.cause), (Some(ExitStatus::Code(124)), JobEndCause::TimeLimit));
+    assert_eq!((end.exit, end.cause), (Some(Exit::Code(124)), JobEndCause::TimeLimit));
     let child = fixture.read("child");
     eventually(async || !is_alive(&child)).await;
 }

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use longshore_dispatch::system::{JobArray, BaseSystem, JobId, SystemConfig, SystemError, open_system};
+use longshore_dispatch::system::{
+    BaseSystem, JobArray, JobId, SystemConfig, SystemError, open_system,
+};
 use longshore_testkit::servers::{DaemonState, FakeBatchSystem};
 
 use super::cases::{Reporting, all};

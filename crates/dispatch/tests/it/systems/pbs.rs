@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    JobArray, BaseSystem, JobEndCause, JobEnd, ExitStatus, JobId, JobState, SystemConfig, SystemError, open_system,
+    BaseSystem, Exit, JobArray, JobEnd, JobEndCause, JobId, JobState, SystemConfig, SystemError,
+    open_system,
 };
 use longshore_testkit::servers::{DaemonState, FakeBatchSystem, PrivateSlurm};
 
@@ -91,7 +92,7 @@ async fn an_openpbs_job_that_takes_too_long_is_told_so() {
 async fn without_a_history_a_finished_openpbs_job_is_gone() {
     let (fake, fixture) = openpbs();
     let id = fixture.submit("exit 3").await;
-    assert_eq!(fixture.end(&id).await.exit, Some(ExitStatus::Code(3)));
+    assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(3)));
     fake.disable_history().unwrap();
     let live = fixture.submit("sleep 600").await;
     let states = fixture.system.status(&[id.clone(), live.clone()]).await.unwrap();

@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    JobArray, BaseSystem, Job, PbsDialect, JobProgram, SystemConfig, SystemError, JobAttributes, open_system,
+    BaseSystem, Job, JobArray, JobAttributes, JobProgram, PbsDialect, SystemConfig, SystemError,
+    open_system,
 };
 
 fn script(base: BaseSystem, job: &Job) -> Result<String, SystemError> {
@@ -192,7 +193,8 @@ fn nothing_breaks_out_of_a_directive() {
     let evil = "main\n#SBATCH --uid=0";
     for base in BaseSystem::ALL {
         let queue = JobAttributes { queue: Some(evil.to_owned()), ..JobAttributes::default() };
-        let quoted = JobAttributes { queue: Some("a\" -R \"b".to_owned()), ..JobAttributes::default() };
+        let quoted =
+            JobAttributes { queue: Some("a\" -R \"b".to_owned()), ..JobAttributes::default() };
         for bad in [
             Job { name: evil.to_owned(), options: Vec::new(), ..job() },
             Job { attributes: queue, options: Vec::new(), ..job() },

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use longshore_dispatch::system::{JobArray, BaseSystem, JobEndCause, ExitStatus, JobState, SystemError, open_system};
+use longshore_dispatch::system::{
+    BaseSystem, Exit, JobArray, JobEndCause, JobState, SystemError, open_system,
+};
 use longshore_testkit::servers::PrivateGridEngine;
 
 use super::cases::{Reporting, all, jobs_are_found_by_their_names};
@@ -69,7 +71,7 @@ async fn a_job_may_not_run_longer_than_it_said(fixture: &SystemFixture) {
     job.time = Some(Duration::from_secs(1));
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
-    assert_eq!(end.exit, Some(ExitStatus::Signal(9)), "{end:?}");
+    assert_eq!(end.exit, Some(Exit::Signal(9)), "{end:?}");
     assert_ne!(end.cause, JobEndCause::Cancelled);
 }
 

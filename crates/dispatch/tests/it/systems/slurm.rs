@@ -1,7 +1,8 @@
 //! Jobs of a real Slurm.
 
 use longshore_dispatch::system::{
-    JobArray, BaseSystem, JobEndCause, JobEnd, ExitStatus, JobState, SystemConfig, SystemError, open_system,
+    BaseSystem, Exit, JobArray, JobEnd, JobEndCause, JobState, SystemConfig, SystemError,
+    open_system,
 };
 use longshore_testkit::servers::PrivateSlurm;
 
@@ -30,7 +31,7 @@ async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture
     job.stdout = Some(fixture.path("task"));
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
-    assert!(matches!(end.exit, Some(ExitStatus::Code(1 | 2))), "{end:?}");
+    assert!(matches!(end.exit, Some(Exit::Code(1 | 2))), "{end:?}");
     let outputs: Vec<String> =
         (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
     assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
@@ -81,10 +82,10 @@ async fn a_job_outlives_an_outage_of_the_controller(
     let submitted = fixture.system.submit(&job);
     let (submitted, ()) = tokio::join!(submitted, async { slurm.start_controller().unwrap() });
     std::fs::write(fixture.path("over"), "").unwrap();
-    assert_eq!(fixture.end(&id).await.exit, Some(ExitStatus::Code(5)));
+    assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(5)));
     // The controller is back in time or not; either result is consistent.
     match submitted {
-        Ok(id) => assert_eq!(fixture.end(&id).await.exit, Some(ExitStatus::Code(6))),
+        Ok(id) => assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(6))),
         Err(error) => assert!(error.is_retryable(), "{error}"),
     }
 }
@@ -148,7 +149,10 @@ async fn a_controller_that_is_away_is_tried_again_and_then_told() {
 #[tokio::test]
 async fn a_machine_without_slurm_is_told() {
     let env = [("PATH".to_owned(), "/nowhere".to_owned())].into();
-    let fixture = SystemFixture::new(open_system(BaseSystem::Slurm, SystemConfig { env, ..SystemConfig::default() }));
+    let fixture = SystemFixture::new(open_system(
+        BaseSystem::Slurm,
+        SystemConfig { env, ..SystemConfig::default() },
+    ));
     let error = fixture.system.submit(&fixture.job("exit 0")).await.unwrap_err();
     assert_eq!(error.to_string(), "slurm is not installed: there is no command `sbatch`");
 }

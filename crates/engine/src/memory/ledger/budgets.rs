@@ -1,7 +1,7 @@
 //! Token buckets and monthly budgets.
 
 use async_trait::async_trait;
-use longshore_accounts::{Budget, BudgetState, BucketRequest, DrawResult, Limits, token_bucket};
+use longshore_accounts::{BucketRequest, Budget, BudgetState, DrawResult, Limits, token_bucket};
 use longshore_core::store::require_admin_scope;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 
@@ -15,7 +15,8 @@ impl Limits for MemoryStore {
         Ok(self.write(|state, now| {
             let buckets = &mut state.ledger.buckets;
             let mut take = |draw: BucketRequest| {
-                let (drawn, level) = token_bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
+                let (drawn, level) =
+                    token_bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
                 buckets.insert(draw.bucket, level);
                 drawn
             };

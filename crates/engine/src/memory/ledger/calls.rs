@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use longshore_accounts::budget::BudgetDecision;
 use longshore_accounts::{
-    CallAdmission, Call, CallRecord, Calls, NewCall, CostCorrection, Usage, UsageBy, UsageFilter, page_cursor,
+    Call, CallAdmission, CallRecord, Calls, CostCorrection, NewCall, Usage, UsageBy, UsageFilter,
+    page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, SessionId, Timestamp};

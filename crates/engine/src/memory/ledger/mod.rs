@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longshore_accounts::token_bucket::BucketLevel;
 use longshore_accounts::{
-    Budget, BudgetState, Call, AuditEntry, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
+    AuditEntry, Budget, BudgetState, Call, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
 };
 use longshore_core::{
     BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, TokenId,

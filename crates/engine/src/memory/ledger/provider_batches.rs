@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use longshore_accounts::{
-    BatchAnswer, NewPendingRequest, PendingRequest, PendingCounts, PendingRequests, PendingChange, PendingFilter,
-    ProviderBatchChange, CloseReason, ProviderBatch,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
+    PendingRequest, PendingRequests, ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Result, Timestamp, UnitId};
 
@@ -125,7 +125,10 @@ impl PendingRequests for MemoryStore {
         }))
     }
 
-    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
+    async fn provider_batches(
+        &self,
+        batch: &BatchId,
+    ) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
         Ok(self.with_queue(batch, |queue, _| {
             let mut counts = PendingCounts::default();
             for request in &queue.requests {

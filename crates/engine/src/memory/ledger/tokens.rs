@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use longshore_accounts::{
-    AuditLog, AuditEntry, NewAuditEntry, TokenChange, TokenHash, TokenRecord, Tokens, page_cursor,
+    AuditEntry, AuditLog, NewAuditEntry, TokenChange, TokenHash, TokenRecord, Tokens, page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, Timestamp};
@@ -66,13 +66,19 @@ impl AuditLog for MemoryStore {
         self.write(|state, at| {
             state.ledger.last_audit_seq += 1;
             let seq = state.ledger.last_audit_seq;
-            state.ledger.audit_log.push_back(AuditEntry { seq, at, entry });
+            state.ledger.audit_log.push_back(AuditEntry { seq, at, entry: deed });
         });
         Ok(())
     }
 
-    async fn audit_entries(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<AuditEntry>> {
-        let before = after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX).unsigned_abs();
+    async fn audit_entries(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<AuditEntry>> {
+        let before =
+            after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX).unsigned_abs();
         Ok(self.read(|state, _| {
             let own = |deed: &&AuditEntry| match scope {
                 Scope::All => true,

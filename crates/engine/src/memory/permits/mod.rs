@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use foldhash::HashMap;
-use longshore_core::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
+use longshore_core::permits::{AcquireRequest, AcquireResult, PoolChange, PoolStats};
 use longshore_core::{Clock, Error, PermitId, Permits, PoolName, Result, SystemClock, Timestamp};
 use tokio::time::Instant;
 

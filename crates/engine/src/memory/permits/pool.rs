@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashMapExt};
-use longshore_core::permits::{self, AcquireResult, AcquireRequest, PermitGrant, Holder, IfFull, PoolStats, WaitHistogram};
+use longshore_core::permits::{
+    self, AcquireRequest, AcquireResult, Holder, IfFull, PermitGrant, PoolStats, WaitHistogram,
+};
 use longshore_core::{PermitId, Priority, Timestamp};
 use tokio::sync::Notify;
 
@@ -119,7 +121,12 @@ impl PoolState {
         QueuePosition { rank: permits::wait_rank(priority, arrived_at), arrived_at }
     }
 
-    fn grant(&mut self, ask: &AcquireRequest, position: Option<QueuePosition>, now: Timestamp) -> PermitGrant {
+    fn grant(
+        &mut self,
+        ask: &AcquireRequest,
+        position: Option<QueuePosition>,
+        now: Timestamp,
+    ) -> PermitGrant {
         self.dequeue(ask.id);
         self.fence += 1;
         let waited = position.map_or(Duration::ZERO, |position| now.since(position.arrived_at));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{
-    AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, MemoryPermits, PoolAlert, PoolAlertKind,
-    CallOutcome,
+    AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, CallOutcome, MemoryPermits, PoolAlert,
+    PoolAlertKind,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

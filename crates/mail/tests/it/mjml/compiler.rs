@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{BoundedPool, MemoryPermits, PoolName};
-use longshore_mail::mjml::{Compiler, RenderError, RenderedPage, Renderer, MjmlTemplate};
+use longshore_mail::mjml::{Compiler, MjmlTemplate, RenderError, RenderedPage, Renderer};
 use tokio::sync::Semaphore;
 
 use super::template;

@@ -107,8 +107,9 @@ async fn what_a_server_answers_says_whether_to_try_again() {
 async fn a_server_that_is_not_there_may_be_there_later() {
     let address =
         TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
-    let error =
-        ask(&format!("http://key:secret@{address}/"), HttpFormat::Raw).await.expect_err("no server");
+    let error = ask(&format!("http://key:secret@{address}/"), HttpFormat::Raw)
+        .await
+        .expect_err("no server");
     assert!(error.is_retryable());
     assert!(!error.to_string().contains("secret"), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use longshore_mail::mjml::{EmbeddedRenderer, Roots, MjmlTemplate};
+use longshore_mail::mjml::{EmbeddedRenderer, MjmlTemplate, Roots};
 use tempfile::TempDir;
 
 fn folder(files: &[(&str, &str)]) -> TempDir {

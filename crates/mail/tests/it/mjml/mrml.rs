@@ -1,6 +1,6 @@
 //! The embedded renderer, and workarounds for mrml's faults.
 
-use longshore_mail::mjml::{EmbeddedRenderer, Renderer, Roots, MjmlTemplate};
+use longshore_mail::mjml::{EmbeddedRenderer, MjmlTemplate, Renderer, Roots};
 
 use super::{page, template};
 

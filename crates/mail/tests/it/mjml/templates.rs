@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use longshore_mail::html_to_text;
-use longshore_mail::mjml::{EmbeddedRenderer, Renderer, Roots, MjmlTemplate};
+use longshore_mail::mjml::{EmbeddedRenderer, MjmlTemplate, Renderer, Roots};
 
 use super::reference::reference;
 
@@ -78,17 +78,17 @@ async fn both_renderers_make_the_same_elements_and_words_of_them() {
 
 #[tokio::test]
 async fn every_page_that_was_put_together_is_the_page_that_is_rendered_whole() {
-    let embedded = Embedded::new(1).await.expect("it starts");
+    let embedded = EmbeddedRenderer::new(1).await.expect("it starts");
     for (path, template) in templates() {
-        let whole = Embedded::render_here(&template).expect("it renders");
+        let whole = EmbeddedRenderer::render_blocking(&template).expect("it renders");
         for _ in 0..2 {
             let page = embedded.render(&template).await.expect("it renders");
             assert_eq!(page, whole, "{}", path.display());
         }
         // The same template with other texts, which may be rendered from the first one's skeleton.
         let text = template.text().replace("The", "<b title=\"Die &amp; 'x'\">Th</b>e");
-        let other = Template::from_text(&text, &Roots::default()).expect("it includes nothing");
+        let other = MjmlTemplate::from_text(&text, &Roots::default()).expect("it includes nothing");
         let page = embedded.render(&other).await.ok();
-        assert_eq!(page, Embedded::render_here(&other).ok(), "{}", path.display());
+        assert_eq!(page, EmbeddedRenderer::render_blocking(&other).ok(), "{}", path.display());
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use longshore::SystemClock;
-use longshore_mail::send::{Transport, MailTransaction, Sender, SenderSettings};
-use longshore_mail::spool::{DeliveryOutcome, SpooledMessage, Share, Spool, SpoolError};
+use longshore_mail::send::{MailTransaction, Sender, SenderSettings, Transport};
+use longshore_mail::spool::{DeliveryOutcome, Share, Spool, SpoolError, SpooledMessage};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -34,7 +34,10 @@ struct FullDisk {
 
 #[async_trait]
 impl Transport for FullDisk {
-    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+    async fn begin(
+        &self,
+        message: &SpooledMessage,
+    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         self.offers.fetch_add(1, Ordering::SeqCst);
         let file = self.spool.folder().join("sending").join(message.name.to_string());
         fs::remove_file(&file).and_then(|()| fs::create_dir(&file)).expect("in its way");
@@ -73,7 +76,10 @@ struct Gate(Option<Arc<Semaphore>>);
 
 #[async_trait]
 impl Transport for SlowTransport {
-    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+    async fn begin(
+        &self,
+        message: &SpooledMessage,
+    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         let key = message.name.key.encoded();
         self.got.send(key.to_owned()).expect("the test listens");
         Ok(Box::new(Gate(self.gates.get(key).cloned())))

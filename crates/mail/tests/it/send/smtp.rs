@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::RetryPolicy;
-use longshore_mail::send::{Transport, Credentials, DomainRate, Security, SenderSettings, Smtp};
-use longshore_mail::spool::{NewMessage, OnUnanswered, DeliveryPolicy, Spool};
+use longshore_mail::send::{Credentials, DomainRate, Security, SenderSettings, Smtp, Transport};
+use longshore_mail::spool::{DeliveryPolicy, NewMessage, OnUnanswered, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 use tempfile::TempDir;
 
@@ -40,7 +40,11 @@ async fn letters_arrive_as_they_were_written_over_few_connections() {
     let content = arrived[0]["content"].as_str().expect("text");
     assert!(content.contains("text/plain") && content.contains("text/html"), "{content}");
     carrier.close().await;
-    assert_eq!(server.quit_count().expect("read"), peers.len(), "each connection ended with a word");
+    assert_eq!(
+        server.quit_count().expect("read"),
+        peers.len(),
+        "each connection ended with a word"
+    );
 }
 
 #[tokio::test]
@@ -126,7 +130,8 @@ async fn no_mail_goes_to_whom_we_do_not_know_or_in_the_clear() {
     let sent = send(&spool, Arc::new(Smtp::new(settings).expect("TLS"))).await;
     assert_eq!((sent.sent, sent.retried), (0, 1), "its certificate is not trusted");
     assert!(
-        plain.messages().expect("read").is_empty() && untrusted.messages().expect("read").is_empty()
+        plain.messages().expect("read").is_empty()
+            && untrusted.messages().expect("read").is_empty()
     );
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use longshore_mail::spool::{DeliveryOutcome, OnUnanswered, DeliveryPolicy, Share, Spool};
+use longshore_mail::spool::{DeliveryOutcome, DeliveryPolicy, OnUnanswered, Share, Spool};
 use tempfile::TempDir;
 
 use super::{key, later, letter, states};

@@ -3,7 +3,8 @@
 use std::fs;
 
 use longshore_mail::spool::{
-    DeliveryOutcome, SpoolHealth, NextState, Note, DeliveryPolicy, Share, Spool, SpoolError, HealthThresholds,
+    DeliveryOutcome, DeliveryPolicy, HealthThresholds, NextState, Note, Share, Spool, SpoolError,
+    SpoolHealth,
 };
 use tempfile::TempDir;
 
@@ -78,7 +79,10 @@ fn a_sender_that_puts_back_leaves_no_trace() {
     assert_eq!(shard.due(NOW, 10).expect("listed").names, names);
     let leased = shard.claim(&names[0]).expect("taken").expect("it is there");
     assert_eq!(leased.message().notes, Vec::<Note>::new());
-    assert_eq!(leased.settle(taken(), &DeliveryPolicy::default(), NOW).expect("settled"), NextState::Sent);
+    assert_eq!(
+        leased.settle(taken(), &DeliveryPolicy::default(), NOW).expect("settled"),
+        NextState::Sent
+    );
     assert!(shard.claim(&names[0]).expect("looked").is_none(), "it is gone");
 }
 
@@ -166,7 +170,10 @@ fn while_the_server_is_away_a_spool_is_not_well_and_one_full_mailbox_is_no_alarm
     assert_eq!((stats.due, stats.postponed), (1, 1));
     assert_eq!(stats.oldest_put_off, std::time::Duration::from_secs(5400));
     assert_eq!(health(later(60)), SpoolHealth::Good);
-    assert_eq!((health(later(1000)), health(later(5400))), (SpoolHealth::Warning, SpoolHealth::Critical));
+    assert_eq!(
+        (health(later(1000)), health(later(5400))),
+        (SpoolHealth::Warning, SpoolHealth::Critical)
+    );
     // Another message was sent ten seconds ago: only this mailbox has a problem.
     let day = folder.path().join("sent/2025-11-16");
     fs::create_dir(&day).expect("a folder");

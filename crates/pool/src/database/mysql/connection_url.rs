@@ -14,9 +14,9 @@ const CA_OPTION: &str = "ssl_ca=";
 /// part may belong to that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the database's address is not mysql://USER:PASSWORD@HOST:PORT/DATABASE{0}")]
-pub struct UrlError(String);
+pub struct MysqlUrlError(String);
 
-impl UrlError {
+impl MysqlUrlError {
     pub(super) fn of(error: UrlError) -> Self {
         Self(match error {
             UrlError::Parse(error) => format!(": {error}"),
@@ -30,10 +30,10 @@ impl UrlError {
 /// Parses `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same. A
 /// connection keeps this many `statements` prepared. Options that affect correctness cannot be
 /// overridden in the URL.
-pub fn read(url: &str, statements: usize) -> Result<Opts, UrlError> {
+pub fn read(url: &str, statements: usize) -> Result<Opts, MysqlUrlError> {
     let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
     let (rest, ca) = split_ca_option(rest);
-    let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(UrlError::of)?;
+    let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(MysqlUrlError::of)?;
     let ssl = match ca {
         Some(ca) => Some(tls_with_ca(ca, &opts)),
         None => opts.ssl_opts().cloned(),

@@ -2,7 +2,7 @@
 
 use mysql_async::{DriverError, Error, IoError, ServerError};
 
-use super::connection_url::UrlError;
+use super::connection_url::MysqlUrlError;
 use crate::database::error::{DbError, Reason};
 
 /// Transient errors of the server that their SQLSTATE does not show: too many connections, a
@@ -14,7 +14,7 @@ const SESSION_ENDING: [u16; 5] = [1053, 1152, 1158, 1159, 1927];
 const ACCESS_DENIED: [u16; 4] = [1044, 1045, 1049, 1698];
 
 /// Maps an invalid URL.
-pub(super) fn of_address(error: &UrlError) -> DbError {
+pub(super) fn of_address(error: &MysqlUrlError) -> DbError {
     DbError::new(Reason::Refused, error.to_string())
 }
 
@@ -40,7 +40,7 @@ pub(super) fn of(error: Error) -> DbError {
         ) => DbError::lost(error.to_string()).code("08S01"),
         Error::Driver(error) => DbError::new(Reason::Sql, error.to_string()).code("HY000"),
         Error::Other(error) => DbError::new(Reason::Sql, error.to_string()).code("HY000"),
-        Error::Url(error) => of_address(&UrlError::of(error)),
+        Error::Url(error) => of_address(&MysqlUrlError::of(error)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use odbc_api::Error;
 
-use super::diagnostics::{self, record, message};
+use super::diagnostics::{self, message, record};
 use crate::database::error::{DbError, Reason};
 
 /// Maps a failed connect. It is retryable, since the server may be starting, unless the

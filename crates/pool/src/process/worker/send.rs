@@ -208,13 +208,13 @@ mod tests {
     use crate::payload::CallPayload;
     use crate::process::{ProcessConfig, Processes};
     use crate::protocol::{Encoding, Ready};
-    use crate::{Program, PoolSettings};
+    use crate::{PoolSettings, Program};
 
     fn job(reply: tokio::sync::oneshot::Sender<crate::job::CallResult>) -> Job {
         let now = Instant::now();
         Job {
             operation: "noop".into(),
-            work: crate::job::Work::Operation { arguments: Payload::null(), reply },
+            work: crate::job::Work::Operation { arguments: CallPayload::null(), reply },
             priority: 5,
             sent: now,
             deadline: now + std::time::Duration::from_secs(60),
@@ -229,9 +229,9 @@ mod tests {
         let config = ProcessConfig {
             program: Program::command("true"),
             one_call: false,
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
         };
-        let settings = Settings::default();
+        let settings = PoolSettings::default();
         let backend = Box::new(Processes::new(config));
         let shared = Arc::new(Shared::new("test".to_owned(), settings.clone(), backend));
         let worker = Worker::new(7, false, &settings);

@@ -77,7 +77,7 @@ struct SimulatedPool {
 }
 
 impl SimulatedPool {
-    fn new(settings: Settings, threads: bool) -> Self {
+    fn new(settings: PoolSettings, threads: bool) -> Self {
         let max_workers = settings.max;
         Self {
             scheduler: WorkerScheduler::new(settings, threads),
@@ -198,7 +198,7 @@ impl SimulatedPool {
     fn apply(&mut self, event: &Event) {
         match *event {
             Event::Submit { priority, wait } => {
-                let when = if wait { WhenFull::Wait } else { WhenFull::Refuse };
+                let when = if wait { WhenQueueFull::Wait } else { WhenQueueFull::Refuse };
                 let job = self.jobs;
                 self.jobs += 1;
                 let submitted = self.scheduler.submit(job, priority, when, self.now);
@@ -370,14 +370,14 @@ proptest! {
         (max_age, threads) in (prop::option::of(10..60_u64), any::<bool>()),
         events in prop::collection::vec(event(), 1..200),
     ) {
-        let settings = Settings {
+        let settings = PoolSettings {
             min,
             max: min + more,
             queue,
             max_calls,
             max_age: max_age.map(Duration::from_secs),
             max_abandoned: 2,
-            ..Settings::default()
+            ..PoolSettings::default()
         };
         let mut pool = SimulatedPool::new(settings, threads);
         pool.maintain();

@@ -8,7 +8,7 @@ use axum::response::Response;
 use axum::routing::get;
 use http_body_util::BodyExt;
 use longshore_pool::axum::{Pools, WorkerPools, progress_sse};
-use longshore_pool::{PoolCall, CallError, CallOptions, Operations, WorkerPool};
+use longshore_pool::{CallError, CallOptions, Operations, PoolCall, WorkerPool};
 
 use super::{ask, json, page};
 use crate::gate::{Gate, operations};

@@ -7,7 +7,7 @@ use axum::response::Response;
 use axum::routing::get;
 use futures_util::{SinkExt, StreamExt};
 use longshore_pool::axum::{Pools, WorkerPools, progress_ws};
-use longshore_pool::{PoolCall, CallOptions, Operations, WorkerPool};
+use longshore_pool::{CallOptions, Operations, PoolCall, WorkerPool};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

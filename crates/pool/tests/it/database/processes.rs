@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_pool::database::{Db, DbIsolation, DbOptions, Statement, Value};
-use longshore_pool::{CallOptions, ErrorKind, CancelEffect, Program, params};
+use longshore_pool::{CallOptions, CancelEffect, ErrorKind, Program, params};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -152,7 +152,10 @@ async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     };
     let (answer, ()) = tokio::join!(brief.transaction([insert, Statement::new(SLOW, [])]), freeze);
     let error = answer.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }), "{error:?}");
+    assert!(
+        matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }),
+        "{error:?}"
+    );
     assert_eq!(lines(&db).await, Value::Int(3));
 }
 

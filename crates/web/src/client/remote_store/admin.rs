@@ -2,10 +2,11 @@
 
 use async_trait::async_trait;
 use longshore::batch::BatchAction;
-use longshore::worker_session::WorkerCommand;
 use longshore::store::{
-    Queries, LaneChange, Admin, UnitActionResult, QueueChange, SettingsChange, UnitAction, UnitSelection,
+    Admin, LaneChange, Queries, QueueChange, SettingsChange, UnitAction, UnitActionResult,
+    UnitSelection,
 };
+use longshore::worker_session::WorkerCommand;
 use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId};
 
 use super::unsupported::unsupported;

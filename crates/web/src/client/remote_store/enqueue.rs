@@ -29,7 +29,12 @@ impl Enqueue for RemoteStore {
         opened.map_err(|error| error.into_store_error("tenant", tenant))
     }
 
-    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult> {
+    async fn add_to_batch(
+        &self,
+        scope: &Scope,
+        id: &BatchId,
+        chunk: BatchChunk,
+    ) -> Result<AddChunkResult> {
         let added = self.api.add_to_batch_as(id, &chunk, scope).await;
         added.map_err(|error| error.into_store_error("batch", id))
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::permits::{AcquireResult, AcquireRequest, PoolChange, PoolStats};
+use longshore::permits::{AcquireRequest, AcquireResult, PoolChange, PoolStats};
 use longshore::{PermitId, Permits, PoolName, Result};
 
 use super::unsupported::unsupported;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::worker_session::Session;
 use longshore::store::{
-    ChangeSet, Queries, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
+    ChangeSet, Page, Queries, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
+use longshore::worker_session::Session;
 use longshore::{Batch, BatchId, BatchStatus, Payload, Result, Scope, Unit, UnitId};
 
 use super::unsupported::unsupported;

@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
-use longshore::schedule::NewSchedule;
-use longshore::worker_session::{Lease, NewSession};
 use longshore::failure_detector::StalledSession;
+use longshore::schedule::NewSchedule;
 use longshore::store::{
-    Heartbeat, HeartbeatReply, ClaimRequest, ClaimResult, FinishRequest, FinishResult, FireResult, Firing, LeasedUnit, IfExists, CheckpointRequest,
-    WorkerApi, PutScheduleResult, PromoteResult, PruneResult, ReclaimResult, Retention, ScheduleFilter, ScheduleList,
-    ScheduleSwitch, Schedules, Tenant, TenantChange, Tenants, Maintenance,
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, FireResult, Firing,
+    Heartbeat, HeartbeatReply, IfExists, LeasedUnit, Maintenance, PromoteResult, PruneResult,
+    PutScheduleResult, ReclaimResult, Retention, ScheduleFilter, ScheduleList, ScheduleSwitch,
+    Schedules, Tenant, TenantChange, Tenants, WorkerApi,
 };
+use longshore::worker_session::{Lease, NewSession};
 use longshore::{
     Clock, Error, Result, Schedule, ScheduleName, Scope, SessionId, SystemClock, TenantId,
     Timestamp,
@@ -37,7 +38,7 @@ macro_rules! unsupported {
         $({ $($rest:tt)* })?
     }) => {
         #[async_trait::async_trait]
-        impl $trait for FarStore {
+        impl $trait for RemoteStore {
             $(async fn $method(&self, $(_: $type),*) -> Result<$output> {
                 unsupported($why)
             })*

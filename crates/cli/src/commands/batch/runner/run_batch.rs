@@ -13,7 +13,7 @@ use longshore_batch::{BatchFill, RowEnqueuer, RowSource};
 use super::{BatchRun, LocalRunner};
 use crate::commands::batch::completion_wait::CompletionStatus;
 use crate::commands::batch::handlers::AUTO_MAX_ROWS;
-use crate::commands::batch::progress::ProgressDisplay;
+use crate::commands::batch::progress::BatchBar;
 use crate::commands::batch::signals::Shutdown;
 use crate::commands::batch::stall_monitor::BatchMonitor;
 use crate::commands::watch::ModelAccess;
@@ -34,11 +34,7 @@ impl LocalRunner<'_> {
             .with_context(|| format!("batch `{id}` is not complete"))
     }
 
-    async fn run_to_end(
-        self,
-        id: &BatchId,
-        mut initiation: BatchFill,
-    ) -> anyhow::Result<BatchRun> {
+    async fn run_to_end(self, id: &BatchId, mut initiation: BatchFill) -> anyhow::Result<BatchRun> {
         let definition = initiation.definition();
         let workers = self.workers.unwrap_or(definition.workers);
         let source = self.context.sources.resolve(&definition.database)?;
@@ -74,7 +70,7 @@ impl LocalRunner<'_> {
     }
 
     /// Returns once the batch has ended or is paused.
-    async fn wait_for_end(self, id: &BatchId, view: &mut ProgressDisplay) -> anyhow::Result<()> {
+    async fn wait_for_end(self, id: &BatchId, view: &mut BatchBar) -> anyhow::Result<()> {
         let ended = self.context.client.wait_batch(id, None, |batch| view.update(batch)).await;
         Ok(ended.map(drop)?)
     }
@@ -127,7 +123,11 @@ async fn fill(
     }
 }
 
-async fn adapt_workers(pilot: &AdaptiveConcurrency, control: &WorkerControl, workers: RowConcurrency) -> Infallible {
+async fn adapt_workers(
+    pilot: &AdaptiveConcurrency,
+    control: &WorkerControl,
+    workers: RowConcurrency,
+) -> Infallible {
     if workers == RowConcurrency::Auto {
         control.resize(AUTO_INITIAL_ROWS);
         pilot.run(control, AUTO_INITIAL_ROWS, AUTO_MAX_ROWS).await;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use longshore::Timestamp;
 use longshore::duration::{self, format_ago};
-use longshore_dispatch::request::{UnitSummary, PoolStatus, WorkerStatus};
+use longshore_dispatch::request::{PoolStatus, UnitSummary, WorkerStatus};
 
 use super::PoolSnapshot;
 use crate::terminal;
